@@ -1,0 +1,1 @@
+"""What it means: comparisons turned into words. No torch."""

@@ -1,0 +1,1 @@
+"""What was measured: records, their store, their statistics and comparisons. No torch."""

@@ -1,0 +1,1 @@
+"""One child process per case and round. The parent side imports no torch."""

@@ -1,0 +1,44 @@
+"""What a box has, as plain facts: planning needs these and no torch."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Accelerator(BaseModel):
+    """A device that torch can use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: str
+    name: str
+    memory_bytes: int
+
+
+class Box(BaseModel):
+    """The answer of the probe child. `torch` is None, with `torch_error`, where it does not import.
+
+    `nvml_gpus` are the names of the GPUs that the driver sees, whether or not torch can use them;
+    `workload_errors` has one entry for each user factory asked about, None where it loads.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    python: str
+    torch: str | None
+    torch_error: str | None = None
+    cpu_model: str
+    cores: int
+    memory_bytes: int
+    accelerators: tuple[Accelerator, ...] = ()
+    backends: tuple[str, ...] = ()
+    nvml_gpus: tuple[str, ...] = ()
+    nvml_error: str | None = None
+    workload_errors: dict[str, str | None] = {}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return ("cpu", *(a.device for a in self.accelerators))
+
+    @property
+    def unusable_gpus(self) -> tuple[str, ...]:
+        """GPUs that NVML sees while torch can use none."""
+        return () if self.accelerators else self.nvml_gpus

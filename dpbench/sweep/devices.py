@@ -1,0 +1,50 @@
+"""Device lists as text: ``cpu*4``, ``cuda:0*2``, ``cuda:0+cuda:1``, ``sim*4``."""
+
+import re
+
+_TERM = re.compile(r"(?P<kind>[a-z]+)(?::(?P<index>\d+))?(?:\*(?P<count>\d+))?")
+_ALLOWED = "devices are joined by '+', and '*n' repeats one, as in cpu*4, cuda:0*2, cuda:0+cuda:1, cuda*4"
+MAX_LANES = 1024
+
+
+def parse_devices(text: str) -> tuple[str, ...]:
+    """One device per lane. ``cpu*2`` and ``cuda:0*2`` repeat; ``cuda*2`` counts up, cuda:0 and cuda:1.
+
+    Raises ValueError, naming what is allowed, for anything else.
+    """
+    lanes = tuple(lane for term in text.split("+") for lane in _parse_term(term.strip(), text))
+    if len(lanes) > MAX_LANES:
+        raise ValueError(f"{text!r} has {len(lanes)} lanes; at most {MAX_LANES} are allowed")
+    return lanes
+
+
+def _parse_term(term: str, text: str) -> list[str]:
+    match = _TERM.fullmatch(term)
+    if match is None:
+        raise ValueError(f"{text!r} is not a device list; {_ALLOWED}")
+    kind, index, count = match["kind"], match["index"], int(match["count"] or 1)
+    if not 1 <= count <= MAX_LANES:
+        raise ValueError(f"{text!r} repeats a device {count} times; 1 to {MAX_LANES} are allowed")
+    if kind == "cpu":
+        if index not in (None, "0"):
+            raise ValueError(f"{text!r} names a cpu other than cpu; there is one, and cpu*n makes n lanes of it")
+        return ["cpu"] * count
+    if index is None:
+        return [f"{kind}:{i}" for i in range(count)]
+    return [f"{kind}:{int(index)}"] * count
+
+
+def format_devices(lanes: tuple[str, ...]) -> str:
+    """The shortest text that `parse_devices` reads back as the same lanes."""
+    runs: list[tuple[str, int]] = []
+    for lane in lanes:
+        if runs and runs[-1][0] == lane:
+            runs[-1] = (lane, runs[-1][1] + 1)
+        else:
+            runs.append((lane, 1))
+    return "+".join(lane if n == 1 else f"{lane}*{n}" for lane, n in runs)
+
+
+def are_shared(lanes: tuple[str, ...]) -> bool:
+    """Whether any two lanes run on the same device, so that no per-device limit exists."""
+    return len(set(lanes)) < len(lanes)

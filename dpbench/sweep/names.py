@@ -1,0 +1,52 @@
+"""The closed vocabulary of specs, case ids and records."""
+
+from enum import StrEnum
+
+
+class VariantName(StrEnum):
+    """A way to run one training step on several devices."""
+
+    SINGLE = "single"
+    TORCH_DP = "torch_dp"
+    NAIVE = "naive"
+    FLOOR = "floor"
+    TUNED = "tuned"
+    DDP = "ddp"
+
+
+class Family(StrEnum):
+    """A kind of model; with a `Size` it names a workload, as in ``mlp/small``."""
+
+    MLP = "mlp"
+    CONVNET = "convnet"
+    TRANSFORMER = "transformer"
+    EMBEDDING = "embedding"
+
+
+class Size(StrEnum):
+    TINY = "tiny"
+    SMALL = "small"
+    BASE = "base"
+    LARGE = "large"
+
+
+class Mode(StrEnum):
+    """TRAIN is zero_grad, forward, loss, backward, optimiser step; INFER is forward under no_grad."""
+
+    TRAIN = "train"
+    INFER = "infer"
+
+
+class Dtype(StrEnum):
+    """Of parameters and floating-point inputs."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BFLOAT16 = "bfloat16"
+
+
+class Data(StrEnum):
+    """RANDOM is drawn from the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
+
+    RANDOM = "random"
+    DIGITS = "digits"
