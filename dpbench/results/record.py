@@ -48,7 +48,7 @@ class Metrics(BaseModel):
 
     `threads_per_lane` are intra-op threads; `stopped_by` is ``interval`` or ``budget``;
     `skew_s` is, per sample, the slowest rank's time less the fastest's (None for one process);
-    `gradient_error` is the largest difference from the chunked oracle, relative to the largest gradient.
+    `relative_error` is how far gradients (`infer`: outputs) are from those of the plain module run chunk by chunk.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,7 +57,7 @@ class Metrics(BaseModel):
     warmup_steps: int
     stopped_by: str
     skew_s: tuple[float, ...] | None = None
-    gradient_error: float | None = None
+    relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None
     peak_rss_bytes: int | None = None

@@ -1,0 +1,46 @@
+# Two commands matter: `make compare` and `make test`. Both set everything up in .venv first, once.
+#
+#   PYTHON=python3.12   the interpreter that .venv is made from (3.11 or newer)
+#   TORCH=2.11.0        another torch than the pinned one
+#   TORCH=system        the torch that PYTHON already has; the default where it has one
+#   ARGS="--batch 64"   passed on to the command
+
+PYTHON ?= python3
+TORCH ?= $(shell $(PYTHON) -c 'import importlib.util as u; print("system" if u.find_spec("torch") else "pinned")' 2>/dev/null || echo pinned)
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-$(TORCH)
+
+.PHONY: compare test lint clean
+.DELETE_ON_ERROR:
+
+compare: $(READY)
+	$(BIN)/dpbench compare $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Made in one go or not at all: the stamp comes last, and a .venv without its stamp is made anew.
+$(READY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpbench needs Python 3.11 or newer; PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>&1)" >&2; exit 2; }
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(if $(filter system,$(TORCH)),--system-site-packages) $(VENV)
+	@case "$(TORCH)" in \
+	  pinned) cp constraints.txt $(VENV)/constraints.txt ;; \
+	  system) grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt ;; \
+	  *) sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt ;; \
+	esac
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt setuptools wheel
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --no-build-isolation --editable '.[dev]'
+	touch $@

@@ -1,0 +1,97 @@
+"""One case measured, from its name to its numbers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from dpbench.measure.clock import make_clock
+from dpbench.measure.fairness import TOLERANCE, error_against_oracle
+from dpbench.measure.memory import peak_device_bytes, peak_rss_bytes
+from dpbench.measure.sample import Samples, sample
+from dpbench.measure.session import Session
+from dpbench.measure.stopping import StopRule, WarmUp
+from dpbench.measure.team import Team
+from dpbench.results.record import Metrics
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import Mode
+from dpbench.variants.base import Variant
+from dpbench.variants.catalog import VARIANTS
+from dpbench.workloads.catalog import resolve
+
+_WARMUP_SHARE = 0.25
+
+
+class WrongResultError(Exception):
+    """The variant does not compute what the oracle computes; its times mean nothing."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    samples_s: tuple[float, ...]
+    metrics: Metrics
+
+
+def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]) -> Measurement:
+    """Sample the case for about `budget_s` seconds, warm-up included, then hold it against the oracle.
+
+    `connect` is told one device of the case and answers with the team of its processes; for one process
+    per device each of them calls `measure`. Raises WrongResultError, or whatever the case itself raises.
+    """
+    variant, workload = VARIANTS[case.variant], resolve(case.workload, case.data)
+    team = connect(torch.device(case.devices[0]))
+    devices = [torch.device(d) for d in (case.devices[team.rank : team.rank + 1] if variant.per_rank else case.devices)]
+    threads_per_lane = intra_op_threads(case, variant)
+    torch.set_num_threads(threads_per_lane)
+    session = Session(case, workload, variant, devices, team.rank, team.size)
+    loss_first = _loss_of_a_step(session, case)
+    samples = sample(
+        session.step,
+        make_clock(devices),
+        team,
+        WarmUp(max_s=budget_s * _WARMUP_SHARE),
+        StopRule(max_s=budget_s * (1 - _WARMUP_SHARE)),
+    )
+    loss_last = _loss_of_a_step(session, case)
+    rss_bytes, device_bytes = peak_rss_bytes(), peak_device_bytes(devices)
+    del session
+    error = error_against_oracle(case, workload, variant, devices, team.rank, team.size)
+    _refuse_wrong_result(case, error)
+    return Measurement(
+        samples.times_s,
+        Metrics(
+            threads_per_lane=threads_per_lane,
+            warmup_steps=samples.warmup_steps + 1,
+            stopped_by=samples.stopped_by,
+            skew_s=_skew(samples, team),
+            relative_error=error,
+            loss_first=loss_first,
+            loss_last=loss_last,
+            peak_rss_bytes=rss_bytes,
+            peak_device_bytes=device_bytes,
+        ),
+    )
+
+
+def intra_op_threads(case: Case, variant: Variant) -> int:
+    """Threads for each lane, so that lanes computing at the same time share the case's total between them."""
+    return max(1, case.threads // len(case.devices)) if variant.concurrent_lanes else case.threads
+
+
+def _loss_of_a_step(session: Session, case: Case) -> float | None:
+    result = session.step()
+    return float(result) if case.mode is Mode.TRAIN else None
+
+
+def _skew(samples: Samples, team: Team) -> tuple[float, ...] | None:
+    return samples.skew_s if team.size > 1 else None
+
+
+def _refuse_wrong_result(case: Case, error: float) -> None:
+    allowed = TOLERANCE[case.dtype]
+    if not error <= allowed:
+        what = "gradients" if case.mode is Mode.TRAIN else "outputs"
+        raise WrongResultError(
+            f"not the same computation: {what} are {error:.2g} away from the plain module run chunk by chunk "
+            f"(relative; {allowed:g} allowed for {case.dtype})"
+        )

@@ -1,0 +1,46 @@
+"""Step x clock x rules -> raw samples."""
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpbench.measure.clock import Clock
+from dpbench.measure.stopping import StopRule, WarmUp
+from dpbench.measure.team import Team
+
+
+@dataclass(frozen=True)
+class Samples:
+    """`times_s` and `skew_s` have one entry per timed step, in order."""
+
+    times_s: tuple[float, ...]
+    skew_s: tuple[float, ...]
+    warmup_steps: int
+    stopped_by: str
+
+
+def sample(step: Callable[[], object], clock: Clock, team: Team, warmup: WarmUp, rule: StopRule) -> Samples:
+    """Warm up until settled, then time single steps until the rule has enough."""
+    begin_s = clock()
+    while not warmup.done:
+        slowest_s, _, elapsed_s = _timed(step, clock, team, begin_s)
+        warmup.add(slowest_s, elapsed_s)
+    # What lives by now stays: the collector need not walk it again within a sample.
+    gc.collect()
+    gc.freeze()
+    skews_s: list[float] = []
+    begin_s = clock()
+    while rule.stopped_by is None:
+        slowest_s, skew_s, elapsed_s = _timed(step, clock, team, begin_s)
+        rule.add(slowest_s, elapsed_s)
+        skews_s.append(skew_s)
+    gc.unfreeze()
+    return Samples(tuple(rule.samples_s), tuple(skews_s), warmup.steps, rule.stopped_by)
+
+
+def _timed(step: Callable[[], object], clock: Clock, team: Team, begin_s: float) -> tuple[float, float, float]:
+    team.line_up()
+    start_s = clock()
+    step()
+    end_s = clock()
+    return team.slowest(end_s - start_s, end_s - begin_s)

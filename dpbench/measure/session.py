@@ -1,0 +1,90 @@
+"""The project's only definition of a step."""
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import Mode
+from dpbench.variants.base import Variant
+from dpbench.workloads.base import Batch, Workload
+
+_POOL_BATCHES = 16
+_POOL_BYTES = 64 * 2**20
+
+
+class Session:
+    """A case made ready to step, in one process: `rank` of `ranks`, serving `devices`.
+
+    Batches wait in host memory, drawn before; carrying them to the devices is part of the step.
+    """
+
+    def __init__(
+        self, case: Case, workload: Workload, variant: Variant, devices: Sequence[torch.device], rank: int, ranks: int
+    ) -> None:
+        self.base = build_model(case, workload, devices[0])
+        self._forward = variant.wrap(self.base, list(devices))
+        self._loss = workload.loss
+        self._optimizer = workload.optimizer(self.base.parameters())
+        self._batches = cycle([share_of(batch, rank, ranks) for batch in _pool(case, workload)])
+        self.step = self._train if case.mode is Mode.TRAIN else self._infer
+
+    def _train(self) -> Tensor:
+        """One training step; returns its loss, 0-dim, on the device of the output."""
+        batch = next(self._batches)
+        self._optimizer.zero_grad()
+        loss = self.loss(batch)
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach()
+
+    def _infer(self) -> Any:
+        """One forward under no_grad; returns its output."""
+        with torch.no_grad():
+            return self.forward(next(self._batches))
+
+    def forward(self, batch: Batch) -> Any:
+        return self._forward(*batch.inputs)
+
+    def loss(self, batch: Batch) -> Tensor:
+        output = self.forward(batch)
+        return self._loss(output, batch.target.to(device_of(output, batch.target.device), non_blocking=True))
+
+
+def build_model(case: Case, workload: Workload, device: torch.device) -> nn.Module:
+    """The case's model, equal for equal seeds in every process, on `device`."""
+    torch.manual_seed(case.seed)
+    return workload.model().to(device=device, dtype=getattr(torch, case.dtype))
+
+
+def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Batch:
+    """The next global batch in host memory, floating inputs in the case's dtype."""
+    batch = workload.batch(case.batch, generator)
+    dtype = getattr(torch, case.dtype)
+    return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
+
+
+def share_of(batch: Batch, rank: int, ranks: int) -> Batch:
+    """This rank's items of a global batch; every rank gets one at least if the batch has as many."""
+    if ranks == 1:
+        return batch
+    return Batch(
+        tuple(t.tensor_split(ranks)[rank].clone() for t in batch.inputs), batch.target.tensor_split(ranks)[rank].clone()
+    )
+
+
+def device_of(output: Any, default: torch.device) -> torch.device:
+    """The device of the first tensor in an output of tuples, lists and dicts."""
+    return next((leaf.device for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, Tensor)), default)
+
+
+def _pool(case: Case, workload: Workload) -> list[Batch]:
+    """Batches to cycle through: enough that training sees varied data, few enough to stay in memory."""
+    generator = torch.Generator().manual_seed(case.seed)
+    first = draw_batch(case, workload, generator)
+    batch_bytes = sum(t.nbytes for t in (*first.inputs, first.target))
+    count = max(1, min(_POOL_BATCHES, _POOL_BYTES // max(batch_bytes, 1)))
+    return [first, *(draw_batch(case, workload, generator) for _ in range(count - 1))]

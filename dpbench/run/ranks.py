@@ -1,0 +1,83 @@
+"""The processes of a case with one per device: rank 0 starts the others, and none outlives it.
+
+      parent ──starts──> rank 0 (the worker) ──starts──> rank 1 … rank n-1
+                            │  dies with its parent          │  die with rank 0 (PDEATHSIG)
+                            └── holds the listening socket of the store at which all meet
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.run.job import Job
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpbench.measure.team import Ranks
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Where the ranks of one case meet. `listener` is rank 0's open socket, None in the others."""
+
+    rank: int
+    size: int
+    port: int
+    listener: socket.socket | None = None
+
+
+def start_ranks(job: Job) -> Rendezvous:
+    """Start ranks 1 to n-1; should one of them fail, this process fails with it and says which."""
+    listener = socket.create_server((_LOOPBACK, 0))
+    size, port = len(job.case.devices), listener.getsockname()[1]
+    text = job.model_dump_json().encode()
+    for rank in range(1, size):
+        command = [sys.executable, "-m", "dpbench.run.worker", "--parent-pid", str(os.getpid())]
+        child = subprocess.Popen(
+            [*command, "--rank", str(rank), "--port", str(port)], stdin=subprocess.PIPE, stdout=sys.stderr
+        )
+        assert child.stdin is not None
+        child.stdin.write(text)
+        child.stdin.close()
+        threading.Thread(target=_fail_with, args=(child, rank), daemon=True).start()
+    return Rendezvous(0, size, port, listener)
+
+
+def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
+    """Wait for a rank; without this, rank 0 would wait for a dead one until the time-out."""
+    status = child.wait()
+    if status != 0:
+        print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201
+        os._exit(1)
+
+
+def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
+    """Set up torch.distributed among the ranks: nccl between CUDA devices, gloo between CPUs."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # ranks share one machine; its name need not resolve
+    import torch
+    from torch import distributed as dist
+
+    from dpbench.measure.team import Ranks
+
+    listener = rendezvous.listener
+    store = dist.TCPStore(
+        _LOOPBACK,
+        rendezvous.port,
+        rendezvous.size,
+        is_master=listener is not None,
+        wait_for_workers=False,
+        master_listen_fd=None if listener is None else listener.detach(),
+    )
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)
+    dist.init_process_group(
+        dist.get_default_backend_for_device(device), store=store, rank=rendezvous.rank, world_size=rendezvous.size
+    )
+    return Ranks(rendezvous.rank, rendezvous.size)

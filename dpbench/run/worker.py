@@ -1,0 +1,98 @@
+"""The child: a Job on stdin, measured, a Record on a pipe of its own.
+
+    python -m dpbench.run.worker --record-fd N --parent-pid P
+
+For variants with one process per device this process is rank 0 and starts the others.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from dpbench.results.record import Outcome, Record
+from dpbench.run.job import Job
+from dpbench.run.lifeline import die_with_parent
+from dpbench.run.ranks import Rendezvous, join_ranks, start_ranks
+from dpbench.sweep.names import VariantName
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpbench.measure.team import Team
+
+
+def main() -> None:
+    options = _options()
+    die_with_parent(options.parent_pid)
+    job = Job.model_validate_json(sys.stdin.read())
+    rendezvous = None
+    if job.case.variant is VariantName.DDP:
+        # Before torch is imported, so that all ranks import it at the same time.
+        rendezvous = (
+            Rendezvous(options.rank, len(job.case.devices), options.port) if options.rank else start_ranks(job)
+        )
+    record = _measured(job, rendezvous)
+    if options.record_fd is not None:
+        with os.fdopen(options.record_fd, "w") as pipe:
+            pipe.write(record.model_dump_json(by_alias=True))
+
+
+def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
+    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    # The heavy imports come after the lifeline and after the other ranks were started.
+    import torch
+
+    from dpbench.measure.environment import read_environment
+    from dpbench.measure.measurement import WrongResultError, measure
+
+    def failed(outcome: Outcome, reason: str) -> Record:
+        return Record(
+            run=job.run, case=job.case, round=job.round, started_at=started_at, outcome=outcome, reason=reason
+        )
+
+    try:
+        found = measure(job.case, job.budget_s, _connector(rendezvous))
+    except WrongResultError as error:
+        return failed(Outcome.WRONG_RESULT, str(error))
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # c10/core/impl/alloc_cpu.cpp has no type of its own for it
+            raise
+        return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
+    return Record(
+        run=job.run,
+        case=job.case,
+        round=job.round,
+        started_at=started_at,
+        outcome=Outcome.OK,
+        samples_s=found.samples_s,
+        metrics=found.metrics,
+        environment=read_environment([torch.device(device) for device in job.case.devices]),
+    )
+
+
+def _connector(rendezvous: Rendezvous | None) -> "Callable[[torch.device], Team]":
+    from dpbench.measure.team import Solo
+
+    return (lambda _: Solo()) if rendezvous is None else (lambda device: join_ranks(rendezvous, device))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dpbench.run.worker", description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--port", type=int)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
