@@ -1,0 +1,87 @@
+"""What a child's end means: an Exit becomes the job's one Record."""
+
+import re
+import signal
+
+from pydantic import ValidationError
+
+from dpbench.results.record import Outcome, Record
+from dpbench.run.job import Job
+from dpbench.run.launch import Exit
+
+_LAST_LINES = 20
+_LINE_CHARACTERS = 300
+_SHOWN_BYTES = 80
+_TERMINAL_COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48, 5.4
+
+
+def interpret(end: Exit, job: Job) -> Record:
+    """The child's own record where it gave a whole one for this job, however it ended afterwards; else a failed one.
+
+    The first line of a failed record's reason says what happened; the child's last lines follow.
+    """
+    try:
+        record = Record.model_validate_json(end.record)
+    except ValidationError as error:
+        problem = f"{_shown(end.record)} is no record ({error.errors()[0]['msg']})" if end.record else ""
+        outcome, reason = _failure(end, problem)
+    else:
+        if (record.run, *record.key) == (job.run, job.case.id, job.round):
+            return record
+        outcome, reason = Outcome.CRASHED, f"answered for another case: {record.case.id}, round {record.round}"
+    lines = [reason, *last_lines(end.tail)]
+    return Record(
+        run=job.run,
+        case=job.case,
+        round=job.round,
+        started_at=end.started_at,
+        outcome=outcome,
+        reason="\n".join(lines),
+    )
+
+
+def _failure(end: Exit, problem: str) -> tuple[Outcome, str]:
+    outcome, reason = Outcome.CRASHED, ending(end)
+    if end.timed_out_after_s is not None:
+        outcome = Outcome.TIME_OUT
+    elif was_out_of_memory(end):
+        outcome = Outcome.OUT_OF_MEMORY
+    elif end.returncode == 0 and not problem:
+        reason = "ended without a record"
+    return outcome, f"{reason}; {problem}" if problem else reason
+
+
+def was_out_of_memory(end: Exit) -> bool:
+    return end.returncode == -signal.SIGKILL and end.oom_kills > 0 and end.timed_out_after_s is None
+
+
+def ending(end: Exit) -> str:
+    """How a child ended, in words."""
+    if end.timed_out_after_s is not None:
+        return f"not done after {end.timed_out_after_s:g} s"
+    if was_out_of_memory(end):
+        return "killed by SIGKILL while the kernel killed for want of memory"
+    if end.returncode == -signal.SIGKILL:
+        return "killed by SIGKILL; the kernel's out-of-memory killer does this"
+    if end.returncode < 0:
+        return f"killed by {_signal_name(-end.returncode)}"
+    return f"ended with exit status {end.returncode}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def last_lines(tail: bytes) -> list[str]:
+    """At most 20 lines of at most 300 printable characters, without empty ones."""
+    text = _TERMINAL_COMMAND.sub("", tail.decode(errors="replace")).expandtabs()
+    lines = ("".join(c for c in line if c.isprintable()).rstrip() for line in text.splitlines())
+    return [line[:_LINE_CHARACTERS] for line in lines if line][-_LAST_LINES:]
+
+
+def _shown(record: bytes) -> str:
+    more = f"... ({len(record)} bytes)" if len(record) > _SHOWN_BYTES else ""
+    return repr(record[:_SHOWN_BYTES].decode(errors="replace")) + more

@@ -1,0 +1,154 @@
+"""Run one child to its end, hear its answer, and leave nothing of it behind. Linux only.
+
+parent                                      child, in a session of its own: Ctrl-C is the parent's alone
+  │  stdin: the question ─────────────────────>  sys.stdin
+  │  <────────── record pipe: the answer ──────  --record-fd N
+  │  <────────── output pipe: the tail kept ───  stdout and stderr
+  │  <────────── pidfd: it ended ──────────────
+  └─ one blocking select over the three            --parent-pid P, for `lifeline.die_with_parent`
+"""
+
+import os
+import selectors
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from dpbench.run.tree import GRACE_S, UnkillableError, nothing_left_behind
+
+_RECORD_BYTES = 64 << 20
+_TAIL_BYTES = 64 << 10
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a child ended. `returncode` is negative for a signal, as in subprocess.
+
+    `timed_out_after_s` is the limit if it was that which ended the child. `record` are the first 64 MiB on its
+    record pipe, `tail` the last 64 KiB of its stdout and stderr. `oom_kills` counts the processes that the
+    kernel killed for want of memory meanwhile, on the whole machine. `duration_s` ends when the child does.
+    """
+
+    started_at: str
+    duration_s: float
+    returncode: int
+    timed_out_after_s: float | None = None
+    record: bytes = b""
+    tail: bytes = b""
+    oom_kills: int = 0
+
+
+def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
+    """Start `command`, block until it ends or `timeout_s` have passed, then kill all that is left of its tree.
+
+    The child gets ``--record-fd N --parent-pid P`` appended to its command. Also when this function is left by
+    an exception, as KeyboardInterrupt, the tree is gone. Raises OSError if the command cannot be started and
+    UnkillableError.
+    """
+    started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
+    oom_kills_before = _oom_kills()
+    with _Pipe(drop=slice(_RECORD_BYTES, None)) as record, _Pipe(drop=slice(None, -_TAIL_BYTES)) as output:
+        with nothing_left_behind():
+            child = _start(command, stdin_text, record, output)
+            try:
+                ended = _watch(child, (record, output), start_s + timeout_s)
+            finally:
+                _end(child)
+            duration_s = time.monotonic() - start_s
+        record.drain()
+        output.drain()
+        return Exit(
+            started_at=started_at,
+            duration_s=duration_s,
+            returncode=child.returncode,
+            timed_out_after_s=None if ended else timeout_s,
+            record=bytes(record.kept),
+            tail=bytes(output.kept),
+            oom_kills=_oom_kills() - oom_kills_before,
+        )
+
+
+class _Pipe:
+    """A pipe that the child writes to, and what is kept of it; `drop` are the bytes not worth keeping."""
+
+    def __init__(self, drop: slice) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        self.reader, self.writer = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)
+        self.kept = bytearray()
+        self._drop = drop
+
+    def read(self) -> bool:
+        """Take what is there; False if that is nothing."""
+        chunk = self.reader.read(_READ_BYTES)  # None where it would block, empty where the pipe ends
+        self.kept += chunk or b""
+        del self.kept[self._drop]
+        return bool(chunk)
+
+    def drain(self) -> None:
+        while self.read():
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.close()
+        self.writer.close()
+
+
+def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe) -> subprocess.Popen[bytes]:
+    # From a file in memory the child reads at its own pace: a pipe would need feeding.
+    with os.fdopen(os.memfd_create("stdin"), "wb+", 0) as stdin:
+        stdin.write(stdin_text.encode())
+        stdin.seek(0)
+        child = subprocess.Popen(
+            [*command, "--record-fd", str(record.writer.fileno()), "--parent-pid", str(os.getpid())],
+            stdin=stdin,
+            stdout=output.writer,
+            stderr=output.writer,
+            pass_fds=[record.writer.fileno()],
+            start_new_session=True,
+        )
+    record.writer.close()
+    output.writer.close()
+    return child
+
+
+def _watch(child: subprocess.Popen[bytes], pipes: tuple[_Pipe, ...], deadline_s: float) -> bool:
+    """Read the pipes until the child ends, or the deadline passes: then False.
+
+    Their ends do not matter: a grandchild may hold them open, and the child may close them and go on.
+    """
+    with selectors.DefaultSelector() as selector, os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
+        selector.register(ended, selectors.EVENT_READ)
+        for pipe in pipes:
+            selector.register(pipe.reader, selectors.EVENT_READ, pipe)
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            for key, _ in selector.select(left_s):
+                if key.data is None:
+                    return True
+                if not key.data.read():
+                    selector.unregister(key.fileobj)
+    return False
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()  # of one that ended by itself this only learns how
+    try:
+        child.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        raise UnkillableError(child.pid) from None
+
+
+def _oom_kills() -> int:
+    """Out-of-memory kills since boot, those for a cgroup's limit among them (mm/oom_kill.c, __oom_kill_process)."""
+    for line in Path("/proc/vmstat").read_text().splitlines():
+        name, count = line.split()
+        if name == "oom_kill":
+            return int(count)
+    return 0
