@@ -15,12 +15,16 @@ class VariantName(StrEnum):
 
 
 class Family(StrEnum):
-    """A kind of model; with a `Size` it names a workload, as in ``mlp/small``."""
+    """A kind of model; with a `Size` it names a workload, as in ``mlp/small``.
+
+    EMBEDDING_SPARSE is EMBEDDING with sparse gradients.
+    """
 
     MLP = "mlp"
     CONVNET = "convnet"
     TRANSFORMER = "transformer"
     EMBEDDING = "embedding"
+    EMBEDDING_SPARSE = "embedding_sparse"
 
 
 class Size(StrEnum):

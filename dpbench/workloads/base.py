@@ -9,6 +9,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 
+class WorkloadError(ValueError):
+    """A workload that cannot be had: one line naming the field, its value and what is allowed."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """`inputs` are the positional arguments of forward, each with the batch as dimension 0; `target` too."""

@@ -1,0 +1,36 @@
+"""scikit-learn's 1,797 bundled images of handwritten digits: real data without a download."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from dpbench.sweep.names import Data
+from dpbench.workloads.base import WorkloadError
+
+SIDE = 8
+PIXELS = SIDE * SIDE
+LEVELS = 17
+"""Grey values are the integers 0 to 16."""
+
+
+@cache
+def load() -> tuple[Tensor, Tensor]:
+    """All images, int64 of shape (1797, 8, 8), and their labels 0 to 9. Raises WorkloadError without scikit-learn."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise WorkloadError(
+            f"data: {Data.DIGITS.value!r} needs scikit-learn ({error}); install dpbench[digits], "
+            f"or use {Data.RANDOM.value!r}"
+        ) from error
+    bundle = load_digits()
+    return torch.from_numpy(bundle.images).long(), torch.from_numpy(bundle.target).long()
+
+
+def draw(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """`size` images and labels in the order of a permutation drawn from the generator, repeated where it ends."""
+    images, labels = load()
+    order = torch.randperm(len(labels), generator=generator)
+    chosen = order[torch.arange(size) % len(labels)]
+    return images[chosen], labels[chosen]
