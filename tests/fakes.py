@@ -1,6 +1,10 @@
 """Stand-ins for the project's seams: the clock, the team of processes and the launcher."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from dpbench.results.record import Environment, Metrics, Outcome, Record
+from dpbench.run.job import Job
+from dpbench.run.launch import Exit
 
 
 class ScriptedClock:
@@ -45,3 +49,46 @@ class FakeTeam:
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
         return step_s + self._lag_s, self._lag_s, elapsed_s
+
+
+class FakeLauncher:
+    """Calls `child` in place of starting one. `jobs` are those it was given, `timeouts_s` their limits."""
+
+    def __init__(self, child: Callable[[Job], Exit]) -> None:
+        self._child = child
+        self.jobs: list[Job] = []
+        self.timeouts_s: list[float] = []
+
+    def __call__(self, command: list[str], stdin_text: str, timeout_s: float) -> Exit:
+        job = Job.model_validate_json(stdin_text)
+        self.jobs.append(job)
+        self.timeouts_s.append(timeout_s)
+        return self._child(job)
+
+
+def ok_record(job: Job, samples_s: tuple[float, ...] = (0.1, 0.1)) -> Record:
+    """What a child that measured gives."""
+    return Record(
+        run=job.run,
+        case=job.case,
+        round=job.round,
+        started_at="2026-01-01T00:00:00.000+00:00",
+        outcome=Outcome.OK,
+        samples_s=samples_s,
+        metrics=Metrics(threads_per_lane=1, warmup_steps=1, stopped_by="budget"),
+        environment=Environment(
+            hostname="fake", os="Linux", python="3.11", torch="2.13.0", cpu_model="fake", cores=2, dpbench="0"
+        ),
+    )
+
+
+def ended(returncode: int = 0, record: Record | bytes = b"", duration_s: float = 1.0, tail: bytes = b"") -> Exit:
+    """How a child ended that gave this record."""
+    answer = record if isinstance(record, bytes) else record.model_dump_json(by_alias=True).encode()
+    return Exit(
+        started_at="2026-01-01T00:00:00.000+00:00",
+        duration_s=duration_s,
+        returncode=returncode,
+        record=answer,
+        tail=tail,
+    )
