@@ -1,0 +1,143 @@
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from dpbench.run import launch as launch_module
+from dpbench.run import tree
+from dpbench.run.launch import launch
+
+LONG_S = 60.0
+PREAMBLE = """
+import os, signal, subprocess, sys, time
+record_fd, parent_pid = int(sys.argv[2]), int(sys.argv[4])
+"""
+# Leaves a process in a session of its own, deaf to SIGTERM, holding both pipes, its parent dead already.
+DAEMON = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.write(record_fd, b"daemon here")
+        time.sleep(1000)
+    os._exit(0)
+os.wait()
+"""
+# A grandchild that is started anew, so that it is a process tree of another program.
+GRANDCHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
+
+
+def run(code, stdin_text="", timeout_s=LONG_S):
+    return launch([sys.executable, "-c", PREAMBLE + code], stdin_text, timeout_s)
+
+
+def test_question_and_answer():
+    question = "ü" * (1 << 20)  # far more than a pipe holds
+    end = run("os.fdopen(record_fd, 'w').write(sys.stdin.read()); print('said')", question)
+    assert (end.returncode, end.record.decode(), end.tail) == (0, question, b"said\n")
+    assert end.timed_out_after_s is None
+    assert end.duration_s > 0
+
+
+def test_the_child_is_told_its_parent_and_has_a_session_of_its_own():
+    end = run("print(parent_pid, os.getsid(0) == os.getpid())")
+    assert end.tail.decode().split() == [str(os.getpid()), "True"]
+
+
+@pytest.mark.parametrize(
+    ("code", "returncode"),
+    [
+        ("sys.exit(3)", 3),
+        ("raise ValueError('told')", 1),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
+        ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV),
+        ("os.abort()", -signal.SIGABRT),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+    ],
+)
+def test_how_it_ended(code, returncode):
+    assert run(code).returncode == returncode
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "time.sleep(1000)",
+        "os.close(record_fd); os.close(1); os.close(2); time.sleep(1000)",  # the ends of pipes are not the end
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)",
+        "while True: print('chatter', flush=True)",
+    ],
+)
+def test_a_hang_ends_at_the_limit(code):
+    end = run(code, timeout_s=0.5)
+    assert (end.timed_out_after_s, end.returncode) == (0.5, -signal.SIGKILL)
+
+
+def test_half_a_record_is_kept():
+    end = run("os.write(record_fd, b'{\"schema\": 1, '); os.kill(os.getpid(), signal.SIGKILL)")
+    assert (end.record, end.returncode) == (b'{"schema": 1, ', -signal.SIGKILL)
+
+
+def test_endless_output_blocks_nobody_and_its_end_is_kept():
+    end = run("sys.stderr.write('x' * (10 << 20)); sys.stderr.write('the end')")
+    assert end.returncode == 0
+    assert end.tail == b"x" * ((64 << 10) - len("the end")) + b"the end"
+
+
+def test_of_an_endless_record_the_beginning_is_kept(monkeypatch):
+    monkeypatch.setattr(launch_module, "_RECORD_BYTES", 1000)
+    end = run("os.fdopen(record_fd, 'wb').write(b'begin' + b'x' * (5 << 20))")
+    assert (end.returncode, end.record) == (0, b"begin" + b"x" * 995)
+
+
+@pytest.mark.parametrize("ending", ["", "os.kill(os.getpid(), signal.SIGSEGV)", "time.sleep(1000)"])
+@pytest.mark.parametrize("leftover", [DAEMON, GRANDCHILD, DAEMON + DAEMON + GRANDCHILD])
+def test_no_descendant_is_left(leftover, ending):
+    before = psutil.Process().children(recursive=True)
+    run(leftover + ending, timeout_s=LONG_S if "sleep" not in ending else 1.0)
+    assert psutil.Process().children(recursive=True) == before  # the `mark` fixture looks at all others
+
+
+def test_ctrl_c_leaves_nothing():
+    code = DAEMON + GRANDCHILD + "os.kill(parent_pid, signal.SIGINT); time.sleep(1000)"
+    with pytest.raises(KeyboardInterrupt):
+        run(code)
+
+
+def test_what_ran_before_goes_on():
+    older = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    try:
+        run(GRANDCHILD)
+        assert older.poll() is None
+    finally:
+        older.kill()
+        older.wait()
+
+
+def test_nothing_stays_open_and_orphans_are_no_longer_ours():
+    def is_subreaper():
+        value = ctypes.c_int()
+        assert ctypes.CDLL(None).prctl(37, ctypes.byref(value), 0, 0, 0) == 0
+        return value.value
+
+    before = sorted(os.listdir("/proc/self/fd")), is_subreaper()
+    run("")
+    with pytest.raises(FileNotFoundError):
+        launch(["/no/such/program"], "", LONG_S)
+    assert (sorted(os.listdir("/proc/self/fd")), is_subreaper()) == before
+
+
+def test_a_process_that_the_kernel_holds_is_named(monkeypatch):
+    kill = psutil.Process.kill
+    monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
+    monkeypatch.setattr(tree, "GRACE_S", 0.2)
+    with pytest.raises(tree.UnkillableError, match=r"process \d+ is still there 0\.2 s after SIGKILL"):
+        run(GRANDCHILD)
+    for orphan in psutil.Process().children():
+        kill(orphan)
+        orphan.wait()

@@ -1,0 +1,42 @@
+import os
+import subprocess
+import sys
+
+from dpbench.run.lifeline import die_with_parent
+from tests.run.conftest import marked_processes, wait_until
+
+CHILD = """
+import os, sys, time
+from dpbench.run.lifeline import die_with_parent
+die_with_parent(int(sys.argv[1]))
+print('armed', flush=True)
+time.sleep(1000)
+"""
+
+
+def test_one_whose_parent_is_gone_ends_at_once():
+    done = subprocess.run([sys.executable, "-c", CHILD, "1"], capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_it_ends_when_its_parent_is_killed(mark):
+    parent_code = (
+        "import os, subprocess, sys, time;"
+        f"subprocess.Popen([sys.executable, '-c', {CHILD!r}, str(os.getpid())], start_new_session=True);"
+        "time.sleep(1000)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", parent_code], stdout=subprocess.PIPE)
+    assert parent.stdout.readline() == b"armed\n"
+    assert len(marked_processes(mark)) == 2
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: not marked_processes(mark))
+
+
+def test_the_test_process_itself_may_be_armed_in_a_child_only():
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent(os.getppid())
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
