@@ -1,0 +1,119 @@
+"""Spec x box -> the cases to measure, and why others are not. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+from dpbench.sweep.box import Box
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import format_devices
+from dpbench.sweep.names import Data, VariantName
+from dpbench.sweep.spec import Spec
+from dpbench.sweep.suits import why_not
+from dpbench.sweep.workload_name import is_factory
+from dpbench.sweep.yardstick import on_one_device, yardstick
+
+
+class PlanError(ValueError):
+    """One line: what this box cannot do, naming the key, the value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Skip:
+    case: Case
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cases in the order of the spec, each once; `skipped` are the spec's other cases."""
+
+    cases: tuple[Case, ...]
+    skipped: tuple[Skip, ...]
+
+
+def plan(spec: Spec, box: Box) -> Plan:
+    """The grid of the spec, and beside it the `single` cases that its percentages need. Raises PlanError."""
+    lanes = spec.devices or (default_lanes(box),)
+    threads = spec.threads or box.cores
+    _check(spec, lanes, threads, box)
+    cases: dict[Case, None] = {}
+    skipped: dict[Case, str] = {}
+    for group in _settings(spec, lanes, threads):
+        wanted = [_of_variant(group, variant) for variant in spec.variants]
+        reasons = {case: why_not(case, box) for case in wanted}
+        skipped.update({case: reason for case, reason in reasons.items() if reason is not None})
+        runnable = [case for case, reason in reasons.items() if reason is None]
+        cases.update(dict.fromkeys(runnable))
+        if runnable:
+            cases[yardstick(group)] = None
+    return Plan(tuple(cases), tuple(Skip(case, reason) for case, reason in skipped.items()))
+
+
+def default_lanes(box: Box) -> tuple[str, ...]:
+    """One lane on each of several accelerators, else two on the only one, else two or four on the CPU."""
+    devices = tuple(accelerator.device for accelerator in box.accelerators)
+    if devices:
+        return devices if len(devices) > 1 else devices * 2
+    return ("cpu",) * (2 if box.cores < 4 else 4)
+
+
+def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int, Case]]:
+    """Every case once a round, each round in its own random order, so that drift of the machine hits all alike.
+
+    A round's order depends on the seed and its number alone: asking for more rounds leaves the first ones as they are.
+    """
+    order: list[tuple[int, Case]] = []
+    for number in range(rounds):
+        shuffled = list(cases)
+        Random(f"{seed}:{number}").shuffle(shuffled)
+        order += [(number, case) for case in shuffled]
+    return order
+
+
+def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int) -> Iterator[Case]:
+    """One case, of whatever variant, for each point of the grid."""
+    for workload, mode, dtype, devices, batch in product(spec.workloads, spec.modes, spec.dtypes, lanes, spec.batch):
+        yield Case(
+            variant=VariantName.NAIVE,
+            workload=workload,
+            batch=batch,
+            devices=devices,
+            mode=mode,
+            dtype=dtype,
+            data=spec.data,
+            threads=threads,
+            seed=spec.seed,
+        )
+
+
+def _of_variant(setting: Case, variant: VariantName) -> Case:
+    return on_one_device(setting) if variant is VariantName.SINGLE else setting.model_copy(update={"variant": variant})
+
+
+def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, box: Box) -> None:
+    if box.torch is None:
+        raise PlanError(f"torch: does not import here ({box.torch_error}); allowed: a Python with a working torch")
+    if threads > box.cores:
+        raise PlanError(f"threads: {threads} is more than this box's cores; allowed: 1 to {box.cores}")
+    for workload in filter(is_factory, spec.workloads):
+        error = box.workload_errors.get(workload)
+        if error is not None:
+            raise PlanError(f"workloads: {workload!r}: {error}")
+        if spec.data is not Data.RANDOM:
+            raise PlanError(f"data: {spec.data} is for built-in workloads, not {workload!r}; allowed: {Data.RANDOM}")
+    for devices in lanes:
+        _check_lanes(devices, min(spec.batch), box)
+
+
+def _check_lanes(devices: tuple[str, ...], smallest_batch: int, box: Box) -> None:
+    text = format_devices(devices)
+    for device in devices:
+        if device not in box.devices and not device.startswith("sim:"):
+            raise PlanError(f"devices: {device!r} of {text!r} is not on this box; allowed: {', '.join(box.devices)}")
+    if smallest_batch < len(devices):
+        raise PlanError(
+            f"batch: {smallest_batch} is less than one item for each of the {len(devices)} lanes of {text!r}; "
+            f"allowed: {len(devices)} and above"
+        )

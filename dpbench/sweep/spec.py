@@ -1,0 +1,136 @@
+"""What to measure, as the user says it: a sweep file or command line options, under the same names."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from dpbench.sweep.devices import format_devices, parse_devices
+from dpbench.sweep.duration import parse_duration
+from dpbench.sweep.explain import explain, one_of
+from dpbench.sweep.names import Data, Dtype, Mode, VariantName
+from dpbench.sweep.workload_name import parse_workload
+
+T = TypeVar("T")
+
+
+class SpecError(ValueError):
+    """One line that names where, the key, the value and what is allowed."""
+
+
+def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
+    for i, value in enumerate(values):
+        if value in values[:i]:
+            name = format_devices(value) if isinstance(value, tuple) else value
+            raise ValueError(f"{name!s} is there twice; allowed: each entry once")
+    return values
+
+
+def _lanes(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no device list; allowed: text such as cpu*4 or cuda:0+cuda:1")
+    return parse_devices(value)
+
+
+Whole = Annotated[int, Field(strict=True)]
+Lanes = Annotated[tuple[str, ...], BeforeValidator(_lanes)]
+Workload = Annotated[str, AfterValidator(parse_workload)]
+Seconds = Annotated[float, BeforeValidator(parse_duration)]
+NonEmpty = Annotated[tuple[T, ...], AfterValidator(_distinct), Field(min_length=1)]
+
+_DURATION = "seconds as a number above 0, or text such as 90s, 2m, 1.5h"
+
+
+def _one(kind: type[StrEnum]) -> dict[str, Any]:
+    return {"description": f"one of {one_of(kind)}", "examples": list(kind)}
+
+
+def _many(kind: type[StrEnum]) -> dict[str, Any]:
+    return {"description": f"a list of {one_of(kind)}", "examples": list(kind)}
+
+
+class Spec(BaseModel):
+    """A sweep. Its keys are the aliases ``budget``, ``case_time`` and ``timeout`` where a field has one.
+
+    `batch` is global. `devices` None is the box's own choice, `threads` None all its cores. `budget_s` bounds the
+    whole sweep, `case_time_s` the sampling of one case in one round, `timeout_s` the life of one child.
+    `reference` None is torch_dp where it runs, else naive.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    variants: NonEmpty[VariantName] = Field(tuple(VariantName), **_many(VariantName))
+    workloads: NonEmpty[Workload] = Field(("mlp/small",), description="a list of family/size or package.module:factory")
+    batch: NonEmpty[Annotated[Whole, Field(ge=1, lt=2**31)]] = Field(
+        (64,), description="a list of whole numbers from 1 to 2**31 - 1"
+    )
+    devices: NonEmpty[Lanes] | None = Field(None, description="a list of texts such as cpu*4, cuda:0*2, cuda:0+cuda:1")
+    modes: NonEmpty[Mode] = Field((Mode.TRAIN,), **_many(Mode))
+    dtypes: NonEmpty[Dtype] = Field((Dtype.FLOAT32,), **_many(Dtype))
+    data: Data = Field(Data.RANDOM, **_one(Data))
+    rounds: Whole = Field(5, ge=1, le=1000, description="a whole number from 1 to 1000")
+    budget_s: Seconds | None = Field(None, alias="budget", description=_DURATION)
+    case_time_s: Seconds = Field(1.0, alias="case_time", description=_DURATION)
+    timeout_s: Seconds = Field(120.0, alias="timeout", description=_DURATION)
+    threads: Annotated[Whole, Field(ge=1)] | None = Field(None, description="a whole number from 1")
+    seed: Whole = Field(0, ge=0, lt=2**63, description="a whole number from 0 to 2**63 - 1")
+    reference: VariantName | None = Field(None, **_one(VariantName))
+
+    @field_validator("reference")
+    @classmethod
+    def _reference_is_measured(cls, value: VariantName | None, info: ValidationInfo) -> VariantName | None:
+        variants = info.data.get("variants", ())
+        if value is not None and variants and value not in variants:
+            raise ValueError(f"{value.value!r} is not among the variants; allowed: {one_of(variants)}")
+        return value
+
+
+_LISTS = ("variants", "workloads", "batch", "devices", "modes", "dtypes")
+_WHOLE = ("batch", "rounds", "threads", "seed")
+_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
+
+
+def load_spec(path: Path) -> Spec:
+    """Read a sweep file. Raises SpecError."""
+    try:
+        keys = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: is not TOML: {' '.join(str(error).split())}") from error
+    try:
+        return Spec.model_validate(keys)
+    except ValidationError as error:
+        key, complaint = explain(Spec, error)
+        raise SpecError(f"{path}: {key}: {complaint}") from error
+
+
+def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
+    """Read command line options, lists with commas; None is an option not given. Raises SpecError."""
+    keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
+    try:
+        return Spec.model_validate(keys)
+    except ValidationError as error:
+        key, complaint = explain(Spec, error)
+        raise SpecError(f"--{key.replace('_', '-')}: {complaint}") from error
+
+
+def _from_text(key: str, value: str | int | float) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = [part.strip() for part in value.split(",")] if key in _LISTS else [value.strip()]
+    values = [int(part) if key in _WHOLE and _INTEGER.fullmatch(part) else part for part in parts]
+    return values if key in _LISTS else values[0]
