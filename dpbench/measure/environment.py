@@ -1,6 +1,5 @@
 """What must be equal before two records may be compared."""
 
-import os
 import platform
 import socket
 import subprocess
@@ -12,6 +11,7 @@ from torch import distributed as dist
 
 import dpbench
 from dpbench.results.record import Environment
+from dpbench.sweep.machine import cpu_model, usable_cores
 
 
 def read_environment(devices: Sequence[torch.device]) -> Environment:
@@ -24,7 +24,7 @@ def read_environment(devices: Sequence[torch.device]) -> Environment:
         python=platform.python_version(),
         torch=torch.__version__,
         cpu_model=cpu_model(),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         gpus=tuple(str(torch.get_device_module(gpu).get_device_properties(gpu).name) for gpu in gpus),
         driver=_driver() if gpus else None,
         cuda=torch.version.cuda,
@@ -33,14 +33,6 @@ def read_environment(devices: Sequence[torch.device]) -> Environment:
         commit=commit,
         dirty=dirty,
     )
-
-
-def cpu_model() -> str:
-    """The processor's name as the kernel gives it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _driver() -> str | None:

@@ -1,0 +1,89 @@
+"""Ratios of variants, measured step by step in one process, and the table of them at the end.
+
+pytest benchmarks/pytest_suite
+"""
+
+import platform
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from dpbench.measure.clock import make_clock
+from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
+from dpbench.measure.session import Session
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import format_devices
+from dpbench.sweep.machine import cpu_model, usable_cores
+from dpbench.sweep.names import Data, VariantName
+from dpbench.variants.catalog import VARIANTS
+from dpbench.workloads.catalog import resolve
+
+_ROWS = pytest.StashKey[list[str]]()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of the grid; every variant gets `threads_per_lane` intra-op threads, whatever its scheme."""
+
+    workload: str
+    batch: int
+    devices: tuple[str, ...]
+    rounds: int
+    threads_per_lane: int = 1
+
+
+@pytest.fixture
+def measure_ratios(request):
+    """Call with a Setting and pairs (variant, reference); answers one PairedRatio a pair, and prints a row of each."""
+
+    def measure(setting: Setting, pairs: list[tuple[VariantName, VariantName]]) -> list[PairedRatio]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(setting.threads_per_lane)
+        try:
+            times_s = _times(setting, list(dict.fromkeys(name for pair in pairs for name in pair)))
+        finally:
+            torch.set_num_threads(before)
+        ratios = [paired_ratio(times_s[variant], times_s[reference]) for variant, reference in pairs]
+        where = (
+            f"{setting.workload}, batch {setting.batch}, {format_devices(setting.devices)}, "
+            f"{setting.threads_per_lane} intra-op threads"
+        )
+        request.config.stash.setdefault(_ROWS, []).extend(
+            f"{f'{variant} / {reference}':18} {ratio.value:7.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+            f"  {where}, {ratio.rounds} rounds"
+            for (variant, reference), ratio in zip(pairs, ratios, strict=True)
+        )
+        return ratios
+
+    return measure
+
+
+def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[float]]:
+    workload = resolve(setting.workload, Data.RANDOM)
+    devices = [torch.device(device) for device in setting.devices]
+    steps = {}
+    for name in variants:
+        lanes = devices[:1] if name is VariantName.SINGLE else devices
+        case = Case(
+            variant=name,
+            workload=setting.workload,
+            batch=setting.batch,
+            devices=[str(lane) for lane in lanes],
+            threads=usable_cores(),
+        )
+        steps[name] = Session(case, workload, VARIANTS[name], lanes, rank=0, ranks=1).step
+    return interleave(steps, make_clock(devices), setting.rounds, warmup_rounds=max(10, setting.rounds // 5), seed=0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    rows = config.stash.get(_ROWS, [])
+    if not rows:
+        return
+    terminalreporter.section("ratios of step times: median over rounds [95 % interval]")
+    terminalreporter.write_line(
+        f"{cpu_model()}, {usable_cores()} cores, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    )
+    for row in rows:
+        terminalreporter.write_line(row)

@@ -1,0 +1,22 @@
+"""What the tuned wrapper costs and saves, as ratios taken in one run; nothing here fails on a slow machine."""
+
+import pytest
+from conftest import Setting
+
+from dpbench.sweep.names import VariantName as V
+
+LAUNCH_BOUND = Setting("mlp/small", batch=64, devices=("cpu",) * 4, rounds=300)
+COMPUTE_BOUND = Setting("mlp/large", batch=256, devices=("cpu",) * 4, rounds=40)
+ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=300)
+
+
+@pytest.mark.parametrize(
+    ("setting", "pairs"),
+    [
+        pytest.param(LAUNCH_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="launch-bound"),
+        pytest.param(COMPUTE_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="compute-bound"),
+        pytest.param(ONE_LANE, [(V.TUNED, V.SINGLE)], id="one-lane"),
+    ],
+)
+def test_ratios(measure_ratios, setting, pairs):
+    assert [ratio.rounds for ratio in measure_ratios(setting, pairs)] == [setting.rounds] * len(pairs)

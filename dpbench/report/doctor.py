@@ -1,0 +1,73 @@
+"""`dpbench doctor`: what this box is, and which variants run on it."""
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from dpbench.sweep.box import Box
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import format_devices
+from dpbench.sweep.names import VariantName
+from dpbench.sweep.plan import default_lanes
+from dpbench.sweep.suits import why_not
+
+_GIB = 2**30
+
+
+def why_not_here(box: Box) -> dict[VariantName, str | None]:
+    """For each variant why it cannot run on the box's default lanes, None where it can."""
+    if box.torch is None:
+        return dict.fromkeys(VariantName, f"torch does not import: {box.torch_error}")
+    lanes = default_lanes(box)
+    return {
+        name: why_not(Case(variant=name, workload="mlp/tiny", batch=len(lanes), devices=lanes, threads=box.cores), box)
+        for name in VariantName
+    }
+
+
+def doctor_json(box: Box, warnings: list[str]) -> dict[str, Any]:
+    return {
+        "box": box.model_dump(mode="json"),
+        "devices": list(default_lanes(box)),
+        "variants": [
+            {"name": str(name), "runs": reason is None, "reason": reason} for name, reason in why_not_here(box).items()
+        ],
+        "warnings": warnings,
+    }
+
+
+def doctor_text(box: Box, warnings: list[str]) -> Group:
+    return Group(_facts(box), _variants(box), *[f"warning: {warning}" for warning in warnings])
+
+
+def _facts(box: Box) -> Table:
+    table = _table("this box")
+    table.add_row("cpu", f"{box.cpu_model}, {box.cores} usable cores")
+    table.add_row("memory", f"{box.memory_bytes / _GIB:.1f} GiB")
+    table.add_row("python", box.python)
+    table.add_row("torch", box.torch or f"none: {box.torch_error}")
+    for accelerator in box.accelerators:
+        table.add_row(accelerator.device, f"{accelerator.name}, {accelerator.memory_bytes / _GIB:.1f} GiB")
+    if not box.accelerators:
+        table.add_row("accelerators", "none that torch can use")
+    table.add_row("torch.distributed", ", ".join(box.backends) or "no backend")
+    table.add_row("nvml", ", ".join(box.nvml_gpus) or f"no GPU ({box.nvml_error or 'none found'})")
+    table.add_row("default lanes", format_devices(default_lanes(box)))
+    table.add_row()
+    return table
+
+
+def _variants(box: Box) -> Table:
+    table = _table(f"variants on {format_devices(default_lanes(box))}")
+    for name, reason in why_not_here(box).items():
+        table.add_row(str(name), "runs" if reason is None else f"does not run: {reason}")
+    table.add_row()
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    return table

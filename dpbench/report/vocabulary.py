@@ -1,0 +1,43 @@
+"""`dpbench list`: the names that specs and options may use."""
+
+from itertools import product
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dpbench.sweep.glossary import FAMILIES, METRICS, MODES, VARIANTS
+from dpbench.sweep.names import Data, Dtype, Family, Size
+
+
+def vocabulary_json() -> dict[str, Any]:
+    return {
+        "variants": [{"name": name, "what": what} for name, what in VARIANTS.items()],
+        "workloads": [{"name": f"{family}/{size}", "what": FAMILIES[family]} for family, size in product(Family, Size)],
+        "modes": [{"name": name, "what": what} for name, what in MODES.items()],
+        "dtypes": [str(dtype) for dtype in Dtype],
+        "data": [str(data) for data in Data],
+        "metrics": [{"name": name, "what": what} for name, what in METRICS.items()],
+    }
+
+
+def vocabulary_text() -> Group:
+    sizes = ", ".join(Size)
+    return Group(
+        _table("variants", dict(VARIANTS)),
+        _table(f"workloads: family/size with sizes {sizes}; or your own package.module:factory", dict(FAMILIES)),
+        _table("modes", dict(MODES)),
+        _table("metrics", METRICS),
+        Text(f"dtypes: {', '.join(Dtype)}\ndata: {', '.join(Data)}"),
+    )
+
+
+def _table(title: str, rows: dict[Any, str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, what in rows.items():
+        table.add_row(str(name), what)
+    table.add_row()
+    return table

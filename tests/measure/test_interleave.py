@@ -1,0 +1,39 @@
+import random
+
+import pytest
+
+from dpbench.measure.interleave import interleave, paired_ratio
+from tests.fakes import ScriptedClock
+
+
+def test_each_scheme_steps_once_a_round_in_shuffled_order():
+    clock, log = ScriptedClock(), []
+    steps = {name: lambda name=name: (log.append(name), clock.advance(ord(name))) for name in "abc"}
+    times_s = interleave(steps, clock, rounds=50, warmup_rounds=2, seed=0)
+    assert {name: set(times) for name, times in times_s.items()} == {n: {float(ord(n))} for n in "abc"}
+    rounds = [tuple(log[i : i + 3]) for i in range(0, len(log), 3)]
+    assert len(rounds) == 52
+    assert all(set(order) == set("abc") for order in rounds)
+    assert len(set(rounds)) == 6
+
+
+def test_drift_that_hits_both_leaves_the_ratio_alone():
+    rng = random.Random(1)
+    drift = [1 + i / 50 for i in range(200)]
+    slow = [1.10 * d * rng.uniform(0.99, 1.01) for d in drift]
+    fast = [1.00 * d * rng.uniform(0.99, 1.01) for d in drift]
+    ratio = paired_ratio(slow, fast)
+    assert ratio.low < 1.10 < ratio.high
+    assert ratio.high - ratio.low < 0.01
+
+
+def test_the_interval_covers_the_truth_nineteen_times_in_twenty():
+    rng = random.Random(2)
+
+    def covers():
+        a = [rng.lognormvariate(0, 0.2) for _ in range(60)]
+        b = [rng.lognormvariate(0, 0.2) for _ in range(60)]
+        ratio = paired_ratio(a, b)
+        return ratio.low <= 1 <= ratio.high
+
+    assert sum(covers() for _ in range(400)) / 400 == pytest.approx(0.96, abs=0.03)

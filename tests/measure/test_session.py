@@ -1,0 +1,78 @@
+import pytest
+import torch
+
+from dpbench.measure.session import Session, share_of
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import Data
+from dpbench.variants.base import Variant
+from dpbench.workloads.base import Batch
+from dpbench.workloads.catalog import resolve
+
+PLAIN = Variant(wrap=lambda base, devices: base, concurrent_lanes=False)
+CPU = [torch.device("cpu")]
+
+
+def case(**changes):
+    return Case(
+        **{"variant": "single", "workload": "mlp/tiny", "batch": 8, "devices": ("cpu",), "threads": 1, **changes}
+    )
+
+
+def session(workload="mlp/tiny", data=Data.RANDOM, **changes):
+    return Session(case(workload=workload, data=data, **changes), resolve(workload, data), PLAIN, CPU, rank=0, ranks=1)
+
+
+def test_a_training_step_moves_the_parameters_by_its_gradients():
+    made = session()
+    before = [p.detach().clone() for p in made.base.parameters()]
+    loss = made.step()
+    assert loss.dim() == 0
+    assert all(p.grad is not None for p in made.base.parameters())
+    assert any(not torch.equal(old, new) for old, new in zip(before, made.base.parameters(), strict=True))
+
+
+def test_gradients_do_not_pile_up_over_steps():
+    made = session()
+    seen = []
+    for _ in range(2):
+        made.step()
+        seen.append(made.base[0].weight.grad.clone())
+    fresh = session()
+    fresh.step()
+    batch = next(fresh._batches)
+    fresh.base.zero_grad()
+    fresh.loss(batch).backward()
+    assert torch.allclose(seen[1], fresh.base[0].weight.grad)
+
+
+def test_inference_builds_no_graph_and_changes_nothing():
+    made = session(mode="infer")
+    before = [p.detach().clone() for p in made.base.parameters()]
+    assert not made.step().requires_grad
+    assert all(torch.equal(old, new) for old, new in zip(before, made.base.parameters(), strict=True))
+
+
+def test_equal_seeds_give_equal_losses_and_others_do_not():
+    assert session(seed=3).step() == session(seed=3).step()
+    assert session(seed=3).step() != session(seed=4).step()
+
+
+def test_the_dtype_reaches_parameters_and_inputs():
+    made = session(dtype="bfloat16")
+    assert {p.dtype for p in made.base.parameters()} == {torch.bfloat16}
+    assert made.step().isfinite()
+
+
+@pytest.mark.parametrize(("items", "ranks"), [(8, 2), (9, 4), (4, 4), (7, 3)])
+def test_shares_cover_the_batch_once_and_none_is_empty(items, ranks):
+    batch = Batch((torch.arange(items), torch.arange(items) * 2), torch.arange(items) * 3)
+    shares = [share_of(batch, rank, ranks) for rank in range(ranks)]
+    assert torch.equal(torch.cat([s.inputs[1] for s in shares]), batch.inputs[1])
+    assert torch.equal(torch.cat([s.target for s in shares]), batch.target)
+    assert min(len(s.target) for s in shares) > 0
+
+
+def test_the_loss_on_digits_goes_down():
+    made = session("mlp/tiny", Data.DIGITS, batch=64)
+    losses = [float(made.step()) for _ in range(60)]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
