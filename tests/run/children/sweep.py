@@ -1,0 +1,40 @@
+"""A parent: two cases in three rounds, each record a line of ``records.jsonl``, resumed where it stopped."""
+
+import os
+import sys
+from pathlib import Path
+
+from dpbench.results.record import Record
+from dpbench.run.launch import launch
+from dpbench.run.runner import run
+from dpbench.sweep.case import Case
+
+WORKER = [sys.executable, str(Path(__file__).parent / "worker.py")]
+CASES = [Case(variant=name, workload="mlp/tiny", batch=8, devices=("cpu",), threads=1) for name in ("tuned", "naive")]
+
+
+class Lines:
+    def append(self, record: Record) -> None:
+        with Path("records.jsonl").open("a") as file:
+            file.write(record.model_dump_json(by_alias=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def keys(self) -> set[tuple[str, int]]:
+        path = Path("records.jsonl")
+        lines = path.read_text().splitlines() if path.exists() else []
+        return {Record.model_validate_json(line).key for line in lines}
+
+
+records = Lines()
+try:
+    run(
+        [(round_, case) for round_ in range(3) for case in CASES],
+        run_id="r1",
+        records=records,
+        done=records.keys(),
+        budget_s=1.0,
+        launch=lambda command, text, timeout_s: launch(WORKER, text, timeout_s),
+    )
+except KeyboardInterrupt:
+    sys.exit(130)
