@@ -11,7 +11,7 @@ import torch
 
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
-from dpbench.measure.session import Session
+from dpbench.measure.session import Seat, Session
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.machine import cpu_model, usable_cores
@@ -72,7 +72,7 @@ def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[floa
             devices=[str(lane) for lane in lanes],
             threads=usable_cores(),
         )
-        steps[name] = Session(case, workload, VARIANTS[name], lanes, rank=0, ranks=1).step
+        steps[name] = Session(case, workload, VARIANTS[name], Seat(tuple(lanes))).step
     return interleave(steps, make_clock(devices), setting.rounds, warmup_rounds=max(10, setting.rounds // 5), seed=0)
 
 

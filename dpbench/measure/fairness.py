@@ -3,7 +3,8 @@
 Not against the whole batch at once: with batch norm that differs, since each chunk has statistics of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpbench.measure.session import Session, build_model, device_of, draw_batch, share_of
+from dpbench.measure.session import Seat, Session, build_model, device_of, draw_batch, share_of
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Dtype, Mode
 from dpbench.variants.base import Variant
@@ -22,30 +23,28 @@ TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
 """The largest relative error that rounding explains: sums run in another order, and batch norm amplifies that."""
 
 
-def error_against_oracle(
-    case: Case, workload: Workload, variant: Variant, devices: Sequence[torch.device], rank: int, ranks: int
-) -> float:
+def error_against_oracle(case: Case, workload: Workload, variant: Variant, seat: Seat) -> float:
     """Take one step from a fresh state; how far are its gradients (`infer`: outputs) from the oracle's?
 
     A collective call: every rank must make it.
     """
-    session = Session(case, workload, variant, devices, rank, ranks)
-    oracle = build_model(case, workload, devices[0])
+    session = Session(case, workload, variant, seat)
+    oracle = build_model(case, workload, seat.devices[0])
     for model in (session.base, oracle):
         _without_dropout(model)
     batch = draw_batch(case, workload, torch.Generator().manual_seed(case.seed + 1))
-    share = share_of(batch, rank, ranks)
+    share = share_of(batch, seat)
     if case.mode is Mode.INFER:
         with torch.no_grad():
-            expected = _join(_outputs(oracle, _chunks(share, len(devices))))
+            expected = _join(_outputs(oracle, _chunks(share, len(seat.devices))))
             return _relative_error(_tensors(session.forward(share)), _tensors(expected))
     session.loss(share).backward()
     if variant.per_rank:
-        shares = [share_of(batch, r, ranks) for r in range(ranks)]
+        shares = [share_of(batch, replace(seat, rank=rank)) for rank in range(seat.ranks)]
         outputs = _outputs(oracle, shares)
-        losses = [_loss(workload, out, s.target) / ranks for out, s in zip(outputs, shares, strict=True)]
+        losses = [_loss(workload, out, s.target) / seat.ranks for out, s in zip(outputs, shares, strict=True)]
     else:
-        losses = [_loss(workload, _join(_outputs(oracle, _chunks(share, len(devices)))), share.target)]
+        losses = [_loss(workload, _join(_outputs(oracle, _chunks(share, len(seat.devices)))), share.target)]
     torch.stack(losses).sum().backward()
     return _relative_error(_gradients(session.base), _gradients(oracle))
 
@@ -104,6 +103,6 @@ def _relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
 def _without_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, _DropoutNd):
-            module.p = 0.0
+            setattr(module, "p", 0.0)  # noqa: B010  # typed as Tensor or Module by nn.Module
         elif isinstance(getattr(module, "dropout", None), float):
-            module.dropout = 0.0  # LSTM and attention keep it as a number
+            setattr(module, "dropout", 0.0)  # noqa: B010  # LSTM and attention keep it as a number

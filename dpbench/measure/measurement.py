@@ -9,9 +9,10 @@ from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
 from dpbench.measure.memory import peak_device_bytes, peak_rss_bytes
 from dpbench.measure.sample import Samples, sample
-from dpbench.measure.session import Session
+from dpbench.measure.session import Seat, Session
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.team import Team
+from dpbench.measure.threads import candidates, set_fastest
 from dpbench.results.record import Metrics
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
@@ -40,22 +41,23 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
     """
     variant, workload = VARIANTS[case.variant], resolve(case.workload, case.data)
     team = connect(torch.device(case.devices[0]))
-    devices = [torch.device(d) for d in (case.devices[team.rank : team.rank + 1] if variant.per_rank else case.devices)]
-    threads_per_lane = intra_op_threads(case, variant)
-    torch.set_num_threads(threads_per_lane)
-    session = Session(case, workload, variant, devices, team.rank, team.size)
+    seat = _seat(case, variant, team)
+    counts, clock = candidates(case, variant), make_clock(seat.devices)
+    torch.set_num_threads(counts[0])
+    session = Session(case, workload, variant, seat)
     loss_first = _loss_of_a_step(session, case)
+    threads_per_lane = set_fastest(counts, session.step, clock)
     samples = sample(
         session.step,
-        make_clock(devices),
+        clock,
         team,
         WarmUp(max_s=budget_s * _WARMUP_SHARE),
         StopRule(max_s=budget_s * (1 - _WARMUP_SHARE)),
     )
     loss_last = _loss_of_a_step(session, case)
-    rss_bytes, device_bytes = peak_rss_bytes(), peak_device_bytes(devices)
+    rss_bytes, device_bytes = peak_rss_bytes(), peak_device_bytes(seat.devices)
     del session
-    error = error_against_oracle(case, workload, variant, devices, team.rank, team.size)
+    error = error_against_oracle(case, workload, variant, seat)
     _refuse_wrong_result(case, error)
     return Measurement(
         samples.times_s,
@@ -73,9 +75,9 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
     )
 
 
-def intra_op_threads(case: Case, variant: Variant) -> int:
-    """Threads for each lane, so that lanes computing at the same time share the case's total between them."""
-    return max(1, case.threads // len(case.devices)) if variant.concurrent_lanes else case.threads
+def _seat(case: Case, variant: Variant, team: Team) -> Seat:
+    devices = case.devices[team.rank : team.rank + 1] if variant.per_rank else case.devices
+    return Seat(tuple(torch.device(device) for device in devices), team.rank, team.size)
 
 
 def _loss_of_a_step(session: Session, case: Case) -> float | None:

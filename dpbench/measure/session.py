@@ -1,6 +1,6 @@
 """The project's only definition of a step."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -16,20 +16,27 @@ _POOL_BATCHES = 16
 _POOL_BYTES = 64 * 2**20
 
 
+@dataclass(frozen=True)
+class Seat:
+    """What one process of a case serves: all its devices, or as `rank` of `ranks` one of them."""
+
+    devices: tuple[torch.device, ...]
+    rank: int = 0
+    ranks: int = 1
+
+
 class Session:
-    """A case made ready to step, in one process: `rank` of `ranks`, serving `devices`.
+    """A case made ready to step, in one process.
 
     Batches wait in host memory, drawn before; carrying them to the devices is part of the step.
     """
 
-    def __init__(
-        self, case: Case, workload: Workload, variant: Variant, devices: Sequence[torch.device], rank: int, ranks: int
-    ) -> None:
-        self.base = build_model(case, workload, devices[0])
-        self._forward = variant.wrap(self.base, list(devices))
+    def __init__(self, case: Case, workload: Workload, variant: Variant, seat: Seat) -> None:
+        self.base = build_model(case, workload, seat.devices[0])
+        self._forward = variant.wrap(self.base, list(seat.devices))
         self._loss = workload.loss
         self._optimizer = workload.optimizer(self.base.parameters())
-        self._batches = cycle([share_of(batch, rank, ranks) for batch in _pool(case, workload)])
+        self._batches = cycle([share_of(batch, seat) for batch in _pool(case, workload)])
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
     def _train(self) -> Tensor:
@@ -67,13 +74,15 @@ def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Ba
     return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
 
 
-def share_of(batch: Batch, rank: int, ranks: int) -> Batch:
-    """This rank's items of a global batch; every rank gets one at least if the batch has as many."""
-    if ranks == 1:
+def share_of(batch: Batch, seat: Seat) -> Batch:
+    """The seat's items of a global batch; every rank gets one at least if the batch has as many."""
+    if seat.ranks == 1:
         return batch
-    return Batch(
-        tuple(t.tensor_split(ranks)[rank].clone() for t in batch.inputs), batch.target.tensor_split(ranks)[rank].clone()
-    )
+
+    def share(t: Tensor) -> Tensor:
+        return t.tensor_split(seat.ranks)[seat.rank].clone()
+
+    return Batch(tuple(share(t) for t in batch.inputs), share(batch.target))
 
 
 def device_of(output: Any, default: torch.device) -> torch.device:

@@ -1,8 +1,8 @@
 """The processes of a case with one per device: rank 0 starts the others, and none outlives it.
 
-      parent ──starts──> rank 0 (the worker) ──starts──> rank 1 … rank n-1
-                            │  dies with its parent          │  die with rank 0 (PDEATHSIG)
-                            └── holds the listening socket of the store at which all meet
+parent ──starts──> rank 0 (the worker) ──starts──> rank 1 … rank n-1
+                      │  dies with its parent          │  die with rank 0 (PDEATHSIG)
+                      └── holds the listening socket of the store at which all meet
 """
 
 import os
@@ -67,7 +67,7 @@ def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
     from dpbench.measure.team import Ranks
 
     listener = rendezvous.listener
-    store = dist.TCPStore(
+    store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name
         _LOOPBACK,
         rendezvous.port,
         rendezvous.size,

@@ -31,9 +31,7 @@ def main() -> None:
     rendezvous = None
     if job.case.variant is VariantName.DDP:
         # Before torch is imported, so that all ranks import it at the same time.
-        rendezvous = (
-            Rendezvous(options.rank, len(job.case.devices), options.port) if options.rank else start_ranks(job)
-        )
+        rendezvous = Rendezvous(options.rank, len(job.case.devices), options.port) if options.rank else start_ranks(job)
     record = _measured(job, rendezvous)
     if options.record_fd is not None:
         with os.fdopen(options.record_fd, "w") as pipe:

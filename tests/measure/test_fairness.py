@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
+from dpbench.measure.session import Seat
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data, Dtype
 from dpbench.variants.base import Variant
@@ -42,10 +43,10 @@ def not_a_number(base, devices):
 
 
 def error(wrap, workload="mlp/tiny", lanes=2, batch=8, **changes):
-    devices = [torch.device("cpu")] * lanes
+    devices = (torch.device("cpu"),) * lanes
     case = Case(variant="naive", workload=workload, batch=batch, devices=["cpu"] * lanes, threads=1, **changes)
     made = resolve(workload, Data.RANDOM) if isinstance(workload, str) else workload
-    return error_against_oracle(case, made, Variant(wrap=wrap), devices, rank=0, ranks=1)
+    return error_against_oracle(case, made, Variant(wrap=wrap), Seat(devices))
 
 
 @pytest.mark.parametrize(
@@ -92,5 +93,5 @@ def test_dropout_does_not_disturb_the_comparison():
     plain = resolve("mlp/tiny", Data.RANDOM)
     dropping = Workload(model=lambda: nn.Sequential(plain.model(), nn.Dropout(0.5)), batch=plain.batch, loss=plain.loss)
     case = Case(variant="naive", workload="my:model", batch=8, devices=["cpu"] * 2, threads=1)
-    devices = [torch.device("cpu")] * 2
-    assert error_against_oracle(case, dropping, Variant(wrap=chunk_by_chunk), devices, 0, 1) <= ALLOWED
+    devices = (torch.device("cpu"),) * 2
+    assert error_against_oracle(case, dropping, Variant(wrap=chunk_by_chunk), Seat(devices)) <= ALLOWED
