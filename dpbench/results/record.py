@@ -5,7 +5,7 @@ SCHEMA history
 """
 
 from enum import StrEnum
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -76,7 +76,7 @@ class Record(BaseModel):
     started_at: str
     outcome: Outcome
     reason: str | None = None
-    samples_s: tuple[float, ...] = ()
+    samples_s: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = ()
     environment: Environment | None = None
     metrics: Metrics | None = None
 
