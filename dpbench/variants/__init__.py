@@ -1,0 +1,1 @@
+"""What is compared: ways to run one training step on several devices, each a value."""

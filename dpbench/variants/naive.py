@@ -1,0 +1,40 @@
+"""The stock algorithm of `torch.nn.DataParallel`, to be read and to run on any devices.
+
+Every forward: cut the batch into chunks, rebuild every replica, start a thread for each, concatenate.
+
+    chunks    scatter_gather.py    a chunk of the batch to each lane's device
+    replicas  naive_replicate.py   all replicas built anew, parameters handed out by one autograd node ...
+              naive_broadcast.py   ... whose backward sums the gradients into the base, in messages of 10 MiB
+    outputs   naive_apply.py       a new thread for each replica
+    output    scatter_gather.py    concatenated on the first device
+
+Replica 0 shares the base's storage, so what its forward writes in place to a buffer, batch norm's running
+statistics for one, stays; the other replicas hold copies, which are dropped. On devices of their own its
+messages and bytes are those of the stock wrapper, whose steps stand in torch/nn/parallel/*.py.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.variants.base import Forward, Variant
+from dpbench.variants.naive_apply import parallel_apply
+from dpbench.variants.naive_replicate import replicate
+from dpbench.variants.scatter_gather import gather, scatter
+
+
+def wrap(base: nn.Module, devices: list[torch.device]) -> Forward:
+    def forward(*inputs: Tensor) -> Any:
+        chunks = scatter(inputs, devices)
+        if len(devices) == 1:
+            return base(*chunks[0])
+        lanes = devices[: len(chunks)]
+        replicas = replicate(base, lanes)
+        outputs = parallel_apply(replicas, chunks, lanes)
+        return gather(outputs, devices[0])
+
+    return forward
+
+
+NAIVE = Variant(wrap)

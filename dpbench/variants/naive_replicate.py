@@ -1,0 +1,55 @@
+"""A module rebuilt once for each lane, as torch/nn/parallel/replicate.py does it."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.variants.naive_broadcast import Broadcast, broadcast_coalesced
+
+
+def replicate(base: nn.Module, devices: Sequence[torch.device]) -> list[nn.Module]:
+    """Replicas of `base`, whose tensors are on ``devices[0]``; replica 0 shares their storage.
+
+    A replica's parameters are plain attributes, outputs of the autograd node that leads back to the base.
+    Modules and tensors that the base uses twice are used twice in a replica too.
+    """
+    buffers = list(base.buffers())
+    copies = [
+        {**parameters, **with_grad, **without_grad}
+        for parameters, with_grad, without_grad in zip(
+            _hand_out(list(base.parameters()), devices),
+            _hand_out([buffer for buffer in buffers if buffer.requires_grad], devices),
+            _hand_out([buffer for buffer in buffers if not buffer.requires_grad], devices),
+            strict=True,
+        )
+    ]
+    return [_rebuild(base, lane) for lane in copies]
+
+
+def _hand_out(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[dict[Tensor, Tensor]]:
+    """For each lane, each tensor's copy there."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        flat = Broadcast.apply(devices, *tensors)
+        lanes = [flat[i : i + len(tensors)] for i in range(0, len(flat), len(tensors))]
+    else:
+        lanes = broadcast_coalesced(tensors, devices)
+    return [dict(zip(tensors, lane, strict=True)) for lane in lanes]
+
+
+def _rebuild(base: nn.Module, copies: dict[Tensor, Tensor]) -> nn.Module:
+    """New module objects in the shape of `base`, every tensor in them set to its copy."""
+    shells = {module: module._replicate_for_data_parallel() for module in base.modules()}
+    for module, shell in shells.items():
+        for name, child in module._modules.items():
+            if child is not None:
+                setattr(shell, name, shells[child])
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                shell._parameters[name] = None
+            else:
+                setattr(shell, name, copies[parameter])
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                setattr(shell, name, copies[buffer])
+    return shells[base]
