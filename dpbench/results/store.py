@@ -1,0 +1,147 @@
+"""Records on disk: JSON Lines, each record safe before the next is measured.
+
+A file is whole up to its last newline, whatever killed the writer: a record is one write, synced. What a write
+did not finish is cut off again, at once or, after a crash, by the next writer; readers leave it out.
+"""
+
+import fcntl
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from dpbench.results.line import LineError, parse_line, to_line
+from dpbench.results.record import Record
+
+_BLOCK_BYTES = 1 << 16
+
+
+class StoreError(Exception):
+    """One line that names the file or folder and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The records of a file in the order of writing; `warnings` say what was dropped."""
+
+    records: tuple[Record, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Store:
+    """A file of records. `read` needs no lock; `append` and `with` keep other writers out until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+        self._dropped_bytes = 0
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def append(self, record: Record) -> None:
+        """Write one line and sync it. Where that fails the file is as before, and StoreError is raised."""
+        line = to_line(record)
+        fd = self._open()
+        old_size = os.fstat(fd).st_size
+        try:
+            written = os.write(fd, line)
+            if written < len(line):
+                raise OSError(f"{written} of the {len(line)} bytes of a record fit")
+            os.fsync(fd)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(fd, old_size)
+            raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+
+    def read(self) -> Contents:
+        """All records. A torn end is dropped with a warning; any other bad line is a StoreError with its number."""
+        try:
+            with self.path.open("rb") as lines, _no_garbage_collection():
+                records, torn_bytes = self._parse(lines)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
+        dropped_bytes = torn_bytes or self._dropped_bytes
+        warning = f"{self.path}: a torn record of {dropped_bytes} bytes at the end was dropped"
+        return Contents(tuple(records), (warning,) if dropped_bytes else ())
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _parse(self, lines: BinaryIO) -> tuple[list[Record], int]:
+        records: list[Record] = []
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                return records, len(line)
+            try:
+                records.append(parse_line(line))
+            except LineError as error:
+                raise StoreError(f"{self.path}: line {number} {error}") from error
+        return records, 0
+
+    def _open(self) -> int:
+        if self._fd is not None:
+            return self._fd
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written: {error.strerror}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._dropped_bytes = _cut_torn_end(fd)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            os.close(fd)
+            busy = isinstance(error, BlockingIOError)
+            reason = "another process is writing it; allowed: one writer" if busy else error.strerror
+            raise StoreError(f"{self.path}: cannot be written: {reason}") from error
+        self._fd = fd
+        return fd
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of the folder's files safe, as fsync of a file leaves its name out."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _cut_torn_end(fd: int) -> int:
+    """Truncate the file after its last newline; gives the bytes cut off."""
+    size = os.fstat(fd).st_size
+    start = size
+    while start > 0:
+        block_bytes = min(_BLOCK_BYTES, start)
+        start -= block_bytes
+        newline = os.pread(fd, block_bytes, start).rfind(b"\n")
+        if newline >= 0:
+            start += newline + 1
+            break
+    if start < size:
+        os.ftruncate(fd, start)
+        os.fsync(fd)
+    return size - start
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Parsing makes no cycles, and collections among so many new objects would take half of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

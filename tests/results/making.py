@@ -1,0 +1,32 @@
+"""Records made by hand."""
+
+from collections.abc import Sequence
+
+from dpbench.results.record import Environment, Metrics, Outcome, Record
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import parse_devices
+from dpbench.sweep.names import VariantName
+
+ENVIRONMENT = Environment(
+    hostname="here", os="Linux", python="3.11.9", torch="2.13.0", cpu_model="a CPU", cores=2, dpbench="0.1.0"
+)
+METRICS = Metrics(threads_per_lane=1, warmup_steps=5, stopped_by="interval")
+
+
+def case(variant: str = "tuned", devices: str = "cpu*2", batch: int = 64, workload: str = "mlp/tiny") -> Case:
+    return Case(variant=VariantName(variant), workload=workload, batch=batch, devices=parse_devices(devices), threads=2)
+
+
+def ok(case: Case, round: int, samples_s: Sequence[float] = (0.1, 0.1), **fields: object) -> Record:
+    return _record(
+        case=case, round=round, samples_s=tuple(samples_s), outcome=Outcome.OK, metrics=METRICS, reason=None, **fields
+    )
+
+
+def failed(case: Case, round: int, outcome: str, reason: str) -> Record:
+    return _record(case=case, round=round, outcome=Outcome(outcome), reason=reason)
+
+
+def _record(**fields: object) -> Record:
+    usual = {"run": "a run", "started_at": "2025-01-01T00:00:00Z", "environment": ENVIRONMENT}
+    return Record.model_validate({**usual, **fields})
