@@ -73,7 +73,11 @@ def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
 
 
 class _Pipe:
-    """A pipe that the child writes to, and what is kept of it; `drop` are the bytes not worth keeping."""
+    """A pipe that the child writes to, and what is kept of it; `drop` are the bytes not worth keeping.
+
+    The writing end stays open here too, so that the pipe never ends: one that the child closes early
+    wakes nobody, and one that a grandchild holds open is not waited for.
+    """
 
     def __init__(self, drop: slice) -> None:
         reader, writer = os.pipe()
@@ -84,7 +88,7 @@ class _Pipe:
 
     def read(self) -> bool:
         """Take what is there; False if that is nothing."""
-        chunk = self.reader.read(_READ_BYTES)  # None where it would block, empty where the pipe ends
+        chunk = self.reader.read(_READ_BYTES)  # None where it would block
         self.kept += chunk or b""
         del self.kept[self._drop]
         return bool(chunk)
@@ -106,7 +110,7 @@ def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe) ->
     with os.fdopen(os.memfd_create("stdin"), "wb+", 0) as stdin:
         stdin.write(stdin_text.encode())
         stdin.seek(0)
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [*command, "--record-fd", str(record.writer.fileno()), "--parent-pid", str(os.getpid())],
             stdin=stdin,
             stdout=output.writer,
@@ -114,16 +118,10 @@ def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe) ->
             pass_fds=[record.writer.fileno()],
             start_new_session=True,
         )
-    record.writer.close()
-    output.writer.close()
-    return child
 
 
 def _watch(child: subprocess.Popen[bytes], pipes: tuple[_Pipe, ...], deadline_s: float) -> bool:
-    """Read the pipes until the child ends, or the deadline passes: then False.
-
-    Their ends do not matter: a grandchild may hold them open, and the child may close them and go on.
-    """
+    """Read the pipes until the child ends, or the deadline passes: then False."""
     with selectors.DefaultSelector() as selector, os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
         selector.register(ended, selectors.EVENT_READ)
         for pipe in pipes:
@@ -132,8 +130,7 @@ def _watch(child: subprocess.Popen[bytes], pipes: tuple[_Pipe, ...], deadline_s:
             for key, _ in selector.select(left_s):
                 if key.data is None:
                     return True
-                if not key.data.read():
-                    selector.unregister(key.fileobj)
+                key.data.read()
     return False
 
 

@@ -30,6 +30,14 @@ os.wait()
 """
 # A grandchild that is started anew, so that it is a process tree of another program.
 GRANDCHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
+# Five processes, each the child of the one before.
+CHAIN = """
+if os.fork() == 0:
+    for _ in range(4):
+        if os.fork() > 0:
+            break
+    time.sleep(1000)
+"""
 
 
 def run(code, stdin_text="", timeout_s=LONG_S):
@@ -83,6 +91,12 @@ def test_half_a_record_is_kept():
     assert (end.record, end.returncode) == (b'{"schema": 1, ', -signal.SIGKILL)
 
 
+def test_what_came_last_is_read_after_the_end(monkeypatch):
+    monkeypatch.setattr(launch_module, "_watch", lambda child, pipes, deadline_s: child.wait() == 0)
+    end = run("os.write(record_fd, b'answer'); os.write(1, b'said')")
+    assert (end.record, end.tail, end.timed_out_after_s) == (b"answer", b"said", None)
+
+
 def test_endless_output_blocks_nobody_and_its_end_is_kept():
     end = run("sys.stderr.write('x' * (10 << 20)); sys.stderr.write('the end')")
     assert end.returncode == 0
@@ -96,7 +110,7 @@ def test_of_an_endless_record_the_beginning_is_kept(monkeypatch):
 
 
 @pytest.mark.parametrize("ending", ["", "os.kill(os.getpid(), signal.SIGSEGV)", "time.sleep(1000)"])
-@pytest.mark.parametrize("leftover", [DAEMON, GRANDCHILD, DAEMON + DAEMON + GRANDCHILD])
+@pytest.mark.parametrize("leftover", [DAEMON, GRANDCHILD, CHAIN, DAEMON + CHAIN + GRANDCHILD])
 def test_no_descendant_is_left(leftover, ending):
     before = psutil.Process().children(recursive=True)
     run(leftover + ending, timeout_s=LONG_S if "sleep" not in ending else 1.0)
@@ -119,17 +133,19 @@ def test_what_ran_before_goes_on():
         older.wait()
 
 
-def test_nothing_stays_open_and_orphans_are_no_longer_ours():
-    def is_subreaper():
-        value = ctypes.c_int()
-        assert ctypes.CDLL(None).prctl(37, ctypes.byref(value), 0, 0, 0) == 0
-        return value.value
-
-    before = sorted(os.listdir("/proc/self/fd")), is_subreaper()
-    run("")
-    with pytest.raises(FileNotFoundError):
-        launch(["/no/such/program"], "", LONG_S)
-    assert (sorted(os.listdir("/proc/self/fd")), is_subreaper()) == before
+@pytest.mark.parametrize("subreaper", [0, 1])
+def test_nothing_stays_open_and_who_adopts_orphans_is_as_before(subreaper):
+    libc, value = ctypes.CDLL(None), ctypes.c_int()
+    assert libc.prctl(36, subreaper, 0, 0, 0) == 0
+    open_before = sorted(os.listdir("/proc/self/fd"))
+    try:
+        run("")
+        with pytest.raises(FileNotFoundError):
+            launch(["/no/such/program"], "", LONG_S)
+        assert libc.prctl(37, ctypes.byref(value), 0, 0, 0) == 0
+    finally:
+        libc.prctl(36, 0, 0, 0, 0)
+    assert (sorted(os.listdir("/proc/self/fd")), value.value) == (open_before, subreaper)
 
 
 def test_a_process_that_the_kernel_holds_is_named(monkeypatch):
