@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,7 +55,7 @@ def _from_factory(name: str, data: Data) -> Workload:
     module, _, factory = name.partition(":")
     with _current_directory_importable():
         imported = _attempt(name, f"importing {module}", lambda: importlib.import_module(module))
-        find = _attempt(name, f"looking up {factory}", lambda: attrgetter(factory)(imported))
+        find = _attempt(name, f"looking up {factory}", lambda: getattr(imported, factory))
         made = _attempt(name, f"{factory}()", find)
     if not isinstance(made, Workload):
         raise WorkloadError(f"workloads: {name!r}: {factory}() returned {_kind(made)}; a {_WORKLOAD} is allowed")

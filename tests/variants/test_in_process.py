@@ -19,13 +19,7 @@ def test_the_catalog_is_total():
     assert sequential == {VariantName.SINGLE, VariantName.FLOOR}
 
 
-@pytest.fixture(params=SCHEMES)
-def scheme(request):
-    if request.param is VariantName.TUNED:
-        pytest.importorskip("dpbench.parallel.module", reason="dpbench.parallel is not there yet")
-    return request.param
-
-
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("batch", "lanes"), [(8, 4), (9, 4), (2, 4), (1, 2), (5, 1)])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_two_steps_equal_the_plain_module_on_chunks(scheme, name, batch, lanes):
@@ -59,6 +53,7 @@ def test_the_floors_batch_norm_sees_every_chunk():
     assert base.bn1.num_batches_tracked == 3
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_inference_equals_the_plain_module(scheme, name):
     _, base, drawn = make(name, 7)

@@ -25,12 +25,6 @@ def right() -> Workload:
     return workload()
 
 
-class Holder:
-    @staticmethod
-    def right() -> Workload:
-        return workload()
-
-
 def wrong_type() -> int:
     return 3
 
