@@ -1,0 +1,20 @@
+"""A drop-in for ``torch.nn.parallel``'s DataParallel; README.md beside this file has the picture."""
+
+from dpbench.parallel.apply import parallel_apply
+from dpbench.parallel.gather import gather
+from dpbench.parallel.module import DataParallel, data_parallel
+from dpbench.parallel.policy import Policy
+from dpbench.parallel.replicas import replicate
+from dpbench.parallel.scatter import chunk_weights, scatter, scatter_kwargs
+
+__all__ = [
+    "DataParallel",
+    "Policy",
+    "chunk_weights",
+    "data_parallel",
+    "gather",
+    "parallel_apply",
+    "replicate",
+    "scatter",
+    "scatter_kwargs",
+]

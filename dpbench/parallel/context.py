@@ -1,0 +1,94 @@
+"""What a thread knows that another does not, and how it reaches the lanes.
+
+A replica's forward behaves as if it ran in the caller's thread, and leaves nothing behind in the thread that
+ran it. Process-wide settings (default dtype, determinism, SDPA flags, warning filters) need no help.
+"""
+
+import contextvars
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import overrides
+from torch.utils import _python_dispatch
+
+T = TypeVar("T")
+
+_AUTOCAST_TYPES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "privateuseone")
+
+
+@dataclass(frozen=True)
+class ThreadState:
+    """The caller's thread-local state, taken once per forward."""
+
+    inference: bool
+    grad: bool
+    forward_grad: bool
+    multithreading: bool
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+    autocast_cache: bool
+    saved_tensor_hooks: Any
+    function_modes: tuple[Any, ...]
+    dispatch_modes: tuple[Any, ...]
+    intra_op_threads: int
+
+    @classmethod
+    def of_this_thread(cls) -> "ThreadState":
+        return cls(
+            inference=torch.is_inference_mode_enabled(),
+            grad=torch.is_grad_enabled(),
+            forward_grad=torch._C._is_fwd_grad_enabled(),
+            multithreading=torch._C._is_multithreading_enabled(),
+            autocast=tuple(
+                (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_TYPES
+            ),
+            autocast_cache=torch.is_autocast_cache_enabled(),
+            saved_tensor_hooks=torch._C._autograd._top_saved_tensors_default_hooks(False),
+            function_modes=tuple(overrides._get_current_function_mode_stack()),
+            dispatch_modes=tuple(_python_dispatch._get_current_dispatch_mode_stack()),
+            intra_op_threads=torch.get_num_threads(),
+        )
+
+    def set_flags(self) -> None:
+        torch._C._set_grad_enabled(self.grad)
+        torch._C._set_fwd_grad_enabled(self.forward_grad)
+        torch._C._set_multithreading_enabled(self.multithreading)
+        for kind, is_enabled, dtype in self.autocast:
+            torch.set_autocast_enabled(kind, is_enabled)
+            torch.set_autocast_dtype(kind, dtype)
+        torch.set_autocast_cache_enabled(self.autocast_cache)
+
+    def run_here(self, call: Callable[[], T]) -> T:
+        """Runs the call in the thread the state is of; flags and context variables it sets do not outlast it."""
+        try:
+            return contextvars.copy_context().run(call)
+        finally:
+            self.set_flags()
+
+    def run_elsewhere(self, call: Callable[[], T]) -> T:
+        """Runs the call in another thread as if it were this one's; context variables are for the caller to bring."""
+        if torch.get_num_threads() != self.intra_op_threads:
+            torch.set_num_threads(self.intra_op_threads)
+        with torch.inference_mode(self.inference), self._stacks():
+            self.set_flags()
+            return call()
+
+    @contextmanager
+    def _stacks(self) -> Iterator[None]:
+        if self.saved_tensor_hooks is not None:
+            torch._C._autograd._push_saved_tensors_default_hooks(*self.saved_tensor_hooks)
+        for mode in self.function_modes:
+            overrides._push_mode(mode)
+        for mode in self.dispatch_modes:
+            _python_dispatch._push_mode(mode)
+        try:
+            yield
+        finally:
+            for mode in reversed(self.dispatch_modes):
+                _python_dispatch._pop_mode(getattr(mode, "_mode_key", None))
+            for _ in self.function_modes:
+                overrides._pop_mode()
+            if self.saved_tensor_hooks is not None:
+                torch._C._autograd._pop_saved_tensors_default_hooks()

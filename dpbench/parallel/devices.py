@@ -1,0 +1,62 @@
+"""From what a user may write for a device to the devices of the lanes."""
+
+from collections.abc import Sequence
+
+import torch
+from torch._utils import _get_all_device_indices, _get_available_device_type
+
+DeviceLike = int | str | torch.device
+CPU = torch.device("cpu")
+
+
+def resolve_device(device: DeviceLike) -> torch.device:
+    """The full device of an index of the default accelerator, a name, or a device; ``-1`` is the CPU, as in stock."""
+    if isinstance(device, int):
+        if device == -1:
+            return CPU
+        kind = _get_available_device_type()
+        if kind is None:
+            raise ValueError(f"device {device} is an index, but there is no accelerator here; name it, as in 'cpu'")
+        return torch.device(kind, device)
+    device = torch.device(device)
+    if device.type == "cpu":
+        return CPU
+    if device.index is None:
+        return torch.device(device.type, torch.get_device_module(device).current_device())
+    return device
+
+
+def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.device]:
+    """One device per lane; an empty list where the wrapper is to pass through to its module.
+
+    That is, as in the stock wrapper, where there is no accelerator (or only "mps") and none is asked for by name.
+    Raises ValueError for a list that is empty, of mixed types, or names a device that does not exist.
+    """
+    if device_ids is None or all(isinstance(device, int) for device in device_ids):
+        if _get_available_device_type() in (None, "mps"):
+            return []
+        device_ids = _get_all_device_indices() if device_ids is None else device_ids
+    if not device_ids:
+        raise ValueError(f"device_ids is {device_ids!r}; at least one device is needed")
+    devices = [resolve_device(device) for device in device_ids]
+    kinds = {device.type for device in devices}
+    if len(kinds) > 1:
+        raise ValueError(f"device_ids is {list(device_ids)!r}; all lanes must be of one type, not {sorted(kinds)}")
+    _check_exist(devices)
+    return devices
+
+
+def _check_exist(devices: list[torch.device]) -> None:
+    if devices[0].type == "cpu":
+        return
+    count = torch.get_device_module(devices[0]).device_count()
+    for device in devices:
+        if not 0 <= device.index < count:
+            raise ValueError(f"device_ids names {device}; this machine has {count} of type {device.type!r}")
+
+
+def as_stock_id(device: torch.device) -> int | torch.device:
+    """An index for the default accelerator, as the stock wrapper keeps it; otherwise the device itself."""
+    if device.type == _get_available_device_type() and device.index is not None:
+        return device.index
+    return device

@@ -1,0 +1,139 @@
+"""`DataParallel`: a module that runs on several devices at once, one chunk of the batch on each."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+from torch import nn
+from torch.autograd.profiler import record_function
+from torch.nn.parallel.data_parallel import _check_balance
+
+from dpbench.parallel.apply import Dispatcher, apply_with, parallel_apply
+from dpbench.parallel.devices import DeviceLike, as_stock_id, resolve_device, resolve_device_ids
+from dpbench.parallel.gather import gather
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy
+from dpbench.parallel.replicas import ReplicaPool, replicate
+from dpbench.parallel.scatter import scatter_kwargs
+
+T = TypeVar("T", bound=nn.Module)
+
+_RUNTIME = ("_replicas", "_dispatcher")
+"""Attributes that hold memory and threads: never copied or pickled, made anew instead."""
+
+
+class DataParallel(nn.Module, Generic[T]):
+    """Drop-in for ``torch.nn.DataParallel``; see README.md beside this file for what it does differently.
+
+    `device_ids` may repeat a device and name any type: ``["cpu"] * 4`` are four lanes on the CPU. Without it all
+    accelerators of the default type are used; if there is none, forward is the module's own. The module's
+    parameters and buffers must be on ``device_ids[0]`` at forward.
+    """
+
+    def __init__(
+        self,
+        module: T,
+        device_ids: Sequence[DeviceLike] | None = None,
+        output_device: DeviceLike | None = None,
+        dim: int = 0,
+        policy: Policy = DEFAULT_POLICY,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        devices = resolve_device_ids(device_ids)
+        self.device_ids = [as_stock_id(device) for device in devices]
+        self.policy = policy
+        if not devices:
+            return
+        self.dim = dim
+        self.output_device = self.device_ids[0] if output_device is None else as_stock_id(resolve_device(output_device))
+        self.src_device_obj = devices[0]
+        self._start_runtime()
+        if devices[0].type == "cuda":
+            _check_balance([device.index for device in devices])
+        if len(devices) == 1:
+            self.module.to(devices[0])
+
+    def _start_runtime(self) -> None:
+        self._replicas = ReplicaPool([resolve_device(device) for device in self.device_ids], self.policy)
+        self._dispatcher = Dispatcher(self.policy)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        with record_function("DataParallel.forward"):
+            if not self.device_ids:
+                return self.module(*inputs, **kwargs)
+            self._check_base_device()
+            chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
+            if not chunks and not kwarg_chunks:
+                chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
+            if len(self.device_ids) == 1:
+                return self.module(*chunks[0], **kwarg_chunks[0])
+            # No name for the replicas here: they have to be idle by the time their set is emptied.
+            outputs = self.parallel_apply(
+                self.replicate(self.module, self.device_ids[: len(chunks)]), chunks, kwarg_chunks
+            )
+            self._replicas.empty_idle()
+            return self.gather(outputs, self.output_device)
+
+    def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[nn.Module]:
+        devices = [resolve_device(device) for device in device_ids]
+        if module is self.module and devices == self._replicas.devices[: len(devices)]:
+            return self._replicas.replicas(module, len(devices))
+        return replicate(module, device_ids)
+
+    def scatter(self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]) -> Any:
+        return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
+
+    def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
+        return apply_with(self._dispatcher, replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+
+    def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
+        return gather(outputs, output_device, dim=self.dim)
+
+    def _check_base_device(self) -> None:
+        stray = self._replicas.tree_of(self.module).stray_device(self.src_device_obj)
+        if stray is not None:
+            raise RuntimeError(
+                "module must have its parameters and buffers "
+                f"on device {self.src_device_obj} (device_ids[0]) but found one of "
+                f"them on device: {stray}"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _RUNTIME}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self.device_ids:
+            self._start_runtime()
+
+
+def data_parallel(  # noqa: PLR0917 - the stock signature
+    module: nn.Module,
+    inputs: Any,
+    device_ids: Sequence[DeviceLike] | None = None,
+    output_device: DeviceLike | None = None,
+    dim: int = 0,
+    module_kwargs: Any | None = None,
+    policy: Policy = DEFAULT_POLICY,
+) -> Any:
+    """Evaluates ``module(*inputs, **module_kwargs)`` over `device_ids` once; the functional `DataParallel`."""
+    if not isinstance(inputs, tuple):
+        inputs = () if inputs is None else (inputs,)
+    devices = resolve_device_ids(device_ids)
+    if not devices:
+        raise RuntimeError("no available devices were found")
+    for tensor in chain(module.parameters(), module.buffers()):
+        if tensor.device != devices[0]:
+            raise RuntimeError(
+                "module must have its parameters and buffers "
+                f"on device {devices[0]} (device_ids[0]) but found one of "
+                f"them on device: {tensor.device}"
+            )
+    chunks, kwarg_chunks = scatter_kwargs(inputs, module_kwargs, devices, dim)
+    if not chunks and not kwarg_chunks:
+        chunks, kwarg_chunks = ((),), ({},)
+    if len(devices) == 1:
+        return module(*chunks[0], **kwarg_chunks[0])
+    used = devices[: len(chunks)]
+    outputs = parallel_apply(replicate(module, used), chunks, kwarg_chunks, used, policy)
+    return gather(outputs, devices[0] if output_device is None else output_device, dim)

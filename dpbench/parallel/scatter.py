@@ -1,0 +1,109 @@
+"""Cut a batch into chunks, one per lane. The adjoint, putting gradients of chunks together, is autograd's own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.devices import DeviceLike, resolve_device
+
+Chunks = list[Any]
+Cut = Callable[[Tensor], Sequence[Tensor]]
+
+
+def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0) -> Any:
+    """Slices tensors along `dim` into chunks of ceil(size / devices), one per device, fewer if the batch is short.
+
+    Tuples, named tuples, lists and dicts are walked; other objects are handed to every device by reference.
+    A tensor gives a tuple, anything else a list. A chunk already on its device is a view.
+    """
+    devices = [resolve_device(device) for device in target_gpus]
+    if isinstance(inputs, Tensor):
+        return tuple(cut_tensor(inputs, devices, dim))
+    chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, devices, dim))
+    return [inputs for _ in devices] if chunks is None else chunks
+
+
+def scatter_kwargs(
+    inputs: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    target_gpus: Sequence[DeviceLike],
+    dim: int = 0,
+) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+    """Scatters positional and keyword arguments into equally many chunks.
+
+    Arguments without a tensor follow the others to as many lanes as these have chunks for, so that a constant
+    goes with a batch that is smaller than the number of devices.
+    """
+    devices = [resolve_device(device) for device in target_gpus]
+
+    def cut(tensor: Tensor) -> Sequence[Tensor]:
+        return cut_tensor(tensor, devices, dim)
+
+    input_chunks, kwarg_chunks = _walk(inputs, cut), _walk(kwargs, cut)
+    if input_chunks is None and kwarg_chunks is None:
+        lanes = len(devices) if inputs or kwargs else 0
+    else:
+        lanes = max(len(chunks) for chunks in (input_chunks, kwarg_chunks) if chunks is not None)
+    args = [inputs] * lanes if input_chunks is None else input_chunks
+    named = [kwargs or {}] * lanes if kwarg_chunks is None else kwarg_chunks
+    # As in stock: what has too few chunks is padded, and the replica that gets too little says what it misses.
+    args += [()] * (lanes - len(args))
+    named += [{} for _ in range(lanes - len(named))]
+    return tuple(args), tuple(dict(chunk) for chunk in named)
+
+
+def chunk_weights(batch: int, devices: int | Sequence[DeviceLike]) -> Tensor:
+    """Each chunk's share of the batch, which turns the replicas' mean losses into the mean over the batch.
+
+    That is ``(losses * chunk_weights(batch, devices)).sum()``, where `losses` is the gathered vector. Its plain
+    mean is right only if all chunks are equally long, which those of 9 items on 2 devices are not.
+    """
+    lanes = devices if isinstance(devices, int) else len(devices)
+    if batch < 1 or lanes < 1:
+        raise ValueError(f"batch is {batch} and devices {lanes}; both must be at least 1")
+    chunk = -(-batch // lanes)
+    sizes = [min(chunk, batch - start) for start in range(0, batch, chunk)]
+    return torch.tensor(sizes, dtype=torch.get_default_dtype()) / batch
+
+
+def cut_tensor(tensor: Tensor, devices: Sequence[torch.device], dim: int) -> list[Tensor]:
+    """The chunks of one tensor, each on its device."""
+    chunks = tensor.chunk(len(devices), dim)
+    return [
+        chunk if chunk.device == device else chunk.to(device, non_blocking=True)
+        for chunk, device in zip(chunks, devices, strict=False)
+    ]
+
+
+def _walk(value: Any, cut: Cut) -> Chunks | None:
+    """The value's chunks, or None if there is no tensor in it.
+
+    Members with different numbers of chunks are cut to the shortest, as in stock.
+    """
+    if isinstance(value, Tensor):
+        return list(cut(value))
+    if isinstance(value, dict):
+        pairs = _walk_members(list(value.items()), cut)
+        return None if pairs is None else [type(value)(items) for items in pairs]
+    if isinstance(value, tuple | list):
+        members = _walk_members(value, cut)
+        if members is None:
+            return None
+        if hasattr(value, "_fields"):  # a named tuple
+            return [type(value)(*chunk) for chunk in members]
+        return members if isinstance(value, tuple) else [list(chunk) for chunk in members]
+    return None
+
+
+def _walk_members(values: Sequence[Any], cut: Cut) -> list[tuple[Any, ...]] | None:
+    walked = [_walk(value, cut) for value in values]
+    counts = [len(chunks) for chunks in walked if chunks is not None]
+    if not counts:
+        return None
+    lanes = min(counts)
+    columns = [
+        [value] * lanes if chunks is None else chunks[:lanes] for value, chunks in zip(values, walked, strict=True)
+    ]
+    return list(zip(*columns, strict=True))

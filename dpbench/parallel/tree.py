@@ -1,0 +1,105 @@
+"""What the base is made of: its modules and tensors, read once, and whether that still holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Slots = tuple[tuple[str, int | None], ...]
+"""Names with an index into the tree's modules or tensors; None where the base has None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One module of the base. `is_plain` tells that copying its ``__dict__`` is all that replication means for it."""
+
+    module: nn.Module
+    children: Slots
+    parameters: Slots
+    buffers: Slots
+    is_plain: bool
+
+
+class Tree:
+    """A snapshot of which modules and tensors the base has, never of their values."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self.root = root
+        modules = list(root.modules())
+        module_index = {id(module): i for i, module in enumerate(modules)}
+        tensor_index: dict[int, int] = {}
+        self.tensors: list[Tensor] = []
+
+        def tensor_slots(table: Mapping[str, Tensor | None]) -> Slots:
+            for tensor in table.values():
+                if tensor is not None and id(tensor) not in tensor_index:
+                    tensor_index[id(tensor)] = len(self.tensors)
+                    self.tensors.append(tensor)
+            return tuple((name, None if t is None else tensor_index[id(t)]) for name, t in table.items())
+
+        self.nodes = [
+            Node(
+                module,
+                tuple((name, None if c is None else module_index[id(c)]) for name, c in module._modules.items()),
+                tensor_slots(module._parameters),
+                tensor_slots(module._buffers),
+                _is_plain(type(module)),
+            )
+            for module in modules
+        ]
+        self.modules = modules
+        self._members = _members(modules)
+        self._layouts = _layouts(self.tensors)
+
+    def is_current(self) -> bool:
+        """Whether the base still has these very modules and tensors, of the same shapes, dtypes and devices."""
+        counts, names, things = _members(self.modules)
+        old_counts, old_names, old_things = self._members
+        return (
+            counts == old_counts
+            and names == old_names
+            # By identity, since == of tensors compares their values. The snapshot keeps its objects alive,
+            # so that no new one can have an old one's id.
+            and list(map(id, things)) == list(map(id, old_things))
+            and _layouts(self.tensors) == self._layouts
+        )
+
+    def stray_device(self, device: torch.device) -> torch.device | None:
+        """The device of the first tensor that is not on `device`, if there is one."""
+        return next((found for tensor in self.tensors if (found := tensor.device) != device), None)
+
+
+def _members(modules: Sequence[nn.Module]) -> tuple[list[int], list[str], list[Any]]:
+    counts: list[int] = []
+    names: list[str] = []
+    things: list[Any] = []
+    for module in modules:
+        state = module.__dict__
+        for table in (state["_modules"], state["_parameters"], state["_buffers"]):
+            counts.append(len(table))
+            if table:
+                names += table
+                things += table.values()
+    return counts, names, things
+
+
+def _layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
+    return [(t.shape, t.dtype, t.device, t.requires_grad, t.layout) for t in tensors]
+
+
+def check_replicatable(root: nn.Module) -> None:
+    """Raises for what cannot be replicated: Python modules under a ScriptModule, as in stock."""
+    for module in root.modules():
+        if isinstance(module, torch.jit.ScriptModule) and not all(
+            isinstance(child, torch.jit.ScriptModule) for child in module.modules()
+        ):
+            raise RuntimeError("Cannot replicate network where python modules are children of ScriptModule")
+
+
+def _is_plain(kind: type[nn.Module]) -> bool:
+    return (
+        kind.__setattr__ is nn.Module.__setattr__
+        and kind._replicate_for_data_parallel is nn.Module._replicate_for_data_parallel
+    )
