@@ -46,7 +46,7 @@ def plan(spec: Spec, box: Box) -> Plan:
         skipped.update({case: reason for case, reason in reasons.items() if reason is not None})
         runnable = [case for case, reason in reasons.items() if reason is None]
         cases.update(dict.fromkeys(runnable))
-        if runnable:
+        if any(case.variant is not VariantName.SINGLE for case in runnable):
             cases[yardstick(group)] = None
     return Plan(tuple(cases), tuple(Skip(case, reason) for case, reason in skipped.items()))
 

@@ -1,0 +1,155 @@
+"""Records -> comparisons of the variants in each setting. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from dpbench.results.record import Environment, Outcome, Record
+from dpbench.results.stats import Estimate, ratio_of_rounds
+from dpbench.results.summary import Summary, summarise
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import are_shared
+from dpbench.sweep.names import VariantName
+from dpbench.sweep.plan import Skip
+from dpbench.sweep.yardstick import on_one_device, yardstick
+
+
+class UnlikeEnvironmentsError(ValueError):
+    """One line that names the fields in which the environments of records differ, and their values."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times the step time of variant `to`; above 1 is slower."""
+
+    to: VariantName
+    times: Estimate
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case among those of its setting. What does not apply is None."""
+
+    summary: Summary
+    ratio: Ratio | None = None
+    percent_of_limit: float | None = None
+    percent_of_single: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of one setting in the order of `VariantName`.
+
+    `setting` is any of its cases. `single` stands among them with the whole batch on one device, where that was
+    measured. `reference` is the variant of the ratios, None where no candidate has times.
+    """
+
+    setting: Case
+    rows: tuple[Row, ...]
+    reference: VariantName | None
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """`yardsticks` are `single` cases that serve percentages without being a row anywhere."""
+
+    comparisons: tuple[Comparison, ...]
+    yardsticks: tuple[Summary, ...]
+    environment: Environment | None
+    differences: Mapping[str, tuple[object, ...]]
+
+
+def compare(
+    records: Iterable[Record],
+    skipped: Iterable[Skip] = (),
+    *,
+    reference: VariantName | None = None,
+    allow_different: bool = False,
+) -> Comparisons:
+    """Ratios are to `reference`, or else to torch_dp where it has times and to naive where not.
+
+    Raises UnlikeEnvironmentsError unless `allow_different`, which returns the differences instead.
+    """
+    # A file read twice is no second measurement.
+    records = list({(record.run, record.case, record.round): record for record in records}.values())
+    environments = list(dict.fromkeys(record.environment for record in records if record.environment))
+    different = differences(environments)
+    if different and not allow_different:
+        fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in different.items())
+        raise UnlikeEnvironmentsError(
+            f"environment: the records differ in {fields}; allowed: records of one environment"
+        )
+    summaries = _summaries(records, skipped)
+    settings = _settings(summaries)
+    candidates = (VariantName.TORCH_DP, VariantName.NAIVE) if reference is None else (reference,)
+    comparisons = tuple(_comparison(setting, summaries, candidates) for setting in settings)
+    rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
+    yardsticks = tuple(summary for case, summary in summaries.items() if case not in rows)
+    return Comparisons(comparisons, yardsticks, environments[0] if environments else None, different)
+
+
+def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
+    """The fields that are not equal everywhere, with their values in order of appearance."""
+    values = {
+        name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
+        for name in Environment.model_fields
+    }
+    return {name: found for name, found in values.items() if len(found) > 1}
+
+
+def _summaries(records: Sequence[Record], skipped: Iterable[Skip]) -> dict[Case, Summary]:
+    """In the order of settings and variants, which does not depend on the order of the records."""
+    by_case: dict[Case, list[Record]] = {}
+    for record in records:
+        by_case.setdefault(record.case, []).append(record)
+    summaries = {skip.case: Summary(skip.case, Outcome.SKIPPED, skip.reason) for skip in skipped}
+    summaries.update({case: summarise(found) for case, found in by_case.items()})
+    return {case: summaries[case] for case in sorted(summaries, key=_sort_key)}
+
+
+def _sort_key(case: Case) -> tuple[object, ...]:
+    place = (case.workload, case.mode, case.dtype, case.data, len(case.devices), case.devices, case.batch)
+    return (*place, case.threads, case.seed, list(VariantName).index(case.variant))
+
+
+def _settings(summaries: Iterable[Case]) -> list[Case]:
+    """One case of each setting that has rows of its own.
+
+    A setting of `single` alone has not, where another one holds it already: as its row or its yardstick.
+    """
+    cases = list(summaries)
+    parallel = [case for case in cases if case.variant is not VariantName.SINGLE]
+    held = {single for case in parallel for single in (on_one_device(case), yardstick(case))}
+    own = [case for case in cases if case.variant is not VariantName.SINGLE or case not in held]
+    return [next(group) for _, group in groupby(own, key=lambda case: case.setting)]
+
+
+def _comparison(setting: Case, summaries: Mapping[Case, Summary], candidates: Sequence[VariantName]) -> Comparison:
+    found = [_of_variant(setting, variant, summaries) for variant in VariantName]
+    present = [summary for summary in found if summary is not None]
+    timed = {summary.case.variant: summary for summary in present if summary.step_time_s is not None}
+    reference = next((timed[name] for name in candidates if name in timed), None)
+    yard = summaries.get(yardstick(setting))
+    rows = tuple(_row(summary, reference, yard, shared=are_shared(setting.devices)) for summary in present)
+    return Comparison(setting, rows, reference.case.variant if reference else None)
+
+
+def _of_variant(setting: Case, variant: VariantName, summaries: Mapping[Case, Summary]) -> Summary | None:
+    if variant is VariantName.SINGLE:
+        return summaries.get(on_one_device(setting))
+    return summaries.get(setting.model_copy(update={"variant": variant}))
+
+
+def _row(summary: Summary, reference: Summary | None, yard: Summary | None, *, shared: bool) -> Row:
+    percent = None
+    if summary.step_time_s is not None and yard is not None and yard.step_time_s is not None:
+        percent = 100 * yard.step_time_s.value / summary.step_time_s.value
+    ratio = None if summary.step_time_s is None or reference is None else _ratio(summary, reference)
+    return Row(summary, ratio, None if shared else percent, percent if shared else None)
+
+
+def _ratio(summary: Summary, reference: Summary) -> Ratio:
+    """The reference itself has ratio 1, without an interval as nothing is estimated."""
+    if summary is reference:
+        return Ratio(reference.case.variant, Estimate(1.0, None, None))
+    return Ratio(reference.case.variant, ratio_of_rounds(summary.samples_s, reference.samples_s))

@@ -1,0 +1,52 @@
+"""All rounds of one case in one value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbench.results.record import Outcome, Record
+from dpbench.results.stats import Estimate, median_of_rounds
+from dpbench.sweep.case import Case
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`outcome` is wrong_result where any round was, else ok where any was; only ok has times.
+
+    `samples_s` has one entry for each of the `rounds_ok`; `reason` also tells of rounds that failed beside them.
+    """
+
+    case: Case
+    outcome: Outcome
+    reason: str | None = None
+    rounds: int = 0
+    samples_s: tuple[tuple[float, ...], ...] = ()
+    step_time_s: Estimate | None = None
+
+    @property
+    def rounds_ok(self) -> int:
+        return len(self.samples_s)
+
+    @property
+    def items_per_s(self) -> float | None:
+        return None if self.step_time_s is None else self.case.batch / self.step_time_s.value
+
+
+def summarise(records: Sequence[Record]) -> Summary:
+    """The records are of one case, at least one of them."""
+    case, rounds = records[0].case, len(records)
+    failed = [record for record in records if record.outcome is not Outcome.OK]
+    wrong = [record for record in failed if record.outcome is Outcome.WRONG_RESULT]
+    if wrong:
+        return Summary(case, Outcome.WRONG_RESULT, f"not the same computation: {_reasons(wrong)}", rounds)
+    samples_s = tuple(record.samples_s for record in records if record.outcome is Outcome.OK)
+    if not samples_s:
+        return Summary(case, failed[0].outcome, _reasons(failed), rounds)
+    reason = f"{len(failed)} of {rounds} rounds failed: {_reasons(failed, named=True)}" if failed else None
+    return Summary(case, Outcome.OK, reason, rounds, samples_s, median_of_rounds(samples_s))
+
+
+def _reasons(records: Sequence[Record], *, named: bool = False) -> str:
+    """Each reason once, with its outcome where asked or where the outcomes differ."""
+    named = named or len({record.outcome for record in records}) > 1
+    texts = [f"{record.outcome}: {record.reason}" if named else str(record.reason) for record in records]
+    return "; ".join(dict.fromkeys(texts))

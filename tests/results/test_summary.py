@@ -1,0 +1,40 @@
+import pytest
+
+from dpbench.results.record import Outcome
+from dpbench.results.stats import Estimate, median_of_rounds
+from dpbench.results.summary import summarise
+from tests.results.making import case, failed, ok
+
+
+def test_rounds_that_all_worked_have_times_and_no_reason() -> None:
+    found = summarise([ok(case(), 0, [0.1, 0.3, 0.2]), ok(case(), 1, [0.4])])
+    assert (found.outcome, found.reason, found.rounds_ok, found.rounds) == (Outcome.OK, None, 2, 2)
+    assert found.samples_s == ((0.1, 0.3, 0.2), (0.4,))
+    assert found.step_time_s == median_of_rounds(found.samples_s)
+    assert found.items_per_s == pytest.approx(64 / 0.08**0.5 * 1.0, rel=1e-6)
+
+
+def test_failed_rounds_beside_good_ones_are_told_once_each() -> None:
+    records = [ok(case(), 0), failed(case(), 1, "time_out", "120 s"), failed(case(), 2, "time_out", "120 s")]
+    records += [failed(case(), 3, "crashed", "signal 9")]
+    found = summarise(records)
+    assert (found.outcome, found.rounds_ok, found.rounds) == (Outcome.OK, 1, 4)
+    assert found.reason == "3 of 4 rounds failed: time_out: 120 s; crashed: signal 9"
+    assert found.step_time_s == Estimate(pytest.approx(0.1), None, None)
+
+
+def test_one_wrong_round_takes_the_times_of_all() -> None:
+    found = summarise([ok(case(), 0), failed(case(), 1, "wrong_result", "gradients are off by 0.3")])
+    assert (found.outcome, found.reason) == (
+        Outcome.WRONG_RESULT,
+        "not the same computation: gradients are off by 0.3",
+    )
+    assert (found.step_time_s, found.items_per_s, found.rounds_ok, found.rounds) == (None, None, 0, 2)
+
+
+def test_where_every_round_failed_the_first_outcome_and_every_reason_stand() -> None:
+    found = summarise([failed(case(), 0, "out_of_memory", "3 GB"), failed(case(), 1, "out_of_memory", "3 GB")])
+    assert (found.outcome, found.reason) == (Outcome.OUT_OF_MEMORY, "3 GB")
+    found = summarise([failed(case(), 0, "crashed", "signal 9"), failed(case(), 1, "time_out", "120 s")])
+    assert (found.outcome, found.reason) == (Outcome.CRASHED, "crashed: signal 9; time_out: 120 s")
+    assert found.step_time_s is None
