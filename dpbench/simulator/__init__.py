@@ -1,0 +1,11 @@
+"""A multi-device accelerator on the CPU, ``sim:0`` to ``sim:n-1``: real numbers, streams that can race, every copy seen.
+
+``simulate(devices=4)`` registers it for the life of the process; README.md tells what it is and what it cannot do.
+"""
+
+from dpbench.simulator.backend import simulate
+from dpbench.simulator.machine import mark, recording
+from dpbench.simulator.races import RaceError
+from dpbench.simulator.record import Recording
+
+__all__ = ["RaceError", "Recording", "mark", "recording", "simulate"]

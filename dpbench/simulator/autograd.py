@@ -1,0 +1,233 @@
+"""Which stream a backward operator runs on and what it waits for, as torch's engine arranges it on an accelerator.
+
+torch gives each graph node the stream that was current, on the device of its first output, when its forward ran; runs
+it there; and between nodes puts the waits (torch/csrc/autograd/engine.cpp and input_buffer.cpp)::
+
+    node A, stream 1:  ops ──> gradient g ──record──┐
+                                                    v
+    node B, stream 2:                              wait ── (sum of several g) ── ops ──> ... ──record──┐
+                                                                                                       v
+    caller's streams: ──────────── backward() ──────────────────────────────────────────────────────  wait
+
+The C++ engine sees no streams of ours, so hooks on the nodes do it here. A node is met for the first time when an
+operator takes the tensor it made (`meet`), or at the exit of ``Function.apply``. Its hooks hold its stream and those of
+its successors, never the node, so that no cycle keeps a graph alive.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.simulator import current
+from dpbench.simulator.machine import Moment, the_machine
+from dpbench.simulator.tensor import SimTensor
+
+_KEY = "dpbench.simulator"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Node:
+    """`stream` of a graph node, and the streams of the nodes its outputs go to (None: no such node)."""
+
+    stream: int
+    next_streams: tuple[int | None, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Backward:
+    """One pass: where the caller was, and the streams on which leaves of the graph ran."""
+
+    device: int
+    streams: dict[int, int]
+    leaf_streams: set[int] = field(default_factory=set)
+    joins: bool = False
+    is_in_node: bool = False
+
+    def join(self) -> None:
+        """The caller's streams wait for the leaves."""
+        machine = the_machine()
+        for stream in self.leaf_streams:
+            device = machine.device_of(stream)
+            machine.wait_stream(self.streams.get(device, device), stream)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handover:
+    """A gradient is ready on `producer` at `ready`; the node that gets it runs on `consumer`."""
+
+    backward: Backward
+    ready: Moment
+    producer: int
+    consumer: int | None
+
+
+def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
+    """The stream for an operator on `tensors`: the current one, or for one of the engine's own the gradient's."""
+    here = current.backward()
+    for tensor in tensors:
+        if isinstance(tensor, SimTensor):
+            if tensor.made_on is not None:
+                meet(tensor)
+            handover = tensor.handover
+            if handover is not None and here is handover.backward and not here.is_in_node:
+                return _between_nodes(device, tensors, handover)
+    return current.stream(device)
+
+
+def _between_nodes(device: int, tensors: Sequence[Tensor], handover: Handover) -> int:
+    """The engine adds two gradients, or calls a tensor's hook: on the consumer's stream if it is on this device."""
+    machine = the_machine()
+    choices = (handover.consumer, handover.producer)
+    stream = next((s for s in choices if s is not None and machine.device_of(s) == device), current.stream(device))
+    for tensor in tensors:
+        ready = tensor.handover if isinstance(tensor, SimTensor) else None
+        if ready is not None and ready.backward is handover.backward:
+            machine.wait(stream, ready.ready)
+            _keep_for(tensor, stream)
+    return stream
+
+
+def hand_on(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
+    """What the engine made of gradients between two nodes goes where they were going."""
+    here = current.backward()
+    if here is None or here.is_in_node:
+        return
+    for tensor in sources:
+        handover = tensor.handover if isinstance(tensor, SimTensor) else None
+        if handover is not None and handover.backward is here:
+            for result in results:
+                result.handover = Handover(here, the_machine().now(stream), stream, handover.consumer)
+            return
+
+
+def _keep_for(tensor: Tensor, stream: int) -> None:
+    """As record_stream."""
+    if isinstance(tensor, SimTensor):
+        for memory in tensor.memories:
+            if memory.block and memory.block.stream != stream:
+                memory.block.other_streams.add(stream)
+
+
+def node_name() -> str | None:
+    """The graph node that is running, for the record."""
+    node = torch._C._current_autograd_node() if current.backward() else None
+    return node.name() if node is not None else None
+
+
+def meet(tensor: SimTensor) -> None:
+    """Tell the node that made `tensor`, if there is one, its stream."""
+    stream, tensor.made_on = tensor.made_on, None
+    node = tensor.grad_fn
+    if node is not None and stream is not None:
+        _attach(node, stream)
+
+
+def meet_function(results: Any) -> None:
+    """Tell the node of a custom function its stream: the current one on the device of its first output."""
+    outputs = results if isinstance(results, (tuple, list)) else (results,)
+    simulated = [output for output in outputs if isinstance(output, SimTensor)]
+    for output in simulated:
+        if output.grad_fn is not None:
+            _attach(output.grad_fn, current.stream(simulated[0].device.index))
+            break
+    for output in simulated:
+        output.made_on = None
+
+
+def _attach(node: Any, stream: int) -> _Node:
+    known: _Node | None = node.metadata.get(_KEY)
+    if known is not None:
+        return known
+    following = []
+    for successor, _ in node.next_functions:
+        variable = getattr(successor, "variable", None)
+        at = stream if variable is None else _stream_for_leaf(variable, stream)
+        following.append(None if successor is None or at is None else _attach(successor, at).stream)
+    known = _Node(stream, tuple(following))
+    node.metadata[_KEY] = known
+    node.register_prehook(partial(_enter, known))
+    node.register_hook(partial(_leave, known))
+    return known
+
+
+def _stream_for_leaf(variable: Tensor, stream: int) -> int | None:
+    """A leaf's node has the stream current on the leaf's device when the leaf was used."""
+    if not isinstance(variable, SimTensor):
+        return None
+    device = variable.device.index
+    return stream if the_machine().device_of(stream) == device else current.stream(device)
+
+
+def _enter(node: _Node, gradients: Sequence[Tensor | None]) -> None:
+    """A node begins: make its stream current, all others the default ones, and wait for its gradients."""
+    machine, here = the_machine(), current.backward()
+    if here is None:
+        return
+    if not here.joins:
+        here.joins = True
+        torch.autograd.Variable._execution_engine.queue_callback(here.join)  # type: ignore[attr-defined]
+    device = machine.device_of(node.stream)
+    for gradient in gradients:
+        if isinstance(gradient, SimTensor):
+            handover = gradient.handover
+            if handover is not None and handover.backward is here:
+                machine.wait(node.stream, handover.ready)
+            else:
+                other = gradient.device.index
+                machine.wait_stream(node.stream, here.streams.get(other, other))
+            if gradient.device.index == device:
+                _keep_for(gradient, node.stream)
+    current.restore(device, {device: node.stream})
+    here.is_in_node = True
+
+
+def _leave(node: _Node, results: Sequence[Tensor | None], _: Sequence[Tensor | None]) -> None:
+    """A node ends: its gradients are ready as of now on its stream."""
+    here = current.backward()
+    if here is None:
+        return
+    ready = the_machine().now(node.stream)
+    for result, consumer in zip(results, node.next_streams, strict=False):
+        if isinstance(result, SimTensor):
+            result.handover = Handover(here, ready, node.stream, consumer)
+    if not results:
+        here.leaf_streams.add(node.stream)
+    current.restore(here.device, here.streams)
+    here.is_in_node = False
+
+
+def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around torch's own entry into its engine. One thread does it all: the engine cannot count our devices."""
+    for root in roots:
+        if isinstance(root, SimTensor) and root.made_on is not None:
+            meet(root)
+    here = Backward(*current.snapshot())
+    with current.in_backward(here), torch.autograd.set_multithreading_enabled(False):
+        captured = engine(roots, *args, **kwargs)
+    for gradient in captured or ():
+        handover = gradient.handover if isinstance(gradient, SimTensor) else None
+        if handover is not None and handover.backward is here:
+            _capture(here, handover)
+    here.join()
+    return captured
+
+
+def _capture(here: Backward, handover: Handover) -> None:
+    """`torch.autograd.grad` hands out a gradient in place of the node that would get it."""
+    stream = handover.producer if handover.consumer is None else handover.consumer
+    the_machine().wait(stream, handover.ready)
+    here.leaf_streams.add(stream)
+
+
+def apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``Function.apply``."""
+    for argument in args:
+        if isinstance(argument, SimTensor) and argument.made_on is not None:
+            meet(argument)
+    results = original(cls, *args, **kwargs)
+    meet_function(results)
+    return results

@@ -1,0 +1,116 @@
+"""The one file that touches torch's experimental interface: ``sim`` becomes a device type of this process.
+
+torch 2.13 lets Python register an accelerator (`_setup_privateuseone_for_python_backend`), but its Python device guard
+knows one device and no streams. So what a C++ backend would serve below `torch.accelerator`, `torch.Stream`,
+`torch.Event` and `torch.nn.parallel` is put in place here, once, and nothing is put back: the registration is for the
+life of the process.
+"""
+
+from typing import Any
+
+import torch
+
+from dpbench.simulator import autograd, comm, current, device, dispatch
+from dpbench.simulator.machine import running, start
+from dpbench.simulator.tensor import rebuild
+
+TESTED = ("2.13",)
+_libraries: list[torch.library.Library] = []
+
+
+def simulate(devices: int = 4) -> None:
+    """Make the devices ``sim:0`` to ``sim:<devices - 1>`` part of torch in this process.
+
+    A second call must name the same number. Raises ValueError for a number that is not allowed, RuntimeError for a
+    torch version this was not tested with, where another backend is registered, or a second number.
+    """
+    if not isinstance(devices, int) or not 1 <= devices <= 64:
+        raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
+    machine = running()
+    if machine is not None:
+        if machine.devices != devices:
+            raise RuntimeError(
+                f"the simulator runs with {machine.devices} devices; one process has one number, not {devices}"
+            )
+        return
+    _check_torch()
+    _register()
+    start(devices)
+    _serve_accelerator()
+    _serve_data_parallel()
+    _serve_autograd()
+
+
+def _check_torch() -> None:
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version not in TESTED:
+        raise RuntimeError(f"the simulator was tested with torch {', '.join(TESTED)}; this is {torch.__version__}")
+    other = torch._C._get_privateuse1_backend_name()
+    if other != "privateuseone":
+        raise RuntimeError(f"another backend, {other}, is registered in this process; the simulator needs its place")
+    if torch.accelerator.is_available():
+        raise RuntimeError(
+            f"torch sees a real accelerator, {torch.accelerator.current_accelerator()}; hide it to simulate"
+        )
+
+
+def _register() -> None:
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    _setup_privateuseone_for_python_backend("sim", backend_module=device)
+    everything = torch.library.Library("_", "IMPL")
+    everything.fallback(_without_simulated_argument, "PrivateUse1")
+    everything.fallback(_under_autocast, "AutocastPrivateUse1")
+    _libraries.append(everything)
+    torch.serialization.add_safe_globals([rebuild])
+
+
+def _without_simulated_argument(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """A factory, or a copy from the CPU: no argument is a SimTensor, so torch looks for a kernel of the backend."""
+    return dispatch.run(func, args, kwargs)
+
+
+def _under_autocast(func: Any, *_: Any, **__: Any) -> Any:
+    raise NotImplementedError(
+        f"the simulator cannot do the casts of autocast, asked for in {func}; disable it or cast by hand"
+    )
+
+
+def _serve_accelerator() -> None:
+    """What `torch.accelerator` asks of C++."""
+    for name, function in {
+        "_accelerator_getDeviceIndex": current.device,
+        "_accelerator_setDeviceIndex": device.set_device,
+        "_accelerator_exchangeDevice": _exchange_device,
+        "_accelerator_maybeExchangeDevice": _exchange_device,
+        "_accelerator_getStream": device.current_stream,
+        "_accelerator_setStream": device.set_stream,
+        "_accelerator_synchronizeDevice": device.synchronize,
+    }.items():
+        setattr(torch._C, name, function)
+    torch.Stream = device.Stream  # type: ignore[misc]
+    torch.Event = device.Event  # type: ignore[misc,assignment]
+
+
+def _exchange_device(index: int) -> int:
+    return current.set_device(device.index_of(index)) if index >= 0 else current.device()
+
+
+def _serve_data_parallel() -> None:
+    for name in ("broadcast", "broadcast_out", "broadcast_coalesced", "scatter", "gather"):
+        setattr(torch._C, f"_{name}", getattr(comm, name))
+    torch.cuda.nccl.is_available = lambda _: False
+
+
+def _serve_autograd() -> None:
+    engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+    apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        return autograd.run_backward(engine, *args, **kwargs)
+
+    def apply_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return autograd.apply(apply, cls, *args, **kwargs)
+
+    torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]
+    torch.autograd.Function.apply = classmethod(apply_function)  # type: ignore[assignment,method-assign]

@@ -1,0 +1,275 @@
+"""``torch.sim``: the verbs of ``torch.cuda`` for the simulated devices.
+
+Beyond those there are `storage_id`, `storage_use_count` and `data_ptr`: what torch hides of a wrapper.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from dpbench.simulator import current
+from dpbench.simulator.machine import Moment, running, the_machine
+from dpbench.simulator.tensor import SimTensor
+
+DeviceLike = torch.device | int | str | None
+_PRIVATE_USE_1 = 20  # c10/core/DeviceType.h
+
+
+def index_of(device: DeviceLike = None) -> int:
+    """The index that a device, or the current one for None, has. Raises RuntimeError for one that is not there."""
+    if device is None:
+        return current.device()
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if device.type != "sim":
+            raise ValueError(f"expected a sim device, got {device}")
+        index = current.device() if device.index is None else device.index
+    else:
+        index = device
+    count = the_machine().devices
+    if not 0 <= index < count:
+        raise RuntimeError(
+            f"device sim:{index} is not there: the simulator was started with {count}, sim:0 to sim:{count - 1}"
+        )
+    return index
+
+
+def is_available() -> bool:
+    return running() is not None
+
+
+def is_initialized() -> bool:
+    return running() is not None
+
+
+def _is_in_bad_fork() -> bool:
+    return False
+
+
+def device_count() -> int:
+    machine = running()
+    return machine.devices if machine else 0
+
+
+def current_device() -> int:
+    return current.device()
+
+
+def set_device(device: DeviceLike) -> None:
+    current.set_device(index_of(device))
+
+
+@contextmanager
+def device(device: DeviceLike) -> Iterator[None]:
+    """Make the device current for a block; a negative index or None changes nothing."""
+    if device is None or (isinstance(device, int) and device < 0):
+        yield
+        return
+    before = current.set_device(index_of(device))
+    try:
+        yield
+    finally:
+        current.set_device(before)
+
+
+@dataclass(frozen=True)
+class Properties:
+    name: str
+    total_memory: int
+    multi_processor_count: int
+    major: int
+    minor: int
+
+
+def get_device_properties(device: DeviceLike = None) -> Properties:
+    index_of(device)
+    return Properties("simulated device", 1 << 40, 1, 0, 0)
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    return get_device_properties(device).major, get_device_properties(device).minor
+
+
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    return index_of(device) != index_of(peer_device)
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    return [torch.float16, torch.bfloat16]
+
+
+class Event:
+    """A point in a stream. There is no time here, so two events have none between them."""
+
+    def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
+        self._moment: Moment | None = None
+        self.device = None if device is None else torch.device("sim", index_of(device))
+        self.enable_timing, self.blocking = enable_timing, blocking
+
+    def record(self, stream: "torch.Stream | None" = None) -> None:
+        self._moment = the_machine().now((stream or current_stream(self.device)).stream_id)
+
+    def wait(self, stream: "torch.Stream | None" = None) -> None:
+        """Later work of the stream waits; an event that was never recorded is over."""
+        if self._moment is not None:
+            the_machine().wait((stream or current_stream()).stream_id, self._moment)
+
+    def synchronize(self) -> None:
+        if self._moment is not None:
+            the_machine().host_wait_for(self._moment)
+
+    def query(self) -> bool:
+        """True: the work is over as soon as one asks, and the host then knows."""
+        self.synchronize()
+        return True
+
+    def elapsed_time(self, end_event: "Event") -> float:
+        raise NotImplementedError(f"the simulator has no time to measure between {self} and {end_event}")
+
+
+class Stream(torch.Stream):
+    """A queue of work of one device."""
+
+    def __new__(cls, device: DeviceLike = None, priority: int = 0, *, stream_id: int | None = None, **_: Any) -> Self:
+        index = index_of(device)
+        identity = the_machine().new_stream(index) if stream_id is None else stream_id
+        self: Self = super().__new__(
+            cls, stream_id=identity, device_index=index, device_type=_PRIVATE_USE_1, priority=priority
+        )
+        return self
+
+    def wait_event(self, event: Event) -> None:  # type: ignore[override]
+        event.wait(self)
+
+    def wait_stream(self, stream: torch.Stream) -> None:  # type: ignore[override]
+        the_machine().wait_stream(self.stream_id, stream.stream_id)
+
+    def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        the_machine().host_wait([self.stream_id])
+
+    def query(self) -> bool:
+        self.synchronize()
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def __enter__(self) -> Self:
+        index = self.device_index
+        self._entered().append((current.set_device(index), current.set_stream(index, self.stream_id)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        device, stream = self._entered().pop()
+        current.set_stream(self.device_index, stream)
+        current.set_device(device)
+
+    def _entered(self) -> list[tuple[int, int]]:
+        return current.entered(self.stream_id)
+
+
+def default_stream(device: DeviceLike = None) -> Stream:
+    index = index_of(device)
+    return Stream(index, stream_id=index)
+
+
+def current_stream(device: DeviceLike = None) -> Stream:
+    index = index_of(device)
+    return Stream(index, stream_id=current.stream(index))
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """Make it current on its device, and its device current."""
+    current.set_device(stream.device_index)
+    current.set_stream(stream.device_index, stream.stream_id)
+
+
+@contextmanager
+def stream(stream: torch.Stream | None) -> Iterator[None]:
+    """Make the stream current for a block; None changes nothing."""
+    if stream is None:
+        yield
+        return
+    with stream:
+        yield
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    machine = the_machine()
+    index = index_of(device)
+    machine.host_wait(stream for stream, of in machine.streams().items() if of == index)
+
+
+def memory_allocated(device: DeviceLike = None) -> int:
+    the_machine().drain()
+    return the_machine().allocators[index_of(device)].allocated_bytes
+
+
+def max_memory_allocated(device: DeviceLike = None) -> int:
+    the_machine().drain()
+    return the_machine().allocators[index_of(device)].peak_bytes
+
+
+def memory_reserved(device: DeviceLike = None) -> int:
+    return the_machine().allocators[index_of(device)].reserved_bytes
+
+
+def reset_peak_memory_stats(device: DeviceLike = None) -> None:
+    the_machine().drain()
+    allocator = the_machine().allocators[index_of(device)]
+    allocator.peak_bytes = allocator.allocated_bytes
+
+
+def empty_cache() -> None:
+    """Nothing to do: memory never ends here."""
+
+
+def manual_seed(seed: int) -> None:
+    the_machine().generators[current.device()].manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    for generator in the_machine().generators:
+        generator.manual_seed(seed)
+
+
+def get_rng_state(device: DeviceLike = None) -> torch.Tensor:
+    return the_machine().generators[index_of(device)].get_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: DeviceLike = None) -> None:
+    the_machine().generators[index_of(device)].set_state(new_state)
+
+
+def _simulated(tensor: torch.Tensor) -> SimTensor:
+    if not isinstance(tensor, SimTensor):
+        raise TypeError(f"expected a tensor on a sim device, got one on {tensor.device}")
+    return tensor
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Equal for two tensors just where they share their storage; never given twice."""
+    return _simulated(tensor).memories[0].serial
+
+
+def storage_use_count(tensor: torch.Tensor) -> int:
+    """How many tensors hold the storage, this one included: those of Python and those in graphs."""
+    return _simulated(tensor).memories[0].holders
+
+
+def data_ptr(tensor: torch.Tensor) -> int:
+    """The simulated address of the first element."""
+    return _simulated(tensor).data_ptr()

@@ -1,0 +1,210 @@
+"""The simulated machine: its devices' memory, the order of its streams, and what it was asked to do."""
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from dpbench.simulator.allocator import Allocator, Block
+from dpbench.simulator.memory import Memories, Memory
+from dpbench.simulator.races import Launch
+from dpbench.simulator.record import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
+from dpbench.simulator.regions import Region
+from dpbench.simulator.streams import Clock, Order
+
+_HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+Access = tuple[Memory, Region]
+
+
+class Machine:
+    """Everything that all threads share. Its methods take `lock`; torch's own computations run outside of it."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.lock = threading.RLock()
+        self.order = Order()
+        self.allocators = [Allocator((index + 1) << 40, self.order) for index in range(devices)]
+        self.memories = Memories()
+        self.recorder = Recorder()
+        self.generators = [torch.Generator().manual_seed(torch.initial_seed()) for _ in range(devices)]
+        self._device_of_stream = list(range(devices))
+        self._last_event: dict[int, int] = {}
+        self._freed: deque[tuple[int, Block]] = deque()
+        self._serial = 0
+
+    def next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    # Streams. The default stream of device i is stream i.
+
+    def new_stream(self, device: int) -> int:
+        with self.lock:
+            self._device_of_stream.append(device)
+            return len(self._device_of_stream) - 1
+
+    def device_of(self, stream: int) -> int:
+        return self._device_of_stream[stream]
+
+    def stream_name(self, stream: int) -> str:
+        device = self._device_of_stream[stream]
+        return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
+
+    def now(self, stream: int) -> "Moment":
+        """The end of what the stream has been asked to do."""
+        with self.lock:
+            return Moment(self.order.now(stream), self._last_event.get(stream))
+
+    def wait(self, stream: int, moment: "Moment") -> None:
+        with self.lock:
+            if not self.order.is_over(moment.clock, stream):
+                self._record_wait(stream, moment)
+            self.order.wait(stream, moment.clock)
+
+    def wait_stream(self, stream: int, other: int) -> None:
+        if stream != other:
+            self.wait(stream, self.now(other))
+
+    def host_wait(self, streams: Iterable[int]) -> None:
+        for stream in streams:
+            self.host_wait_for(self.now(stream))
+
+    def host_wait_for(self, moment: "Moment") -> None:
+        with self.lock:
+            if self.recorder.running and moment.event is not None:
+                self.recorder.add(HostWait(id=self.recorder.next_id(), after=(moment.event,)))
+            self.order.host_wait(moment.clock)
+
+    def streams(self) -> dict[int, int]:
+        """All streams and the device of each."""
+        return dict(enumerate(self._device_of_stream))
+
+    def _record_wait(self, stream: int, moment: "Moment") -> None:
+        if self.recorder.running and moment.event is not None:
+            self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=(moment.event,)))
+
+    # Memory.
+
+    def allocate(self, device: int, stream: int, size: int) -> Block:
+        self.drain()
+        block = self.allocators[device].allocate(size, stream)
+        if self.recorder.running:
+            self.recorder.add(
+                Allocate(
+                    id=self.recorder.next_id(),
+                    device=device,
+                    stream=stream,
+                    address=block.address,
+                    size_bytes=block.size,
+                )
+            )
+        return block
+
+    def forget(self, memory: Memory) -> None:
+        """Called by a destructor, at any point of any thread: only note it, `drain` does the rest in program order."""
+        self.memories.remove(memory)
+        if memory.block:
+            self._freed.append((memory.device, memory.block))
+
+    def drain(self) -> None:
+        """Free what has died since."""
+        with self.lock:
+            while self._freed:
+                device, block = self._freed.popleft()
+                self.allocators[device].free(block)
+                if self.recorder.running:
+                    self.recorder.add(
+                        Free(
+                            id=self.recorder.next_id(),
+                            device=device,
+                            stream=block.stream,
+                            address=block.address,
+                            size_bytes=block.size,
+                        )
+                    )
+
+    # Work.
+
+    def launch(
+        self, operator: str, stream: int, reads: Sequence[Access], writes: Sequence[Access]
+    ) -> tuple[Launch, tuple[int, ...]]:
+        """The stream's next operation, and the events that wrote what it reads. Raises RaceError."""
+        launch = Launch(
+            operator,
+            stream,
+            self.stream_name(stream),
+            self.order.launch(stream),
+            self.recorder.next_id(),
+            user_line(),
+        )
+        self._last_event[stream] = launch.event
+        inputs: set[int] = set()
+        for memory, region in reads:
+            if memory.block:
+                inputs |= memory.block.shadow.read(region, launch)
+        for memory, region in writes:
+            if memory.block:
+                memory.block.shadow.write(region, launch)
+        return launch, tuple(sorted(inputs))
+
+
+class Moment:
+    """A point in a stream: what is over by then, and the last event before it."""
+
+    __slots__ = ("clock", "event")
+
+    def __init__(self, clock: Clock, event: int | None) -> None:
+        self.clock = clock
+        self.event = event
+
+
+def user_line() -> str:
+    """``file:line`` of the innermost caller outside torch and the simulator."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_machine: Machine | None = None
+
+
+def start(devices: int) -> Machine:
+    global _machine
+    _machine = Machine(devices)
+    return _machine
+
+
+def running() -> Machine | None:
+    return _machine
+
+
+def the_machine() -> Machine:
+    if _machine is None:
+        raise RuntimeError("the simulator is not started; call dpbench.simulator.simulate(devices=n) first")
+    return _machine
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Keep all that the devices are asked to do, in any thread, until the end of the block."""
+    machine = the_machine()
+    machine.drain()
+    recording = Recording(machine.devices)
+    with machine.recorder.record(recording):
+        yield recording
+        machine.drain()
+    recording.streams = machine.streams()
+
+
+def mark(name: str) -> None:
+    """Note a name in the recordings that run, such as where the backward begins."""
+    machine = the_machine()
+    with machine.lock:
+        machine.drain()
+        machine.recorder.add(Mark(id=machine.recorder.next_id(), name=name))

@@ -1,0 +1,100 @@
+"""What the simulator must know of an operator before it runs it, read off its schema once."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+aten = torch.ops.aten
+
+_OVERWRITES = tuple(
+    f"aten::{name}_"
+    for name in ("copy", "_foreach_copy", "fill", "zero", "_foreach_zero", "normal", "uniform", "bernoulli")
+)
+_EMPTY = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted")
+_NEW_EMPTY = ("aten::new_empty", "aten::new_empty_strided")
+_ANSWERS_HOST = (
+    "aten::equal",
+    "aten::masked_select",
+    "aten::nonzero",
+    "aten::unique_dim",
+    "aten::_unique",
+    "aten::_unique2",
+    "aten::unique_consecutive",
+)
+_CPU_INDICES = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+_LIKE = ("_like", "new_")
+_UNSUPPORTED = {
+    "aten::_thnn_fused_lstm_cell": "the fused LSTM cell of nn.LSTM",
+    "aten::_thnn_fused_gru_cell": "the fused GRU cell of nn.GRU",
+    "aten::resize_": "resizing a tensor",
+    "aten::set_": "setting a tensor's storage",
+    "aten::_pin_memory": "pinned memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`written` are positions or names of arguments it writes; `overwrites` those it writes without reading."""
+
+    name: str
+    written: tuple[int | str, ...]
+    overwrites: bool
+    is_empty: bool
+    makes_like: bool
+    takes_device: bool
+    takes_generator: bool
+    takes_cpu_indices: bool
+    answers_host: bool
+    changes_view: bool
+    decomposes: bool
+
+
+@cache
+def facts(func: Any) -> Facts:
+    """Raises NotImplementedError for an operator that the simulator cannot do."""
+    schema = func._schema
+    if schema.name in _UNSUPPORTED:
+        raise NotImplementedError(f"the simulator cannot do {schema.name}: {_UNSUPPORTED[schema.name]}")
+    arguments = list(enumerate(schema.arguments))
+    written = [(i, a) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    names = {a.name for _, a in arguments}
+    return Facts(
+        name=str(func),
+        written=tuple(a.name if a.kwarg_only else i for i, a in written),
+        overwrites=schema.name in _OVERWRITES or any(a.kwarg_only for _, a in written),
+        is_empty=schema.name in (*_EMPTY, *_NEW_EMPTY),
+        makes_like=any(part in schema.name for part in _LIKE),
+        takes_device="device" in names,
+        takes_generator="generator" in names,
+        takes_cpu_indices=schema.name in _CPU_INDICES,
+        answers_host=schema.name in _ANSWERS_HOST,
+        changes_view=torch.Tag.inplace_view in func.tags,
+        decomposes=_decomposes(func),
+    )
+
+
+def _decomposes(func: Any) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(func.name(), "CompositeImplicitAutograd") and not has(func.name(), "CPU")
+
+
+def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The arguments that this call writes."""
+    known = facts(func)
+    found = [kwargs.get(at) if isinstance(at, str) else args[at] for at in known.written if _has(at, args)]
+    if func is aten.native_batch_norm.default and args[5]:
+        found += [args[3], args[4]]  # the running statistics: the schema does not say so
+    return found
+
+
+def _has(at: int | str, args: Any) -> bool:
+    return isinstance(at, str) or at < len(args)
+
+
+def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Floating-point operations by torch's own formulas: matrix products, convolutions and attention; else 0."""
+    formula = flop_registry.get(func._overloadpacket)
+    return int(formula(*args, **kwargs, out_val=result)) if formula else 0

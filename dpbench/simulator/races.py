@@ -1,0 +1,162 @@
+"""Two operations on the same bytes, one of them a write, that no wait puts in order: a race.
+
+For each memory segment a `Shadow` remembers who last wrote and who has since read every byte. Dense accesses, nearly
+all of them, live in disjoint cells, found by bisection; strided ones in a list beside them::
+
+    cells      [0 ──── 512) [512 ─────────── 2048) [2048 ── 4096)     each: its last write, the reads since
+    strided    columns 0..3 of a matrix, columns 4..7, ...
+
+A write that is in order replaces all it covers, so the memory of the past stays as small as the views in use.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from dpbench.simulator.regions import Region
+from dpbench.simulator.streams import Order
+
+
+class RaceError(RuntimeError):
+    """Two operations touch the same bytes in no order. The text names both places."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """One operation in its stream: what it is, and the source line that asked for it."""
+
+    operator: str
+    stream: int
+    stream_name: str
+    tick: int
+    event: int
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} on {self.stream_name} at {self.line}"
+
+
+@dataclass(slots=True)
+class _Cell:
+    start: int
+    stop: int
+    write: Launch | None = None
+    reads: dict[int, Launch] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Strided:
+    region: Region
+    launch: Launch
+    is_write: bool
+
+
+class Shadow:
+    """The accesses to one memory segment."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._starts: list[int] = []
+        self._cells: list[_Cell] = []
+        self._strided: list[_Strided] = []
+
+    def read(self, region: Region, launch: Launch) -> set[int]:
+        """Note a read; the events that wrote these bytes last. Raises RaceError."""
+        writers = set()
+        for cell in self._touched(region):
+            if cell.write is not None:
+                self._check("write-read", cell.write, launch)
+                writers.add(cell.write.event)
+            if region.runs is None:
+                cell.reads[launch.stream] = launch
+        for past in self._strided:
+            if past.is_write and past.region.overlaps(region):
+                self._check("write-read", past.launch, launch)
+                writers.add(past.launch.event)
+        if region.runs is not None:
+            self._remember(_Strided(region, launch, is_write=False))
+        return writers
+
+    def write(self, region: Region, launch: Launch) -> None:
+        """Note a write. Raises RaceError."""
+        for cell in self._touched(region):
+            if cell.write is not None:
+                self._check("write-write", cell.write, launch)
+            for past in cell.reads.values():
+                self._check("read-write", past, launch)
+        for strided in self._strided:
+            if not self._is_before(strided.launch, launch) and strided.region.overlaps(region):
+                self._check("write-write" if strided.is_write else "read-write", strided.launch, launch)
+        if region.runs is None:
+            self._replace(region, launch)
+        else:
+            self._remember(_Strided(region, launch, is_write=True))
+
+    def _is_before(self, earlier: Launch, later: Launch) -> bool:
+        return self._order.precedes(earlier.stream, earlier.tick, later.stream)
+
+    def _check(self, kind: str, earlier: Launch, later: Launch) -> None:
+        if not self._is_before(earlier, later):
+            raise RaceError(
+                f"{kind} race: {later} is not ordered after {earlier}; "
+                f"{later.stream_name} must wait for {earlier.stream_name}, or the memory be kept by record_stream"
+            )
+
+    def _touched(self, region: Region) -> list[_Cell]:
+        """The cells in the region. A dense region gets cells of its own, with exactly its bounds."""
+        if region.start >= region.stop:
+            return []
+        if region.runs is None:
+            return self._split(region.start, region.stop)
+        cells = self._between(region.start, region.stop)
+        return [cell for cell in cells if Region(cell.start, cell.stop).overlaps(region)]
+
+    def _between(self, start: int, stop: int) -> list[_Cell]:
+        first = max(bisect_right(self._starts, start) - 1, 0)
+        if first < len(self._cells) and self._cells[first].stop <= start:
+            first += 1
+        return self._cells[first : bisect_right(self._starts, stop - 1)]
+
+    def _split(self, start: int, stop: int) -> list[_Cell]:
+        cells = self._between(start, stop)
+        if len(cells) == 1 and cells[0].start == start and cells[0].stop == stop:
+            return cells
+        pieces: list[_Cell] = []
+        end = start
+        for cell in cells:
+            if end < cell.start:
+                pieces.append(_Cell(end, cell.start))
+            pieces += _cut(cell, start, stop)
+            end = cell.stop
+        if end < stop:
+            pieces.append(_Cell(end, stop))
+        self._put(cells, pieces)
+        return [piece for piece in pieces if start <= piece.start and piece.stop <= stop]
+
+    def _put(self, old: list[_Cell], new: list[_Cell]) -> None:
+        at = bisect_right(self._starts, (old or new)[0].start - 1)
+        self._cells[at : at + len(old)] = new
+        self._starts[at : at + len(old)] = [cell.start for cell in new]
+
+    def _replace(self, region: Region, launch: Launch) -> None:
+        if region.start >= region.stop:
+            return
+        self._put(self._between(region.start, region.stop), [_Cell(region.start, region.stop, launch)])
+        self._strided = [
+            past for past in self._strided if past.region.start < region.start or past.region.stop > region.stop
+        ]
+
+    def _remember(self, access: _Strided) -> None:
+        """Keep a strided access; it stands in for earlier ones of the same bytes that it makes redundant."""
+        self._strided = [
+            past
+            for past in self._strided
+            if past.region != access.region
+            or not (access.is_write or (not past.is_write and past.launch.stream == access.launch.stream))
+        ]
+        self._strided.append(access)
+
+
+def _cut(cell: _Cell, start: int, stop: int) -> list[_Cell]:
+    """The cell in up to three pieces, cut at `start` and `stop`, each with the cell's past."""
+    cuts = [cell.start, *(at for at in (start, stop) if cell.start < at < cell.stop), cell.stop]
+    return [_Cell(a, b, cell.write, dict(cell.reads)) for a, b in zip(cuts, cuts[1:], strict=False)]

@@ -1,0 +1,67 @@
+"""Which bytes an operator touches: the bytes of a strided tensor, and whether two of them share one. Pure, no torch."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The bytes of a tensor: they lie in ``[start, stop)``, and fill it unless `runs` says otherwise.
+
+    `runs` is ``((size, stride), ..., (length, 1))`` in bytes, outermost first: `length` adjacent bytes, repeated.
+    """
+
+    start: int
+    stop: int
+    runs: tuple[tuple[int, int], ...] | None = None
+
+    def overlaps(self, other: "Region") -> bool:
+        """Whether the two have a byte in common; exact."""
+        if self.start >= other.stop or other.start >= self.stop:
+            return False
+        if self.runs is None and other.runs is None:
+            return True
+        mine, theirs = _intervals(self), _intervals(other)
+        # The first run of theirs that ends behind each start of mine must also begin before mine ends.
+        following = np.searchsorted(theirs[:, 1], mine[:, 0], side="right")
+        inside = following < len(theirs)
+        return bool(np.any(theirs[following[inside], 0] < mine[inside, 1]))
+
+
+def region(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Region:
+    """The bytes of a tensor whose first element is at `address`; sizes and strides in elements."""
+    if 0 in sizes:
+        return Region(address, address)
+    extent, number, length = 1, 1, 1
+    runs = []
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if size == 1 or stride == 0:
+            continue
+        extent += (size - 1) * stride
+        number *= size
+        if stride <= length:  # adjacent, or overlapping as in unfold
+            length = max(length, (size - 1) * stride + length)
+        else:
+            runs.append((size, stride * itemsize))
+    dense = extent <= number
+    geometry = None if dense else (*reversed(runs), (length * itemsize, 1))
+    return Region(address, address + extent * itemsize, geometry)
+
+
+@lru_cache(maxsize=256)
+def _intervals(of: Region) -> NDArray[np.int64]:
+    """Sorted, disjoint ``[start, stop)`` rows."""
+    if of.runs is None:
+        return np.array([[of.start, of.stop]])
+    starts = np.array([of.start])
+    *outer, (length, _) = of.runs
+    for size, stride in outer:
+        starts = (starts[:, None] + np.arange(size) * stride).reshape(-1)
+    starts.sort()
+    stops = np.maximum.accumulate(starts + length)
+    first = np.concatenate(([True], starts[1:] > stops[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return np.stack([starts[first], stops[last]], axis=1)

@@ -1,0 +1,68 @@
+"""Which operation happens before which: the vector clocks of streams and of the host. Pure, no torch.
+
+A stream runs its operations one after the other, so its n-th operation has *tick* n. A clock maps a stream to the
+last tick of it that is known to be over::
+
+    stream 1:  a(1) ── b(2) ──record──┐                 the event holds {1: 2}
+                                      v
+    stream 2:  c(1) ───────────────  wait ── d(2)       the clock of d is {2: 2, 1: 2}: b happens before d, c does too
+
+The host is one more party: what it has waited for is over for everything it enqueues later, on any stream and from
+any thread (threads of one process are taken to be ordered as they ran).
+"""
+
+Clock = dict[int, int]
+
+
+class Order:
+    """The clocks of all streams. Streams are small integers; an unknown one is at its beginning."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[int, Clock] = {}
+        self._host: Clock = {}
+        self._host_version = 0
+        self._host_seen: dict[int, int] = {}
+
+    def launch(self, stream: int) -> int:
+        """Enqueue the stream's next operation; its tick."""
+        clock = self._clock(stream)
+        clock[stream] += 1
+        return clock[stream]
+
+    def now(self, stream: int) -> Clock:
+        """The clock of an event recorded on `stream` now."""
+        return dict(self._clock(stream))
+
+    def wait(self, stream: int, clock: Clock) -> None:
+        """All later operations of `stream` happen after everything in `clock`."""
+        _join(self._clock(stream), clock)
+
+    def host_wait(self, clock: Clock) -> None:
+        """The host has waited for everything in `clock`."""
+        if _join(self._host, clock):
+            self._host_version += 1
+
+    def precedes(self, stream: int, tick: int, later: int) -> bool:
+        """Whether operation `tick` of `stream` is over when the next operation of `later` runs."""
+        return stream == later or self._clock(later).get(stream, 0) >= tick
+
+    def is_over(self, clock: Clock, later: int) -> bool:
+        """Whether everything in `clock` is over when the next operation of `later` runs."""
+        known = self._clock(later)
+        return all(known.get(stream, 0) >= tick for stream, tick in clock.items())
+
+    def _clock(self, stream: int) -> Clock:
+        clock = self._clocks.setdefault(stream, {stream: 0})
+        if self._host_seen.get(stream, 0) != self._host_version:
+            _join(clock, self._host)
+            self._host_seen[stream] = self._host_version
+        return clock
+
+
+def _join(clock: Clock, other: Clock) -> bool:
+    changed = False
+    for stream, tick in other.items():
+        if clock.get(stream, 0) < tick:
+            clock[stream] = tick
+            changed = True
+    return changed

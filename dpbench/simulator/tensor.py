@@ -1,0 +1,126 @@
+"""A tensor on a simulated device: a wrapper around the CPU tensor that holds its numbers."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.simulator.memory import Memory
+from dpbench.simulator.regions import Region, region
+
+if TYPE_CHECKING:
+    from dpbench.simulator.autograd import Handover
+
+
+class SimTensor(Tensor):
+    """`raw` has the numbers, `memories` the simulated bytes: one, or indices and values where the tensor is sparse.
+
+    torch knows the wrapper's device, sizes and graph, and that is all it needs to treat it as an accelerator's tensor.
+    `made_on` is the stream of the operator that made it until its graph node knows it; `handover` tells when a gradient
+    is ready (see autograd.py).
+    """
+
+    __slots__ = ["_regions", "handover", "made_on", "memories", "raw"]
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    raw: Tensor
+    memories: tuple[Memory, ...]
+    made_on: int | None
+    handover: "Handover | None"
+    _regions: list[Region] | None
+
+    @staticmethod
+    def __new__(cls, raw: Tensor, device: torch.device, memories: tuple[Memory, ...], made_on: int) -> "SimTensor":
+        is_strided = raw.layout == torch.strided
+        self: SimTensor = Tensor._make_wrapper_subclass(
+            cls,
+            raw.size(),
+            strides=raw.stride() if is_strided else None,
+            storage_offset=raw.storage_offset() if is_strided else 0,
+            dtype=raw.dtype,
+            layout=raw.layout,
+            device=device,
+        )
+        self.raw, self.memories, self.made_on, self.handover, self._regions = raw, memories, made_on, None, None
+        return self
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from dpbench.simulator.dispatch import run
+
+        return run(func, args, kwargs or {})
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+    def accesses(self) -> list[tuple[Memory, Region]]:
+        """The bytes that an operator on this tensor touches."""
+        if self._regions is None:
+            self._regions = [_region(part, memory) for part, memory in zip(parts(self.raw), self.memories, strict=True)]
+        return list(zip(self.memories, self._regions, strict=True))
+
+    def adopt(self, other: "SimTensor") -> None:
+        """Become a tensor over the numbers of `other`, as `self.data = other` does."""
+        Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        self.raw, self.memories, self._regions = other.raw, other.memories, None
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        return Tensor.data.__get__(self)  # type: ignore[attr-defined,no-any-return]
+
+    @data.setter
+    def data(self, other: Tensor) -> None:
+        if not isinstance(other, SimTensor):
+            raise TypeError(f"cannot set the data of a tensor on {self.device} to one on {other.device}")
+        self.adopt(other)
+
+    def data_ptr(self) -> int:
+        """The simulated address of the first element; torch's own answer for a wrapper is 0."""
+        memory = self.memories[0]
+        return memory.address + self.raw.storage_offset() * self.raw.itemsize if memory.block else 0
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        if not self.is_leaf:
+            raise RuntimeError("only tensors created explicitly by the user support the deepcopy protocol")
+        copy: Tensor = self.detach().clone()
+        if isinstance(self, nn.Parameter):
+            copy = nn.Parameter(copy, self.requires_grad)
+        memo[id(self)] = copy.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            copy.grad = self.grad.__deepcopy__(memo)
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        is_parameter = isinstance(self, nn.Parameter)
+        return rebuild, (self.detach().cpu(), str(self.device), self.requires_grad, is_parameter)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # noqa: ARG002
+        grad = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn else ", requires_grad=True" * self.requires_grad
+        return f"{str(self.raw)[:-1]}, device='{self.device}'{grad})"
+
+
+def rebuild(value: Tensor, device: str, requires_grad: bool, is_parameter: bool) -> Tensor:
+    """What a pickle of a simulated tensor calls."""
+    tensor = value.to(device).requires_grad_(requires_grad)
+    return nn.Parameter(tensor.detach(), requires_grad) if is_parameter else tensor
+
+
+def parts(raw: Tensor) -> tuple[Tensor, ...]:
+    """The strided tensors that hold its bytes."""
+    if raw.layout == torch.strided:
+        return (raw,)
+    if raw.layout == torch.sparse_coo:
+        return raw._indices(), raw._values()
+    raise NotImplementedError(
+        f"the simulator has no tensors of layout {raw.layout}; strided and sparse_coo are allowed"
+    )
+
+
+def _region(raw: Tensor, memory: Memory) -> Region:
+    size = raw.itemsize
+    return region(memory.address + raw.storage_offset() * size, tuple(raw.size()), raw.stride(), size)
