@@ -1,0 +1,31 @@
+"""Numbers for people: units and digits."""
+
+from collections.abc import Iterable
+from math import floor, log10
+
+from dpbench.results.stats import Estimate
+
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_DIGITS = 3
+
+
+def time_unit(times_s: Iterable[float]) -> tuple[float, str]:
+    """The largest unit, in seconds and by name, in which the shortest time is 1 or more; else the smallest unit."""
+    shortest_s = min(times_s, default=1.0)
+    return next((unit for unit in _UNITS if shortest_s >= unit[0]), _UNITS[-1])
+
+
+def number(value: float) -> str:
+    """With three significant digits, or all before the point; never an exponent."""
+    return f"{value:,.{_decimals(value)}f}"
+
+
+def estimate(found: Estimate, unit: float = 1.0) -> str:
+    """``1.23 [1.20, 1.31]``, all with the decimals of the value, which stands alone where there is no interval."""
+    decimals = _decimals(found.value / unit)
+    value, *ends = (f"{x / unit:,.{decimals}f}" for x in (found.value, found.low, found.high) if x is not None)
+    return f"{value} [{', '.join(ends)}]" if ends else value
+
+
+def _decimals(value: float) -> int:
+    return max(0, _DIGITS - 1 - floor(log10(abs(value)))) if value else 0

@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from dpbench.report.jsonout import comparisons_json
+from dpbench.results.compare import compare
+from dpbench.sweep.plan import Skip
+from tests.results.making import ENVIRONMENT, case, failed, ok
+
+NAIVE = [ok(case("naive"), number, [0.2, 0.2, 0.2]) for number in range(2)]
+TUNED = [ok(case("tuned"), number, [0.1, 0.1, 0.1]) for number in range(2)]
+SINGLE = [ok(case("single", "cpu"), number, [0.08]) for number in range(2)]
+
+
+def test_the_object_of_a_measured_case() -> None:
+    found = comparisons_json(compare([*NAIVE, *TUNED, *SINGLE]))
+    assert list(found) == ["schema", "environment", "cases"]
+    assert (found["schema"], found["environment"]) == (1, ENVIRONMENT.model_dump(mode="json"))
+    assert [one["variant"] for one in found["cases"]] == ["single", "naive", "tuned"]
+    tenth, half = pytest.approx(0.1), pytest.approx(0.5)
+    assert json.loads(json.dumps(found["cases"][2], allow_nan=False)) == {
+        "id": "tuned|mlp/tiny|b64|cpu*2|train|float32|random|t2|s0",
+        "variant": "tuned",
+        "workload": "mlp/tiny",
+        "batch": 64,
+        "devices": ["cpu", "cpu"],
+        "mode": "train",
+        "dtype": "float32",
+        "outcome": "ok",
+        "step_time_s": {"median": tenth, "low": tenth, "high": tenth, "samples": 6},
+        "ratio": {"to": "naive", "value": half, "low": half, "high": half},
+        "percent_of_limit": None,
+        "percent_of_single": pytest.approx(80),
+        "counts": None,
+        "reason": None,
+    }
+
+
+def test_what_does_not_apply_is_null() -> None:
+    lost = failed(case("ddp"), 0, "crashed", "signal 9").model_copy(update={"environment": None})
+    found = comparisons_json(compare([lost], [Skip(case("torch_dp"), "no accelerator")]))
+    assert found["environment"] is None
+    stock, ddp = found["cases"]
+    numbers = ("step_time_s", "ratio", "percent_of_limit", "percent_of_single", "counts")
+    assert [stock[name] for name in numbers] == [ddp[name] for name in numbers] == [None] * 5
+    assert (stock["outcome"], stock["reason"]) == ("skipped", "no accelerator")
+    assert (ddp["outcome"], ddp["reason"]) == ("crashed", "signal 9")
+
+
+def test_every_case_is_there_once_and_yardsticks_too() -> None:
+    four = [ok(case("naive", "cpu*4"), number, [0.4]) for number in range(2)]
+    share = [ok(case("single", "cuda:0", batch=32), 0, [0.01])]
+    records = [*NAIVE, *SINGLE, *four, ok(case("tuned", "cuda*2"), 0, [0.02]), *share]
+    cases = comparisons_json(compare(records))["cases"]
+    ids = [one["id"] for one in cases]
+    assert sorted(ids) == sorted({record.case.id for record in records})
+    single = next(one for one in cases if one["variant"] == "single" and one["devices"] == ["cpu"])
+    assert single["step_time_s"]["samples"] == 2
+    assert (single["ratio"], single["percent_of_single"]) == (None, None)
+    yardstick = next(one for one in cases if one["batch"] == 32)
+    assert (yardstick["outcome"], yardstick["ratio"], yardstick["percent_of_limit"]) == ("ok", None, None)
+
+
+def test_one_round_has_null_ends() -> None:
+    (one,) = comparisons_json(compare(NAIVE[:1]))["cases"]
+    assert one["step_time_s"] == {"median": pytest.approx(0.2), "low": None, "high": None, "samples": 3}
+    assert one["ratio"] == {"to": "naive", "value": 1.0, "low": None, "high": None}

@@ -1,0 +1,114 @@
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from dpbench.report.text import comparisons_text
+from dpbench.results.compare import Comparisons, compare
+from dpbench.results.record import Record
+from dpbench.sweep.case import Case
+from dpbench.sweep.plan import Skip
+from tests.results.making import ENVIRONMENT, case, failed, ok
+
+
+def printed(found: Comparisons, width: int = 80) -> str:
+    console = Console(width=width, file=StringIO())
+    console.print(comparisons_text(found))
+    return console.file.getvalue()
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The table's lines by their first word, in cells."""
+    lines = [line.split("  ") for line in text.splitlines() if line.startswith(" ")]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    return {line[0]: line[1:] for line in cells if len(line) > 1}
+
+
+def rounds(case: Case, *times_s: float) -> list[Record]:
+    return [ok(case, number, [time_s]) for number, time_s in enumerate(times_s)]
+
+
+ON_CPU = [
+    *rounds(case("single", "cpu"), 0.01, 0.01),
+    *rounds(case("naive"), 0.02, 0.02),
+    *rounds(case("tuned"), 0.0125, 0.0125),
+]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_table_has_a_title_units_and_every_number(width: int) -> None:
+    text = printed(compare(ON_CPU), width)
+    assert "mlp/tiny, batch 64 on cpu*2, train, float32, random data, 2 threads, seed 0" in text
+    assert rows(text) == {
+        "variant": ["time, ms", "ratio to naive", "single", "items/s", "rounds"],
+        "single": ["10.0 [10.0, 10.0]", "0.500 [0.500, 0.500]", "100", "6,400", "2/2"],
+        "naive": ["20.0 [20.0, 20.0]", "1.00", "50.0", "3,200", "2/2"],
+        "tuned": ["12.5 [12.5, 12.5]", "0.625 [0.625, 0.625]", "80.0", "5,120", "2/2"],
+    }
+    assert "% of single: one device's time for the whole batch" in " ".join(text.split())
+    assert "% of limit" not in text
+
+
+def test_where_each_lane_has_a_device_the_percentage_is_of_the_limit() -> None:
+    share = rounds(case("single", "cuda:0", batch=32), 0.0004, 0.0004)
+    text = printed(compare([*rounds(case("torch_dp", "cuda*2"), 0.0008, 0.0008), *share]))
+    assert rows(text)["torch_dp"] == ["800 [800, 800]", "1.00", "50.0", "80,000", "2/2"]
+    assert rows(text)["variant"] == ["time, us", "ratio to torch_dp", "limit", "items/s", "rounds"]
+    assert "% of limit: one device's time for its share alone" in " ".join(text.split())
+    assert "% of single" not in text
+
+
+def test_what_has_no_numbers_says_why_below_the_table() -> None:
+    records = [
+        *ON_CPU,
+        failed(case("ddp"), 0, "time_out", "no answer after 120 s"),
+        failed(case("floor"), 0, "wrong_result", "off by 0.3"),
+    ]
+    text = printed(compare(records, [Skip(case("torch_dp"), "no accelerator")]), 120)
+    assert rows(text)["ddp"] == ["time out", "-", "-", "-", "0/1"]
+    assert rows(text)["torch_dp"] == ["skipped", "-", "-", "-", "-"]
+    assert rows(text)["floor"] == ["wrong result", "-", "-", "-", "0/1"]
+    below = text.splitlines()
+    assert "torch_dp: skipped: no accelerator" in below
+    assert "ddp: time out: no answer after 120 s" in below
+    assert "floor: wrong result: not the same computation: off by 0.3" in below
+
+
+def test_rounds_that_failed_beside_good_ones_are_told() -> None:
+    text = printed(compare([*ON_CPU, failed(case("tuned"), 2, "crashed", "signal 9")]), 120)
+    assert rows(text)["tuned"][-1] == "2/3"
+    assert "tuned: 1 of 3 rounds failed: crashed: signal 9" in text.splitlines()
+
+
+def test_a_reason_is_one_line_that_cannot_steer_the_terminal_or_the_markup() -> None:
+    reason = "signal 11\n[bold]at[/nothing] \x1b[2J\x07\u202ethe end"
+    text = printed(compare([failed(case("ddp"), 0, "crashed", reason)]), 120)
+    assert "ddp: crashed: signal 11 [bold]at[/nothing] [2J the end" in text.splitlines()
+
+
+def test_one_round_has_no_interval_and_says_so() -> None:
+    text = printed(compare([*rounds(case("naive"), 0.02), *rounds(case("tuned"), 0.01)]))
+    assert rows(text)["tuned"] == ["10.0", "0.500", "-", "6,400", "1/1"]
+    assert "one round has no interval" in text
+    assert "one round has no interval" not in printed(compare(ON_CPU))
+
+
+def test_without_a_reference_there_is_no_ratio() -> None:
+    text = printed(compare(rounds(case("tuned"), 0.01, 0.01)))
+    assert rows(text)["variant"][1] == "ratio"
+    assert rows(text)["tuned"][1] == "-"
+
+
+def test_a_yardstick_that_failed_is_told_as_is_a_difference_of_environments() -> None:
+    other = ENVIRONMENT.model_copy(update={"commit": "abc"})
+    records = [
+        *rounds(case("tuned", "cuda*2"), 0.01, 0.01),
+        failed(case("single", "cuda:0", batch=32), 0, "out_of_memory", "3 GB"),
+        ok(case("naive", "cuda*2"), 0, environment=other),
+    ]
+    text = printed(compare(records, allow_different=True), 200)
+    assert (
+        "yardstick mlp/tiny, batch 32 on cuda:0, train, float32, random data, 2 threads, seed 0: out of memory: 3 GB"
+        in text.splitlines()
+    )
+    assert "records of different environments: commit is None / abc" in text.splitlines()

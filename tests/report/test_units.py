@@ -1,0 +1,32 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.report.units import estimate, number, time_unit
+from dpbench.results.stats import Estimate
+
+
+@pytest.mark.parametrize(
+    ("times_s", "name"),
+    [([1.0, 100.0], "s"), ([0.999, 100.0], "ms"), ([0.001], "ms"), ([0.0009], "us"), ([1e-9], "us"), ([], "s")],
+)
+def test_the_shortest_time_chooses_the_unit(times_s: list[float], name: str) -> None:
+    assert time_unit(times_s)[1] == name
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1, "1.00"), (0.81234, "0.812"), (12.34, "12.3"), (1234567.8, "1,234,568"), (0.000123, "0.000123")],
+)
+def test_numbers_have_three_digits_and_no_exponent(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@given(st.floats(1e-6, 1e12))
+def test_a_printed_number_is_within_half_a_percent(value: float) -> None:
+    assert float(number(value).replace(",", "")) == pytest.approx(value, rel=0.0051)
+
+
+def test_an_interval_has_the_unit_and_the_decimals_of_its_value() -> None:
+    assert estimate(Estimate(0.0123456, 0.00999, 0.5), 1e-3) == "12.3 [10.0, 500.0]"
+    assert estimate(Estimate(0.0123456, None, None), 1e-3) == "12.3"
