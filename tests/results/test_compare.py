@@ -70,6 +70,10 @@ def test_single_alone_is_a_comparison_of_its_own() -> None:
     assert list(by_variant(only(compare(SINGLE)))) == ["single"]
 
 
+def test_the_stock_one_is_the_reference_where_it_has_times() -> None:
+    assert only(compare([*NAIVE, *TUNED, *rounds(case("torch_dp"), 0.3, 0.3)])).reference is VariantName.TORCH_DP
+
+
 def test_the_asked_reference_is_taken_and_one_without_times_leaves_no_ratio() -> None:
     assert only(compare([*NAIVE, *TUNED], reference=VariantName.TUNED)).reference is VariantName.TUNED
     missing = only(compare([*NAIVE, *TUNED], reference=VariantName.DDP))
