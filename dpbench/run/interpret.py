@@ -44,22 +44,22 @@ def _failure(end: Exit, problem: str) -> tuple[Outcome, str]:
     outcome, reason = Outcome.CRASHED, ending(end)
     if end.timed_out_after_s is not None:
         outcome = Outcome.TIME_OUT
-    elif was_out_of_memory(end):
+    elif _ran_out_of_memory(end):
         outcome = Outcome.OUT_OF_MEMORY
-    elif end.returncode == 0 and not problem:
+    elif end.returncode == 0:
         reason = "ended without a record"
     return outcome, f"{reason}; {problem}" if problem else reason
 
 
-def was_out_of_memory(end: Exit) -> bool:
-    return end.returncode == -signal.SIGKILL and end.oom_kills > 0 and end.timed_out_after_s is None
+def _ran_out_of_memory(end: Exit) -> bool:
+    return end.returncode == -signal.SIGKILL and end.oom_kills > 0
 
 
 def ending(end: Exit) -> str:
     """How a child ended, in words."""
     if end.timed_out_after_s is not None:
         return f"not done after {end.timed_out_after_s:g} s"
-    if was_out_of_memory(end):
+    if _ran_out_of_memory(end):
         return "killed by SIGKILL while the kernel killed for want of memory"
     if end.returncode == -signal.SIGKILL:
         return "killed by SIGKILL; the kernel's out-of-memory killer does this"

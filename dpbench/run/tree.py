@@ -43,7 +43,8 @@ def nothing_left_behind() -> Iterator[None]:
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
                 # Only our own children can be waited for; those of the dead become ours, hence the loop.
-                for child in set(here.children()) - before:
+                # One that became ours since the listing was not killed yet.
+                for child in tree.intersection(here.children()):
                     _reap(child)
 
 

@@ -157,3 +157,10 @@ def test_a_process_that_the_kernel_holds_is_named(monkeypatch):
     for orphan in psutil.Process().children():
         kill(orphan)
         orphan.wait()
+
+
+def test_out_of_memory_kills_are_counted(monkeypatch):
+    assert run("").oom_kills >= 0
+    counts = iter([3, 5])
+    monkeypatch.setattr(launch_module, "_oom_kills", lambda: next(counts))
+    assert run("").oom_kills == 2

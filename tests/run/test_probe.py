@@ -108,6 +108,11 @@ def test_gpus_that_torch_cannot_use_are_told_with_the_reason(monkeypatch, nvml, 
     assert reason in box.torch_error
 
 
+def test_what_torch_says_goes_before_a_guess(monkeypatch, nvml):
+    accelerators(monkeypatch, "cuda", too_old)
+    assert "too old" in probe.read_box(Question()).torch_error
+
+
 def test_a_box_without_gpus_has_no_error(monkeypatch, no_nvml):
     accelerators(monkeypatch, "cuda", lambda: False)
     box = probe.read_box(Question())
