@@ -155,19 +155,14 @@ class HandOut(Function):
 
 def sum_over_lanes(lanes: Sequence[Sequence[Tensor | None]], device: torch.device) -> list[Tensor | None]:
     """Adds up on `device`, tensor by tensor in the order of the lanes; differentiable itself."""
-    columns = list(zip(*lanes, strict=True))
-    together = [i for i, column in enumerate(columns) if all(g is not None and g.layout is _STRIDED for g in column)]
-    sums: list[Tensor | None] = [None] * len(columns)
-    if together:
-        for i, total in zip(together, _sum_flat([[lane[i] for i in together] for lane in lanes], device), strict=True):
-            sums[i] = total
-    if len(together) < len(columns):
-        for i in set(range(len(columns))).difference(together):
-            sums[i] = _sum_alone([grad for grad in columns[i] if grad is not None], device)
+    if all(grad is not None and grad.layout is _STRIDED for lane in lanes for grad in lane):
+        return list(_sum_flat(lanes, device))
+    columns = [[grad for grad in column if grad is not None] for column in zip(*lanes, strict=True)]
+    sums = [_sum_alone(column, device) for column in columns]
     return sums
 
 
-def _sum_flat(lanes: list[list[Any]], device: torch.device) -> tuple[Tensor, ...]:
+def _sum_flat(lanes: Sequence[Sequence[Any]], device: torch.device) -> tuple[Tensor, ...]:
     """Sums with one kernel, and one message, per lane."""
     total = _moved(lanes[0], device)
     is_own = False
@@ -179,7 +174,7 @@ def _sum_flat(lanes: list[list[Any]], device: torch.device) -> tuple[Tensor, ...
     return total
 
 
-def _moved(grads: list[Tensor], device: torch.device) -> tuple[Tensor, ...]:
+def _moved(grads: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
     if grads[0].device == device:
         return tuple(grads)
     flat = _flatten_dense_tensors(grads).to(device, non_blocking=True)

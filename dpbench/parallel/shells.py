@@ -8,6 +8,54 @@ from torch import Tensor, nn
 
 from dpbench.parallel.tree import Node, Tree
 
+_assign = object.__setattr__
+"""Past ``nn.Module.__setattr__``, which asks of every value what it is."""
+
+
+class _Shell:
+    """One shell, its module in the base, and what replaces the module's tables in the shell."""
+
+    __slots__ = ("children", "module", "node", "own", "shell")
+
+    def __init__(self, node: Node, shell: nn.Module, children: dict[str, Any]) -> None:
+        self.node = node
+        self.module = node.module
+        self.shell = shell
+        self.children = children
+        self.reset()
+
+    def reset(self) -> None:
+        # The empty tables are made once and used by every forward: four new dicts per module and lane would
+        # cost more in garbage collection than all the rest of the refresh.
+        self.own: dict[str, Any] = {
+            "_parameters": {},
+            "_former_parameters": {},
+            "_buffers": {},
+            "_modules": {},
+            "_is_replica": True,
+        }
+
+    def fill(self, tensors: list[Tensor]) -> None:
+        """Gives the shell the module's present state, with `tensors`, in the tree's order, for its own."""
+        state = self.module.__dict__.copy()
+        state.update(self.own)
+        node = self.node
+        if node.parameters:
+            weights = {name: None if i is None else tensors[i] for name, i in node.parameters}
+            state.update(weights)  # found without nn.Module.__getattr__, as in stock's replicas
+            state["_parameters"] = state["_former_parameters"] = weights
+        if node.buffers:
+            state["_buffers"] = {name: None if i is None else tensors[i] for name, i in node.buffers}
+        if node.children:
+            state["_modules"] = self.children.copy()
+        _assign(self.shell, "__dict__", state)
+
+    def empty(self) -> None:
+        own = self.own
+        if own["_parameters"] or own["_former_parameters"] or own["_buffers"] or own["_modules"]:
+            self.reset()  # the forward has registered something
+        _assign(self.shell, "__dict__", {})
+
 
 class Shells:
     """In the order of the tree's modules. Modules that replicate in a way of their own have a placeholder."""
@@ -17,12 +65,9 @@ class Shells:
         self._shells: list[Any] = [
             type(node.module).__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
-        self._children: list[dict[str, Any]] = [
-            {name: None if i is None else self._shells[i] for name, i in node.children} for node in tree.nodes
-        ]
         self._plain = [
-            (node, shell, children)
-            for node, shell, children in zip(tree.nodes, self._shells, self._children, strict=True)
+            _Shell(node, shell, {name: None if i is None else self._shells[i] for name, i in node.children})
+            for node, shell in zip(tree.nodes, self._shells, strict=True)
             if node.is_plain
         ]
         self._is_empty = True
@@ -45,24 +90,15 @@ class Shells:
     def empty(self) -> None:
         """Drops all state. To be called only when idle, or about to be refreshed."""
         if not self._is_empty:
-            assign = object.__setattr__  # nn.Module's own asks what the value is
-            for _, shell, _ in self._plain:
-                assign(shell, "__dict__", {})
+            for shell in self._plain:
+                shell.empty()
             self._is_empty = True
 
     def refresh(self, tensors: list[Tensor]) -> nn.Module:
         """Fills the shells with the base's present state and `tensors`, in the tree's order; gives the root."""
-        assign = object.__setattr__
-        for node, shell, children in self._plain:
-            state = node.module.__dict__.copy()
-            weights = {name: None if i is None else tensors[i] for name, i in node.parameters}
-            state.update(weights)  # found without nn.Module.__getattr__, as in stock's replicas
-            state["_parameters"] = state["_former_parameters"] = weights
-            state["_buffers"] = {name: None if i is None else tensors[i] for name, i in node.buffers}
-            state["_modules"] = children.copy()
-            state["_is_replica"] = True
-            assign(shell, "__dict__", state)
         self._is_empty = False
+        for shell in self._plain:
+            shell.fill(tensors)
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(tensors)
 
     def _add_custom(self, tensors: list[Tensor]) -> nn.Module:
