@@ -8,7 +8,7 @@ from random import Random
 from dpbench.sweep.box import Box
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
-from dpbench.sweep.names import Data, VariantName
+from dpbench.sweep.names import VariantName
 from dpbench.sweep.spec import Spec
 from dpbench.sweep.suits import why_not
 from dpbench.sweep.workload_name import is_factory
@@ -100,9 +100,7 @@ def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, box: Box)
     for workload in filter(is_factory, spec.workloads):
         error = box.workload_errors.get(workload)
         if error is not None:
-            raise PlanError(f"workloads: {workload!r}: {error}")
-        if spec.data is not Data.RANDOM:
-            raise PlanError(f"data: {spec.data} is for built-in workloads, not {workload!r}; allowed: {Data.RANDOM}")
+            raise PlanError(error if workload in error else f"workloads: {workload!r}: {error}")
     for devices in lanes:
         _check_lanes(devices, min(spec.batch), box)
 

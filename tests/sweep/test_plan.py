@@ -164,9 +164,9 @@ def test_where_nothing_parallel_runs_there_is_no_yardstick() -> None:
             "workloads: 'a.b:c': no module named 'a'",
         ),
         (
-            box(workload_errors={"a.b:c": None}),
-            {"workloads": "a.b:c", "data": "digits"},
-            "data: digits is for built-in workloads, not 'a.b:c'; allowed: random",
+            box(workload_errors={"a.b:c": "data: 'digits' is not for a.b:c"}),
+            {"workloads": "a.b:c"},
+            "data: 'digits' is not for a.b:c",
         ),
         (
             box(torch=None, torch_error="no module named 'torch'"),
