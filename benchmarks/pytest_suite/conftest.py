@@ -4,11 +4,11 @@ pytest benchmarks/pytest_suite
 """
 
 import platform
-from dataclasses import dataclass
 
 import pytest
 import torch
 
+from benchmarks.pytest_suite.settings import Setting
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
 from dpbench.measure.session import Seat, Session
@@ -20,17 +20,6 @@ from dpbench.variants.catalog import VARIANTS
 from dpbench.workloads.catalog import resolve
 
 _ROWS = pytest.StashKey[list[str]]()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One point of the grid; every variant gets `threads_per_lane` intra-op threads, whatever its scheme."""
-
-    workload: str
-    batch: int
-    devices: tuple[str, ...]
-    rounds: int
-    threads_per_lane: int = 1
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """What the tuned wrapper costs and saves, as ratios taken in one run; nothing here fails on a slow machine."""
 
 import pytest
-from conftest import Setting
 
+from benchmarks.pytest_suite.settings import Setting
 from dpbench.sweep.names import VariantName as V
 
 LAUNCH_BOUND = Setting("mlp/small", batch=64, devices=("cpu",) * 4, rounds=300)
-COMPUTE_BOUND = Setting("mlp/large", batch=256, devices=("cpu",) * 4, rounds=40)
+COMPUTE_BOUND = Setting("mlp/base", batch=512, devices=("cpu",) * 4, rounds=60)
 ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=300)
 
 

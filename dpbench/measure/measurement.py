@@ -94,6 +94,6 @@ def _refuse_wrong_result(case: Case, error: float) -> None:
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"
         raise WrongResultError(
-            f"not the same computation: {what} are {error:.2g} away from the plain module run chunk by chunk "
+            f"{what} are {error:.2g} away from the plain module run chunk by chunk "
             f"(relative; {allowed:g} allowed for {case.dtype})"
         )

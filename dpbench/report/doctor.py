@@ -37,8 +37,8 @@ def doctor_json(box: Box, warnings: list[str]) -> dict[str, Any]:
     }
 
 
-def doctor_text(box: Box, warnings: list[str]) -> Group:
-    return Group(_facts(box), _variants(box), *[f"warning: {warning}" for warning in warnings])
+def doctor_text(box: Box) -> Group:
+    return Group(_facts(box), _variants(box))
 
 
 def _facts(box: Box) -> Table:

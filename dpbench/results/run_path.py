@@ -1,4 +1,4 @@
-"""A new file for each run."""
+"""Which file a run writes."""
 
 from datetime import UTC, datetime
 from itertools import count
@@ -7,21 +7,37 @@ from pathlib import Path
 from dpbench.results.store import StoreError, sync_folder
 
 
+def sweep_path(folder: Path, spec: Path) -> Path:
+    """The one file of a sweep file's records, so that starting it again goes on; creates the folder where it lacks."""
+    _make(folder)
+    return folder / f"sweep-{spec.stem}.jsonl"
+
+
 def new_run_path(folder: Path, command: str) -> Path:
     """Create an empty ``command-20250131T120000Z.jsonl`` that did not exist before, and the folder where it lacks."""
     beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    _make(folder)
+    for number in count(1):
+        path = folder / f"{beginning}{f'-{number}' if number > 1 else ''}.jsonl"
+        try:
+            path.touch(exist_ok=False)
+            sync_folder(folder)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        return path
+    raise AssertionError("count() ends")
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number in count(1):
-            path = folder / f"{beginning}{f'-{number}' if number > 1 else ''}.jsonl"
-            try:
-                path.touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            sync_folder(folder)
-            return path
     except OSError as error:
-        raise StoreError(
-            f"results: {str(folder)!r} cannot be written: {error.strerror}; allowed: a folder that can be written"
-        ) from error
-    raise AssertionError("count() ends")
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"results: {str(folder)!r} cannot be written: {error.strerror}; allowed: a folder that can be written"
+    )

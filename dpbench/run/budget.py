@@ -5,15 +5,14 @@ from statistics import median
 
 LEAST_S = 0.2
 """A child always samples for so long, even when the time is up: starting it cost seconds already."""
-MOST_S = 60.0
 
 
-def child_budget(remaining_s: float, jobs: int, startup_s: float) -> float:
-    """Sampling seconds for each of `jobs` children so that all end within `remaining_s`.
+def child_budget(remaining_s: float, jobs: int, startup_s: float, most_s: float) -> float:
+    """Sampling seconds for each of `jobs` children so that all end within `remaining_s`, and never above `most_s`.
 
     `startup_s` is what one child takes beside sampling: imports, the model, warm-up, the gradient check.
     """
-    return min(max(remaining_s / jobs - startup_s, LEAST_S), MOST_S)
+    return min(max(remaining_s / jobs - startup_s, LEAST_S), most_s)
 
 
 def forecast(left: Sequence[str], seen: Sequence[tuple[str, float]], guess: float) -> float:

@@ -46,6 +46,7 @@ def run(
     records: Records,
     done: Container[Key] = (),
     budget_s: float = math.inf,
+    case_time_s: float = 1.0,
     timeout_s: float = 300.0,
     launch: Launcher = launch,
     progress: Callable[[Progress], object] = lambda _: None,
@@ -53,9 +54,9 @@ def run(
 ) -> None:
     """Measure each (round, case) in the given order, leaving out those whose (case.id, round) is `done`.
 
-    The sampling time of the children is dealt so that all is done `budget_s` seconds from now. A failing case
-    is a record like any other; only what stops the sweep is raised: KeyboardInterrupt, OSError when no child
-    can be started, UnkillableError, and whatever `records.append` raises.
+    Each child samples for `case_time_s`, or less where all would not be done `budget_s` seconds from now. A
+    failing case is a record like any other; only what stops the sweep is raised: KeyboardInterrupt, OSError when
+    no child can be started, UnkillableError, and whatever `records.append` raises.
     """
     todo = [(round_, case) for round_, case in order if (case.id, round_) not in done]
     deadline_s = clock() + budget_s
@@ -69,7 +70,7 @@ def run(
             run=run_id,
             case=case,
             round=round_,
-            budget_s=child_budget(deadline_s - clock(), len(left), startup_s),
+            budget_s=child_budget(deadline_s - clock(), len(left), startup_s, case_time_s),
         )
         seconds_left = forecast(left, durations_s, _STARTUP_GUESS_S + job.budget_s)
         progress(Progress(len(order) - len(left), len(order), seconds_left, case, last))

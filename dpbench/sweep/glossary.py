@@ -5,7 +5,7 @@ from dpbench.sweep.names import Family, Mode, Size, VariantName
 VARIANTS: dict[VariantName, str] = {
     VariantName.SINGLE: "the plain model on the first device: the yardstick",
     VariantName.TORCH_DP: "torch.nn.DataParallel, the stock one; needs accelerators",
-    VariantName.NAIVE: "the stock algorithm restated in plain Python, on any devices: rebuilds all replicas every forward",
+    VariantName.NAIVE: "the stock algorithm in plain Python, on any devices: rebuilds all replicas every forward",
     VariantName.FLOOR: "the plain model on each chunk in turn and one backward: no scheme on shared lanes does less",
     VariantName.TUNED: "dpbench.DataParallel: cached replicas, coalesced copies, long-lived dispatch",
     VariantName.DDP: "torch DistributedDataParallel, one process per device, gloo on CPU and nccl on CUDA",
@@ -16,6 +16,7 @@ FAMILIES: dict[Family, str] = {
     Family.CONVNET: "ResNet layout with batch norm; base is ResNet-50 with 25,557,032 parameters",
     Family.TRANSFORMER: "GPT-2 layout with tied head; small has 124,439,808 parameters",
     Family.EMBEDDING: "parameter-heavy: large tables, dense gradients",
+    Family.EMBEDDING_SPARSE: "the same with sparse gradients",
 }
 
 SIZES = tuple(Size)
@@ -26,10 +27,10 @@ MODES: dict[Mode, str] = {
 }
 
 METRICS: dict[str, str] = {
-    "step_time_s": "seconds per step: median over rounds of the median over samples, with a 95 % interval over rounds",
+    "step_time_s": "seconds per step: median over rounds of the median over samples, with a 95 % interval",
     "ratio": "step time over the reference variant's in the same run, with a 95 % interval",
-    "percent_of_limit": "the time one device needs for its share alone, over the step time; where each lane has a device",
-    "percent_of_single": "the time one device needs for the whole batch, over the step time; where lanes share a device",
+    "percent_of_limit": "one device's time for its share alone, over the step time; where each lane has a device",
+    "percent_of_single": "one device's time for the whole batch, over the step time; where lanes share a device",
     "throughput": "batch items per second",
     "skew_s": "per step, the slowest rank's time less the fastest's; one process per device only",
     "relative_error": "distance of the gradients from those of the plain module run chunk by chunk",

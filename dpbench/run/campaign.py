@@ -1,0 +1,50 @@
+"""A sweep from its plan to its records: what is measured already stays, the rest is measured now."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from dpbench.results.record import Record
+from dpbench.results.store import Store
+from dpbench.run.ask import ask_box
+from dpbench.run.runner import Progress, run
+from dpbench.sweep.box import Box
+from dpbench.sweep.plan import Plan, round_order
+from dpbench.sweep.spec import Spec
+from dpbench.sweep.workload_name import is_factory
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The plan's records, those of earlier calls among them, in the order of the plan; and what to warn of."""
+
+    records: tuple[Record, ...]
+    warnings: tuple[str, ...]
+
+
+def box_for(spec: Spec) -> Box:
+    """This box, asked whether it can load the user's own workloads of the spec too. Raises ProbeError."""
+    return ask_box(tuple(workload for workload in spec.workloads if is_factory(workload)), spec.data)
+
+
+def conduct(spec: Spec, plan: Plan, store: Store, progress: Callable[[Progress], object]) -> Findings:
+    """Measure what of the plan the store lacks, one child per case and round, each record safe before the next.
+
+    Raises StoreError where a record cannot be written, KeyboardInterrupt with every finished record kept.
+    """
+    with store:
+        contents = store.read()
+        order = round_order(plan.cases, spec.rounds, spec.seed)
+        run(
+            order,
+            run_id=store.path.stem,
+            records=store,
+            done={record.key for record in contents.records},
+            budget_s=spec.budget_s or inf,
+            case_time_s=spec.case_time_s,
+            timeout_s=spec.timeout_s,
+            progress=progress,
+        )
+        records = store.read().records
+    keys = {(case.id, number) for number, case in order}
+    return Findings(tuple(record for record in records if record.key in keys), contents.warnings)

@@ -1,0 +1,26 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def dpbench(tmp_path):
+    """Call the command line in an empty folder; answers the finished process."""
+
+    def call(*words, timeout_s=120, **environment):
+        return subprocess.run(
+            [sys.executable, "-m", "dpbench", *map(str, words)],
+            check=False,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    return call

@@ -1,0 +1,75 @@
+"""Whatever a person can type or a file can hold wrongly: one line, exit code 2, nothing written."""
+
+import pytest
+
+QUICK = ("--workloads", "mlp/tiny", "--rounds", "1", "--budget", "5s")
+
+OPTIONS = {
+    "unknown variant": (["--variants", "tuned,tunde"], ["--variants", "tunde", "tuned"]),
+    "unknown workload": (["--workloads", "mpl/tiny"], ["--workloads", "mpl/tiny", "mlp"]),
+    "unknown size": (["--workloads", "mlp/huge"], ["--workloads", "mlp/huge", "small"]),
+    "batch 0": (["--batch", "0"], ["--batch", "0", "from 1"]),
+    "batch of no number": (["--batch", "many"], ["--batch", "many", "whole numbers"]),
+    "batch smaller than the lanes": (["--batch", "3", "--devices", "cpu*4"], ["batch", "3", "4 and above"]),
+    "unknown device": (["--devices", "gpu:0"], ["devices", "gpu:0", "allowed: cpu"]),
+    "a device that does not exist": (["--devices", "cuda:0*2"], ["devices", "cuda:0", "allowed: cpu"]),
+    "no device list": (["--devices", "cpu*"], ["--devices", "cpu*", "cpu*4"]),
+    "unknown mode": (["--modes", "trian"], ["--modes", "trian", "train"]),
+    "unknown dtype": (["--dtypes", "float"], ["--dtypes", "float", "float32"]),
+    "unknown data": (["--data", "mnist"], ["--data", "mnist", "digits"]),
+    "no round": (["--rounds", "0"], ["--rounds", "0", "1 to 1000"]),
+    "no duration": (["--budget", "soon"], ["--budget", "soon", "2m"]),
+    "too many threads": (["--threads", "4096"], ["threads", "4096", "1 to"]),
+    "unknown option": (["--varants", "tuned"], ["--varants"]),
+    "missing factory module": (["--workloads", "nowhere.to:be"], ["workloads", "nowhere.to:be", "ModuleNotFoundError"]),
+    "missing factory": (["--workloads", "json:factory"], ["workloads", "json:factory", "AttributeError"]),
+    "factory of the wrong thing": (["--workloads", "json:JSONEncoder"], ["json:JSONEncoder", "Workload"]),
+    "factory that raises": (["--workloads", "json:loads"], ["json:loads", "TypeError"]),
+}
+
+
+def assert_refused(done, words, folder, keeping=()):
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert {path.name for path in folder.iterdir()} == set(keeping)
+
+
+@pytest.mark.parametrize(("options", "words"), OPTIONS.values(), ids=OPTIONS.keys())
+def test_options(dpbench, tmp_path, options, words):
+    assert_refused(dpbench("compare", *QUICK, *options), words, tmp_path)
+
+
+FILES = {
+    "not toml": (b"variants = [", ["sweep.toml", "is not TOML"]),
+    "not text": (b"\xff\xfe\x00", ["sweep.toml", "is not TOML"]),
+    "unknown key": (b'varients = ["tuned"]', ["sweep.toml", "varients", "variants"]),
+    "wrong type": (b'batch = "64"', ["sweep.toml", "batch", "64"]),
+    "empty list": (b"variants = []", ["sweep.toml", "variants"]),
+    "twice": (b'variants = ["tuned", "tuned"]', ["sweep.toml", "variants", "tuned", "twice"]),
+    "unknown variant": (b'variants = ["tunde"]', ["sweep.toml", "variants", "tunde", "tuned"]),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), FILES.values(), ids=FILES.keys())
+def test_sweep_files(dpbench, tmp_path, content, words):
+    (tmp_path / "sweep.toml").write_bytes(content)
+    assert_refused(dpbench("sweep", "sweep.toml"), words, tmp_path, keeping=["sweep.toml"])
+
+
+def test_a_sweep_file_that_is_missing(dpbench, tmp_path):
+    assert_refused(dpbench("sweep", "none.toml"), ["none.toml", "cannot be read"], tmp_path)
+
+
+def test_a_results_folder_that_is_a_file(dpbench, tmp_path):
+    (tmp_path / "results").write_text("mine")
+    done = dpbench("compare", *QUICK, "--results", "results")
+    assert_refused(done, ["results", "cannot be written"], tmp_path, keeping=["results"])
+    assert (tmp_path / "results").read_text() == "mine"
+
+
+def test_an_unknown_command(dpbench, tmp_path):
+    assert_refused(dpbench("compair"), ["compair"], tmp_path)

@@ -1,0 +1,162 @@
+"""The commands as a person types them, on the smallest real work."""
+
+import json
+
+import pytest
+
+from dpbench.results.record import Record
+from tests.cli.conftest import ROOT
+
+QUICK = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "2", "--budget", "10s")
+
+
+def records(folder):
+    files = sorted(folder.glob("results/runs/*.jsonl"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return files, [json.loads(line) for line in lines]
+
+
+def test_compare_prints_a_table_and_keeps_records(dpbench, tmp_path):
+    done = dpbench("compare", *QUICK, "--variants", "naive,tuned,torch_dp,ddp")
+    assert done.returncode == 0, done.stderr
+    for word in ("naive", "tuned", "ddp", "single", "% of single", "torch_dp", "needs an accelerator"):
+        assert word in done.stdout
+    files, found = records(tmp_path)
+    assert len(files) == 1
+    assert sorted(r["case"]["variant"] for r in found) == ["ddp"] * 2 + ["naive"] * 2 + ["single"] * 2 + ["tuned"] * 2
+    assert all(r["schema"] == 1 and r["outcome"] == "ok" and r["samples_s"] for r in found)
+
+
+def test_json_is_alone_on_standard_output_and_a_second_run_adds(dpbench, tmp_path):
+    for number in (1, 2):
+        done = dpbench("compare", *QUICK, "--variants", "naive,floor", "--json")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        files, _ = records(tmp_path)
+        assert len(files) == number
+    rows = {row["variant"]: row for row in told["cases"]}
+    assert rows["floor"]["ratio"]["to"] == "naive"
+    assert rows["floor"]["step_time_s"]["median"] > 0
+    assert rows["floor"]["devices"] == ["cpu", "cpu"]
+    assert rows["naive"]["outcome"] == "ok"
+    assert told["environment"]["torch"]
+
+
+def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
+    (tmp_path / "mine.py").write_text(FAILING)
+    workloads = ",".join(["mlp/tiny", *(f"mine:{name}" for name in ("crash", "hang", "memory", "raising"))])
+    options = ("--variants", "floor", "--rounds", "1", "--batch", "16", "--budget", "2s", "--timeout", "15s")
+    done = dpbench("compare", "--workloads", workloads, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    _, found = records(tmp_path)
+    outcomes = {(r["case"]["workload"], r["case"]["variant"]): (r["outcome"], r["reason"]) for r in found}
+    assert outcomes["mlp/tiny", "floor"][0] == "ok"
+    expected = {
+        "crash": ("crashed", "SIGSEGV"),
+        "hang": ("time_out", "not done after"),
+        "memory": ("out_of_memory", "allocate"),
+        "raising": ("crashed", "KeyError"),
+    }
+    for name, (outcome, word) in expected.items():
+        assert outcomes[f"mine:{name}", "floor"][0] == outcome, outcomes
+        assert word in outcomes[f"mine:{name}", "floor"][1]
+    assert all(Record.model_validate({**r, "case": without_id(r["case"])}) for r in found)
+
+
+def without_id(case):
+    return {key: value for key, value in case.items() if key != "id"}
+
+
+FAILING = '''
+"""Workloads that load, and fail when stepped with more than the check's two items."""
+import ctypes, dataclasses, time
+import torch
+from dpbench.workloads.catalog import resolve
+
+PLAIN = resolve("mlp/tiny", "random")
+
+def failing(act):
+    def loss(output, target):
+        if len(target) > 2:
+            act()
+        return PLAIN.loss(output, target)
+    return dataclasses.replace(PLAIN, loss=loss)
+
+def crash():
+    return failing(lambda: ctypes.string_at(0))
+
+def hang():
+    return failing(lambda: time.sleep(1000))
+
+def memory():
+    return failing(lambda: torch.empty(2**50))
+
+def raising():
+    return failing(lambda: {}["absent"])
+'''
+
+
+def test_wrong_results_have_no_ratio(dpbench, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import dataclasses\n"
+        "from torch import nn\n"
+        "from dpbench.workloads.catalog import resolve\n"
+        "class Noisy(nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x)\n"
+        "        return y + nn.init.normal_(y.detach().clone())\n"
+        "def factory():\n"
+        "    plain = resolve('mlp/tiny', 'random')\n"
+        "    return dataclasses.replace(plain, model=lambda: Noisy(*plain.model()))\n"
+    )
+    done = dpbench("compare", "--workloads", "mine:factory", "--variants", "naive,floor", *QUICK[2:], "--json")
+    assert done.returncode == 1, done.stderr
+    rows = json.loads(done.stdout)["cases"]
+    assert {row["outcome"] for row in rows} == {"wrong_result"}
+    assert all(row["ratio"] is None and "not the same computation" in row["reason"] for row in rows)
+
+
+def test_digits_train(dpbench, tmp_path):
+    done = dpbench("compare", *QUICK, "--variants", "floor", "--data", "digits", "--json")
+    assert done.returncode == 0, done.stderr
+    _, found = records(tmp_path)
+    assert all(r["metrics"]["loss_last"] < r["metrics"]["loss_first"] for r in found)
+
+
+@pytest.mark.parametrize("command", ["list", "doctor"])
+def test_list_and_doctor(dpbench, tmp_path, command):
+    done = dpbench(command)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in ("single", "torch_dp", "naive", "floor", "tuned", "ddp"))
+    assert json.loads(dpbench(command, "--json").stdout)["variants"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["compare", "sweep", "list", "doctor"])
+def test_help_has_an_example(dpbench, command):
+    done = dpbench(command, "--help")
+    assert done.returncode == 0
+    assert f"dpbench {command}" in done.stdout.split("Example", 1)[1]
+
+
+NVML_WITH_A_GPU = """
+class NVMLError(Exception):
+    pass
+def nvmlInit(): pass
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetName(handle): return "NVIDIA Imaginary 1"
+def nvmlSystemGetDriverVersion(): return "1.0"
+"""
+
+
+@pytest.mark.parametrize(("command", "code"), [("compare", 3), ("doctor", 0)])
+def test_a_gpu_that_torch_cannot_use_is_no_reason_to_fall_back(dpbench, tmp_path, command, code):
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    (fake / "pynvml.py").write_text(NVML_WITH_A_GPU)
+    done = dpbench(command, PYTHONPATH=f"{fake}:{ROOT}")
+    assert done.returncode == code, done.stderr
+    assert "NVIDIA Imaginary 1" in done.stderr
+    assert "torch" in done.stderr
+    assert not (tmp_path / "results").exists()
