@@ -11,7 +11,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 from rich.console import Console, RenderableType
 
@@ -175,11 +174,11 @@ def main() -> NoReturn:
         code = app(standalone_mode=False) or ExitCode.OK
     except (SpecError, PlanError, StoreError, UnlikeEnvironmentsError) as error:
         code = _complain(str(error), ExitCode.WRONG_INPUT)
-    except click.ClickException as error:
-        code = _complain(error.format_message(), ExitCode.WRONG_INPUT)
+    except typer.TyperException as error:
+        code = _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT)
     except (ProbeError, UnusableBoxError) as error:
         code = _complain(str(error), ExitCode.UNUSABLE_BOX)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted; the records so far are kept", ExitCode.INTERRUPTED)
     sys.exit(code)
 

@@ -14,7 +14,8 @@ class Accelerator(BaseModel):
 
 
 class Box(BaseModel):
-    """The answer of the probe child. `torch` is None, with `torch_error`, where it does not import.
+    """The answer of the probe child. `torch` is None where it does not import; `torch_error` says why, or why an
+    installed torch can use no GPU.
 
     `nvml_gpus` are the names of the GPUs that the driver sees, whether or not torch can use them;
     `workload_errors` has one entry for each user factory asked about, None where it loads.

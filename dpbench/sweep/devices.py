@@ -35,7 +35,7 @@ def _parse_term(term: str, text: str) -> list[str]:
 
 
 def format_devices(lanes: tuple[str, ...]) -> str:
-    """The shortest text that `parse_devices` reads back as the same lanes."""
+    """A text that `parse_devices` reads back as the same lanes, with repeated ones folded."""
     runs: list[tuple[str, int]] = []
     for lane in lanes:
         if runs and runs[-1][0] == lane:
