@@ -1,4 +1,4 @@
-"""A multi-device accelerator on the CPU, ``sim:0`` to ``sim:n-1``: real numbers, streams that can race, every copy seen.
+"""A multi-device accelerator on the CPU, ``sim:0`` to ``sim:n-1``: real numbers, streams that can race.
 
 ``simulate(devices=4)`` registers it for the life of the process; README.md tells what it is and what it cannot do.
 """

@@ -1,4 +1,4 @@
-"""Which address a tensor gets: blocks cut from segments, freed ones handed out again, as the CUDA caching allocator does.
+"""Which address a tensor gets: blocks cut from segments, freed ones handed out again, as CUDA does.
 
 A freed block goes back to the pool of the stream it was allocated on, and the next fitting request of that stream gets
 it at once, in stream order. A block that `record_stream` told of another stream is held back until that stream's work,
@@ -45,6 +45,7 @@ class Allocator:
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._blocks: dict[int, Block] = {}
         self._held: list[tuple[Block, Clock]] = []
+        self._waits_seen = 0
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self.reserved_bytes = 0
@@ -63,15 +64,17 @@ class Allocator:
         """Give the block back; it may be handed out again at once."""
         self.allocated_bytes -= block.size
         if block.other_streams:
-            clock: Clock = {}
-            for stream in block.other_streams:
-                clock[stream] = self._order.now(stream)[stream]
+            clock = {stream: self._order.now(stream)[stream] for stream in block.other_streams}
             block.other_streams = set()
             self._held.append((block, clock))
+            self._waits_seen = -1
         else:
             self._return(block)
 
     def _release_finished(self) -> None:
+        if self._waits_seen == self._order.waits:
+            return
+        self._waits_seen = self._order.waits
         held, self._held = self._held, []
         for block, clock in held:
             if self._order.is_over(clock, block.stream):

@@ -15,7 +15,7 @@ its successors, never the node, so that no cycle keeps a graph alive.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from dpbench.simulator import current
-from dpbench.simulator.machine import Moment, the_machine
+from dpbench.simulator.current import Backward, Handover
+from dpbench.simulator.machine import the_machine
 from dpbench.simulator.tensor import SimTensor
 
 _KEY = "dpbench.simulator"
@@ -35,34 +36,6 @@ class _Node:
 
     stream: int
     next_streams: tuple[int | None, ...]
-
-
-@dataclass(eq=False, slots=True)
-class Backward:
-    """One pass: where the caller was, and the streams on which leaves of the graph ran."""
-
-    device: int
-    streams: dict[int, int]
-    leaf_streams: set[int] = field(default_factory=set)
-    joins: bool = False
-    is_in_node: bool = False
-
-    def join(self) -> None:
-        """The caller's streams wait for the leaves."""
-        machine = the_machine()
-        for stream in self.leaf_streams:
-            device = machine.device_of(stream)
-            machine.wait_stream(self.streams.get(device, device), stream)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Handover:
-    """A gradient is ready on `producer` at `ready`; the node that gets it runs on `consumer`."""
-
-    backward: Backward
-    ready: Moment
-    producer: int
-    consumer: int | None
 
 
 def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
@@ -84,8 +57,8 @@ def _between_nodes(device: int, tensors: Sequence[Tensor], handover: Handover) -
     choices = (handover.consumer, handover.producer)
     stream = next((s for s in choices if s is not None and machine.device_of(s) == device), current.stream(device))
     for tensor in tensors:
-        ready = tensor.handover if isinstance(tensor, SimTensor) else None
-        if ready is not None and ready.backward is handover.backward:
+        ready = _handover(tensor, handover.backward)
+        if ready is not None:
             machine.wait(stream, ready.ready)
             _keep_for(tensor, stream)
     return stream
@@ -97,19 +70,23 @@ def hand_on(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int
     if here is None or here.is_in_node:
         return
     for tensor in sources:
-        handover = tensor.handover if isinstance(tensor, SimTensor) else None
-        if handover is not None and handover.backward is here:
+        handover = _handover(tensor, here)
+        if handover is not None:
             for result in results:
                 result.handover = Handover(here, the_machine().now(stream), stream, handover.consumer)
             return
 
 
+def _handover(tensor: Any, here: Backward) -> Handover | None:
+    """The hand-over of a gradient of this pass."""
+    handover = tensor.handover if isinstance(tensor, SimTensor) else None
+    return handover if handover is not None and handover.backward is here else None
+
+
 def _keep_for(tensor: Tensor, stream: int) -> None:
-    """As record_stream."""
     if isinstance(tensor, SimTensor):
         for memory in tensor.memories:
-            if memory.block and memory.block.stream != stream:
-                memory.block.other_streams.add(stream)
+            memory.keep_for(stream)
 
 
 def node_name() -> str | None:
@@ -167,22 +144,22 @@ def _enter(node: _Node, gradients: Sequence[Tensor | None]) -> None:
     machine, here = the_machine(), current.backward()
     if here is None:
         return
-    if not here.joins:
-        here.joins = True
-        torch.autograd.Variable._execution_engine.queue_callback(here.join)  # type: ignore[attr-defined]
+    if not here.will_join:
+        here.will_join = True
+        torch.autograd.Variable._execution_engine.queue_callback(partial(_join, here))
     device = machine.device_of(node.stream)
     for gradient in gradients:
-        if isinstance(gradient, SimTensor):
-            handover = gradient.handover
-            if handover is not None and handover.backward is here:
-                machine.wait(node.stream, handover.ready)
-            else:
-                other = gradient.device.index
-                machine.wait_stream(node.stream, here.streams.get(other, other))
-            if gradient.device.index == device:
-                _keep_for(gradient, node.stream)
-    current.restore(device, {device: node.stream})
-    here.is_in_node = True
+        if not isinstance(gradient, SimTensor):
+            continue
+        handover = _handover(gradient, here)
+        if handover is not None:
+            machine.wait(node.stream, handover.ready)
+        else:
+            other = gradient.device.index
+            machine.wait_stream(node.stream, here.streams.get(other, other))
+        if gradient.device.index == device:
+            _keep_for(gradient, node.stream)
+    current.begin_node(device, node.stream)
 
 
 def _leave(node: _Node, results: Sequence[Tensor | None], _: Sequence[Tensor | None]) -> None:
@@ -196,8 +173,7 @@ def _leave(node: _Node, results: Sequence[Tensor | None], _: Sequence[Tensor | N
             result.handover = Handover(here, ready, node.stream, consumer)
     if not results:
         here.leaf_streams.add(node.stream)
-    current.restore(here.device, here.streams)
-    here.is_in_node = False
+    current.end_node()
 
 
 def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
@@ -205,15 +181,26 @@ def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
     for root in roots:
         if isinstance(root, SimTensor) and root.made_on is not None:
             meet(root)
-    here = Backward(*current.snapshot())
-    with current.in_backward(here), torch.autograd.set_multithreading_enabled(False):
-        captured = engine(roots, *args, **kwargs)
+    with current.in_backward() as here, torch.autograd.set_multithreading_enabled(False):
+        try:
+            captured = engine(roots, *args, **kwargs)
+        except SystemError as lost:  # the guard of backend.py had to drop the error that an operator raised
+            error, here.error = here.error, None
+            raise error or lost from None
     for gradient in captured or ():
-        handover = gradient.handover if isinstance(gradient, SimTensor) else None
-        if handover is not None and handover.backward is here:
+        handover = _handover(gradient, here)
+        if handover is not None:
             _capture(here, handover)
-    here.join()
+    _join(here)
     return captured
+
+
+def _join(here: Backward) -> None:
+    """The caller's streams wait for the leaves."""
+    machine = the_machine()
+    for stream in here.leaf_streams:
+        device = machine.device_of(stream)
+        machine.wait_stream(here.streams.get(device, device), stream)
 
 
 def _capture(here: Backward, handover: Handover) -> None:

@@ -6,15 +6,22 @@ knows one device and no streams. So what a C++ backend would serve below `torch.
 life of the process.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from dpbench.simulator import autograd, comm, current, device, dispatch
 from dpbench.simulator.machine import running, start
-from dpbench.simulator.tensor import rebuild
+from dpbench.simulator.tensor import SimTensor, rebuild
 
 TESTED = ("2.13",)
+# The operators that autocast runs in lower precision on CUDA (aten/src/ATen/autocast_mode.h).
+_CAST_BY_AUTOCAST = """
+_convolution addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d
+conv_transpose2d.input conv_transpose3d.input convolution einsum gru_cell linalg_multi_dot linalg_vecdot linear lstm_cell
+matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention
+"""
 _libraries: list[torch.library.Library] = []
 
 
@@ -57,23 +64,44 @@ def _check_torch() -> None:
 def _register() -> None:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-    _setup_privateuseone_for_python_backend("sim", backend_module=device)
+    class Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc,name-defined]
+        """What torch asks which device type this is; also while an error passes through the engine.
+
+        There a destructor asks, and an answer with an error pending would end the process. So the pending error is
+        dropped, by raising and catching another; `autograd.run_backward` raises it again.
+        """
+
+        def type_(self) -> Any:
+            try:
+                raise KeyError
+            except BaseException:
+                return torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+
+    _setup_privateuseone_for_python_backend("sim", backend_module=device, device_guard=Guard())
     everything = torch.library.Library("_", "IMPL")
-    everything.fallback(_without_simulated_argument, "PrivateUse1")
-    everything.fallback(_under_autocast, "AutocastPrivateUse1")
-    _libraries.append(everything)
+    everything.fallback(_run, "PrivateUse1")
+    everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    aten = torch.library.Library("aten", "IMPL")
+    aten.impl("copy_", partial(_run, torch.ops.aten.copy_.default), "PrivateUse1")
+    aten.impl("_pin_memory", _pin_memory, "CPU")
+    for name in _CAST_BY_AUTOCAST.split():
+        aten.impl(name, partial(_under_autocast, name), "AutocastPrivateUse1")
+    _libraries.extend((everything, aten))
+    SimTensor.dispatcher = staticmethod(dispatch.run)
     torch.serialization.add_safe_globals([rebuild])
 
 
-def _without_simulated_argument(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """A factory, or a copy from the CPU: no argument is a SimTensor, so torch looks for a kernel of the backend."""
+def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What comes past `SimTensor`: factories and copies from the CPU, and `torch.tensor`, which shuts it out."""
     return dispatch.run(func, args, kwargs)
 
 
-def _under_autocast(func: Any, *_: Any, **__: Any) -> Any:
-    raise NotImplementedError(
-        f"the simulator cannot do the casts of autocast, asked for in {func}; disable it or cast by hand"
-    )
+def _pin_memory(*_: Any) -> Any:
+    raise NotImplementedError("the simulator cannot do pinned memory")
+
+
+def _under_autocast(name: str, *_: Any, **__: Any) -> Any:
+    raise NotImplementedError(f"the simulator cannot do the casts of autocast, here of {name}; disable it for sim")
 
 
 def _serve_accelerator() -> None:

@@ -11,7 +11,8 @@ from typing import Any, Self
 import torch
 
 from dpbench.simulator import current
-from dpbench.simulator.machine import Moment, running, the_machine
+from dpbench.simulator.machine import running, the_machine
+from dpbench.simulator.streams import Moment
 from dpbench.simulator.tensor import SimTensor
 
 DeviceLike = torch.device | int | str | None
@@ -168,17 +169,11 @@ class Stream(torch.Stream):
         return False
 
     def __enter__(self) -> Self:
-        index = self.device_index
-        self._entered().append((current.set_device(index), current.set_stream(index, self.stream_id)))
+        current.enter_stream(self.device_index, self.stream_id)
         return self
 
     def __exit__(self, *_: object) -> None:
-        device, stream = self._entered().pop()
-        current.set_stream(self.device_index, stream)
-        current.set_device(device)
-
-    def _entered(self) -> list[tuple[int, int]]:
-        return current.entered(self.stream_id)
+        current.leave_stream(self.device_index, self.stream_id)
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
@@ -193,7 +188,6 @@ def current_stream(device: DeviceLike = None) -> Stream:
 
 def set_stream(stream: torch.Stream) -> None:
     """Make it current on its device, and its device current."""
-    current.set_device(stream.device_index)
     current.set_stream(stream.device_index, stream.stream_id)
 
 

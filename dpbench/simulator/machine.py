@@ -1,5 +1,6 @@
 """The simulated machine: its devices' memory, the order of its streams, and what it was asked to do."""
 
+import itertools
 import os
 import sys
 import threading
@@ -15,7 +16,7 @@ from dpbench.simulator.memory import Memories, Memory
 from dpbench.simulator.races import Launch
 from dpbench.simulator.record import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
 from dpbench.simulator.regions import Region
-from dpbench.simulator.streams import Clock, Order
+from dpbench.simulator.streams import Moment, Order
 
 _HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 Access = tuple[Memory, Region]
@@ -35,11 +36,7 @@ class Machine:
         self._device_of_stream = list(range(devices))
         self._last_event: dict[int, int] = {}
         self._freed: deque[tuple[int, Block]] = deque()
-        self._serial = 0
-
-    def next_serial(self) -> int:
-        self._serial += 1
-        return self._serial
+        self._serials = itertools.count(1)
 
     # Streams. The default stream of device i is stream i.
 
@@ -55,12 +52,12 @@ class Machine:
         device = self._device_of_stream[stream]
         return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
 
-    def now(self, stream: int) -> "Moment":
+    def now(self, stream: int) -> Moment:
         """The end of what the stream has been asked to do."""
         with self.lock:
             return Moment(self.order.now(stream), self._last_event.get(stream))
 
-    def wait(self, stream: int, moment: "Moment") -> None:
+    def wait(self, stream: int, moment: Moment) -> None:
         with self.lock:
             if not self.order.is_over(moment.clock, stream):
                 self._record_wait(stream, moment)
@@ -74,7 +71,7 @@ class Machine:
         for stream in streams:
             self.host_wait_for(self.now(stream))
 
-    def host_wait_for(self, moment: "Moment") -> None:
+    def host_wait_for(self, moment: Moment) -> None:
         with self.lock:
             if self.recorder.running and moment.event is not None:
                 self.recorder.add(HostWait(id=self.recorder.next_id(), after=(moment.event,)))
@@ -84,28 +81,23 @@ class Machine:
         """All streams and the device of each."""
         return dict(enumerate(self._device_of_stream))
 
-    def _record_wait(self, stream: int, moment: "Moment") -> None:
+    def _record_wait(self, stream: int, moment: Moment) -> None:
         if self.recorder.running and moment.event is not None:
             self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=(moment.event,)))
 
     # Memory.
 
-    def allocate(self, device: int, stream: int, size: int) -> Block:
-        self.drain()
-        block = self.allocators[device].allocate(size, stream)
-        if self.recorder.running:
-            self.recorder.add(
-                Allocate(
-                    id=self.recorder.next_id(),
-                    device=device,
-                    stream=stream,
-                    address=block.address,
-                    size_bytes=block.size,
-                )
-            )
-        return block
+    def new_memory(self, storage: torch.UntypedStorage, device: int, stream: int) -> Memory:
+        """Memory for a storage that has none, allocated on `stream`. The caller holds the lock."""
+        size = storage.nbytes()
+        block = self.allocators[device].allocate(size, stream) if size else None
+        if block:
+            self._record_block(Allocate, device, block)
+        memory = Memory(storage, device, block, serial=next(self._serials), forget=self._forget)
+        self.memories.add(memory)
+        return memory
 
-    def forget(self, memory: Memory) -> None:
+    def _forget(self, memory: Memory) -> None:
         """Called by a destructor, at any point of any thread: only note it, `drain` does the rest in program order."""
         self.memories.remove(memory)
         if memory.block:
@@ -116,17 +108,20 @@ class Machine:
         with self.lock:
             while self._freed:
                 device, block = self._freed.popleft()
+                self._record_block(Free, device, block)
                 self.allocators[device].free(block)
-                if self.recorder.running:
-                    self.recorder.add(
-                        Free(
-                            id=self.recorder.next_id(),
-                            device=device,
-                            stream=block.stream,
-                            address=block.address,
-                            size_bytes=block.size,
-                        )
-                    )
+
+    def _record_block(self, kind: type[Allocate | Free], device: int, block: Block) -> None:
+        if self.recorder.running:
+            self.recorder.add(
+                kind(
+                    id=self.recorder.next_id(),
+                    device=device,
+                    stream=block.stream,
+                    address=block.address,
+                    size_bytes=block.size,
+                )
+            )
 
     # Work.
 
@@ -153,16 +148,6 @@ class Machine:
         return launch, tuple(sorted(inputs))
 
 
-class Moment:
-    """A point in a stream: what is over by then, and the last event before it."""
-
-    __slots__ = ("clock", "event")
-
-    def __init__(self, clock: Clock, event: int | None) -> None:
-        self.clock = clock
-        self.event = event
-
-
 def user_line() -> str:
     """``file:line`` of the innermost caller outside torch and the simulator."""
     frame = sys._getframe(1)
@@ -171,23 +156,24 @@ def user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-_machine: Machine | None = None
+_started: list[Machine] = []
 
 
-def start(devices: int) -> Machine:
-    global _machine
-    _machine = Machine(devices)
-    return _machine
+def start(devices: int) -> None:
+    """Once in a process."""
+    assert not _started
+    _started.append(Machine(devices))
 
 
 def running() -> Machine | None:
-    return _machine
+    return _started[0] if _started else None
 
 
 def the_machine() -> Machine:
-    if _machine is None:
+    """Raises RuntimeError before the start."""
+    if not _started:
         raise RuntimeError("the simulator is not started; call dpbench.simulator.simulate(devices=n) first")
-    return _machine
+    return _started[0]
 
 
 @contextmanager

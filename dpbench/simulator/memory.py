@@ -1,29 +1,35 @@
 """The simulated memory behind a CPU storage: one `Memory` for all tensors that share the storage."""
 
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
 from dpbench.simulator.allocator import Block
 
-if TYPE_CHECKING:
-    from dpbench.simulator.machine import Machine
-
 
 class Memory:
-    """Lives as long as a simulated tensor over `storage`; its end frees the block."""
+    """Lives as long as a simulated tensor over `storage`, then calls `forget`. An empty storage has no block.
 
-    __slots__ = ("__weakref__", "_machine", "block", "device", "serial", "storage")
+    `serial` is its identity: no other memory ever has it.
+    """
 
-    def __init__(self, machine: "Machine", storage: torch.UntypedStorage, device: int, stream: int) -> None:
-        self._machine = machine
+    __slots__ = ("__weakref__", "_forget", "block", "device", "serial", "storage")
+
+    def __init__(
+        self,
+        storage: torch.UntypedStorage,
+        device: int,
+        block: Block | None,
+        *,
+        serial: int,
+        forget: Callable[["Memory"], None],
+    ) -> None:
         self.storage = storage
         self.device = device
-        self.serial = machine.next_serial()
-        self.block: Block | None = None
-        if storage.nbytes():
-            self.block = machine.allocate(device, stream, storage.nbytes())
+        self.block = block
+        self.serial = serial
+        self._forget = forget
 
     @property
     def address(self) -> int:
@@ -35,8 +41,13 @@ class Memory:
         """How many tensors hold the storage, alive in Python or in a graph: its use count without our own handle."""
         return torch._C._storage_Use_Count(self.storage._cdata) - 1
 
+    def keep_for(self, stream: int) -> None:
+        """As ``Tensor.record_stream``: `stream` uses it too."""
+        if self.block and self.block.stream != stream:
+            self.block.other_streams.add(stream)
+
     def __del__(self) -> None:
-        self._machine.forget(self)
+        self._forget(self)
 
 
 class Memories:

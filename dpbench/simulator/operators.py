@@ -41,6 +41,7 @@ class Facts:
 
     name: str
     written: tuple[int | str, ...]
+    may_write: bool
     overwrites: bool
     is_empty: bool
     makes_like: bool
@@ -64,6 +65,7 @@ def facts(func: Any) -> Facts:
     return Facts(
         name=str(func),
         written=tuple(a.name if a.kwarg_only else i for i, a in written),
+        may_write=bool(written) or func is aten.native_batch_norm.default,
         overwrites=schema.name in _OVERWRITES or any(a.kwarg_only for _, a in written),
         is_empty=schema.name in (*_EMPTY, *_NEW_EMPTY),
         makes_like=any(part in schema.name for part in _LIKE),

@@ -9,6 +9,7 @@ all of them, live in disjoint cells, found by bisection; strided ones in a list 
 A write that is in order replaces all it covers, so the memory of the past stays as small as the views in use.
 """
 
+import itertools
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
@@ -159,4 +160,4 @@ class Shadow:
 def _cut(cell: _Cell, start: int, stop: int) -> list[_Cell]:
     """The cell in up to three pieces, cut at `start` and `stop`, each with the cell's past."""
     cuts = [cell.start, *(at for at in (start, stop) if cell.start < at < cell.stop), cell.stop]
-    return [_Cell(a, b, cell.write, dict(cell.reads)) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [_Cell(a, b, cell.write, dict(cell.reads)) for a, b in itertools.pairwise(cuts)]

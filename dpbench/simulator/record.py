@@ -113,15 +113,25 @@ class Recording:
     def read(cls, path: Path) -> "Recording":
         """What `write` wrote. Raises ValueError, naming the line, for anything else."""
         lines = path.read_text().splitlines()
-        head = json.loads(lines[0]) if lines else {}
+        head = _object(lines[0], f"{path}:1") if lines else {}
         if head.get("format") != FORMAT or head.get("version") != VERSION:
             raise ValueError(f"{path}:1: not a {FORMAT} file of version {VERSION}")
         events = [_event(line, f"{path}:{number}") for number, line in enumerate(lines[1:], start=2)]
         return cls(head["devices"], {int(stream): device for stream, device in head["streams"].items()}, events)
 
 
+def _object(line: str, place: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{place}: not a JSON object")
+    return value
+
+
 def _event(line: str, place: str) -> Event:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()}
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in _object(line, place).items()}
     kind = _KINDS.get(values.pop("kind", ""))
     if kind is None:
         raise ValueError(f"{place}: not an event; its kind must be one of {', '.join(_KINDS)}")

@@ -20,7 +20,7 @@ class Region:
 
     def overlaps(self, other: "Region") -> bool:
         """Whether the two have a byte in common; exact."""
-        if self.start >= other.stop or other.start >= self.stop:
+        if max(self.start, other.start) >= min(self.stop, other.stop):
             return False
         if self.runs is None and other.runs is None:
             return True

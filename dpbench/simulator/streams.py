@@ -11,17 +11,31 @@ The host is one more party: what it has waited for is over for everything it enq
 any thread (threads of one process are taken to be ordered as they ran).
 """
 
+from dataclasses import dataclass
+
 Clock = dict[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in a stream: what is over by then, and the id of the last recorded event before it."""
+
+    clock: Clock
+    event: int | None
+
+
 class Order:
-    """The clocks of all streams. Streams are small integers; an unknown one is at its beginning."""
+    """The clocks of all streams. Streams are small integers; an unknown one is at its beginning.
+
+    `waits` grows with each wait that told a stream, or the host, something new.
+    """
 
     def __init__(self) -> None:
         self._clocks: dict[int, Clock] = {}
         self._host: Clock = {}
         self._host_version = 0
         self._host_seen: dict[int, int] = {}
+        self.waits = 0
 
     def launch(self, stream: int) -> int:
         """Enqueue the stream's next operation; its tick."""
@@ -35,12 +49,14 @@ class Order:
 
     def wait(self, stream: int, clock: Clock) -> None:
         """All later operations of `stream` happen after everything in `clock`."""
-        _join(self._clock(stream), clock)
+        if _join(self._clock(stream), clock):
+            self.waits += 1
 
     def host_wait(self, clock: Clock) -> None:
         """The host has waited for everything in `clock`."""
         if _join(self._host, clock):
             self._host_version += 1
+            self.waits += 1
 
     def precedes(self, stream: int, tick: int, later: int) -> bool:
         """Whether operation `tick` of `stream` is over when the next operation of `later` runs."""

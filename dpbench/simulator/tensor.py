@@ -1,15 +1,14 @@
 """A tensor on a simulated device: a wrapper around the CPU tensor that holds its numbers."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from dpbench.simulator.current import Handover
 from dpbench.simulator.memory import Memory
 from dpbench.simulator.regions import Region, region
-
-if TYPE_CHECKING:
-    from dpbench.simulator.autograd import Handover
 
 
 class SimTensor(Tensor):
@@ -17,16 +16,17 @@ class SimTensor(Tensor):
 
     torch knows the wrapper's device, sizes and graph, and that is all it needs to treat it as an accelerator's tensor.
     `made_on` is the stream of the operator that made it until its graph node knows it; `handover` tells when a gradient
-    is ready (see autograd.py).
+    is ready (see autograd.py). `dispatcher` is set when the simulator starts.
     """
 
     __slots__ = ["_regions", "handover", "made_on", "memories", "raw"]
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
+    dispatcher: ClassVar[Callable[[Any, Any, Any], Any]]
     raw: Tensor
     memories: tuple[Memory, ...]
     made_on: int | None
-    handover: "Handover | None"
+    handover: Handover | None
     _regions: list[Region] | None
 
     @staticmethod
@@ -36,7 +36,7 @@ class SimTensor(Tensor):
             cls,
             raw.size(),
             strides=raw.stride() if is_strided else None,
-            storage_offset=raw.storage_offset() if is_strided else 0,
+            storage_offset=raw.storage_offset() if is_strided else None,
             dtype=raw.dtype,
             layout=raw.layout,
             device=device,
@@ -46,9 +46,7 @@ class SimTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from dpbench.simulator.dispatch import run
-
-        return run(func, args, kwargs or {})
+        return cls.dispatcher(func, args, kwargs or {})
 
     def __init__(self, *_: Any) -> None:
         super().__init__()
@@ -99,7 +97,7 @@ class SimTensor(Tensor):
         is_parameter = isinstance(self, nn.Parameter)
         return rebuild, (self.detach().cpu(), str(self.device), self.requires_grad, is_parameter)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # noqa: ARG002
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         grad = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn else ", requires_grad=True" * self.requires_grad
         return f"{str(self.raw)[:-1]}, device='{self.device}'{grad})"
 
@@ -123,4 +121,7 @@ def parts(raw: Tensor) -> tuple[Tensor, ...]:
 
 def _region(raw: Tensor, memory: Memory) -> Region:
     size = raw.itemsize
-    return region(memory.address + raw.storage_offset() * size, tuple(raw.size()), raw.stride(), size)
+    start = memory.address + int(raw.storage_offset()) * size
+    if raw.is_contiguous():
+        return Region(start, start + raw.numel() * size)
+    return region(start, tuple(raw.size()), raw.stride(), size)

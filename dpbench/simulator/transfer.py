@@ -15,9 +15,11 @@ from typing import Any
 
 from torch import Tensor
 
-from dpbench.simulator import autograd, dispatch
+from dpbench.simulator import autograd
+from dpbench.simulator.calls import raw, with_index
+from dpbench.simulator.compute import compute, wrap
 from dpbench.simulator.machine import Machine, the_machine
-from dpbench.simulator.operators import aten, facts
+from dpbench.simulator.operators import aten
 from dpbench.simulator.record import Copy
 from dpbench.simulator.tensor import SimTensor, parts
 
@@ -25,21 +27,21 @@ from dpbench.simulator.tensor import SimTensor, parts
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
     """``Tensor.to`` and its like, where it copies."""
     source: Tensor = args[0]
-    target = dispatch.sim_device(kwargs["device"]) if kwargs.get("device") is not None else source.device
+    target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
-        return dispatch.compute(func, facts(func), args, {**kwargs, "device": None})  # type: ignore[no-any-return]
+        return compute(func, args, {**kwargs, "device": None})
     if kwargs.get("pin_memory"):
         raise NotImplementedError("the simulator cannot do pinned memory")
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
-    value = aten._to_copy.default(dispatch.raw(source), **options)
+    value = aten._to_copy.default(raw(source), **options)
     machine = the_machine()
     with machine.lock:
         machine.drain()
         if target.type == "cpu":
             _copy(machine, source, value, non_blocking)
-            return value  # type: ignore[no-any-return]
-        result = dispatch.wrap(machine, value, target, autograd.stream_of(target.index, [source]))
+            return value
+        result = wrap(machine, value, target, autograd.stream_of(target.index, [source]))
         _copy(machine, source, result, non_blocking)
         return result
 
@@ -49,28 +51,28 @@ def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
     destination, source = args[:2]
     non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
     if source.device == destination.device:
-        return dispatch.compute(func, facts(func), args, kwargs)  # type: ignore[no-any-return]
-    dispatch.raw(destination).copy_(dispatch.raw(source))
+        return compute(func, args, kwargs)
+    raw(destination).copy_(raw(source))
     machine = the_machine()
     with machine.lock:
         machine.drain()
         _copy(machine, source, destination, non_blocking)
-    return destination  # type: ignore[no-any-return]
+    return destination
 
 
 def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
     """One operator where all are on one device, else tensor by tensor, as CUDA does."""
     destinations, sources = args[:2]
     if len({tensor.device for tensor in (*destinations, *sources)}) == 1:
-        dispatch.compute(func, facts(func), args, kwargs)
+        compute(func, args, kwargs)
         return
     for destination, source in zip(destinations, sources, strict=True):
         copy_(aten.copy_.default, (destination, source, *args[2:]), kwargs)
 
 
-def item(func: Any, args: Any, kwargs: Any) -> Any:
+def item(func: Any, args: Any, _: Any) -> Any:
     """``tensor.item()``: the host waits for the number."""
-    value = func(dispatch.raw(args[0]))
+    value = func(raw(args[0]))
     machine = the_machine()
     with machine.lock:
         machine.drain()
@@ -95,7 +97,7 @@ def _copy(machine: Machine, source: Tensor, destination: Tensor, non_blocking: b
                 id=launch.event,
                 source=_index(source),
                 destination=_index(destination),
-                size_bytes=sum(part.numel() * part.itemsize for part in parts(dispatch.raw(destination))),
+                size_bytes=sum(part.numel() * part.itemsize for part in parts(raw(destination))),
                 stream=stream,
                 inputs=inputs,
                 node=autograd.node_name(),

@@ -1,0 +1,59 @@
+"""The arguments of an operator call: the tensors in them, their CPU values, the device they ask for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.simulator.device import index_of
+from dpbench.simulator.tensor import SimTensor
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """All tensors in nested tuples, lists and dicts."""
+    found: list[Tensor] = []
+    _collect(values, found)
+    return found
+
+
+def _collect(value: Any, found: list[Tensor]) -> None:
+    if isinstance(value, Tensor):
+        found.append(value)
+    elif isinstance(value, (tuple, list)):
+        if value and isinstance(value[0], (int, float)):
+            return
+        for item in value:
+            _collect(item, found)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found)
+
+
+def simulated_in(values: Any) -> list[SimTensor]:
+    """All simulated tensors in nested tuples, lists and dicts."""
+    return [tensor for tensor in tensors_in(values) if isinstance(tensor, SimTensor)]
+
+
+def raw(value: Any) -> Any:
+    """The same with the CPU tensors in place of the simulated ones."""
+    if isinstance(value, SimTensor):
+        return value.raw
+    if isinstance(value, (tuple, list)):
+        return type(value)([raw(item) for item in value])
+    return value
+
+
+def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """The same with `function` of each tensor in its place."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)([map_tensors(item, function) for item in value])
+    return value
+
+
+def with_index(device: Any) -> torch.device:
+    """The device; a simulated one with its index. Raises RuntimeError for one that is not there."""
+    device = torch.device(device)
+    return torch.device("sim", index_of(device)) if device.type == "sim" else device

@@ -1,0 +1,167 @@
+"""An operator on one device: check, compute on the CPU, account for what an accelerator would do."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.simulator import autograd
+from dpbench.simulator.calls import map_tensors, raw, simulated_in, tensors_in, with_index
+from dpbench.simulator.machine import Machine, the_machine
+from dpbench.simulator.operators import Facts, facts, flops, written_arguments
+from dpbench.simulator.record import Operator
+from dpbench.simulator.tensor import SimTensor, parts
+
+OnCpu = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An operator with its arguments, its device, and the stream it runs on."""
+
+    func: Any
+    facts: Facts
+    args: Any
+    kwargs: Any
+    tensors: Sequence[SimTensor]
+    device: torch.device
+    stream: int
+
+
+def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> Any:
+    """Do `func`; `on_cpu` computes it where torch's own CPU kernel would not do.
+
+    Raises RuntimeError for tensors on several devices, NotImplementedError for what the simulator cannot do.
+    """
+    known = facts(func)
+    if known.decomposes:
+        return func.decompose(*args, **kwargs)
+    machine, tensors = the_machine(), tensors_in((args, kwargs))
+    simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
+    device = _common_device(known, tensors, simulated, args)
+    cpu_kwargs = {name: raw(value) for name, value in kwargs.items()}
+    if known.takes_device and kwargs.get("device") is not None:
+        device = with_index(kwargs["device"])
+        cpu_kwargs["device"] = "cpu"
+    if known.takes_generator and kwargs.get("generator") is None and device.type == "sim":
+        cpu_kwargs["generator"] = machine.generators[device.index]
+    result = _on_cpu(on_cpu or func, func, raw(args), cpu_kwargs)
+    if device.type == "cpu":
+        return result
+    call = _Call(func, known, args, kwargs, simulated, device, autograd.stream_of(device.index, simulated))
+    with machine.lock:
+        machine.drain()
+        return _account(machine, call, result)
+
+
+def _common_device(known: Facts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any) -> torch.device:
+    """The one device of all tensors; CPU scalars, and CPU indices where CUDA takes them, do not count."""
+    if not simulated:
+        return torch.device("cpu")
+    found = simulated[0].device
+    if known.makes_like:
+        return found
+    others = [tensor.device for tensor in simulated if tensor.device != found]
+    if len(simulated) < len(tensors):
+        others += [tensor.device for tensor in tensors if _is_stranger(tensor, known, args)]
+    if others:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but {known.name} got tensors on {found} and {others[0]}"
+        )
+    return found
+
+
+def _is_stranger(tensor: Tensor, known: Facts, args: Any) -> bool:
+    """A CPU tensor that a kernel of another device cannot take."""
+    is_index = known.takes_cpu_indices and tensor is not args[0]
+    return not isinstance(tensor, SimTensor) and tensor.dim() > 0 and not is_index
+
+
+def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        return on_cpu(*args, **kwargs)
+    except NotImplementedError as error:
+        raise NotImplementedError(f"the simulator cannot do {func}: torch has no CPU kernel for it") from error
+
+
+def _account(machine: Machine, call: _Call, result: Any) -> Any:
+    """Allocate and wrap the outputs, note who reads and writes what. The caller holds the lock."""
+    known = call.facts
+    written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
+    fresh: list[SimTensor] = []
+    by_raw = {id(tensor.raw): tensor for tensor in call.tensors}
+
+    def wrapper(value: Tensor) -> Tensor:
+        argument = by_raw.get(id(value))
+        return wrap(machine, value, call.device, call.stream, fresh) if argument is None else argument
+
+    wrapped = map_tensors(result, wrapper)
+    for tensor in written:
+        tensor.made_on = call.stream
+        if known.changes_view:
+            tensor.adopt(SimTensor(tensor.raw, call.device, tensor.memories, call.stream))
+    if not known.is_empty and not known.changes_view and (fresh or written or known.answers_host):
+        _launch(machine, call, written, fresh, wrapped)
+    elif machine.recorder.running:
+        machine.recorder.add(Operator(id=machine.recorder.next_id(), is_launched=False, **_identity(call)))
+    if known.answers_host:
+        machine.host_wait([call.stream])
+    autograd.hand_on([*fresh, *written], call.tensors, call.stream)
+    return wrapped
+
+
+def _launch(
+    machine: Machine, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
+) -> None:
+    """Put the operator into its stream, and record it. Raises RaceError."""
+    unread = {id(tensor) for tensor in written} if call.facts.overwrites else set()
+    reads = [] if call.facts.makes_like else [tensor for tensor in call.tensors if id(tensor) not in unread]
+    writes = [*written, *fresh]
+    launch, inputs = machine.launch(call.facts.name, call.stream, _accesses(reads), _accesses(writes))
+    if machine.recorder.running:
+        machine.recorder.add(
+            Operator(
+                id=launch.event,
+                flops=flops(call.func, call.args, call.kwargs, result),
+                read_bytes=_bytes(reads),
+                written_bytes=_bytes(writes),
+                inputs=inputs,
+                line=launch.line,
+                **_identity(call),
+            )
+        )
+
+
+def _identity(call: _Call) -> dict[str, Any]:
+    return {
+        "name": call.facts.name,
+        "device": call.device.index,
+        "stream": call.stream,
+        "node": autograd.node_name(),
+    }
+
+
+def _accesses(tensors: Sequence[SimTensor]) -> list[Any]:
+    return [access for tensor in tensors for access in tensor.accesses()]
+
+
+def _bytes(tensors: Sequence[SimTensor]) -> int:
+    return sum(part.numel() * part.itemsize for tensor in tensors for part in parts(tensor.raw))
+
+
+def wrap(
+    machine: Machine, value: Tensor, device: torch.device, stream: int, fresh: list[SimTensor] | None = None
+) -> SimTensor:
+    """A simulated tensor over `value`. One with memory of its own, allocated on `stream`, is added to `fresh`."""
+    memories, is_fresh = [], False
+    for part in parts(value):
+        storage = part.untyped_storage()
+        memory = machine.memories.find(storage)
+        is_fresh = is_fresh or memory is None
+        memories.append(memory or machine.new_memory(storage, device.index, stream))
+    tensor = SimTensor(value, device, tuple(memories), stream)
+    if is_fresh and fresh is not None:
+        fresh.append(tensor)
+    return tensor

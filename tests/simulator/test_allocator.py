@@ -1,0 +1,104 @@
+"""Blocks are handed out as the CUDA caching allocator would."""
+
+import random
+
+import pytest
+
+from dpbench.simulator.allocator import Allocator
+from dpbench.simulator.streams import Order
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def order():
+    return Order()
+
+
+@pytest.fixture
+def allocator(order):
+    return Allocator(1 << 40, order)
+
+
+def test_sizes_are_rounded_up_to_512_bytes(allocator):
+    block = allocator.allocate(1, stream=0)
+    assert block.size == 512
+    assert allocator.allocate(513, stream=0).size == 1024
+    assert allocator.allocated_bytes == 1536
+
+
+def test_a_freed_block_is_handed_out_again_on_its_stream_only(allocator):
+    block = allocator.allocate(1000, stream=0)
+    address = block.address
+    allocator.free(block)
+    assert allocator.allocate(1000, stream=1).address != address
+    assert allocator.allocate(1000, stream=0).address == address
+
+
+def test_a_smaller_request_takes_a_part_and_the_parts_merge_again(allocator):
+    block = allocator.allocate(4 * 512, stream=0)
+    keep = allocator.allocate(512, stream=0)
+    address = block.address
+    allocator.free(block)
+    small = allocator.allocate(512, stream=0)
+    assert small.address == address
+    allocator.free(small)
+    assert allocator.allocate(4 * 512, stream=0).address == address
+    assert keep.address == address + 4 * 512
+
+
+@pytest.mark.parametrize(
+    ("size", "reserved"),
+    [(1, 2 * MIB), (MIB, 2 * MIB), (MIB + 1, 20 * MIB), (10 * MIB, 10 * MIB), (11 * MIB, 12 * MIB)],
+)
+def test_segments_have_the_sizes_of_cuda(allocator, size, reserved):
+    allocator.allocate(size, stream=0)
+    assert allocator.reserved_bytes == reserved
+
+
+def test_a_recorded_block_is_held_until_the_other_stream_is_done(allocator, order):
+    block = allocator.allocate(512, stream=0)
+    address = block.address
+    order.launch(1)
+    block.other_streams.add(1)
+    allocator.free(block)
+    assert allocator.allocate(512, stream=0).address != address
+    order.launch(1)  # after the free: not waited for
+    order.wait(0, {1: 1})
+    assert allocator.allocate(512, stream=0).address == address
+
+
+def test_a_recorded_block_is_free_after_the_host_waited(allocator, order):
+    block = allocator.allocate(512, stream=0)
+    address = block.address
+    order.launch(1)
+    block.other_streams.add(1)
+    allocator.free(block)
+    order.host_wait(order.now(1))
+    assert allocator.allocate(512, stream=0).address == address
+
+
+def test_the_peak_is_the_most_that_was_allocated_at_once(allocator):
+    blocks = [allocator.allocate(512, stream=0) for _ in range(3)]
+    for block in blocks:
+        allocator.free(block)
+    allocator.allocate(512, stream=0)
+    assert (allocator.allocated_bytes, allocator.peak_bytes) == (512, 1536)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_live_blocks_never_overlap_and_all_memory_comes_back(allocator, seed):
+    rng = random.Random(seed)
+    live = []
+    for _ in range(400):
+        if live and rng.random() < 0.45:
+            allocator.free(live.pop(rng.randrange(len(live))))
+        else:
+            live.append(allocator.allocate(rng.choice([1, 600, 5000, 900_000, 3 * MIB, 15 * MIB]), rng.randrange(3)))
+        spans = sorted((block.address, block.address + block.size) for block in live)
+        assert all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
+        assert allocator.allocated_bytes == sum(block.size for block in live)
+    for block in live:
+        allocator.free(block)
+    assert allocator.allocated_bytes == 0
+    assert sum(size for pool in allocator._free.values() for size, _ in pool) == allocator.reserved_bytes
