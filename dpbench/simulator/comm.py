@@ -3,6 +3,7 @@
 NCCL is absent, as where it cannot be used: a broadcast is one copy for each device.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -12,7 +13,6 @@ from torch._utils import (
     _flatten_dense_tensors,
     _flatten_sparse_tensors,
     _reorder_tensors_as,
-    _take_tensors,
     _unflatten_dense_tensors,
     _unflatten_sparse_tensors,
 )
@@ -49,6 +49,33 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
         if len({tensor.type() for tensor in tensors}) > 1:
             outputs[1:] = [list(_reorder_tensors_as(output, tensors)) for output in outputs[1:]]
         return outputs
+
+
+def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tensor]]:
+    """Tensors of one kind that travel together: sent as soon as they *reach* the limit.
+
+    torch/csrc/utils/tensor_flatten.cpp; its namesake in torch/_utils.py, which the reduction uses, sends them before
+    they would exceed it.
+    """
+    groups: list[list[Tensor]] = []
+    waiting: defaultdict[str, list[Tensor]] = defaultdict(list)
+    held_bytes: Counter[str] = Counter()
+    for tensor in tensors:
+        kind = tensor.type()
+        waiting[kind].append(tensor)
+        held_bytes[kind] += _message_bytes(tensor)
+        if held_bytes[kind] >= limit_bytes:
+            groups.append(waiting.pop(kind))
+            held_bytes[kind] = 0
+    return groups + list(waiting.values())
+
+
+def _message_bytes(tensor: Tensor) -> int:
+    """Indices and values count where the tensor is sparse, all items with the size of an index."""
+    if not tensor.is_sparse:
+        return tensor.numel() * tensor.element_size()
+    indices = tensor._indices()
+    return (indices.numel() + tensor._values().numel()) * indices.element_size()
 
 
 def _broadcast_chunk(chunk: Sequence[Tensor], devices: Sequence[int]) -> list[Sequence[Tensor]]:

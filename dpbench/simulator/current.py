@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dpbench.simulator.streams import Moment
+from dpbench.simulator.streams import Clock
 
 
 @dataclass(eq=False, slots=True)
@@ -29,7 +29,7 @@ class Handover:
     """A gradient is ready on `producer` at `ready`; the graph node that gets it runs on `consumer`."""
 
     backward: Backward
-    ready: Moment
+    ready: Clock
     producer: int
     consumer: int | None
 

@@ -12,7 +12,7 @@ import torch
 
 from dpbench.simulator import current
 from dpbench.simulator.machine import running, the_machine
-from dpbench.simulator.streams import Moment
+from dpbench.simulator.streams import Clock
 from dpbench.simulator.tensor import SimTensor
 
 DeviceLike = torch.device | int | str | None
@@ -111,21 +111,21 @@ class Event:
     """A point in a stream. There is no time here, so two events have none between them."""
 
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
-        self._moment: Moment | None = None
+        self._reached: Clock | None = None
         self.device = None if device is None else torch.device("sim", index_of(device))
         self.enable_timing, self.blocking = enable_timing, blocking
 
     def record(self, stream: "torch.Stream | None" = None) -> None:
-        self._moment = the_machine().now((stream or current_stream(self.device)).stream_id)
+        self._reached = the_machine().now((stream or current_stream(self.device)).stream_id)
 
     def wait(self, stream: "torch.Stream | None" = None) -> None:
         """Later work of the stream waits; an event that was never recorded is over."""
-        if self._moment is not None:
-            the_machine().wait((stream or current_stream()).stream_id, self._moment)
+        if self._reached is not None:
+            the_machine().wait((stream or current_stream()).stream_id, self._reached)
 
     def synchronize(self) -> None:
-        if self._moment is not None:
-            the_machine().host_wait_for(self._moment)
+        if self._reached is not None:
+            the_machine().host_wait_for(self._reached)
 
     def query(self) -> bool:
         """True: the work is over as soon as one asks, and the host then knows."""

@@ -16,7 +16,7 @@ from dpbench.simulator.memory import Memories, Memory
 from dpbench.simulator.races import Launch
 from dpbench.simulator.record import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
 from dpbench.simulator.regions import Region
-from dpbench.simulator.streams import Moment, Order
+from dpbench.simulator.streams import Clock, Order
 
 _HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 Access = tuple[Memory, Region]
@@ -34,7 +34,7 @@ class Machine:
         self.recorder = Recorder()
         self.generators = [torch.Generator().manual_seed(torch.initial_seed()) for _ in range(devices)]
         self._device_of_stream = list(range(devices))
-        self._last_event: dict[int, int] = {}
+        self._events: dict[int, list[int]] = {}
         self._freed: deque[tuple[int, Block]] = deque()
         self._serials = itertools.count(1)
 
@@ -52,16 +52,17 @@ class Machine:
         device = self._device_of_stream[stream]
         return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
 
-    def now(self, stream: int) -> Moment:
+    def now(self, stream: int) -> Clock:
         """The end of what the stream has been asked to do."""
         with self.lock:
-            return Moment(self.order.now(stream), self._last_event.get(stream))
+            return self.order.now(stream)
 
-    def wait(self, stream: int, moment: Moment) -> None:
+    def wait(self, stream: int, clock: Clock) -> None:
         with self.lock:
-            if not self.order.is_over(moment.clock, stream):
-                self._record_wait(stream, moment)
-            self.order.wait(stream, moment.clock)
+            news = self.order.news(clock, stream)
+            if news and self.recorder.running:
+                self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=self._last_of(news)))
+            self.order.wait(stream, clock)
 
     def wait_stream(self, stream: int, other: int) -> None:
         if stream != other:
@@ -71,19 +72,20 @@ class Machine:
         for stream in streams:
             self.host_wait_for(self.now(stream))
 
-    def host_wait_for(self, moment: Moment) -> None:
+    def host_wait_for(self, clock: Clock) -> None:
         with self.lock:
-            if self.recorder.running and moment.event is not None:
-                self.recorder.add(HostWait(id=self.recorder.next_id(), after=(moment.event,)))
-            self.order.host_wait(moment.clock)
+            news = self.order.host_news(clock)
+            if news and self.recorder.running:
+                self.recorder.add(HostWait(id=self.recorder.next_id(), after=self._last_of(news)))
+            self.order.host_wait(clock)
 
     def streams(self) -> dict[int, int]:
         """All streams and the device of each."""
         return dict(enumerate(self._device_of_stream))
 
-    def _record_wait(self, stream: int, moment: Moment) -> None:
-        if self.recorder.running and moment.event is not None:
-            self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=(moment.event,)))
+    def _last_of(self, clock: Clock) -> tuple[int, ...]:
+        """For each stream in the clock the event that is its last one there."""
+        return tuple(sorted(self._events[stream][tick - 1] for stream, tick in clock.items()))
 
     # Memory.
 
@@ -96,6 +98,15 @@ class Machine:
         memory = Memory(storage, device, block, serial=next(self._serials), forget=self._forget)
         self.memories.add(memory)
         return memory
+
+    def grow(self, memory: Memory, stream: int) -> None:
+        """An ``out=`` made its empty storage larger. Raises NotImplementedError if it was not empty."""
+        size = memory.storage.nbytes()
+        if memory.block is None and size:
+            memory.block = self.allocators[memory.device].allocate(size, stream)
+            self._record_block(Allocate, memory.device, memory.block)
+        elif memory.block is not None and size > memory.block.size:
+            raise NotImplementedError("the simulator cannot do resizing a tensor that is not empty")
 
     def _forget(self, memory: Memory) -> None:
         """Called by a destructor, at any point of any thread: only note it, `drain` does the rest in program order."""
@@ -137,7 +148,7 @@ class Machine:
             self.recorder.next_id(),
             user_line(),
         )
-        self._last_event[stream] = launch.event
+        self._events.setdefault(stream, []).append(launch.event)
         inputs: set[int] = set()
         for memory, region in reads:
             if memory.block:

@@ -11,17 +11,7 @@ The host is one more party: what it has waited for is over for everything it enq
 any thread (threads of one process are taken to be ordered as they ran).
 """
 
-from dataclasses import dataclass
-
 Clock = dict[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A point in a stream: what is over by then, and the id of the last recorded event before it."""
-
-    clock: Clock
-    event: int | None
 
 
 class Order:
@@ -64,8 +54,15 @@ class Order:
 
     def is_over(self, clock: Clock, later: int) -> bool:
         """Whether everything in `clock` is over when the next operation of `later` runs."""
-        known = self._clock(later)
-        return all(known.get(stream, 0) >= tick for stream, tick in clock.items())
+        return not self.news(clock, later)
+
+    def news(self, clock: Clock, later: int) -> Clock:
+        """What of `clock` may not be over when the next operation of `later` runs."""
+        return _news(self._clock(later), clock)
+
+    def host_news(self, clock: Clock) -> Clock:
+        """What of `clock` the host has not waited for."""
+        return _news(self._host, clock)
 
     def _clock(self, stream: int) -> Clock:
         clock = self._clocks.setdefault(stream, {stream: 0})
@@ -73,6 +70,10 @@ class Order:
             _join(clock, self._host)
             self._host_seen[stream] = self._host_version
         return clock
+
+
+def _news(known: Clock, clock: Clock) -> Clock:
+    return {stream: tick for stream, tick in clock.items() if known.get(stream, 0) < tick}
 
 
 def _join(clock: Clock, other: Clock) -> bool:
