@@ -9,9 +9,10 @@ it there; and between nodes puts the waits (torch/csrc/autograd/engine.cpp and i
                                                                                                        v
     caller's streams: ──────────── backward() ──────────────────────────────────────────────────────  wait
 
-The C++ engine sees no streams of ours, so hooks on the nodes do it here. A node is met for the first time when an
-operator takes the tensor it made (`meet`), or at the exit of ``Function.apply``. Its hooks hold its stream and those of
-its successors, never the node, so that no cycle keeps a graph alive.
+The C++ engine sees no streams of ours, so hooks on the nodes do it here; a node without outputs on a device has none.
+A node is met for the first time when an operator takes the tensor it made (`meet`), or at the exit of
+``Function.apply``. Its hooks hold its stream and those of its successors, never the node, so that no cycle keeps a
+graph alive.
 """
 
 from collections.abc import Sequence
@@ -100,43 +101,39 @@ def meet(tensor: SimTensor) -> None:
     stream, tensor.made_on = tensor.made_on, None
     node = tensor.grad_fn
     if node is not None and stream is not None:
-        _attach(node, stream)
+        with the_machine().lock:
+            _attach(node, stream)
 
 
 def meet_function(results: Any) -> None:
-    """Tell the node of a custom function its stream: the current one on the device of its first output."""
+    """Tell the node of a custom function its stream: the current one, now that its forward is over."""
     outputs = results if isinstance(results, (tuple, list)) else (results,)
-    simulated = [output for output in outputs if isinstance(output, SimTensor)]
-    for output in simulated:
-        if output.grad_fn is not None:
-            _attach(output.grad_fn, current.stream(simulated[0].device.index))
-            break
-    for output in simulated:
-        output.made_on = None
+    for output in outputs:
+        if isinstance(output, SimTensor):
+            if output.grad_fn is not None:
+                output.made_on = current.stream(output.device.index)
+                meet(output)
+            output.made_on = None
 
 
-def _attach(node: Any, stream: int) -> _Node:
+def _attach(node: Any, stream: int) -> int | None:
+    """Hook a node and those behind it that nobody has met; its stream, or None for one that is not on a device.
+
+    `stream` was current when the node's forward ran, on this device or another.
+    """
     known: _Node | None = node.metadata.get(_KEY)
     if known is not None:
-        return known
-    following = []
-    for successor, _ in node.next_functions:
-        variable = getattr(successor, "variable", None)
-        at = stream if variable is None else _stream_for_leaf(variable, stream)
-        following.append(None if successor is None or at is None else _attach(successor, at).stream)
-    known = _Node(stream, tuple(following))
+        return known.stream
+    outputs = [output.device.index for output in node._input_metadata if output.device.type == "sim"]
+    if not outputs:
+        return None
+    own = stream if the_machine().device_of(stream) == outputs[0] else current.stream(outputs[0])
+    successors = [successor for successor, _ in node.next_functions]
+    known = _Node(own, tuple(None if successor is None else _attach(successor, own) for successor in successors))
     node.metadata[_KEY] = known
     node.register_prehook(partial(_enter, known))
     node.register_hook(partial(_leave, known))
-    return known
-
-
-def _stream_for_leaf(variable: Tensor, stream: int) -> int | None:
-    """A leaf's node has the stream current on the leaf's device when the leaf was used."""
-    if not isinstance(variable, SimTensor):
-        return None
-    device = variable.device.index
-    return stream if the_machine().device_of(stream) == device else current.stream(device)
+    return own
 
 
 def _enter(node: _Node, gradients: Sequence[Tensor | None]) -> None:

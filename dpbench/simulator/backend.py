@@ -19,8 +19,8 @@ TESTED = ("2.13",)
 # The operators that autocast runs in lower precision on CUDA (aten/src/ATen/autocast_mode.h).
 _CAST_BY_AUTOCAST = """
 _convolution addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d
-conv_transpose2d.input conv_transpose3d.input convolution einsum gru_cell linalg_multi_dot linalg_vecdot linear lstm_cell
-matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention
+conv_transpose2d.input conv_transpose3d.input convolution einsum gru_cell linalg_multi_dot linalg_vecdot linear
+lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention
 """
 _libraries: list[torch.library.Library] = []
 
@@ -48,9 +48,12 @@ def simulate(devices: int = 4) -> None:
     _serve_autograd()
 
 
+def is_tested(version: str) -> bool:
+    return ".".join(version.split(".")[:2]) in TESTED
+
+
 def _check_torch() -> None:
-    version = ".".join(torch.__version__.split(".")[:2])
-    if version not in TESTED:
+    if not is_tested(torch.__version__):
         raise RuntimeError(f"the simulator was tested with torch {', '.join(TESTED)}; this is {torch.__version__}")
     other = torch._C._get_privateuse1_backend_name()
     if other != "privateuseone":
@@ -64,7 +67,7 @@ def _check_torch() -> None:
 def _register() -> None:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-    class Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc,name-defined]
+    class Guard(torch._C._acc.DeviceGuard):
         """What torch asks which device type this is; also while an error passes through the engine.
 
         There a destructor asks, and an answer with an error pending would end the process. So the pending error is
@@ -75,7 +78,7 @@ def _register() -> None:
             try:
                 raise KeyError
             except BaseException:
-                return torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+                return torch._C._autograd.DeviceType.PrivateUse1
 
     _setup_privateuseone_for_python_backend("sim", backend_module=device, device_guard=Guard())
     everything = torch.library.Library("_", "IMPL")
@@ -116,7 +119,7 @@ def _serve_accelerator() -> None:
         "_accelerator_synchronizeDevice": device.synchronize,
     }.items():
         setattr(torch._C, name, function)
-    torch.Stream = device.Stream  # type: ignore[misc]
+    torch.Stream = device.Stream  # type: ignore[misc,assignment]
     torch.Event = device.Event  # type: ignore[misc,assignment]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dpbench.simulator.device import index_of
-from dpbench.simulator.tensor import SimTensor
+from dpbench.simulator.tensor import NO_BITS, SimTensor, toggled
 
 
 def tensors_in(values: Any) -> list[Tensor]:
@@ -38,7 +38,7 @@ def simulated_in(values: Any) -> list[SimTensor]:
 def raw(value: Any) -> Any:
     """The same with the CPU tensors in place of the simulated ones."""
     if isinstance(value, SimTensor):
-        return value.raw
+        return value.raw if value.bits == NO_BITS else toggled(value.raw, value.bits)
     if isinstance(value, (tuple, list)):
         return type(value)([raw(item) for item in value])
     return value

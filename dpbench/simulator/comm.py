@@ -83,7 +83,7 @@ def _broadcast_chunk(chunk: Sequence[Tensor], devices: Sequence[int]) -> list[Se
         flat = broadcast(_flatten_dense_tensors(chunk), devices)
         return [_unflatten_dense_tensors(part, chunk) for part in flat[1:]]
     indices, values = (broadcast(flat, devices) for flat in _flatten_sparse_tensors(chunk))
-    return [_unflatten_sparse_tensors(i, v, chunk) for i, v in zip(indices[1:], values[1:], strict=True)]
+    return [_unflatten_sparse_tensors((i, v), chunk) for i, v in zip(indices[1:], values[1:], strict=True)]
 
 
 def scatter(

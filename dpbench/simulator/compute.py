@@ -12,7 +12,7 @@ from dpbench.simulator.calls import map_tensors, raw, simulated_in, tensors_in, 
 from dpbench.simulator.machine import Machine, the_machine
 from dpbench.simulator.operators import Facts, facts, flops, written_arguments
 from dpbench.simulator.record import Operator
-from dpbench.simulator.tensor import SimTensor, parts
+from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
 
 OnCpu = Callable[..., Any]
 
@@ -95,13 +95,18 @@ def _account(machine: Machine, call: _Call, result: Any) -> Any:
 
     def wrapper(value: Tensor) -> Tensor:
         argument = by_raw.get(id(value))
-        return wrap(machine, value, call.device, call.stream, fresh) if argument is None else argument
+        if argument is not None:
+            return argument
+        bits = bits_of(value)
+        plain = value if bits == NO_BITS else toggled(value, bits)
+        return wrap(machine, plain, call.device, call.stream, fresh=fresh, bits=bits)
 
     wrapped = map_tensors(result, wrapper)
     for tensor in written:
         tensor.made_on = call.stream
-        if known.changes_view:
-            tensor.adopt(SimTensor(tensor.raw, call.device, tensor.memories, call.stream))
+        if known.changes_view or tensor.raw.size() != tensor.size():
+            machine.grow(tensor.memories[0], call.stream)
+            tensor.adopt(SimTensor(tensor.raw, call.device, tensor.memories, made_on=call.stream, bits=tensor.bits))
     if not known.is_empty and not known.changes_view and (fresh or written or known.answers_host):
         _launch(machine, call, written, fresh, wrapped)
     elif machine.recorder.running:
@@ -152,7 +157,13 @@ def _bytes(tensors: Sequence[SimTensor]) -> int:
 
 
 def wrap(
-    machine: Machine, value: Tensor, device: torch.device, stream: int, fresh: list[SimTensor] | None = None
+    machine: Machine,
+    value: Tensor,
+    device: torch.device,
+    stream: int,
+    *,
+    fresh: list[SimTensor] | None = None,
+    bits: Bits = NO_BITS,
 ) -> SimTensor:
     """A simulated tensor over `value`. One with memory of its own, allocated on `stream`, is added to `fresh`."""
     memories, is_fresh = [], False
@@ -161,7 +172,7 @@ def wrap(
         memory = machine.memories.find(storage)
         is_fresh = is_fresh or memory is None
         memories.append(memory or machine.new_memory(storage, device.index, stream))
-    tensor = SimTensor(value, device, tuple(memories), stream)
+    tensor = SimTensor(value, device, tuple(memories), made_on=stream, bits=bits)
     if is_fresh and fresh is not None:
         fresh.append(tensor)
     return tensor

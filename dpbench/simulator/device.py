@@ -150,7 +150,7 @@ class Stream(torch.Stream):
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
         event.wait(self)
 
-    def wait_stream(self, stream: torch.Stream) -> None:  # type: ignore[override]
+    def wait_stream(self, stream: torch.Stream) -> None:
         the_machine().wait_stream(self.stream_id, stream.stream_id)
 
     def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]

@@ -131,8 +131,10 @@ def _object(line: str, place: str) -> dict[str, Any]:
 
 
 def _event(line: str, place: str) -> Event:
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in _object(line, place).items()}
-    kind = _KINDS.get(values.pop("kind", ""))
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in _object(line, place).items()
+    }
+    kind = _KINDS.get(str(values.pop("kind", "")))
     if kind is None:
         raise ValueError(f"{place}: not an event; its kind must be one of {', '.join(_KINDS)}")
     try:

@@ -10,27 +10,41 @@ from dpbench.simulator.current import Handover
 from dpbench.simulator.memory import Memory
 from dpbench.simulator.regions import Region, region
 
+Bits = tuple[bool, bool]
+"""Whether a tensor is lazily conjugated, and whether lazily negated."""
+NO_BITS: Bits = (False, False)
+_KEYS = {
+    NO_BITS: None,
+    (True, False): torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate),
+    (False, True): torch._C.DispatchKeySet(torch._C.DispatchKey.Negative),
+    (True, True): torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate).add(torch._C.DispatchKey.Negative),
+}
+
 
 class SimTensor(Tensor):
     """`raw` has the numbers, `memories` the simulated bytes: one, or indices and values where the tensor is sparse.
 
     torch knows the wrapper's device, sizes and graph, and that is all it needs to treat it as an accelerator's tensor.
     `made_on` is the stream of the operator that made it until its graph node knows it; `handover` tells when a gradient
-    is ready (see autograd.py). `dispatcher` is set when the simulator starts.
+    is ready (see autograd.py). A lazy conjugate or negative has its bit in the wrapper, where torch resolves it, and
+    never in `raw`. `dispatcher` is set when the simulator starts.
     """
 
-    __slots__ = ["_regions", "handover", "made_on", "memories", "raw"]
+    __slots__ = ["_regions", "bits", "handover", "made_on", "memories", "raw"]
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     dispatcher: ClassVar[Callable[[Any, Any, Any], Any]]
     raw: Tensor
     memories: tuple[Memory, ...]
+    bits: Bits
     made_on: int | None
     handover: Handover | None
     _regions: list[Region] | None
 
     @staticmethod
-    def __new__(cls, raw: Tensor, device: torch.device, memories: tuple[Memory, ...], made_on: int) -> "SimTensor":
+    def __new__(
+        cls, raw: Tensor, device: torch.device, memories: tuple[Memory, ...], *, made_on: int, bits: Bits = NO_BITS
+    ) -> "SimTensor":
         is_strided = raw.layout == torch.strided
         self: SimTensor = Tensor._make_wrapper_subclass(
             cls,
@@ -40,15 +54,19 @@ class SimTensor(Tensor):
             dtype=raw.dtype,
             layout=raw.layout,
             device=device,
+            _extra_dispatch_keys=_KEYS[bits],
         )
-        self.raw, self.memories, self.made_on, self.handover, self._regions = raw, memories, made_on, None, None
+        self.raw, self.memories, self.bits, self.made_on = raw, memories, bits, made_on
+        self.handover, self._regions = None, None
         return self
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return cls.dispatcher(func, args, kwargs or {})
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
     def accesses(self) -> list[tuple[Memory, Region]]:
@@ -63,8 +81,8 @@ class SimTensor(Tensor):
         self.raw, self.memories, self._regions = other.raw, other.memories, None
 
     @property
-    def data(self) -> Tensor:  # type: ignore[override]
-        return Tensor.data.__get__(self)  # type: ignore[attr-defined,no-any-return]
+    def data(self) -> Tensor:
+        return Tensor.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
     def data(self, other: Tensor) -> None:
@@ -75,14 +93,17 @@ class SimTensor(Tensor):
     def data_ptr(self) -> int:
         """The simulated address of the first element; torch's own answer for a wrapper is 0."""
         memory = self.memories[0]
-        return memory.address + self.raw.storage_offset() * self.raw.itemsize if memory.block else 0
+        return memory.address + int(self.raw.storage_offset()) * self.raw.itemsize if memory.block else 0
 
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
+    def __format__(self, format_spec: str) -> str:
+        return self.item().__format__(format_spec) if self.dim() == 0 and format_spec else str(self)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if id(self) in memo:
-            return memo[id(self)]  # type: ignore[no-any-return]
+            return memo[id(self)]
         if not self.is_leaf:
             raise RuntimeError("only tensors created explicitly by the user support the deepcopy protocol")
         copy: Tensor = self.detach().clone()
@@ -97,7 +118,7 @@ class SimTensor(Tensor):
         is_parameter = isinstance(self, nn.Parameter)
         return rebuild, (self.detach().cpu(), str(self.device), self.requires_grad, is_parameter)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         grad = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn else ", requires_grad=True" * self.requires_grad
         return f"{str(self.raw)[:-1]}, device='{self.device}'{grad})"
 
@@ -106,6 +127,16 @@ def rebuild(value: Tensor, device: str, requires_grad: bool, is_parameter: bool)
     """What a pickle of a simulated tensor calls."""
     tensor = value.to(device).requires_grad_(requires_grad)
     return nn.Parameter(tensor.detach(), requires_grad) if is_parameter else tensor
+
+
+def bits_of(tensor: Tensor) -> Bits:
+    return tensor.is_conj(), tensor.is_neg()
+
+
+def toggled(raw: Tensor, bits: Bits) -> Tensor:
+    """The same memory, with these bits changed."""
+    conjugated = torch._conj(raw) if bits[0] else raw
+    return conjugated._neg_view() if bits[1] else conjugated
 
 
 def parts(raw: Tensor) -> tuple[Tensor, ...]:

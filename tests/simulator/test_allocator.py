@@ -1,6 +1,7 @@
 """Blocks are handed out as the CUDA caching allocator would."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_live_blocks_never_overlap_and_all_memory_comes_back(allocator, seed):
         else:
             live.append(allocator.allocate(rng.choice([1, 600, 5000, 900_000, 3 * MIB, 15 * MIB]), rng.randrange(3)))
         spans = sorted((block.address, block.address + block.size) for block in live)
-        assert all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
         assert allocator.allocated_bytes == sum(block.size for block in live)
     for block in live:
         allocator.free(block)

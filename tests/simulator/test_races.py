@@ -39,7 +39,9 @@ EVEN, ODD = region(0, (10,), (2,), 4), region(4, (10,), (2,), 4)
     ("first", "second", "kind"),
     [("write", "read", "write-read"), ("read", "write", "read-write"), ("write", "write", "write-write")],
 )
-@pytest.mark.parametrize(("one", "other"), [(ALL, ALL), (ALL, LEFT), (RIGHT, ALL), (EVEN, ALL), (ALL, ODD), (EVEN, EVEN)])
+@pytest.mark.parametrize(
+    ("one", "other"), [(ALL, ALL), (ALL, LEFT), (RIGHT, ALL), (EVEN, ALL), (ALL, ODD), (EVEN, EVEN)]
+)
 def test_the_three_races_name_both_places_and_a_wait_settles_them(first, second, kind, one, other):
     memory = Memory()
     getattr(memory, first)(1, one, "earlier")

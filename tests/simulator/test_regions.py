@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.simulator.regions import Region, region
@@ -31,11 +31,13 @@ def views(draw):
     return offset * 4, tuple(sizes[d] for d in order), tuple(strides[d] for d in order), 4
 
 
+@settings(deadline=None)
 @given(views(), views())
 def test_overlap_is_exactly_a_common_byte(one, other):
     assert region(*one).overlaps(region(*other)) == bool(bytes_of(*one) & bytes_of(*other))
 
 
+@settings(deadline=None)
 @given(views())
 def test_bounds_are_exactly_the_first_and_last_byte(view):
     found, truth = region(*view), bytes_of(*view)

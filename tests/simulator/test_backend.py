@@ -1,0 +1,44 @@
+"""Starting the simulator: importing does nothing, and what cannot be started says why. No test here starts it."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from dpbench.simulator import simulate
+from dpbench.simulator.machine import the_machine
+
+
+def test_importing_registers_nothing():
+    code = """
+import torch, dpbench.simulator
+assert torch._C._get_privateuse1_backend_name() == "privateuseone"
+assert not torch.accelerator.is_available() and not hasattr(torch, "sim")
+assert torch.Stream.__module__ != "dpbench.simulator.device"
+assert "dpbench" not in torch.autograd._engine_run_backward.__module__
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_untested_torch_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "9.9.0+cpu")
+    with pytest.raises(RuntimeError, match=r"the simulator was tested with torch 2\.13; this is 9\.9\.0\+cpu"):
+        simulate(2)
+
+
+def test_another_backend_is_not_pushed_aside(monkeypatch):
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
+    with pytest.raises(RuntimeError, match="another backend, npu, is registered"):
+        simulate(2)
+
+
+def test_a_real_accelerator_is_not_hidden(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    with pytest.raises(RuntimeError, match="torch sees a real accelerator"):
+        simulate(2)
+
+
+def test_nothing_runs_before_the_start():
+    with pytest.raises(RuntimeError, match="the simulator is not started"):
+        the_machine()
