@@ -42,6 +42,7 @@ def _case(row: Row) -> dict[str, Any]:
         "ratio": None if row.ratio is None else {"to": str(row.ratio.to), **asdict(row.ratio.times)},
         "percent_of_limit": row.percent_of_limit,
         "percent_of_single": row.percent_of_single,
+        "loss": None if summary.loss is None else asdict(summary.loss),
         "counts": None,
         "reason": summary.reason,
     }

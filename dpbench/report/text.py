@@ -13,6 +13,7 @@ from dpbench.results.record import Outcome
 from dpbench.results.summary import Summary
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared, format_devices
+from dpbench.sweep.names import Data
 
 _NONE = "-"
 _LEGEND = (
@@ -44,11 +45,18 @@ def _table(comparison: Comparison) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("variant", no_wrap=True)
     ratio = "ratio" if comparison.reference is None else f"ratio to {comparison.reference}"
-    for header in (f"time, {unit}", ratio, f"% of\n{_held_against(comparison)}", "items/s", "rounds"):
+    headers = [f"time, {unit}", ratio, f"% of\n{_held_against(comparison)}", "items/s", "rounds"]
+    learns = comparison.setting.data is not Data.RANDOM
+    for header in [*headers, "loss"] if learns else headers:
         table.add_column(header, justify="right", overflow="fold")
     for row in comparison.rows:
-        table.add_row(*map(Text, _cells(row, unit_s)))
+        cells = [*_cells(row, unit_s), *([_loss(row.summary)] if learns else [])]
+        table.add_row(*map(Text, cells))
     return table
+
+
+def _loss(summary: Summary) -> str:
+    return _NONE if summary.loss is None else f"{number(summary.loss.first)} to {number(summary.loss.last)}"
 
 
 def _cells(row: Row, unit_s: float) -> Iterator[str]:

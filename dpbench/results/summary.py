@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from dpbench.results.record import Outcome, Record
 from dpbench.results.stats import Estimate, median_of_rounds
@@ -9,10 +10,19 @@ from dpbench.sweep.case import Case
 
 
 @dataclass(frozen=True)
+class Loss:
+    """Before training and after it, each the median over rounds; rounds differ in how many steps they took."""
+
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """`outcome` is wrong_result where any round was, else ok where any was; only ok has times.
 
     `samples_s` has one entry for each of the `rounds_ok`; `reason` also tells of rounds that failed beside them.
+    `loss` is None where nothing was trained.
     """
 
     case: Case
@@ -21,6 +31,7 @@ class Summary:
     rounds: int = 0
     samples_s: tuple[tuple[float, ...], ...] = ()
     step_time_s: Estimate | None = None
+    loss: Loss | None = None
 
     @property
     def rounds_ok(self) -> int:
@@ -38,11 +49,19 @@ def summarise(records: Sequence[Record]) -> Summary:
     wrong = [record for record in failed if record.outcome is Outcome.WRONG_RESULT]
     if wrong:
         return Summary(case, Outcome.WRONG_RESULT, f"not the same computation: {_reasons(wrong)}", rounds)
-    samples_s = tuple(record.samples_s for record in records if record.outcome is Outcome.OK)
+    done = [record for record in records if record.outcome is Outcome.OK]
+    samples_s = tuple(record.samples_s for record in done)
     if not samples_s:
         return Summary(case, failed[0].outcome, _reasons(failed), rounds)
     reason = f"{len(failed)} of {rounds} rounds failed: {_reasons(failed, named=True)}" if failed else None
-    return Summary(case, Outcome.OK, reason, rounds, samples_s, median_of_rounds(samples_s))
+    return Summary(case, Outcome.OK, reason, rounds, samples_s, median_of_rounds(samples_s), _loss(done))
+
+
+def _loss(done: Sequence[Record]) -> Loss | None:
+    metrics = [record.metrics for record in done if record.metrics is not None]
+    first = [m.loss_first for m in metrics if m.loss_first is not None]
+    last = [m.loss_last for m in metrics if m.loss_last is not None]
+    return Loss(median(first), median(last)) if first and last else None
 
 
 def _reasons(records: Sequence[Record], *, named: bool = False) -> str:

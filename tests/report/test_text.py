@@ -112,3 +112,15 @@ def test_a_yardstick_that_failed_is_told_as_is_a_difference_of_environments() ->
         in text.splitlines()
     )
     assert "records of different environments: commit is None / abc" in text.splitlines()
+
+
+def test_training_on_real_data_shows_its_loss() -> None:
+    trained = ok(case(), 0)
+    digits = trained.model_copy(
+        update={
+            "case": trained.case.model_copy(update={"data": "digits"}),
+            "metrics": trained.metrics.model_copy(update={"loss_first": 2.5, "loss_last": 0.5}),
+        }
+    )
+    assert "2.5 to 0.5" in printed(compare([digits]))
+    assert "loss" not in printed(compare([trained]))

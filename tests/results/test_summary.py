@@ -2,8 +2,8 @@ import pytest
 
 from dpbench.results.record import Outcome
 from dpbench.results.stats import Estimate, median_of_rounds
-from dpbench.results.summary import summarise
-from tests.results.making import case, failed, ok
+from dpbench.results.summary import Loss, summarise
+from tests.results.making import METRICS, case, failed, ok
 
 
 def test_rounds_that_all_worked_have_times_and_no_reason() -> None:
@@ -38,3 +38,15 @@ def test_where_every_round_failed_the_first_outcome_and_every_reason_stand() -> 
     found = summarise([failed(case(), 0, "crashed", "signal 9"), failed(case(), 1, "time_out", "120 s")])
     assert (found.outcome, found.reason) == (Outcome.CRASHED, "crashed: signal 9; time_out: 120 s")
     assert found.step_time_s is None
+
+
+def test_losses_are_medians_over_the_rounds_that_have_them() -> None:
+    losses = [(2.0, 0.5), (3.0, 1.5), (4.0, 1.0)]
+    found = summarise(
+        [
+            ok(case(), i).model_copy(update={"metrics": METRICS.model_copy(update={"loss_first": a, "loss_last": b})})
+            for i, (a, b) in enumerate(losses)
+        ]
+    )
+    assert found.loss == Loss(first=3.0, last=1.0)
+    assert summarise([ok(case(), 0)]).loss is None
