@@ -32,6 +32,7 @@ def test_the_object_of_a_measured_case() -> None:
         "percent_of_limit": None,
         "percent_of_single": pytest.approx(80),
         "counts": None,
+        "loss": None,
         "reason": None,
     }
 

@@ -122,5 +122,5 @@ def test_training_on_real_data_shows_its_loss() -> None:
             "metrics": trained.metrics.model_copy(update={"loss_first": 2.5, "loss_last": 0.5}),
         }
     )
-    assert "2.5 to 0.5" in printed(compare([digits]))
+    assert "2.50 to 0.500" in printed(compare([digits]))
     assert "loss" not in printed(compare([trained]))
