@@ -1,203 +1,183 @@
-"""Hand the base's tensors out to the lanes, and its adjoint: sum the lanes' gradients into the base.
+"""Hand the base's tensors out to the lanes, bucket by bucket, in the order in which forward will want them::
 
-The values lie in flat buffers that persist between forwards, one per bucket and lane::
-
-    base    p0 p1 p2 ...      --foreach copy-->   flat of the first copy   --one message per lane-->   other flats
-    lane    view view view    <--.data---------   templates: views of the flat, shaped as p0 p1 p2
-
-What a replica gets is ``template.data``: it shares the flat's memory and has a version counter of its own, so
-that an in-place write to one weight does not invalidate another. Autograd cannot see that a flat is written
-again under such a tensor, therefore a flat is written only while nothing but its templates uses its storage;
-otherwise an older graph, a hook or the user still reads it, and the bucket gets new memory.
+base     p0 p1 p2 ...   --one kernel-->   stage   --one message per lane-->   flat     on the lane
+hub      wait compute 0, pack             near i: copy                        far i: arrival
+lane                                                     p0' p1' p2' ...   views of the flat, awaited when read
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-from torch.autograd import Function
 
+from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.buckets import Item, plan_buckets
+from dpbench.parallel.flat import FlatCopy, Stage, shape_of, shaped_views
+from dpbench.parallel.handout import connect
+from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_stream
 from dpbench.parallel.policy import Policy
+from dpbench.parallel.tree import Tree
+from dpbench.parallel.unchanged import ChangeWatch, Signature
 
-_STRIDED = torch.strided
+STAGES = 2
+"""One bucket is packed while the last one leaves."""
 
 
-class FlatCopy:
-    """One bucket's values on one lane."""
+@dataclass(slots=True)
+class Delivery:
+    """What one lane gets: the tree's tensors, and those of them that are still under way."""
 
-    def __init__(self, sources: Sequence[Tensor], device: torch.device) -> None:
-        self._sources = [torch.empty_like(source, device="meta") for source in sources]
-        self._device = device
-        self._allocate()
+    tensors: list[Tensor]
+    arrivals: dict[int, Arrival]
 
-    def _allocate(self) -> None:
-        counts = [source.numel() for source in self._sources]
-        self.flat = torch.empty(sum(counts), dtype=self._sources[0].dtype, device=self._device)
-        self.templates = [
-            _view_like(part, source) for part, source in zip(self.flat.split(counts), self._sources, strict=True)
-        ]
-        self._own_uses = self._count_uses()
-
-    def _count_uses(self) -> int:
-        return torch._C._storage_Use_Count(self.flat.untyped_storage()._cdata)
-
-    def make_writable(self) -> None:
-        """Moves to new memory if anything else still uses the present one."""
-        if self._count_uses() != self._own_uses:
-            self._allocate()
-
-    def hand_out(self) -> list[Tensor]:
-        return [template.data for template in self.templates]
+    def await_all(self) -> None:
+        for arrival in self.arrivals.values():
+            arrival.wait()
+        self.arrivals.clear()
 
 
 class Bucket:
     """Tensors of one dtype that travel together, by their indices in the tree, and their copies on the lanes."""
 
-    def __init__(self, indices: Sequence[int]) -> None:
+    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], stage: Stage) -> None:
         self.indices = list(indices)
+        self._shapes = [shape_of(source) for source in sources]
+        self._stage = stage
+        self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
+        self.departure: Arrival | None = None
 
-    def send(self, tensors: Sequence[Tensor], devices: Sequence[torch.device]) -> list[list[Tensor]]:
-        """The bucket's tensors as each of the devices sees them."""
-        sources = [tensors[i] for i in self.indices]
-        while len(self._copies) < len(devices):
-            self._copies.append(FlatCopy(sources, devices[len(self._copies)]))
-        copies = self._copies[: len(devices)]
-        for copy in copies:
-            copy.make_writable()
-        stage = next((copy for copy in copies if copy.flat.device == sources[0].device), None)
-        if stage is None:
-            stage = FlatCopy(sources, sources[0].device)
-        torch._foreach_copy_(stage.templates, sources)
-        for copy in copies:
-            if copy is not stage:
-                copy.flat.copy_(stage.flat, non_blocking=True)
-        return [copy.hand_out() for copy in copies]
+    def send(self, sources: list[Tensor], lanes: Sequence[Lane], signature: Signature | None) -> list[FlatCopy]:
+        """Brings the sources to lanes 1, 2, ...; a copy that has them by its signature is left alone."""
+        while len(self._copies) < len(lanes) - 1:
+            self._copies.append(FlatCopy(self._shapes, sources[0].dtype))
+        copies = self._copies[: len(lanes) - 1]
+        outdated = [
+            (copy, lane)
+            for copy, lane in zip(copies, lanes[1:], strict=True)
+            if signature is None or copy.sent != signature or copy.was_written()
+        ]
+        if outdated:
+            base = lanes[0]
+            packed = self._pack(sources, base)
+            packed_at = record_event(base.device, base.near)
+            left_at = [self._send_to(copy, lane, base, packed, signature) for copy, lane in outdated]
+            if self._packed is not None:
+                self._stage.leaving = left_at
+            is_beside = base.near != base.compute
+            readers = left_at if self._packed is None else [packed_at]
+            self.departure = Arrival(base.device, readers) if is_beside else None
+        return copies
 
+    def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor, signature: Signature | None) -> Any:
+        """Has the lane's side streams copy; the event at which its near stream has read `packed`."""
+        wait_stream(lane.near, base.near)
+        with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
+            copy.fill(packed, lane)
+        copy.sent = signature
+        return record_event(base.device, lane.near)
 
-class Lone:
-    """A tensor that no flat buffer can hold, as a sparse one: a new copy of it every forward."""
-
-    def __init__(self, index: int) -> None:
-        self.indices = [index]
-
-    def send(self, tensors: Sequence[Tensor], devices: Sequence[torch.device]) -> list[list[Tensor]]:
-        source = tensors[self.indices[0]].detach()
-        return [[source.to(device, non_blocking=True, copy=True)] for device in devices]
+    def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
+        """The sources as one flat tensor, ready on the hub."""
+        if len(sources) == 1 and sources[0].stride() == self._shapes[0][1]:
+            return sources[0].detach().as_strided((sources[0].numel(),), (1,))
+        with use_stream(base.device, base.near):
+            if self._packed is None:
+                byte_count = sum(source.numel() * source.element_size() for source in sources)
+                flat = self._stage.memory(base.device)[:byte_count].view(sources[0].dtype)
+                self._packed = flat, shaped_views(flat, self._shapes)
+            self._stage.wait_until_free(base.near)
+            flat, views = self._packed
+            torch._foreach_copy_(views, sources)
+        return flat
 
 
 class Broadcast:
-    """Sends a tree's tensors to lanes 1, 2, ... and keeps the memory they arrive in."""
+    """Sends a tree's tensors, and keeps the memory in which they arrive."""
 
-    def __init__(self, tensors: Sequence[Tensor], policy: Policy) -> None:
-        items = [
-            Item((t.dtype, t.device) if policy.coalesce and _fits_flat(t) else None, t.numel() * t.element_size())
-            for t in tensors
+    def __init__(self, tree: Tree, policy: Policy, watch: ChangeWatch | None) -> None:
+        self._policy = policy
+        self._watch = watch
+        self._tensors = tensors = tree.tensors
+        planned = plan_buckets(
+            [_item(tensor, i in tree.buffer_indices, policy) for i, tensor in enumerate(tensors)],
+            policy.bucket_bytes,
+            policy.first_bucket_bytes,
+        )
+        flat = [indices for indices in planned if _fits_flat(tensors[indices[0]])]
+        byte_counts = [sum(_byte_count(tensors[i]) for i in indices) for indices in flat if len(indices) > 1]
+        stages = [Stage(max(byte_counts, default=0)) for _ in range(STAGES)]
+        self._buckets = [
+            Bucket(indices, [tensors[i] for i in indices], stages[number % STAGES])
+            for number, indices in enumerate(flat)
         ]
-        planned = plan_buckets(items, policy.bucket_bytes, policy.first_bucket_bytes)
-        self._parcels: list[Bucket | Lone] = [
-            Bucket(indices) if _fits_flat(tensors[indices[0]]) else Lone(indices[0]) for indices in planned
-        ]
+        self._loners = [indices[0] for indices in planned if not _fits_flat(tensors[indices[0]])]
+        total = sum(_byte_count(tensor) for tensor in tensors)
+        self._has_overlap = total > policy.bucket_bytes  # else waiting at once costs less than at every read
+        self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without a trace
 
-    def hand_out(self, tensors: Sequence[Tensor], devices: Sequence[torch.device]) -> list[list[Tensor]]:
-        """Per lane, the tree's tensors as its replica is to see them.
+    def hand_out(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[Delivery]:
+        """Per lane, the tensors as its replica is to see them.
 
-        The first lane shares the base's memory. In grad mode what requires grad is no leaf: it leads back to
-        the base through one autograd node per bucket.
+        The first lane shares the base's memory. In grad mode what requires grad is no leaf: one autograd node
+        per bucket leads back to the base, and will add the gradients up on the streams of `reduce_lanes`.
         """
-        lanes: list[list[Tensor]] = [list(tensors) for _ in devices]
-        if len(devices) > 1:
+        deliveries = [Delivery(list(self._tensors), {}) for _ in lanes]
+        if len(lanes) > 1:
             with _plain_mode():
-                for parcel in self._parcels:
-                    for lane, copy in zip(lanes[1:], parcel.send(tensors, devices[1:]), strict=True):
-                        for i, value in zip(parcel.indices, copy, strict=True):
-                            lane[i] = value
+                wait_stream(lanes[0].near, lanes[0].compute)
+                for bucket in self._buckets:
+                    self._send(bucket, lanes, deliveries)
+                for i in self._loners:
+                    _send_alone(i, self._tensors[i], lanes, deliveries[1:])
+            if not self._has_overlap:
+                for delivery in deliveries:
+                    delivery.await_all()
         if torch.is_grad_enabled():
-            for parcel in self._parcels:
-                _connect(tensors, [i for i in parcel.indices if tensors[i].requires_grad], lanes)
-        return lanes
+            parcels = [*(bucket.indices for bucket in self._buckets), *([i] for i in self._loners)]
+            is_early = self._policy.overlap_reduce
+            for parcel in parcels:
+                connect(parcel, [delivery.tensors for delivery in deliveries], reduce_lanes, is_early)
+        return deliveries
+
+    def _send(self, bucket: Bucket, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
+        sources = [self._tensors[i] for i in bucket.indices]
+        is_watched = self._watch is not None and self._always_sent.isdisjoint(bucket.indices)
+        signature = self._watch.signature(sources) if self._watch is not None and is_watched else None
+        for delivery, copy in zip(deliveries[1:], bucket.send(sources, lanes, signature), strict=True):
+            for i, tensor in zip(bucket.indices, copy.hand_out(is_watched), strict=True):
+                delivery.tensors[i] = tensor
+            if copy.arrival is not None:
+                delivery.arrivals.update(dict.fromkeys(bucket.indices, copy.arrival))
+        if bucket.departure is not None:
+            deliveries[0].arrivals.update(dict.fromkeys(bucket.indices, bucket.departure))
 
 
-def _connect(tensors: Sequence[Tensor], indices: Sequence[int], lanes: list[list[Tensor]]) -> None:
-    """Makes the lanes' copies of these tensors outputs of one autograd node that has the base's as inputs."""
-    if not indices:
-        return
-    copies = [lane[i] for lane in lanes[1:] for i in indices]
-    outputs = HandOut.apply(copies, *[tensors[i] for i in indices])
-    count = len(indices)
-    for number, lane in enumerate(lanes):
-        for i, value in zip(indices, outputs[number * count : (number + 1) * count], strict=True):
-            lane[i] = value
+def _send_alone(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
+    """A tensor that no flat can hold, as a sparse one: a new copy every forward, on the lanes' own streams."""
+    for lane, delivery in zip(lanes[1:], deliveries, strict=True):
+        delivery.tensors[i] = source.detach().to(lane.device, non_blocking=True, copy=True)
 
 
-class HandOut(Function):
-    """Identity from the base's tensors to every lane's copies of them; backward sums over the lanes."""
-
-    @staticmethod
-    def forward(ctx: Any, copies: list[Tensor], *bases: Tensor) -> tuple[Tensor, ...]:
-        # A gradient nobody gave stays None: a parameter that no replica used has none, as with the bare module.
-        ctx.set_materialize_grads(False)
-        ctx.device = bases[0].device
-        ctx.count = len(bases)
-        # Detached, the first lane's tensors share the version counter with the base's: a write to one shows in both.
-        return (*[base.detach() for base in bases], *copies)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        lanes = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
-        return (None, *sum_over_lanes(lanes, ctx.device))
+def _item(tensor: Tensor, is_buffer: bool, policy: Policy) -> Item:
+    if not policy.coalesce or not _fits_flat(tensor):
+        return Item(None, _byte_count(tensor))
+    # What may be skipped travels apart from what may not.
+    fate = (is_buffer, tensor.requires_grad) if policy.skip_unchanged else None
+    return Item((tensor.dtype, fate), _byte_count(tensor))
 
 
-def sum_over_lanes(lanes: Sequence[Sequence[Tensor | None]], device: torch.device) -> list[Tensor | None]:
-    """Adds up on `device`, tensor by tensor in the order of the lanes; differentiable itself."""
-    if all(grad is not None and grad.layout is _STRIDED for lane in lanes for grad in lane):
-        return list(_sum_flat(lanes, device))
-    columns = [[grad for grad in column if grad is not None] for column in zip(*lanes, strict=True)]
-    sums = [_sum_alone(column, device) for column in columns]
-    return sums
-
-
-def _sum_flat(lanes: Sequence[Sequence[Any]], device: torch.device) -> tuple[Tensor, ...]:
-    """Sums with one kernel, and one message, per lane."""
-    total = _moved(lanes[0], device)
-    is_own = False
-    for lane in lanes[1:]:
-        if is_own:
-            torch._foreach_add_(total, _moved(lane, device))
-        else:
-            total, is_own = torch._foreach_add(total, _moved(lane, device)), True
-    return total
-
-
-def _moved(grads: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
-    if grads[0].device == device:
-        return tuple(grads)
-    flat = _flatten_dense_tensors(grads).to(device, non_blocking=True)
-    return _unflatten_dense_tensors(flat, grads)
-
-
-def _sum_alone(grads: list[Tensor], device: torch.device) -> Tensor | None:
-    if not grads:
-        return None
-    return functools.reduce(torch.add, [grad.to(device, non_blocking=True) for grad in grads])
+def _byte_count(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _fits_flat(tensor: Tensor) -> bool:
     """Whether the tensor is an ordinary one of its device: dense, and of no subclass with a mind of its own."""
     ordinary = (torch.nn.Parameter, type(torch.empty(0, device=tensor.device)))
-    return tensor.layout is _STRIDED and type(tensor) in ordinary
-
-
-def _view_like(part: Tensor, source: Tensor) -> Tensor:
-    """A view of a flat part with the source's shape, and its strides where they leave no gaps, as channels_last."""
-    if torch.ops.aten.is_non_overlapping_and_dense(source):
-        return part.as_strided(source.shape, source.stride())
-    return part.view(source.shape)
+    return tensor.layout is torch.strided and type(tensor) in ordinary
 
 
 @contextmanager

@@ -6,17 +6,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from dpbench.parallel.devices import CPU, DeviceLike, resolve_device
+from dpbench.parallel.devices import DeviceLike, resolve_device
+from dpbench.parallel.join import Target, join_tensors
 
 _MINUS_ONE = (
     'Using -1 to represent CPU tensor is deprecated. Please use a device object or string instead, e.g., "cpu".'
-)
-_SCALARS = (
-    "Was asked to gather along dimension 0, but all input tensors were scalars; "
-    "will instead unsqueeze and return a vector."
 )
 
 
@@ -29,46 +25,39 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
     """
     if target_device == -1:
         warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=2)
-    return _gather(list(outputs), resolve_device(target_device), dim)
+    return gather_to(Target(resolve_device(target_device), ()), outputs, dim)
 
 
-def _gather(outputs: list[Any], device: torch.device, dim: int) -> Any:
+def gather_to(target: Target, outputs: Sequence[Any], dim: int) -> Any:
+    """As `gather`, on the streams of the target."""
+    return _gather(list(outputs), target, dim)
+
+
+def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
     first = outputs[0]
     if isinstance(first, Tensor):
-        return join_tensors(outputs, device, dim)
+        return join_tensors(outputs, target, dim)
     if isinstance(first, dict):
-        return _gather_items(outputs, device, dim)
+        return _gather_items(outputs, target, dim)
     if isinstance(first, tuple | list):
         make: Callable[[list[Any]], Any] = getattr(first, "_make", type(first))  # a named tuple has _make
-        return make([_gather(list(members), device, dim) for members in zip(*outputs, strict=True)])
+        return make([_gather(list(members), target, dim) for members in zip(*outputs, strict=True)])
     if dataclasses.is_dataclass(first):
-        return _gather_fields(outputs, device, dim)
+        return _gather_fields(outputs, target, dim)
     return None if first is None else outputs
 
 
-def _gather_items(outputs: list[Any], device: torch.device, dim: int) -> Any:
+def _gather_items(outputs: list[Any], target: Target, dim: int) -> Any:
     first = outputs[0]
     if not all(len(first) == len(output) for output in outputs):
         raise ValueError("All dicts must have the same number of keys")
-    return type(first)((key, _gather([output[key] for output in outputs], device, dim)) for key in first)
+    return type(first)((key, _gather([output[key] for output in outputs], target, dim)) for key in first)
 
 
-def _gather_fields(outputs: list[Any], device: torch.device, dim: int) -> Any:
+def _gather_fields(outputs: list[Any], target: Target, dim: int) -> Any:
     gathered = copy.copy(outputs[0])
     for field in dataclasses.fields(gathered):
         values = [getattr(output, field.name) for output in outputs]
         # Past __init__ and frozen: the value is new, and __post_init__ has had its say in each replica.
-        object.__setattr__(gathered, field.name, _gather(values, device, dim))
+        object.__setattr__(gathered, field.name, _gather(values, target, dim))
     return gathered
-
-
-def join_tensors(tensors: Sequence[Tensor], device: torch.device, dim: int) -> Tensor:
-    """One tensor on `device`, differentiable to any order."""
-    for i, tensor in enumerate(tensors):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"replica 0 gave a tensor where replica {i} gave {type(tensor).__name__}; cannot gather")
-    if dim == 0 and all(tensor.dim() == 0 for tensor in tensors):
-        warnings.warn(_SCALARS, stacklevel=2)
-        tensors = [tensor.view(1) for tensor in tensors]
-    # A copy to the CPU is awaited: nothing on the host would wait for its end otherwise.
-    return torch.cat([tensor.to(device, non_blocking=device != CPU) for tensor in tensors], dim)

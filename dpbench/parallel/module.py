@@ -10,10 +10,13 @@ from torch.nn.parallel.data_parallel import _check_balance
 
 from dpbench.parallel.apply import Dispatcher, apply_with, parallel_apply
 from dpbench.parallel.devices import DeviceLike, as_stock_id, resolve_device, resolve_device_ids
-from dpbench.parallel.gather import gather
+from dpbench.parallel.gather import gather, gather_to
+from dpbench.parallel.join import Target
+from dpbench.parallel.lanes import Lane
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy
 from dpbench.parallel.replicas import ReplicaPool, replicate
-from dpbench.parallel.scatter import scatter_kwargs
+from dpbench.parallel.scatter import scatter_kwargs, scatter_to
+from dpbench.parallel.transfer import check_links
 
 T = TypeVar("T", bound=nn.Module)
 
@@ -48,6 +51,7 @@ class DataParallel(nn.Module, Generic[T]):
         self.output_device = self.device_ids[0] if output_device is None else as_stock_id(resolve_device(output_device))
         self.src_device_obj = devices[0]
         self._start_runtime()
+        check_links(devices)
         if devices[0].type == "cuda":
             _check_balance([device.index for device in devices])
         if len(devices) == 1:
@@ -81,13 +85,27 @@ class DataParallel(nn.Module, Generic[T]):
         return replicate(module, device_ids)
 
     def scatter(self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]) -> Any:
-        return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
+        if list(device_ids) != self.device_ids:
+            return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
+        return scatter_to(self._lanes(), inputs, kwargs or {}, self.dim)
 
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
-        return apply_with(self._dispatcher, replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+        try:
+            return apply_with(self._dispatcher, replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+        finally:
+            self._replicas.settle()
 
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
-        return gather(outputs, output_device, dim=self.dim)
+        device = resolve_device(output_device)
+        nears = [lane.near for lane in self._lanes()] if device == self.src_device_obj else []
+        return gather_to(Target(device, tuple(nears)), outputs, self.dim)
+
+    def _lanes(self) -> list[Lane]:
+        return self._replicas.streams.lanes(len(self.device_ids), self.policy.overlap_copies)
+
+    def mark_dirty(self) -> None:
+        """Tells of a write that nothing shows, as through ``.data``, where `Policy.skip_unchanged` is on."""
+        self._replicas.mark_dirty()
 
     def _check_base_device(self) -> None:
         stray = self._replicas.tree_of(self.module).stray_device(self.src_device_obj)

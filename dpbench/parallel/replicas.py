@@ -17,9 +17,12 @@ from torch import nn
 
 from dpbench.parallel.broadcast import Broadcast
 from dpbench.parallel.devices import DeviceLike, resolve_device
-from dpbench.parallel.policy import DEFAULT_POLICY, Policy
+from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
+from dpbench.parallel.policy import Policy
+from dpbench.parallel.replicatable import check_replicatable
 from dpbench.parallel.shells import Shells
-from dpbench.parallel.tree import Tree, check_replicatable
+from dpbench.parallel.tree import Tree
+from dpbench.parallel.unchanged import ChangeWatch
 
 MAX_SETS = 8
 """Sets kept by one wrapper: as many forwards may wait for their backward with shells in use, and still be quick."""
@@ -28,30 +31,28 @@ MAX_SETS = 8
 class ReplicaSet:
     """Shells and received tensors of all lanes; lanes are added when first needed."""
 
-    def __init__(self, tree: Tree, devices: Sequence[torch.device], policy: Policy) -> None:
-        self._tree = tree
-        self._devices = list(devices)
-        self._broadcast = Broadcast(tree.tensors, policy)
-        self._lanes: list[Shells] = []
+    def __init__(self, tree: Tree, broadcast: Broadcast) -> None:
+        check_replicatable(tree)
+        self.tree = tree
+        self._broadcast = broadcast
+        self._shells: list[Shells] = []
 
     def is_idle(self) -> bool:
-        return all(shells.is_idle() for shells in self._lanes)
+        return all(shells.is_idle() for shells in self._shells)
 
     def claim(self, count: int) -> list[Any]:
         """References that keep the first `count` lanes from being idle."""
-        while len(self._lanes) < count:
-            self._lanes.append(Shells(self._tree))
-        return [shells.root for shells in self._lanes[:count]]
+        while len(self._shells) < count:
+            self._shells.append(Shells(self.tree))
+        return [shells.root for shells in self._shells[:count]]
 
-    def refresh(self, count: int) -> list[nn.Module]:
-        for shells in self._lanes:
-            # Weights of the last forward, if still here, would keep their memory from being written again.
-            shells.empty()
-        tensors = self._broadcast.hand_out(self._tree.tensors, self._devices[:count])
-        return [shells.refresh(values) for shells, values in zip(self._lanes, tensors, strict=False)]
+    def refresh(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[nn.Module]:
+        self.empty()  # weights of the last forward, if still here, would keep their memory from being used again
+        deliveries = self._broadcast.hand_out(lanes, reduce_lanes)
+        return [shells.refresh(delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
     def empty(self) -> None:
-        for shells in self._lanes:
+        for shells in self._shells:
             shells.empty()
 
 
@@ -60,7 +61,9 @@ class ReplicaPool:
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy) -> None:
         self.devices = list(devices)
+        self.streams = SideStreams(devices)
         self._policy = policy
+        self._watch = ChangeWatch() if policy.skip_unchanged else None
         self._lock = threading.Lock()
         self._tree: Tree | None = None
         self._sets: list[ReplicaSet] = []
@@ -68,27 +71,43 @@ class ReplicaPool:
     def tree_of(self, base: nn.Module) -> Tree:
         """What `base` is made of now."""
         tree = self._tree
-        if tree is None or tree.root is not base or not tree.is_current():
+        if tree is not None and tree.root is base and tree.is_current():
+            return tree
+        tree = Tree(base)
+        if self._is_kept(base):
             with self._lock:
-                self._tree = tree = Tree(base)
-                self._sets = []
+                self._tree, self._sets = tree, []
         return tree
+
+    def _is_kept(self, base: nn.Module) -> bool:
+        """Not what is a replica itself, of a wrapper around this one: it comes with new weights every time."""
+        return self._policy.cache_replicas and _COUNTS_ARE_EXACT and "_is_replica" not in base.__dict__
 
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
         """Replicas of `base` on the first `count` devices, with its present values and state."""
-        tree = self.tree_of(base)
-        with self._lock:
-            chosen = next((replica_set for replica_set in self._sets if replica_set.is_idle()), None)
-            if chosen is None:
-                check_replicatable(base)
-                chosen = ReplicaSet(tree, self.devices, self._policy)
-                if self._policy.cache_replicas and _COUNTS_ARE_EXACT and self._tree is tree:
-                    self._sets = [*self._sets[-MAX_SETS + 1 :], chosen]
-            claim = chosen.claim(count)
+        chosen, claim = self._claim(self.tree_of(base), count)
+        lanes = self.streams.lanes(count, self._policy.overlap_broadcast)
+        reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce)
         try:
-            return chosen.refresh(count)
+            return chosen.refresh(lanes, reduce_lanes)
         finally:
             del claim
+
+    def _claim(self, tree: Tree, count: int) -> tuple[ReplicaSet, list[Any]]:
+        with self._lock:
+            for replica_set in self._sets:
+                if replica_set.tree is tree and replica_set.is_idle():
+                    return replica_set, replica_set.claim(count)
+            made = ReplicaSet(tree, Broadcast(tree, self._policy, self._watch))
+            if self._tree is tree:
+                self._sets = [*self._sets[-MAX_SETS + 1 :], made]
+            return made, made.claim(count)
+
+    def settle(self) -> None:
+        """What the base's compute stream does from now on comes after the side streams have read the weights."""
+        lanes = self.streams.lanes(len(self.devices), self._policy.overlap_broadcast)
+        for lane in lanes:
+            wait_stream(lanes[0].compute, lane.near)
 
     def empty_idle(self) -> None:
         """Lets go of what the last forwards left in shells that nothing refers to."""
@@ -96,6 +115,11 @@ class ReplicaPool:
             for replica_set in self._sets:
                 if replica_set.is_idle():
                     replica_set.empty()
+
+    def mark_dirty(self) -> None:
+        """The next forward sends everything."""
+        if self._watch is not None:
+            self._watch.mark_dirty()
 
 
 def replicate(network: nn.Module, devices: Sequence[DeviceLike], detach: bool = False) -> list[nn.Module]:
@@ -107,7 +131,10 @@ def replicate(network: nn.Module, devices: Sequence[DeviceLike], detach: bool = 
         return []
     resolved = [resolve_device(device) for device in devices]
     with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-        return ReplicaPool(resolved, DEFAULT_POLICY).replicas(network, len(resolved))
+        return ReplicaPool(resolved, _ONCE).replicas(network, len(resolved))
+
+
+_ONCE = Policy(cache_replicas=False, overlap_broadcast=False, overlap_reduce=False)
 
 
 def _has_exact_reference_counts() -> bool:

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
+from dpbench.parallel.lanes import Lane, SideStreams
+from dpbench.parallel.transfer import send
 
 Chunks = list[Any]
 Cut = Callable[[Tensor], Sequence[Tensor]]
@@ -18,11 +20,11 @@ def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0) -> Any
     Tuples, named tuples, lists and dicts are walked; other objects are handed to every device by reference.
     A tensor gives a tuple, anything else a list. A chunk already on its device is a view.
     """
-    devices = [resolve_device(device) for device in target_gpus]
+    lanes = _plain_lanes(target_gpus)
     if isinstance(inputs, Tensor):
-        return tuple(cut_tensor(inputs, devices, dim))
-    chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, devices, dim))
-    return [inputs for _ in devices] if chunks is None else chunks
+        return tuple(cut_tensor(inputs, lanes, dim))
+    chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, lanes, dim))
+    return [inputs for _ in lanes] if chunks is None else chunks
 
 
 def scatter_kwargs(
@@ -36,21 +38,27 @@ def scatter_kwargs(
     Arguments without a tensor follow the others to as many lanes as these have chunks for, so that a constant
     goes with a batch that is smaller than the number of devices.
     """
-    devices = [resolve_device(device) for device in target_gpus]
+    return scatter_to(_plain_lanes(target_gpus), inputs, kwargs or {}, dim)
+
+
+def scatter_to(
+    lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int
+) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+    """As `scatter_kwargs`, on the streams of the lanes."""
 
     def cut(tensor: Tensor) -> Sequence[Tensor]:
-        return cut_tensor(tensor, devices, dim)
+        return cut_tensor(tensor, lanes, dim)
 
     input_chunks, kwarg_chunks = _walk(inputs, cut), _walk(kwargs, cut)
     if input_chunks is None and kwarg_chunks is None:
-        lanes = len(devices) if inputs or kwargs else 0
+        count = len(lanes) if inputs or kwargs else 0
     else:
-        lanes = max(len(chunks) for chunks in (input_chunks, kwarg_chunks) if chunks is not None)
-    args = [inputs] * lanes if input_chunks is None else input_chunks
-    named = [kwargs or {}] * lanes if kwarg_chunks is None else kwarg_chunks
+        count = max(len(chunks) for chunks in (input_chunks, kwarg_chunks) if chunks is not None)
+    args = [inputs] * count if input_chunks is None else input_chunks
+    named = [kwargs] * count if kwarg_chunks is None else kwarg_chunks
     # As in stock: what has too few chunks is padded, and the replica that gets too little says what it misses.
-    args += [()] * (lanes - len(args))
-    named += [{} for _ in range(lanes - len(named))]
+    args += [()] * (count - len(args))
+    named += [{}] * (count - len(named))
     return tuple(args), tuple(dict(chunk) for chunk in named)
 
 
@@ -68,13 +76,15 @@ def chunk_weights(batch: int, devices: int | Sequence[DeviceLike]) -> Tensor:
     return torch.tensor(sizes, dtype=torch.get_default_dtype()) / batch
 
 
-def cut_tensor(tensor: Tensor, devices: Sequence[torch.device], dim: int) -> list[Tensor]:
-    """The chunks of one tensor, each on its device."""
-    chunks = tensor.chunk(len(devices), dim)
-    return [
-        chunk if chunk.device == device else chunk.to(device, non_blocking=True)
-        for chunk, device in zip(chunks, devices, strict=False)
-    ]
+def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int) -> list[Tensor]:
+    """The chunks of one tensor, each on its lane's device."""
+    chunks = tensor.chunk(len(lanes), dim)
+    return [send(chunk, lane, lanes[0].device) for chunk, lane in zip(chunks, lanes, strict=False)]
+
+
+def _plain_lanes(devices: Sequence[DeviceLike]) -> list[Lane]:
+    """Lanes on the caller's own streams."""
+    return SideStreams([resolve_device(device) for device in devices]).lanes(len(devices), is_overlapped=False)
 
 
 def _walk(value: Any, cut: Cut) -> Chunks | None:

@@ -6,7 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dpbench.parallel.tree import Node, Tree
+from dpbench.parallel.arrival import AwaitedTable
+from dpbench.parallel.broadcast import Delivery
+from dpbench.parallel.tree import Node, Slots, Tree
 
 _assign = object.__setattr__
 """Past ``nn.Module.__setattr__``, which asks of every value what it is."""
@@ -33,19 +35,22 @@ class _Shell:
             "_buffers": {},
             "_modules": {},
             "_is_replica": True,
+            "_compiled_call_impl": None,  # bound to the base: its compiled call would use the base's weights
         }
+        if self.node.is_compiled:
+            self.own["forward"] = self.children["_orig_mod"]
 
-    def fill(self, tensors: list[Tensor]) -> None:
-        """Gives the shell the module's present state, with `tensors`, in the tree's order, for its own."""
+    def fill(self, delivery: Delivery) -> None:
+        """Gives the shell the module's present state, with the delivered tensors for its own."""
         state = self.module.__dict__.copy()
         state.update(self.own)
         node = self.node
         if node.parameters:
-            weights = {name: None if i is None else tensors[i] for name, i in node.parameters}
-            state.update(weights)  # found without nn.Module.__getattr__, as in stock's replicas
-            state["_parameters"] = state["_former_parameters"] = weights
+            state["_parameters"] = state["_former_parameters"] = weights = _table(node.parameters, delivery)
+            if type(weights) is dict:
+                state.update(weights)  # found without nn.Module.__getattr__, as in stock's replicas
         if node.buffers:
-            state["_buffers"] = {name: None if i is None else tensors[i] for name, i in node.buffers}
+            state["_buffers"] = _table(node.buffers, delivery)
         if node.children:
             state["_modules"] = self.children.copy()
         _assign(self.shell, "__dict__", state)
@@ -73,7 +78,8 @@ class Shells:
         self._is_empty = True
         self._counts_when_empty = self._count_references()
         # Full, every parent refers to its children a second time, by its own copy of the table.
-        parents = Counter(i for node in tree.nodes for _, i in node.children)
+        # A compiled module also calls its child in place of its compiled forward.
+        parents = Counter(i for node in tree.nodes for _, i in node.children * (1 + node.is_compiled))
         self._counts_when_full = [count + parents[i] for i, count in enumerate(self._counts_when_empty)]
 
     @property
@@ -94,14 +100,14 @@ class Shells:
                 shell.empty()
             self._is_empty = True
 
-    def refresh(self, tensors: list[Tensor]) -> nn.Module:
-        """Fills the shells with the base's present state and `tensors`, in the tree's order; gives the root."""
+    def refresh(self, delivery: Delivery) -> nn.Module:
+        """Fills the shells with the base's present state and the delivered tensors; gives the root."""
         self._is_empty = False
         for shell in self._plain:
-            shell.fill(tensors)
-        return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(tensors)
+            shell.fill(delivery)
+        return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
 
-    def _add_custom(self, tensors: list[Tensor]) -> nn.Module:
+    def _add_custom(self, delivery: Delivery) -> nn.Module:
         """Replicates by stock's protocol the modules that have their own way, and links them in."""
         modules = [
             shell if node.is_plain else node.module._replicate_for_data_parallel()
@@ -111,12 +117,27 @@ class Shells:
             if node.is_plain:
                 module._modules.update((name, None if i is None else modules[i]) for name, i in node.children)
             else:
-                _assign_members(module, node, modules, tensors)
+                _assign_members(module, node, modules, delivery)
         return modules[0]
 
 
-def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], tensors: list[Tensor]) -> None:
-    """Gives every member by setattr, for which such modules have their reasons: RNNs keep a list of weights by it."""
+def _table(slots: Slots, delivery: Delivery) -> dict[str, Tensor | None]:
+    tensors, arrivals = delivery.tensors, delivery.arrivals
+    table = {name: None if i is None else tensors[i] for name, i in slots}
+    if not arrivals:
+        return table
+    return AwaitedTable(table, {name: arrivals[i] for name, i in slots if i in arrivals})
+
+
+def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], delivery: Delivery) -> None:
+    """Gives every member by setattr, for which such modules have their reasons: RNNs keep a list of weights by it.
+
+    What they do with it is not known, so all of it is waited for first.
+    """
+    tensors = delivery.tensors
+    for _, i in (*node.parameters, *node.buffers):
+        if i in delivery.arrivals:
+            delivery.arrivals[i].wait()
     for table, slots, values in (
         ("_modules", node.children, modules),
         ("_parameters", node.parameters, tensors),

@@ -1,11 +1,13 @@
 """What the base is made of: its modules and tensors, read once, and whether that still holds."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 Slots = tuple[tuple[str, int | None], ...]
 """Names with an index into the tree's modules or tensors; None where the base has None."""
@@ -13,13 +15,18 @@ Slots = tuple[tuple[str, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One module of the base. `is_plain` tells that copying its ``__dict__`` is all that replication means for it."""
+    """One module of the base.
+
+    `is_plain` tells that copying its ``__dict__`` is all that replication means for it; `is_compiled` that it is
+    what ``torch.compile(module)`` made, which writes through to the module it wraps.
+    """
 
     module: nn.Module
     children: Slots
     parameters: Slots
     buffers: Slots
     is_plain: bool
+    is_compiled: bool
 
 
 class Tree:
@@ -45,16 +52,21 @@ class Tree:
                 tuple((name, None if c is None else module_index[id(c)]) for name, c in module._modules.items()),
                 tensor_slots(module._parameters),
                 tensor_slots(module._buffers),
-                _is_plain(type(module)),
+                _is_plain(type(module)) or _is_compiled(module),
+                _is_compiled(module),
             )
             for module in modules
         ]
         self.modules = modules
+        self.buffer_indices = {i for node in self.nodes for _, i in node.buffers if i is not None}
+        self.is_lazy = any(is_lazy(tensor) for tensor in self.tensors)
         self._members = _members(modules)
-        self._layouts = _layouts(self.tensors)
+        self._layouts = None if self.is_lazy else _layouts(self.tensors)
 
     def is_current(self) -> bool:
         """Whether the base still has these very modules and tensors, of the same shapes, dtypes and devices."""
+        if self._layouts is None:
+            return False  # uninitialized parameters become others unseen
         counts, names, things = _members(self.modules)
         old_counts, old_names, old_things = self._members
         return (
@@ -89,17 +101,14 @@ def _layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
     return [(t.shape, t.dtype, t.device, t.requires_grad, t.layout) for t in tensors]
 
 
-def check_replicatable(root: nn.Module) -> None:
-    """Raises for what cannot be replicated: Python modules under a ScriptModule, as in stock."""
-    for module in root.modules():
-        if isinstance(module, torch.jit.ScriptModule) and not all(
-            isinstance(child, torch.jit.ScriptModule) for child in module.modules()
-        ):
-            raise RuntimeError("Cannot replicate network where python modules are children of ScriptModule")
-
-
 def _is_plain(kind: type[nn.Module]) -> bool:
     return (
         kind.__setattr__ is nn.Module.__setattr__
         and kind._replicate_for_data_parallel is nn.Module._replicate_for_data_parallel
     )
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    # By way of sys.modules: importing dynamo takes seconds, and without it nothing is compiled.
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    return dynamo is not None and isinstance(module, dynamo.OptimizedModule)

@@ -1,0 +1,81 @@
+"""A bucket on its way to a lane, and the wait for it where a weight is read.
+
+The wait cannot sit at the forward of the module that owns the weight: ``nn.MultiheadAttention`` reads
+``out_proj.weight`` without calling `out_proj`, a tied head reads the embedding's. What every reader has to pass
+is the owner's table of parameters or buffers, ``nn.Module.__getattr__`` included, so the table waits.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.lanes import Stream, current_stream
+
+
+class Arrival:
+    """Producer: the side streams, at the events. Consumer: whichever stream reads; each waits once.
+
+    On the first lane nothing arrives: there the events tell that the base's own tensors have left, so that a
+    forward that writes to them, as batch norm does, writes after.
+    """
+
+    def __init__(self, device: torch.device, events: Sequence[Any]) -> None:
+        self._device = device
+        self._events = events
+        self._waited: list[Stream] = []
+
+    def wait(self) -> None:
+        stream = current_stream(self._device)
+        if stream not in self._waited:
+            for event in self._events:
+                stream.wait_event(event)
+            self._waited.append(stream)
+
+
+class AwaitedTable(dict[str, Tensor | None]):
+    """Names to tensors that may still be under way: every way to get at a value waits for it first."""
+
+    def __init__(self, values: dict[str, Tensor | None], arrivals: dict[str, Arrival]) -> None:
+        super().__init__(values)
+        self._arrivals = arrivals
+
+    def __getitem__(self, name: str) -> Tensor | None:
+        self._wait_for(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._wait_for(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self._wait_for(name)
+        return super().pop(name, *default)
+
+    def items(self) -> Any:
+        self._wait_for_all()
+        return super().items()
+
+    def values(self) -> Any:
+        self._wait_for_all()
+        return super().values()
+
+    # With an __iter__ of its own, ``dict(table)`` and ``other.update(table)`` come here instead of past it.
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()
+
+    def copy(self) -> dict[str, Tensor | None]:
+        return dict(self.items())
+
+    def __reduce__(self) -> Any:
+        return dict, (self.copy(),)
+
+    def _wait_for(self, name: str) -> None:
+        arrival = self._arrivals.get(name)
+        if arrival is not None:
+            arrival.wait()
+
+    def _wait_for_all(self) -> None:
+        for arrival in self._arrivals.values():
+            arrival.wait()

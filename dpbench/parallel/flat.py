@@ -1,0 +1,109 @@
+"""Flat memory that persists between forwards: one bucket's values on one lane, and the stage they are packed in.
+
+What a replica gets is ``template.data``: it shares the flat's memory and has a version counter of its own, so
+that an in-place write to one weight does not invalidate another. Autograd cannot see a flat being written
+under such a tensor, therefore it is written again only while nothing but its templates uses its storage;
+otherwise an older graph, a hook or the user still reads it, and the bucket moves to new memory.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.arrival import Arrival
+from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, wait_stream
+from dpbench.parallel.transfer import copy_into
+
+Shape = tuple[torch.Size, tuple[int, ...]]
+"""Sizes and strides, without gaps."""
+
+
+class FlatCopy:
+    """Producer: the lane's far stream. Consumers: the compute streams of the forwards that got its tensors."""
+
+    def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
+        self._shapes = shapes
+        self._dtype = dtype
+        self._templates: list[Tensor] = []
+        self._handed_out: list[Tensor] = []
+        self._reader: Stream = None
+        self.arrival: Arrival | None = None
+        self.sent: Any = None  # what the values are of, for `unchanged.py`
+
+    def fill(self, flat: Tensor, lane: Lane) -> None:
+        """Copies a flat of the same size here, on the current streams of the source and of the lane."""
+        self._handed_out.clear()
+        if not self._templates or count_uses(self._flat) != self._own_uses:
+            self._allocate(flat.numel(), lane.device)
+        if lane.compute != self._reader:
+            record_stream(self._flat, lane.compute)
+            wait_stream(lane.far, self._reader)
+            self._reader = lane.compute
+        wait_stream(lane.far, lane.compute)
+        copy_into(self._flat, flat)
+        is_beside = lane.far != lane.compute
+        self.arrival = Arrival(lane.device, [record_event(lane.device, lane.far)]) if is_beside else None
+
+    def _allocate(self, count: int, device: torch.device) -> None:
+        self._flat = torch.empty(count, dtype=self._dtype, device=device)
+        self._templates = shaped_views(self._flat, self._shapes)
+        self._own_uses = count_uses(self._flat)
+        self._reader = None
+
+    def hand_out(self, is_watched: bool) -> list[Tensor]:
+        """New tensors over the values. If watched, `was_written` can tell of them."""
+        tensors = [template.data for template in self._templates]
+        self._handed_out = tensors if is_watched else []
+        return tensors
+
+    def was_written(self) -> bool:
+        """Whether a replica wrote in place to what was handed out last."""
+        return any(tensor._version for tensor in self._handed_out)
+
+
+class Stage:
+    """Where a bucket is packed before it travels; several buckets share one in turn.
+
+    Producer: the hub. Consumers: the lanes' near streams, up to their events.
+    """
+
+    def __init__(self, byte_count: int) -> None:
+        self._byte_count = byte_count
+        self._memory: Tensor | None = None
+        self.leaving: list[Any] = []
+
+    def memory(self, device: torch.device) -> Tensor:
+        if self._memory is None:
+            self._memory = torch.empty(self._byte_count, dtype=torch.uint8, device=device)
+        return self._memory
+
+    def wait_until_free(self, hub: Stream) -> None:
+        for event in self.leaving:
+            if event is not None:
+                hub.wait_event(event)
+
+
+def shape_of(tensor: Tensor) -> Shape:
+    """The tensor's own strides where they have no gaps, as channels_last; else those of contiguous memory."""
+    count = 1
+    for stride, size in sorted((st, si) for st, si in zip(tensor.stride(), tensor.shape, strict=True) if si != 1):
+        if stride != count:
+            return tensor.shape, torch.empty(tensor.shape, device="meta").stride()
+        count *= size
+    return tensor.shape, tensor.stride()
+
+
+def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+    """Consecutive parts of `flat`, in the given shapes."""
+    parts = flat.split([size.numel() for size, _ in shapes])
+    return [part.as_strided(*shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def count_uses(tensor: Tensor) -> int:
+    """How many tensors use the storage, in Python and in graphs. A backend that hides its storage may tell itself."""
+    module = torch.get_device_module(tensor.device)
+    if hasattr(module, "storage_use_count"):
+        return int(module.storage_use_count(tensor))
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)

@@ -1,0 +1,112 @@
+"""The autograd side of the broadcast, and its adjoint: the sum of the lanes' gradients.
+
+    forward    base's tensors  --identity-->  lane 0's, lane 1's, ...        one node per bucket
+    backward   base's gradients  <--sum--     lane 0's, lane 1's, ...
+
+A node runs on the stream that was current in its forward, so it is made on the hub: there the engine lets it
+wait for all lanes' gradients, while the base's compute goes on. It runs when it can and not last, as it would,
+because its sequence number is raised: the engine takes the ready node with the highest first.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.autograd import Function
+
+from dpbench.parallel.lanes import Lane, record_stream, use_stream, wait_stream
+from dpbench.parallel.transfer import copy_to
+
+FIRST = 2**62
+"""Above every sequence number a forward can reach; only the nodes that write into ``.grad`` have a higher one."""
+
+
+def connect(indices: Sequence[int], tensors: Sequence[list[Tensor]], lanes: Sequence[Lane], is_early: bool) -> None:
+    """Replaces, on every lane, those tensors that require grad on the first by outputs of one node from these."""
+    wanted = [i for i in indices if tensors[0][i].requires_grad]
+    if not wanted:
+        return
+    copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
+    with use_stream(lanes[0].device, lanes[0].near):
+        outputs = HandOut.apply(lanes, copies, *[tensors[0][i] for i in wanted])
+    if is_early:
+        outputs[0].grad_fn._set_sequence_nr(FIRST)
+    for number, of_lane in enumerate(tensors):
+        for i, output in zip(wanted, outputs[number * len(wanted) : (number + 1) * len(wanted)], strict=True):
+            of_lane[i] = output
+
+
+class HandOut(Function):
+    """Identity from the base's tensors to every lane's copies of them; backward sums over the lanes."""
+
+    @staticmethod
+    def forward(ctx: Any, lanes: Sequence[Lane], copies: list[Tensor], *bases: Tensor) -> tuple[Tensor, ...]:
+        # A gradient nobody gave stays None: a parameter that no replica used has none, as with the bare module.
+        ctx.set_materialize_grads(False)
+        ctx.lanes = lanes
+        ctx.count = len(bases)
+        # Detached, the first lane's tensors share the version counter with the base's: a write to one shows in both.
+        return (*[base.detach() for base in bases], *copies)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        per_lane = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
+        return (None, None, *sum_over_lanes(per_lane, ctx.lanes))
+
+
+def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:
+    """Adds up on the first lane's device, tensor by tensor in the order of the lanes; differentiable itself.
+
+    To be called on the hub, which has to come after the gradients.
+    """
+    if all(grad is not None and grad.layout is torch.strided for of_lane in grads for grad in of_lane):
+        return list(_sum_together(grads, lanes))
+    columns = [
+        [(grad, lane) for grad, lane in zip(column, lanes, strict=True) if grad is not None]
+        for column in zip(*grads, strict=True)
+    ]
+    return [_sum_alone(column, lanes[0]) if column else None for column in columns]
+
+
+def _sum_together(grads: Sequence[Sequence[Any]], lanes: Sequence[Lane]) -> tuple[Tensor, ...]:
+    """One message and one kernel per lane."""
+    # All set out before the hub waits for the first, or each would set out after the last one's arrival.
+    arriving = [_bring(of_lane, lane, lanes[0]) for of_lane, lane in zip(grads, lanes, strict=True)]
+    total, is_own = arriving[0], False
+    for arrived, lane in zip(arriving[1:], lanes[1:], strict=True):
+        wait_stream(lanes[0].near, lane.near)
+        if is_own:
+            torch._foreach_add_(total, arrived)
+        else:
+            total, is_own = torch._foreach_add(total, arrived), True
+    return total
+
+
+def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...]:
+    """The gradients on the base's device, once the hub waits for the lane's near stream.
+
+    They are the engine's, made on the lane's compute stream; the far stream reads them, and they are kept for it.
+    """
+    if grads[0].device == base.device:
+        return tuple(grads)
+    for grad in grads:
+        record_stream(grad, lane.far)
+    wait_stream(lane.far, base.near)
+    wait_stream(lane.near, base.near)
+    with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
+        flat = copy_to(_flatten_dense_tensors(tuple(grads)), base.device)
+    record_stream(flat, base.near)
+    return _unflatten_dense_tensors(flat, grads)
+
+
+def _sum_alone(column: Sequence[tuple[Tensor, Lane]], base: Lane) -> Tensor:
+    """Of sparse gradients, or where some lanes have none; on the hub and the lanes' compute streams."""
+    total: Tensor | None = None
+    for grad, lane in column:
+        with use_stream(lane.device, lane.compute), use_stream(base.device, base.near):
+            arrived = copy_to(grad, base.device)
+            total = arrived if total is None else total + arrived
+    assert total is not None
+    return total

@@ -1,0 +1,113 @@
+"""Tensors from several devices become one, and its adjoint: the gradient is cut and sent back."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from dpbench.parallel.lanes import Stream, current_stream, use_stream, wait_stream
+from dpbench.parallel.transfer import copy_into, copy_to
+
+_SCALARS = (
+    "Was asked to gather along dimension 0, but all input tensors were scalars; "
+    "will instead unsqueeze and return a vector."
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where outputs come together, and one stream there per lane; without them, the caller's own serves all."""
+
+    device: torch.device
+    nears: tuple[Stream, ...]
+
+    def streams(self) -> list[Stream]:
+        return list(self.nears) or [current_stream(self.device)]
+
+
+def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
+    """One tensor on the target's device, joined along `dim`; differentiable to any order.
+
+    0-dim tensors become a vector, with the stock warning. Raises TypeError where a replica gave no tensor.
+    """
+    for i, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"replica 0 gave a tensor where replica {i} gave {type(tensor).__name__}; cannot gather")
+    if dim == 0 and all(tensor.dim() == 0 for tensor in tensors):
+        warnings.warn(_SCALARS, stacklevel=2)
+        tensors = [tensor.view(1) for tensor in tensors]
+    if all(tensor.device == target.device for tensor in tensors):
+        return torch.cat(list(tensors), dim)
+    return Join.apply(target, dim, *tensors)
+
+
+class Join(Function):
+    """Every part is written straight to its place, as soon as its lane is done.
+
+    Producers: the current streams of the parts' devices. Consumer: the current stream of the target's device,
+    which waits for the near streams. Backward mirrors it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, target: Target, dim: int, *tensors: Tensor) -> Tensor:
+        dim = _checked_dim(tensors, dim)
+        ctx.target, ctx.dim = target, dim
+        ctx.sizes = [tensor.size(dim) for tensor in tensors]
+        ctx.devices = [tensor.device for tensor in tensors]
+        joined = _empty_for(tensors, sum(ctx.sizes), dim, target.device)
+        here = current_stream(target.device)
+        for part, tensor, near in zip(joined.split(ctx.sizes, dim), tensors, cycle(target.streams()), strict=False):
+            wait_stream(near, here)
+            with use_stream(target.device, near):
+                copy_into(part, tensor)
+        for near in target.nears:
+            wait_stream(here, near)
+        return joined
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        target = ctx.target
+        here = current_stream(target.device)
+        grads = []
+        for part, device, near in zip(
+            grad.split(ctx.sizes, ctx.dim), ctx.devices, cycle(target.streams()), strict=False
+        ):
+            wait_stream(near, here)
+            with use_stream(target.device, near):
+                grads.append(copy_to(part, device))
+        for near in target.nears:
+            wait_stream(here, near)
+        return (None, None, *grads)
+
+
+def _checked_dim(tensors: Sequence[Tensor], dim: int) -> int:
+    """The dimension counted from the front. Raises RuntimeError for sizes that do not fit, with the stock text."""
+    first = tensors[0]
+    dim = dim if dim >= 0 else dim + first.dim()
+    if not 0 <= dim < first.dim():
+        raise IndexError(f"Dimension out of range: cannot gather tensors of {first.dim()} dimensions along {dim}")
+    for tensor in tensors:
+        expected = list(first.shape)
+        if tensor.dim() == first.dim():
+            expected[dim] = tensor.size(dim)
+        if list(tensor.shape) != expected:
+            raise RuntimeError(
+                f"Gather got an input of invalid size: got {list(tensor.shape)}, but expected {expected}"
+            )
+    return dim
+
+
+def _empty_for(tensors: Sequence[Tensor], size: int, dim: int, device: torch.device) -> Tensor:
+    """Memory for the joined tensor; channels_last if all parts are."""
+    shape = list(tensors[0].shape)
+    shape[dim] = size
+    dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
+    is_last = all(t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last) for t in tensors)
+    memory_format = torch.channels_last if is_last else torch.contiguous_format
+    return torch.empty(shape, dtype=dtype, device=device, memory_format=memory_format)

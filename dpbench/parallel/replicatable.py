@@ -1,0 +1,35 @@
+"""What cannot be replicated, and what only in part."""
+
+import warnings
+
+import torch
+
+from dpbench.parallel.tree import Tree
+
+
+def check_replicatable(tree: Tree) -> None:
+    """Raises RuntimeError, as in stock, for lazy modules and for Python modules under a ScriptModule.
+
+    Warns of compiled modules.
+    """
+    _warn_of_compiled(tree)
+    if tree.is_lazy:
+        raise RuntimeError(
+            "Modules with uninitialized parameters can't be used with `DataParallel`. "
+            "Run a dummy forward pass to correctly initialize the modules"
+        )
+    for module in tree.modules:
+        if isinstance(module, torch.jit.ScriptModule) and not all(
+            isinstance(child, torch.jit.ScriptModule) for child in module.modules()
+        ):
+            raise RuntimeError("Cannot replicate network where python modules are children of ScriptModule")
+
+
+def _warn_of_compiled(tree: Tree) -> None:
+    if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
+        warnings.warn(
+            "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "
+            "torch.compile is not thread-safe. Compile functions that the module calls instead, or use "
+            "DistributedDataParallel",
+            stacklevel=2,
+        )

@@ -1,0 +1,91 @@
+"""How bytes move between devices: a direct copy, or through the host where the direct way corrupts them.
+
+There are boxes whose peer-to-peer copies silently deliver wrong bytes (NVIDIA/open-gpu-kernel-modules#1257;
+pytorch #13045, an IOMMU in between). So each link is tried once per process with a known pattern, before the
+first parameter goes over it.
+"""
+
+import warnings
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.devices import CPU
+from dpbench.parallel.lanes import Lane, current_stream, record_stream, use_stream, wait_stream
+
+PROBE_ELEMENTS = 1 << 20
+
+
+def copy_into(destination: Tensor, source: Tensor) -> None:
+    """``destination.copy_(source)``, on the current streams of both devices."""
+    if _is_sound(source.device, destination.device):
+        destination.copy_(source, non_blocking=destination.device != CPU)
+    else:
+        destination.copy_(source.to(CPU), non_blocking=False)
+
+
+def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """``tensor.to(device)``, on the current streams of both devices; differentiable.
+
+    A copy to the CPU is awaited: nothing on the host would wait for its end otherwise.
+    """
+    if tensor.device == device:
+        return tensor
+    if _is_sound(tensor.device, device):
+        return tensor.to(device, non_blocking=device != CPU)
+    return tensor.to(CPU).to(device)
+
+
+def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
+    """The tensor on the lane's device, moved beside the compute; differentiable.
+
+    Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
+    The memory is kept on either side until the copy, or the lane's use of it, is over.
+    """
+    if tensor.device == lane.device:
+        return tensor
+    near = lane.near if tensor.device == base else current_stream(tensor.device)
+    wait_stream(near, current_stream(tensor.device))
+    with use_stream(tensor.device, near), use_stream(lane.device, lane.far):
+        moved = copy_to(tensor, lane.device)
+    record_stream(tensor, near)
+    wait_stream(lane.compute, lane.far)
+    record_stream(moved, lane.compute)
+    return moved
+
+
+def check_links(devices: list[torch.device]) -> None:
+    """Tries the links that a wrapper will use, so that no step does; warns of those that corrupt."""
+    for device in devices[1:]:
+        for source, destination in ((devices[0], device), (device, devices[0])):
+            _is_sound(source, destination)
+
+
+def _is_sound(source: torch.device, destination: torch.device) -> bool:
+    """Whether direct copies arrive as sent. Only peers are in doubt: other copies go through the host anyway."""
+    if source == destination or "cpu" in (source.type, destination.type):
+        return True
+    return _peers_are_sound(source, destination)
+
+
+@cache
+def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
+    if not torch.get_device_module(source).can_device_access_peer(source, destination):
+        return True
+    with torch.inference_mode(False), torch.no_grad():
+        sent = torch.arange(PROBE_ELEMENTS, dtype=torch.int32) * 2654435761  # Knuth's multiplier: all bits vary
+        arrived = _direct_copy(sent.to(source), destination).to(CPU)
+    if torch.equal(sent, arrived):
+        return True
+    warnings.warn(
+        f"copies from {source} to {destination} arrive corrupted; they go through the host instead, which is slower. "
+        "The peer-to-peer path of this machine is broken: see NVIDIA/open-gpu-kernel-modules#1257, or switch the "
+        "IOMMU off",
+        stacklevel=2,
+    )
+    return False
+
+
+def _direct_copy(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=True)
