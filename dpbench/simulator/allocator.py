@@ -64,7 +64,7 @@ class Allocator:
         """Give the block back; it may be handed out again at once."""
         self.allocated_bytes -= block.size
         if block.other_streams:
-            clock = {stream: self._order.now(stream)[stream] for stream in block.other_streams}
+            clock = {stream: self._order.now(stream).get(stream, 0) for stream in block.other_streams}
             block.other_streams = set()
             self._held.append((block, clock))
             self._waits_seen = -1

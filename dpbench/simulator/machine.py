@@ -23,7 +23,10 @@ Access = tuple[Memory, Region]
 
 
 class Machine:
-    """Everything that all threads share. Its methods take `lock`; torch's own computations run outside of it."""
+    """Everything that all threads share. Its methods take `lock`; torch's own computations run outside of it.
+
+    The tick of an operation in the clocks is the id of its event in the record.
+    """
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
@@ -34,7 +37,6 @@ class Machine:
         self.recorder = Recorder()
         self.generators = [torch.Generator().manual_seed(torch.initial_seed()) for _ in range(devices)]
         self._device_of_stream = list(range(devices))
-        self._events: dict[int, list[int]] = {}
         self._freed: deque[tuple[int, Block]] = deque()
         self._serials = itertools.count(1)
 
@@ -61,7 +63,7 @@ class Machine:
         with self.lock:
             news = self.order.news(clock, stream)
             if news and self.recorder.running:
-                self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=self._last_of(news)))
+                self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=tuple(sorted(news.values()))))
             self.order.wait(stream, clock)
 
     def wait_stream(self, stream: int, other: int) -> None:
@@ -76,16 +78,12 @@ class Machine:
         with self.lock:
             news = self.order.host_news(clock)
             if news and self.recorder.running:
-                self.recorder.add(HostWait(id=self.recorder.next_id(), after=self._last_of(news)))
+                self.recorder.add(HostWait(id=self.recorder.next_id(), after=tuple(sorted(news.values()))))
             self.order.host_wait(clock)
 
     def streams(self) -> dict[int, int]:
         """All streams and the device of each."""
         return dict(enumerate(self._device_of_stream))
-
-    def _last_of(self, clock: Clock) -> tuple[int, ...]:
-        """For each stream in the clock the event that is its last one there."""
-        return tuple(sorted(self._events[stream][tick - 1] for stream, tick in clock.items()))
 
     # Memory.
 
@@ -140,15 +138,8 @@ class Machine:
         self, operator: str, stream: int, reads: Sequence[Access], writes: Sequence[Access]
     ) -> tuple[Launch, tuple[int, ...]]:
         """The stream's next operation, and the events that wrote what it reads. Raises RaceError."""
-        launch = Launch(
-            operator,
-            stream,
-            self.stream_name(stream),
-            self.order.launch(stream),
-            self.recorder.next_id(),
-            user_line(),
-        )
-        self._events.setdefault(stream, []).append(launch.event)
+        launch = Launch(operator, stream, self.stream_name(stream), self.recorder.next_id(), user_line())
+        self.order.launch(stream, launch.event)
         inputs: set[int] = set()
         for memory, region in reads:
             if memory.block:

@@ -23,12 +23,11 @@ class RaceError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """One operation in its stream: what it is, and the source line that asked for it."""
+    """One operation in its stream: what it is, its event (its tick too), and the source line that asked for it."""
 
     operator: str
     stream: int
     stream_name: str
-    tick: int
     event: int
     line: str
 
@@ -93,7 +92,7 @@ class Shadow:
             self._remember(_Strided(region, launch, is_write=True))
 
     def _is_before(self, earlier: Launch, later: Launch) -> bool:
-        return self._order.precedes(earlier.stream, earlier.tick, later.stream)
+        return self._order.precedes(earlier.stream, earlier.event, later.stream)
 
     def _check(self, kind: str, earlier: Launch, later: Launch) -> None:
         if not self._is_before(earlier, later):

@@ -1,11 +1,11 @@
 """Which operation happens before which: the vector clocks of streams and of the host. Pure, no torch.
 
-A stream runs its operations one after the other, so its n-th operation has *tick* n. A clock maps a stream to the
+A stream runs its operations one after the other; each has a *tick*, a number that grows. A clock maps a stream to the
 last tick of it that is known to be over::
 
-    stream 1:  a(1) ── b(2) ──record──┐                 the event holds {1: 2}
+    stream 1:  a(1) ── b(3) ──record──┐                 the event holds {1: 3}
                                       v
-    stream 2:  c(1) ───────────────  wait ── d(2)       the clock of d is {2: 2, 1: 2}: b happens before d, c does too
+    stream 2:  c(2) ───────────────  wait ── d(4)       the clock of d is {2: 4, 1: 3}: b happens before d, c does too
 
 The host is one more party: what it has waited for is over for everything it enqueues later, on any stream and from
 any thread (threads of one process are taken to be ordered as they ran).
@@ -27,11 +27,9 @@ class Order:
         self._host_seen: dict[int, int] = {}
         self.waits = 0
 
-    def launch(self, stream: int) -> int:
-        """Enqueue the stream's next operation; its tick."""
-        clock = self._clock(stream)
-        clock[stream] += 1
-        return clock[stream]
+    def launch(self, stream: int, tick: int) -> None:
+        """Enqueue the stream's next operation. Its tick is larger than all before in the stream."""
+        self._clock(stream)[stream] = tick
 
     def now(self, stream: int) -> Clock:
         """The clock of an event recorded on `stream` now."""
@@ -65,7 +63,7 @@ class Order:
         return _news(self._host, clock)
 
     def _clock(self, stream: int) -> Clock:
-        clock = self._clocks.setdefault(stream, {stream: 0})
+        clock = self._clocks.setdefault(stream, {})
         if self._host_seen.get(stream, 0) != self._host_version:
             _join(clock, self._host)
             self._host_seen[stream] = self._host_version

@@ -60,11 +60,11 @@ def test_segments_have_the_sizes_of_cuda(allocator, size, reserved):
 def test_a_recorded_block_is_held_until_the_other_stream_is_done(allocator, order):
     block = allocator.allocate(512, stream=0)
     address = block.address
-    order.launch(1)
+    order.launch(1, 1)
     block.other_streams.add(1)
     allocator.free(block)
     assert allocator.allocate(512, stream=0).address != address
-    order.launch(1)  # after the free: not waited for
+    order.launch(1, 2)  # after the free: not waited for
     order.wait(0, {1: 1})
     assert allocator.allocate(512, stream=0).address == address
 
@@ -72,7 +72,7 @@ def test_a_recorded_block_is_held_until_the_other_stream_is_done(allocator, orde
 def test_a_recorded_block_is_free_after_the_host_waited(allocator, order):
     block = allocator.allocate(512, stream=0)
     address = block.address
-    order.launch(1)
+    order.launch(1, 1)
     block.other_streams.add(1)
     allocator.free(block)
     order.host_wait(order.now(1))
