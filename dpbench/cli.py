@@ -111,6 +111,7 @@ def sweep(
 @app.command("list", epilog=_example("dpbench list"))
 def list_names(as_json: Json = False) -> ExitCode:
     """List variants, workloads, modes and metrics."""
+    _warn(_unusable(ask_box()))
     _print(vocabulary_json() if as_json else vocabulary_text())
     return ExitCode.OK
 

@@ -1,4 +1,4 @@
-"""Ratios of variants, measured step by step in one process, and the table of them at the end.
+"""What the benchmarks found, as one table at the end; ratios are taken step by step in one process.
 
 pytest benchmarks/pytest_suite
 """
@@ -23,7 +23,13 @@ _ROWS = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture
-def measure_ratios(request):
+def print_row(request):
+    """Call with a line for the summary at the end."""
+    return request.config.stash.setdefault(_ROWS, []).append
+
+
+@pytest.fixture
+def measure_ratios(print_row):
     """Call with a Setting and pairs (variant, reference); answers one PairedRatio a pair, and prints a row of each."""
 
     def measure(setting: Setting, pairs: list[tuple[VariantName, VariantName]]) -> list[PairedRatio]:
@@ -38,11 +44,11 @@ def measure_ratios(request):
             f"{setting.workload}, batch {setting.batch}, {format_devices(setting.devices)}, "
             f"{setting.threads_per_lane} intra-op threads"
         )
-        request.config.stash.setdefault(_ROWS, []).extend(
-            f"{f'{variant} / {reference}':18} {ratio.value:7.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
-            f"  {where}, {ratio.rounds} rounds"
-            for (variant, reference), ratio in zip(pairs, ratios, strict=True)
-        )
+        for (variant, reference), ratio in zip(pairs, ratios, strict=True):
+            print_row(
+                f"{f'{variant} / {reference}':18} {ratio.value:7.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+                f"  {where}, {ratio.rounds} rounds"
+            )
         return ratios
 
     return measure
@@ -69,7 +75,7 @@ def pytest_terminal_summary(terminalreporter, config):
     rows = config.stash.get(_ROWS, [])
     if not rows:
         return
-    terminalreporter.section("ratios of step times: median over rounds [95 % interval]")
+    terminalreporter.section("measured in this run; ratios of step times: median over rounds [95 % interval]")
     terminalreporter.write_line(
         f"{cpu_model()}, {usable_cores()} cores, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}"

@@ -150,7 +150,7 @@ def nvmlSystemGetDriverVersion(): return "1.0"
 """
 
 
-@pytest.mark.parametrize(("command", "code"), [("compare", 3), ("doctor", 0)])
+@pytest.mark.parametrize(("command", "code"), [("compare", 3), ("doctor", 0), ("list", 0)])
 def test_a_gpu_that_torch_cannot_use_is_no_reason_to_fall_back(dpbench, tmp_path, command, code):
     fake = tmp_path / "fake"
     fake.mkdir()

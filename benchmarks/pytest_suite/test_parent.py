@@ -1,0 +1,25 @@
+"""What the parent process takes of a core while a child measures."""
+
+import os
+import time
+
+from rich.console import Console
+
+from dpbench.report.progress import progress_bar
+from dpbench.run.launch import launch
+from dpbench.run.runner import Progress
+
+CHILD_S = 10
+
+
+def test_cpu_share_of_the_parent(print_row):
+    with (
+        open(os.devnull, "w") as nowhere,
+        progress_bar(Console(file=nowhere, force_terminal=True)) as progress,
+    ):
+        progress(Progress(done=1, total=25, seconds_left=100.0))
+        before_s, start_s = time.process_time(), time.monotonic()
+        ended = launch(["sh", "-c", f"sleep {CHILD_S}"], "", timeout_s=60.0)
+        share = (time.process_time() - before_s) / (time.monotonic() - start_s)
+    assert ended.returncode == 0
+    print_row(f"parent, bar and all: {share:.2%} of a core while a child runs for {CHILD_S} s")
