@@ -9,14 +9,13 @@ from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
 from dpbench.measure.memory import peak_device_bytes, peak_rss_bytes
 from dpbench.measure.sample import Samples, sample
-from dpbench.measure.session import Seat, Session
+from dpbench.measure.session import Session, seat_of
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.team import Team
 from dpbench.measure.threads import candidates, set_fastest
 from dpbench.results.record import Metrics
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
-from dpbench.variants.base import Variant
 from dpbench.variants.catalog import VARIANTS
 from dpbench.workloads.catalog import resolve
 
@@ -41,7 +40,7 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
     """
     variant, workload = VARIANTS[case.variant], resolve(case.workload, case.data)
     team = connect(torch.device(case.devices[0]))
-    seat = _seat(case, variant, team)
+    seat = seat_of(case, variant, team.rank, team.size)
     counts, clock = candidates(case, variant), make_clock(seat.devices)
     torch.set_num_threads(counts[0])
     session = Session(case, workload, variant, seat)
@@ -73,11 +72,6 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
             peak_device_bytes=device_bytes,
         ),
     )
-
-
-def _seat(case: Case, variant: Variant, team: Team) -> Seat:
-    devices = case.devices[team.rank : team.rank + 1] if variant.per_rank else case.devices
-    return Seat(tuple(torch.device(device) for device in devices), team.rank, team.size)
 
 
 def _loss_of_a_step(session: Session, case: Case) -> float | None:

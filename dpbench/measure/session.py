@@ -1,5 +1,6 @@
 """The project's only definition of a step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
 from dpbench.variants.base import Variant
@@ -25,10 +27,20 @@ class Seat:
     ranks: int = 1
 
 
+def _unnoticed(_: Phase) -> None:
+    """The step goes from phase to phase and nobody listens."""
+
+
+def seat_of(case: Case, variant: Variant, rank: int, ranks: int) -> Seat:
+    devices = case.devices[rank : rank + 1] if variant.per_rank else case.devices
+    return Seat(tuple(torch.device(device) for device in devices), rank, ranks)
+
+
 class Session:
     """A case made ready to step, in one process.
 
-    Batches wait in host memory, drawn before; carrying them to the devices is part of the step.
+    Batches wait in host memory, drawn before; carrying them to the devices is part of the step. `step` tells whoever
+    asks for it as each of its phases begins.
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, seat: Seat) -> None:
@@ -39,17 +51,21 @@ class Session:
         self._batches = cycle([share_of(batch, seat) for batch in _pool(case, workload)])
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
-    def _train(self) -> Tensor:
+    def _train(self, enter: Callable[[Phase], object] = _unnoticed) -> Tensor:
         """One training step; returns its loss, 0-dim, on the device of the output."""
         batch = next(self._batches)
+        enter(Phase.FORWARD)
         self._optimizer.zero_grad()
         loss = self.loss(batch)
+        enter(Phase.BACKWARD)
         loss.backward()
+        enter(Phase.OPTIMISER)
         self._optimizer.step()
         return loss.detach()
 
-    def _infer(self) -> Any:
+    def _infer(self, enter: Callable[[Phase], object] = _unnoticed) -> Any:
         """One forward under no_grad; returns its output."""
+        enter(Phase.FORWARD)
         with torch.no_grad():
             return self.forward(next(self._batches))
 

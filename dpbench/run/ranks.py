@@ -10,15 +10,16 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpbench.run.job import Job
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     import torch
 
-    from dpbench.measure.team import Ranks
+    from dpbench.measure.team import Ranks, Team
 
 _LOOPBACK = "127.0.0.1"
 
@@ -33,13 +34,13 @@ class Rendezvous:
     listener: socket.socket | None = None
 
 
-def start_ranks(job: Job) -> Rendezvous:
-    """Start ranks 1 to n-1; should one of them fail, this process fails with it and says which."""
+def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
+    """Start ranks 1 to size-1, each as `module`; should one of them fail, this process fails with it and says which."""
     listener = socket.create_server((_LOOPBACK, 0))
-    size, port = len(job.case.devices), listener.getsockname()[1]
+    port = listener.getsockname()[1]
     text = job.model_dump_json().encode()
     for rank in range(1, size):
-        command = [sys.executable, "-m", "dpbench.run.worker", "--parent-pid", str(os.getpid())]
+        command = [sys.executable, "-m", module, "--parent-pid", str(os.getpid())]
         child = subprocess.Popen(
             [*command, "--rank", str(rank), "--port", str(port)], stdin=subprocess.PIPE, stdout=sys.stderr
         )
@@ -56,6 +57,13 @@ def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
     if status != 0:
         print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(1)
+
+
+def connector(rendezvous: Rendezvous | None) -> "Callable[[torch.device], Team]":
+    """What joins the team once the devices are known; without a rendezvous one process is the team."""
+    from dpbench.measure.team import Solo
+
+    return (lambda _: Solo()) if rendezvous is None else (lambda device: join_ranks(rendezvous, device))
 
 
 def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":

@@ -8,20 +8,15 @@ For variants with one process per device this process is rank 0 and starts the o
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from dpbench.results.record import Outcome, Record
 from dpbench.run.job import Job
 from dpbench.run.lifeline import die_with_parent
-from dpbench.run.ranks import Rendezvous, join_ranks, start_ranks
+from dpbench.run.ranks import Rendezvous, connector, start_ranks
 from dpbench.sweep.names import VariantName
 
-if TYPE_CHECKING:
-    import torch
-
-    from dpbench.measure.team import Team
+_MODULE = "dpbench.run.worker"
 
 
 def main() -> None:
@@ -31,7 +26,8 @@ def main() -> None:
     rendezvous = None
     if job.case.variant is VariantName.DDP:
         # Before torch is imported, so that all ranks import it at the same time.
-        rendezvous = Rendezvous(options.rank, len(job.case.devices), options.port) if options.rank else start_ranks(job)
+        size = len(job.case.devices)
+        rendezvous = Rendezvous(options.rank, size, options.port) if options.rank else start_ranks(job, size, _MODULE)
     record = _measured(job, rendezvous)
     if options.record_fd is not None:
         with os.fdopen(options.record_fd, "w") as pipe:
@@ -52,7 +48,7 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         )
 
     try:
-        found = measure(job.case, job.budget_s, _connector(rendezvous))
+        found = measure(job.case, job.budget_s, connector(rendezvous))
     except WrongResultError as error:
         return failed(Outcome.WRONG_RESULT, str(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -71,12 +67,6 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         metrics=found.metrics,
         environment=read_environment([torch.device(device) for device in job.case.devices]),
     )
-
-
-def _connector(rendezvous: Rendezvous | None) -> "Callable[[torch.device], Team]":
-    from dpbench.measure.team import Solo
-
-    return (lambda _: Solo()) if rendezvous is None else (lambda device: join_ranks(rendezvous, device))
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,134 @@
+"""What one training step asks of the machine, exactly: counters by phase, and what changed in them. Pure.
+
+Counters have names of their own, so that two sets of them can be compared line by line:
+``backward.copies.sim:1->sim:0.size_bytes``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dpbench.results.record import Environment, Outcome
+from dpbench.sweep.case import Case
+
+
+class Phase(StrEnum):
+    """The parts of a step, in their order. FORWARD begins with zero_grad and ends with the loss."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMISER = "optimiser"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Traffic(_Frozen):
+    """Messages of one kind."""
+
+    count: int = Field(ge=0)
+    size_bytes: int = Field(ge=0)
+
+
+class PhaseCounts(_Frozen):
+    """Counters of one phase over all devices. None is what is not counted on these devices; that is never 0.
+
+    On simulated devices: `operators` are those dispatched to the devices, views and copies among them; `kernels` those
+    that compute there; `flops` by torch's formulas (matrix products, convolutions and attention; else 0); `copies` by
+    link, such as ``host->sim:0`` or ``sim:0->sim:1``; `allocations` of device memory; `peak_bytes` the most that was
+    allocated on each device. On CPU lanes: `python_calls`, see measure/python_calls.py. In real processes: `operators`
+    and `flops` summed over the ranks, `collectives` by kind, each counted once, with the bytes of one rank.
+    """
+
+    operators: int | None = None
+    kernels: int | None = None
+    flops: int | None = None
+    copies: dict[str, Traffic] | None = None
+    collectives: dict[str, Traffic] | None = None
+    allocations: int | None = None
+    peak_bytes: dict[str, int] | None = None
+    python_calls: int | None = None
+
+
+class Dependencies(_Frozen):
+    """How the lanes hang together, by data, streams and waits, whatever the order in which the host asked.
+
+    `reduced_bytes` travel between devices to sum the lanes' gradients. Of these, when the first half of each lane's
+    backward operators is over, the gradients of every lane are there for `ready_at_half_bytes`; and
+    `startable_at_half_bytes` can be on their way, no stream or wait holding them back behind the second half.
+    `broadcast_bytes` carry parameters and buffers to one lane (the one that gets most);
+    `before_first_layer_bytes` of them must be there before that lane's first layer can start.
+    """
+
+    reduced_bytes: int
+    ready_at_half_bytes: int
+    startable_at_half_bytes: int
+    broadcast_bytes: int
+    before_first_layer_bytes: int
+
+
+class Counts(_Frozen):
+    """All counters of one step. `infer` has the forward phase alone."""
+
+    phases: dict[Phase, PhaseCounts]
+    dependencies: Dependencies | None = None
+
+    def by_name(self) -> dict[str, int]:
+        """Each counter under its full name, without those that are None."""
+        tree = {str(phase): counts.model_dump() for phase, counts in self.phases.items()}
+        if self.dependencies is not None:
+            tree["dependencies"] = self.dependencies.model_dump()
+        return dict(_leaves("", tree))
+
+
+def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
+    if isinstance(value, Mapping):
+        return [leaf for key, inner in value.items() for leaf in _leaves(f"{path}.{key}" if path else key, inner)]
+    return [] if value is None else [(path, value)]
+
+
+class CountRecord(_Frozen):
+    """The answer of the child that counted one case. SKIPPED is what cannot be counted, with the reason."""
+
+    case: Case
+    outcome: Outcome
+    reason: str | None = None
+    counts: Counts | None = None
+    environment: Environment | None = None
+
+    @model_validator(mode="after")
+    def _only_ok_has_numbers(self) -> Self:
+        if (self.outcome is Outcome.OK) != (self.counts is not None and self.environment is not None):
+            raise ValueError("outcome ok, and no other, has counts and environment")
+        if self.outcome is not Outcome.OK and self.reason is None:
+            raise ValueError(f"outcome {self.outcome} needs a reason")
+        return self
+
+
+@dataclass(frozen=True)
+class Change:
+    """A counter whose value differs; None where it is not there."""
+
+    name: str
+    old: int | None
+    new: int | None
+
+    def __str__(self) -> str:
+        if self.old is None:
+            return f"{self.name}: {self.new}, not expected"
+        if self.new is None:
+            return f"{self.name}: {self.old} expected, not counted"
+        return f"{self.name}: {self.old} -> {self.new}"
+
+
+def diff(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[Change, ...]:
+    """Every counter that changed, appeared or vanished, by name."""
+    return tuple(
+        Change(name, old.get(name), new.get(name))
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    )

@@ -1,0 +1,88 @@
+"""Expected counts on disk: one JSON file for each version of torch and Python, one counter a line, in a fixed order.
+
+Versions matter: another torch dispatches other operators, another Python makes other calls.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_json
+
+from dpbench.results.counts import CountRecord, diff
+
+FOLDER = Path("results/expected")
+UPDATE = "dpbench counts --update"
+
+
+class ExpectedError(Exception):
+    """One line that names the file and what is wrong with it."""
+
+
+class Expected(BaseModel):
+    """`cases` maps a case's id to its counters by name. `schema_` grows with the meaning of a counter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["dpbench.expected_counts"] = "dpbench.expected_counts"
+    schema_: Literal[1] = 1
+    torch: str
+    python: str
+    cases: dict[str, dict[str, int]]
+
+
+def expected_of(records: Iterable[CountRecord]) -> Expected:
+    """The records, all of outcome ok and one environment, as expectations."""
+    found = sorted(records, key=lambda record: record.case.id)
+    environment = found[0].environment
+    assert environment is not None
+    cases = {record.case.id: record.counts.by_name() for record in found if record.counts is not None}
+    return Expected(
+        torch=environment.torch.partition("+")[0],  # builds of one version differ by what follows: 2.13.0+cpu
+        python=".".join(environment.python.split(".")[:2]),
+        cases={case: dict(sorted(counters.items())) for case, counters in cases.items()},
+    )
+
+
+def path_of(folder: Path, found: Expected) -> Path:
+    return folder / f"torch-{found.torch}-py{found.python}.json"
+
+
+def write(path: Path, expected: Expected) -> None:
+    """Raises ExpectedError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(to_json(expected.model_dump(), indent=1) + b"\n")
+    except OSError as error:
+        raise ExpectedError(f"expected: {str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def read(path: Path) -> Expected:
+    """Raises ExpectedError; where the file is missing it names those that are there."""
+    try:
+        return Expected.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
+        raise ExpectedError(
+            f"expected: {path.name} is not in {str(path.parent)!r}; there: {there}; record it by: {UPDATE}"
+        ) from None
+    except OSError as error:
+        raise ExpectedError(f"expected: {str(path)!r} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ExpectedError(f"expected: {str(path)!r} holds no expected counts: {place}: {first['msg']}") from error
+
+
+def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """A line for each case or counter that is not as expected, either way round. Pure."""
+    lines = []
+    for case in sorted(expected.keys() | found.keys()):
+        if case not in found:
+            lines.append(f"{case}: expected, not counted")
+        elif case not in expected:
+            lines.append(f"{case}: counted, not expected")
+        else:
+            lines += [f"{case}: {change}" for change in diff(expected[case], found[case])]
+    return lines

@@ -1,0 +1,39 @@
+"""Have cases counted in children, and hear their answers."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dpbench.results.counts import CountRecord
+from dpbench.run.count_job import CountJob, CountJobs, CountRecords
+from dpbench.run.interpret import ending, last_lines
+from dpbench.run.launch import launch
+from dpbench.run.runner import Launcher
+from dpbench.sweep.case import Case
+
+POOL = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.count_pool"]
+
+
+class CountingError(RuntimeError):
+    """Nothing could be counted: what went wrong, and the child's last lines."""
+
+
+def count_all(
+    cases: Sequence[Case], *, events: Path | None = None, launch: Launcher = launch, timeout_s: float = 120.0
+) -> tuple[CountRecord, ...]:
+    """A record for each case, in their order. `events` gets the recording of the only case there is.
+
+    `timeout_s` is for each case. Raises CountingError where the children cannot be had or do not answer.
+    """
+    if not cases:
+        return ()
+    assert events is None or len(cases) == 1
+    jobs = tuple(CountJob(case=case, events=str(events.resolve()) if events else None) for case in cases)
+    asked = CountJobs(jobs=jobs, timeout_s=timeout_s)
+    end = launch(POOL, asked.model_dump_json(), timeout_s * (len(cases) + 1))
+    try:
+        return CountRecords.model_validate_json(end.record).records
+    except ValidationError:
+        raise CountingError("\n".join([f"counting failed: {ending(end)}", *last_lines(end.tail)])) from None

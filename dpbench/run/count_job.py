@@ -1,0 +1,32 @@
+"""What is asked of the children that count: JSON on their stdin."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dpbench.results.counts import CountRecord
+from dpbench.sweep.case import Case
+
+
+class CountJob(BaseModel):
+    """Count one case; the answer is a CountRecord. `events` is the file that gets the simulated devices' recording."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    case: Case
+    events: str | None = None
+
+
+class CountJobs(BaseModel):
+    """Count them, each in a process of its own that lives for `timeout_s` at most; the answer are CountRecords."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    jobs: tuple[CountJob, ...] = Field(min_length=1)
+    timeout_s: float = Field(gt=0)
+
+
+class CountRecords(BaseModel):
+    """One for each job, in their order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    records: tuple[CountRecord, ...]

@@ -1,0 +1,95 @@
+"""Which cases have exact counts, and where. Pure.
+
+sim*n   operators, copies, floating-point operations, memory, dependencies: all variants in one process
+cpu*n   Python calls of the same variants; collectives of `ddp`, in its real processes
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import format_devices
+from dpbench.sweep.names import VariantName
+from dpbench.sweep.plan import Plan, PlanError, Skip
+from dpbench.sweep.spec import Spec
+
+MAX_SIMULATED = 64
+"""Devices that the simulator can start."""
+
+DEFAULT_VARIANTS = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED)
+_CHECKED_WORKLOADS = ("mlp/tiny", "convnet/tiny", "transformer/tiny", "embedding/tiny", "embedding_sparse/tiny")
+_CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
+
+
+def plan_counts(spec: Spec) -> Plan:
+    """The cases of a spec, for simulated devices with a twin on as many CPU lanes. Raises PlanError."""
+    cases: dict[Case, None] = {}
+    skipped: list[Skip] = []
+    for devices in spec.devices or (_simulated(4),):
+        _check(devices, min(spec.batch))
+        for workload, batch in product(spec.workloads, spec.batch):
+            for variant in spec.variants:
+                places = [place for place in _places(devices) if _why_not(variant, place) is None]
+                found = [_case(variant, workload, batch, place) for place in places]
+                cases.update(dict.fromkeys(found))
+                if not found:
+                    reason = _why_not(variant, devices)
+                    assert reason is not None
+                    skipped.append(Skip(_case(variant, workload, batch, devices), reason))
+    return Plan(tuple(cases), tuple(skipped))
+
+
+def checked_cases() -> tuple[Case, ...]:
+    """What the committed expectations hold."""
+    return tuple(_checked())
+
+
+def _checked() -> Iterator[Case]:
+    for workload, variant in product(_CHECKED_WORKLOADS, DEFAULT_VARIANTS):
+        for devices in _places(_simulated(4)):
+            if _why_not(variant, devices) is None:
+                yield _case(variant, workload, 16, devices)
+    for workload in _CHECKED_RANKS:
+        yield _case(VariantName.DDP, workload, 16, ("cpu", "cpu"))
+
+
+def _simulated(count: int) -> tuple[str, ...]:
+    return tuple(f"sim:{i}" for i in range(count))
+
+
+def _places(devices: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+    return (devices, ("cpu",) * len(devices)) if _is_simulated(devices) else (devices,)
+
+
+def _is_simulated(devices: tuple[str, ...]) -> bool:
+    return devices[0].startswith("sim:")
+
+
+def _case(variant: VariantName, workload: str, batch: int, devices: tuple[str, ...]) -> Case:
+    lanes = devices[:1] if variant is VariantName.SINGLE else devices
+    return Case(variant=variant, workload=workload, batch=batch, devices=lanes, threads=1)
+
+
+def _why_not(variant: VariantName, devices: tuple[str, ...]) -> str | None:
+    if variant is VariantName.TORCH_DP and not _is_simulated(devices):
+        return "torch.nn.DataParallel has no CPU lanes; allowed: sim*n"
+    if variant is VariantName.DDP and _is_simulated(devices):
+        return "ddp is counted in real processes; allowed: cpu*n"
+    return None
+
+
+def _check(devices: tuple[str, ...], smallest_batch: int) -> None:
+    text = format_devices(devices)
+    kinds = {device.partition(":")[0] for device in devices}
+    if kinds not in ({"sim"}, {"cpu"}):
+        raise PlanError(f"devices: {text!r} has no exact counts; allowed: sim*n, or cpu*n")
+    highest = max((int(device.partition(":")[2]) for device in devices if device != "cpu"), default=0)
+    if highest >= MAX_SIMULATED:
+        raise PlanError(
+            f"devices: {text!r} has sim:{highest}; allowed: sim:0 to sim:{MAX_SIMULATED - 1}, what the simulator can do"
+        )
+    if smallest_batch < len(devices):
+        raise PlanError(
+            f"batch: {smallest_batch} is less than one item for each of the {len(devices)} lanes of {text!r}; "
+            f"allowed: {len(devices)} and above"
+        )
