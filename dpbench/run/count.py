@@ -1,87 +1,128 @@
-"""The child that counts: a CountJob on stdin, a CountRecord on a pipe of its own.
+"""The child that counts: CountJobs on stdin, CountRecords on a pipe of its own.
 
     python -m dpbench.run.count --record-fd N --parent-pid P
 
-One case in a process: the simulated devices are registered with torch for its life. For variants with one process per
-device this process is rank 0 and starts the others.
+parent ──launches──> this process: imports torch, once, and does nothing with it
+                        ├──forks──> count_case    one for each case, as many at a time as there are cores
+                        └──forks──> count_case
+
+Importing torch takes longer than counting. A fork of a process with one thread, which the environment that the parent
+gives (`count_all.py`) sees to, is as good as a fresh process, and equal each time.
 """
 
 import argparse
+import math
 import os
+import signal
 import sys
-from pathlib import Path
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NoReturn
+
+from pydantic import ValidationError
 
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
-from dpbench.run.count_job import CountJob
+from dpbench.run.count_case import count_case
+from dpbench.run.count_job import CountJob, CountJobs, CountRecords
+from dpbench.run.interpret import ending, last_lines
+from dpbench.run.launch import Exit
 from dpbench.run.lifeline import die_with_parent
-from dpbench.run.ranks import Rendezvous, connector, start_ranks
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.machine import usable_cores
 
-_MODULE = "dpbench.run.count"
+# torch imports the last two by itself in the first step.
+_PRELOADED = ("dpbench.measure.counts", "torch._dynamo", "torch.distributed.tensor")
 
 
 def main() -> None:
     options = _options()
     die_with_parent(options.parent_pid)
-    job = CountJob.model_validate_json(sys.stdin.read())
-    rendezvous = None
-    if job.case.variant is VariantName.DDP:
-        size = len(job.case.devices)
-        rendezvous = Rendezvous(options.rank, size, options.port) if options.rank else start_ranks(job, size, _MODULE)
-    record = _counted(job, rendezvous)
-    if options.record_fd is not None:
-        with os.fdopen(options.record_fd, "w") as pipe:
-            pipe.write(record.model_dump_json())
+    asked = CountJobs.model_validate_json(sys.stdin.read())
+    for module in _PRELOADED:
+        import_module(module)
+    records = _count_all(asked)
+    with os.fdopen(options.record_fd, "w") as pipe:
+        pipe.write(CountRecords(records=records).model_dump_json())
 
 
-def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
-    # The heavy imports come after the lifeline and after the other ranks were started.
-    import torch
+@dataclass(frozen=True)
+class _Fork:
+    """A process that counts `job`, and the files in memory that it writes its record and its output to."""
 
-    from dpbench.measure.counts import count
-    from dpbench.measure.environment import read_environment
-    from dpbench.workloads.base import WorkloadError
+    job: CountJob
+    record_fd: int
+    output_fd: int
 
-    def refused(reason: str) -> CountRecord:
-        return CountRecord(case=job.case, outcome=Outcome.SKIPPED, reason=reason)
 
-    if fault := _start_simulator(job):
-        return refused(f"devices: {fault}")
+def _count_all(asked: CountJobs) -> tuple[CountRecord, ...]:
+    waiting, running = list(asked.jobs), dict[int, _Fork]()
+    found: dict[CountJob, CountRecord] = {}
+    while waiting or running:
+        while waiting and len(running) < usable_cores():
+            pid, fork = _start(waiting.pop(0), asked.timeout_s)
+            running[pid] = fork
+        pid, status = os.wait()
+        fork = running.pop(pid)
+        found[fork.job] = _answer(fork, os.waitstatus_to_exitcode(status), asked.timeout_s)
+    return tuple(found[job] for job in asked.jobs)
+
+
+def _start(job: CountJob, timeout_s: float) -> tuple[int, _Fork]:
+    fork = _Fork(job, os.memfd_create("record"), os.memfd_create("output"))
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _run_and_exit(lambda: _count(fork, parent, timeout_s))
+    return pid, fork
+
+
+def _run_and_exit(work: Callable[[], object]) -> NoReturn:
+    """End this process without what the forking one would do at its end."""
+    status = 1
     try:
-        counts, recording = count(job.case, connector(rendezvous))
-    except WorkloadError as error:
-        return refused(str(error))
-    except NotImplementedError as error:
-        # Where it comes out of a replica, torch puts the traceback first and the error's own words last.
-        words = str(error).strip().splitlines()[-1].removeprefix("NotImplementedError: ")
-        return refused(f"workloads: {job.case.workload!r}: {words}; allowed: see dpbench/simulator/README.md")
-    if job.events is not None and recording is not None:
-        recording.write(Path(job.events))
-    environment = read_environment([torch.device("cpu")])
-    return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment)
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
-def _start_simulator(job: CountJob) -> str | None:
-    """Why it cannot be, where it cannot."""
-    indices = [int(device.partition(":")[2]) for device in job.case.devices if device.startswith("sim:")]
-    if not indices:
-        return None
-    from dpbench.simulator import simulate
+def _count(fork: _Fork, parent: int, timeout_s: float) -> None:
+    die_with_parent(parent)
+    os.dup2(fork.output_fd, 1)
+    os.dup2(fork.output_fd, 2)
+    signal.alarm(math.ceil(timeout_s))  # which the kernel ends it with, whatever it hangs in
+    with os.fdopen(fork.record_fd, "w") as record:
+        record.write(count_case(fork.job).model_dump_json())
 
+
+def _answer(fork: _Fork, returncode: int, timeout_s: float) -> CountRecord:
+    record, output = _contents(fork.record_fd), _contents(fork.output_fd)
     try:
-        simulate(max(indices) + 1)
-    except (RuntimeError, ValueError) as error:
-        return str(error)
-    return None
+        return CountRecord.model_validate_json(record)
+    except ValidationError:
+        timed_out = returncode == -signal.SIGALRM
+        limit_s = timeout_s if timed_out else None
+        reason = ending(Exit(started_at="", duration_s=0.0, returncode=returncode, timed_out_after_s=limit_s))
+        outcome = Outcome.TIME_OUT if timed_out else Outcome.CRASHED
+        return CountRecord(case=fork.job.case, outcome=outcome, reason="\n".join([reason, *last_lines(output)]))
+
+
+def _contents(fd: int) -> bytes:
+    with os.fdopen(fd, "rb") as file:
+        file.seek(0)
+        return file.read()
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dpbench.run.count", description=__doc__)
     parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int)
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--port", type=int)
+    parser.add_argument("--record-fd", type=int, required=True)
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Have cases counted in children, and hear their answers."""
+"""Have cases counted by a child, and hear its answers."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher
 from dpbench.sweep.case import Case
 
-POOL = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.count_pool"]
+# Equal in every process: the order of sets of strings, one thread, and no GPU, which would take the simulator's place.
+ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
+COUNTER = [*ENVIRONMENT, sys.executable, "-X", "faulthandler", "-m", "dpbench.run.count"]
 
 
 class CountingError(RuntimeError):
@@ -25,14 +27,14 @@ def count_all(
 ) -> tuple[CountRecord, ...]:
     """A record for each case, in their order. `events` gets the recording of the only case there is.
 
-    `timeout_s` is for each case. Raises CountingError where the children cannot be had or do not answer.
+    `timeout_s` is for each case. Raises CountingError where the child that counts fails as a whole.
     """
     if not cases:
         return ()
     assert events is None or len(cases) == 1
     jobs = tuple(CountJob(case=case, events=str(events.resolve()) if events else None) for case in cases)
     asked = CountJobs(jobs=jobs, timeout_s=timeout_s)
-    end = launch(POOL, asked.model_dump_json(), timeout_s * (len(cases) + 1))
+    end = launch(COUNTER, asked.model_dump_json(), timeout_s * (len(cases) + 1))
     try:
         return CountRecords.model_validate_json(end.record).records
     except ValidationError:

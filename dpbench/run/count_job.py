@@ -1,4 +1,4 @@
-"""What is asked of the children that count: JSON on their stdin."""
+"""What is asked of the child that counts, and what it answers: JSON on its stdin and on its record pipe."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
