@@ -32,12 +32,12 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
     That is, as in the stock wrapper, where there is no accelerator (or only "mps") and none is asked for by name.
     Raises ValueError for a list that is empty, of mixed types, or names a device that does not exist.
     """
+    if device_ids is not None and not device_ids:
+        raise ValueError(f"device_ids is {device_ids!r}; at least one device is needed")
     if device_ids is None or all(isinstance(device, int) for device in device_ids):
         if _get_available_device_type() in (None, "mps"):
             return []
         device_ids = _get_all_device_indices() if device_ids is None else device_ids
-    if not device_ids:
-        raise ValueError(f"device_ids is {device_ids!r}; at least one device is needed")
     devices = [resolve_device(device) for device in device_ids]
     kinds = {device.type for device in devices}
     if len(kinds) > 1:

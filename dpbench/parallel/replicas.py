@@ -31,10 +31,10 @@ MAX_SETS = 8
 class ReplicaSet:
     """Shells and received tensors of all lanes; lanes are added when first needed."""
 
-    def __init__(self, tree: Tree, broadcast: Broadcast) -> None:
+    def __init__(self, tree: Tree, policy: Policy, watch: ChangeWatch | None) -> None:
         check_replicatable(tree)
         self.tree = tree
-        self._broadcast = broadcast
+        self._broadcast = Broadcast(tree, policy, watch)
         self._shells: list[Shells] = []
 
     def is_idle(self) -> bool:
@@ -98,7 +98,7 @@ class ReplicaPool:
             for replica_set in self._sets:
                 if replica_set.tree is tree and replica_set.is_idle():
                     return replica_set, replica_set.claim(count)
-            made = ReplicaSet(tree, Broadcast(tree, self._policy, self._watch))
+            made = ReplicaSet(tree, self._policy, self._watch)
             if self._tree is tree:
                 self._sets = [*self._sets[-MAX_SETS + 1 :], made]
             return made, made.claim(count)

@@ -88,11 +88,10 @@ def _members(modules: Sequence[nn.Module]) -> tuple[list[int], list[str], list[A
     names: list[str] = []
     things: list[Any] = []
     for module in modules:
-        state = module.__dict__
-        for table in (state["_modules"], state["_parameters"], state["_buffers"]):
+        for table in (module._modules, module._parameters, module._buffers):
             counts.append(len(table))
             if table:
-                names += table
+                names += table.keys()  # of a ScriptModule's table, which cannot be iterated
                 things += table.values()
     return counts, names, things
 

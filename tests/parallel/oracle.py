@@ -1,0 +1,54 @@
+"""What a data-parallel step must give: the plain module on each chunk in turn, gradients summed."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Chunked:
+    """`base` runs the first chunk, a fresh copy of it as it was each other one; so only the first one's writes stay."""
+
+    def __init__(self, base: nn.Module, lanes: int, dim: int = 0) -> None:
+        self.base, self.lanes, self.dim = base, lanes, dim
+        self.replicas: list[nn.Module] = []
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        columns = list(zip(*[tensor.chunk(self.lanes, self.dim) for tensor in inputs], strict=True))
+        self.replicas = [self.base, *[copy.deepcopy(self.base) for _ in columns[1:]]]
+        for replica in self.replicas[1:]:
+            replica.zero_grad()
+        outputs = [replica(*column) for replica, column in zip(self.replicas, columns, strict=True)]
+        return torch.cat(outputs, self.dim)
+
+    def grads(self) -> dict[str, Tensor]:
+        named = [dict(replica.named_parameters()) for replica in self.replicas]
+        return {name: sum(params[name].grad for params in named if params[name].grad is not None) for name in named[0]}
+
+
+def assert_same_step(
+    make: Callable[[], nn.Module],
+    wrap: Callable[[nn.Module], Callable[..., Tensor]],
+    *inputs: Tensor,
+    lanes: int = 4,
+    atol: float = 1e-6,
+) -> nn.Module:
+    """One forward and backward of the wrapped module equals that of the chunked one; gives the wrapped base."""
+    base = make()
+    expected, wrapped = Chunked(copy.deepcopy(base), lanes), wrap(base)
+    want, got = expected(*inputs), wrapped(*inputs)
+    torch.testing.assert_close(got, want, atol=atol, rtol=1e-5)
+    want.square().sum().backward()
+    got.square().sum().backward()
+    assert_grads(base, expected.grads(), atol)
+    for (name, buffer), other in zip(base.named_buffers(), expected.base.buffers(), strict=True):
+        torch.testing.assert_close(buffer, other, msg=name)
+    return base
+
+
+def assert_grads(base: nn.Module, grads: dict[str, Tensor], atol: float = 1e-6) -> None:
+    for name, parameter in base.named_parameters():
+        assert parameter.grad is not None, name
+        torch.testing.assert_close(parameter.grad, grads[name], atol=atol, rtol=1e-5, msg=lambda m, n=name: f"{n}: {m}")

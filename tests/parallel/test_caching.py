@@ -1,0 +1,333 @@
+"""Replicas are cached, their state never is; what an older graph or anyone else uses is never written again."""
+
+import copy
+import gc
+import io
+import pickle
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy
+from tests.parallel.models import Call, mlp
+from tests.parallel.oracle import Chunked, assert_grads
+
+LANES = 4
+
+
+def wrap(base, **policy):
+    return DataParallel(base, ["cpu"] * LANES, policy=Policy(**{"dispatch": "sequence", **policy}))
+
+
+def sets_of(wrapper):
+    return wrapper._replicas._sets
+
+
+def flats_of(wrapper):
+    """Addresses of the persistent memory of all sets."""
+    return [
+        copy._flat.data_ptr()
+        for replica_set in sets_of(wrapper)
+        for bucket in replica_set._broadcast._buckets
+        for copy in bucket._copies
+    ]
+
+
+def train(wrapper, steps):
+    for _ in range(steps):
+        wrapper.zero_grad()
+        wrapper(torch.randn(8, 5)).square().sum().backward()
+
+
+def test_a_training_loop_uses_one_set_and_the_same_memory_throughout():
+    wrapper = wrap(mlp())
+    train(wrapper, 1)
+    before = flats_of(wrapper)
+    train(wrapper, 5)
+    assert len(sets_of(wrapper)) == 1
+    assert flats_of(wrapper) == before
+
+
+def test_short_and_long_batches_share_a_set():
+    wrapper = wrap(mlp())
+    for batch in (8, 1, 5, 8):
+        wrapper(torch.randn(batch, 5)).sum().backward()
+    assert len(sets_of(wrapper)) == 1
+
+
+def test_without_the_technique_nothing_is_kept():
+    wrapper = wrap(mlp(), cache_replicas=False)
+    train(wrapper, 2)
+    assert not sets_of(wrapper)
+
+
+def test_replicas_are_gone_after_the_forward():
+    seen = []
+
+    def forward(self, x):
+        self.big = torch.zeros(10)
+        seen.append(weakref.ref(self.big))
+        return self.inner(x)
+
+    out = wrap(Call(forward, inner=mlp()))(torch.randn(8, 5))
+    assert all(reference() is None for reference in seen)
+    assert out.requires_grad
+
+
+def chunked_and_wrapped(make=mlp):
+    base = make()
+    return Chunked(copy.deepcopy(base), LANES), wrap(base)
+
+
+def test_several_forwards_before_one_backward_each_keep_their_weights():
+    expected, wrapper = chunked_and_wrapped()
+    inputs = [torch.randn(8, 5) for _ in range(3)]
+    results = []
+    for module, base in ((expected, expected.base), (wrapper, wrapper.module)):
+        losses = []
+        for x in inputs:
+            x = x.clone().requires_grad_()
+            losses.append((module(x).square().sum(), x))
+            for parameter in base.parameters():
+                parameter.data.mul_(1.5)  # unseen by version counters
+        sum(loss for loss, _ in losses).backward()
+        results.append([x.grad for _, x in losses])
+    # Only the other lanes' chunks: the first lane shares the base's memory, which was written unseen.
+    for theirs, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours[2:], theirs[2:])
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_backward_after_a_later_forward_uses_the_weights_of_its_own(retain):
+    base = mlp()
+    wrapper, x = wrap(base), torch.randn(8, 5, requires_grad=True)
+    loss = wrapper(x).tanh().sum()
+    if retain:
+        loss.backward(retain_graph=True)
+        x.grad = None
+    (want,) = torch.autograd.grad(base(x).tanh().sum(), x)
+    for parameter in base.parameters():
+        parameter.data.mul_(3)
+    wrapper(x.detach()).sum().backward()
+    loss.backward()
+    torch.testing.assert_close(x.grad[2:], want[2:])
+
+
+def test_weights_that_a_hook_kept_are_not_written_again():
+    base, kept = mlp(), []
+    handle = base[0].register_forward_hook(lambda module, *_: kept.append(module.weight.detach()))
+    wrapper = wrap(base)
+    train(wrapper, 1)
+    handle.remove()
+    values = [weight.clone() for weight in kept]
+    with torch.no_grad():
+        base[0].weight[:] = 0
+    train(wrapper, 1)
+    for weight, value in zip(kept[1:], values[1:], strict=True):
+        torch.testing.assert_close(weight, value)
+
+
+def test_a_shell_the_user_kept_is_neither_refreshed_nor_emptied():
+    kept = []
+
+    def forward(self, x):
+        kept.append(self)
+        return self.inner(x)
+
+    wrapper = wrap(Call(forward, inner=mlp(), factor=1))
+    wrapper(torch.randn(8, 5))
+    wrapper.module.factor = 2
+    wrapper(torch.randn(8, 5))
+    assert [shell.factor for shell in kept] == [1] * LANES + [2] * LANES
+    assert len({id(shell) for shell in kept}) == 2 * LANES
+    assert kept[1].inner(torch.randn(2, 5)).shape == (2, 3)
+
+
+def test_a_child_that_a_hook_kept_holds_its_whole_set():
+    kept = []
+    base = mlp()
+    handle = base[2].register_forward_hook(lambda module, *_: kept.append(module))
+    wrapper = wrap(base)
+    wrapper(torch.randn(8, 5))
+    handle.remove()
+    shells = set(map(id, kept))
+    base[2].mark = "new"
+    wrapper(torch.randn(8, 5))
+    assert all(not hasattr(module, "mark") for module in kept)
+    kept.clear()
+    wrapper(torch.randn(8, 5))
+    assert len(shells) == LANES
+    assert len(sets_of(wrapper)) == 2
+
+
+def test_the_pool_of_sets_is_bounded():
+    kept = []
+
+    def forward(self, x):
+        kept.append(self)
+        return x
+
+    wrapper = wrap(Call(forward))
+    for _ in range(20):
+        wrapper(torch.randn(8))
+    assert len(sets_of(wrapper)) <= 8
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_recomputes_with_the_weights_of_its_forward(reentrant, dispatch):
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=reentrant)
+
+    base = Call(forward, inner=mlp(), scale=1.0)
+    wrapper = wrap(base, dispatch=dispatch)
+    x = torch.randn(8, 5, requires_grad=True)
+    loss = wrapper(x).tanh().sum()
+    (want,) = torch.autograd.grad(base.inner(x).tanh().sum(), x)
+    with torch.no_grad():
+        for parameter in base.parameters():
+            parameter.data.mul_(3)
+    second = wrapper(x.detach().requires_grad_()).sum()
+    loss.backward()  # recomputes now, on the first forward's shells
+    torch.testing.assert_close(x.grad[2:], want[2:])
+    second.backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_gives_the_gradients_of_the_plain_module(reentrant, dispatch):
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(self, x):
+        return checkpoint(self.b, checkpoint(self.a, x, use_reentrant=reentrant), use_reentrant=reentrant)
+
+    base = Call(forward, a=nn.Linear(5, 5), b=nn.Linear(5, 3))
+    expected = copy.deepcopy(base)
+    x = torch.randn(8, 5)
+    wrapper = wrap(base, dispatch=dispatch)
+    for _ in range(3):
+        base.zero_grad()
+        wrapper(x.clone().requires_grad_()).square().sum().backward()
+    expected(x.clone().requires_grad_()).square().sum().backward()
+    assert_grads(base, {name: p.grad for name, p in expected.named_parameters()})
+
+
+TREE_CHANGES = {
+    "module replaced": lambda base: base.__setitem__(0, nn.Linear(5, 7)),
+    "module added": lambda base: base.append(nn.Linear(3, 2)),
+    "module removed": lambda base: base.__delitem__(2),
+    "parameter replaced": lambda base: setattr(base[0], "bias", nn.Parameter(torch.ones(7))),
+    "parameter removed": lambda base: setattr(base[0], "bias", None),
+    "buffer added": lambda base: base[0].register_buffer("extra", torch.ones(2)),
+    "dtype": lambda base: base.to(torch.float64).float(),
+    "shape": lambda base: setattr(base[2].bias, "data", torch.ones(1)),
+    "tied": lambda base: setattr(base[0], "bias", base[0].weight),
+}
+
+
+@pytest.mark.parametrize("change", TREE_CHANGES.values(), ids=TREE_CHANGES)
+def test_a_changed_tree_is_seen_at_the_next_forward(change):
+    base = mlp()
+    wrapper, x = wrap(base), torch.randn(8, 5)
+    wrapper(x)
+    change(base)
+    try:
+        want = base(x)
+    except RuntimeError as error:
+        with pytest.raises(type(error)):
+            wrapper(x)
+        return
+    torch.testing.assert_close(wrapper(x), want)
+
+
+def test_two_modules_swapping_a_name_is_a_changed_tree():
+    def forward(self, x):
+        return x * getattr(self.a, "w", 1) + getattr(self.b, "w", 1)
+
+    base = Call(forward, a=nn.Module(), b=nn.Module())
+    base.a.w = nn.Parameter(torch.full((1,), 3.0))
+    wrapper = wrap(base)
+    assert wrapper(torch.ones(4)).tolist() == [4] * 4
+    base.b.w = base.a.w
+    del base.a.w
+    assert wrapper(torch.ones(4)).tolist() == [4] * 4
+    assert wrapper(torch.zeros(4)).tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("value", [2, 3])
+def test_attributes_set_on_the_base_count_at_the_next_forward(value):
+    # pytorch PR #4216: "dp.module.pool.scale_factor *= 2" must take effect
+    base = Call(lambda self, x: x * self.pool.factor, pool=nn.Module())
+    base.pool.factor = 1
+    wrapper = wrap(base)
+    wrapper(torch.ones(4))
+    wrapper.module.pool.factor *= value
+    assert wrapper(torch.ones(4)).tolist() == [value] * 4
+
+
+def test_the_training_flag_counts_at_the_next_forward():
+    wrapper = wrap(nn.Dropout(1.0))
+    assert wrapper(torch.ones(4)).sum() == 0
+    wrapper.eval()
+    assert wrapper(torch.ones(4)).sum() == 4
+
+
+def test_a_copy_shares_nothing_and_a_pickle_is_one(dispatch):
+    wrapper = wrap(mlp(), dispatch=dispatch)
+    x = torch.randn(8, 5)
+    want = wrapper(x)
+    for twin in (copy.deepcopy(wrapper), pickle.loads(pickle.dumps(wrapper))):
+        torch.testing.assert_close(twin(x), want)
+        assert twin.policy == wrapper.policy
+        with torch.no_grad():
+            twin.module[0].weight.zero_()
+        torch.testing.assert_close(wrapper(x), want)
+
+
+def test_a_wrapper_can_be_saved_and_loaded():
+    wrapper, saved = wrap(mlp()), io.BytesIO()
+    torch.save(wrapper, saved)
+    saved.seek(0)
+    x = torch.randn(8, 5)
+    torch.testing.assert_close(torch.load(saved, weights_only=False)(x), wrapper(x))
+
+
+def lane_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("dp-lane")]
+
+
+def test_threads_live_as_long_as_their_wrapper():
+    wrapper = wrap(mlp(), dispatch="threads")
+    assert not lane_threads()
+    for _ in range(3):
+        wrapper(torch.randn(8, 5))
+    assert len(lane_threads()) == LANES - 1
+    del wrapper
+    gc.collect()
+    assert not lane_threads()
+
+
+def test_a_wrapper_dying_on_its_own_thread_ends_its_threads():
+    holder = []
+
+    def forward(self, x):
+        holder.clear()  # the last reference but the caller's own
+        return x
+
+    holder.append(wrap(Call(forward), dispatch="threads"))
+    holder[0](torch.ones(4))
+    gc.collect()
+    assert not lane_threads()
+
+
+def test_memory_stays_flat_over_many_steps():
+    wrapper = wrap(mlp())
+    train(wrapper, 10)
+    gc.collect()
+    before = len(gc.get_objects())
+    train(wrapper, 200)
+    gc.collect()
+    assert len(gc.get_objects()) <= before + 20

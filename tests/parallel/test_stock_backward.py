@@ -1,0 +1,160 @@
+"""Section 1g of the research: gradients."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import grad
+
+from dpbench.parallel import DataParallel, Policy
+from tests.parallel.models import Call, Tied, mlp, normed
+from tests.parallel.oracle import assert_same_step
+
+
+def on(lanes=4, dispatch="sequence", **policy):
+    return lambda base: DataParallel(base, ["cpu"] * lanes, policy=Policy(dispatch=dispatch, **policy))
+
+
+@pytest.mark.parametrize("batch", [16, 9, 2])
+@pytest.mark.parametrize("make", [mlp, normed])
+def test_a_step_equals_that_of_the_chunked_module(make, batch, dispatch):
+    if make is normed:
+        batch = max(batch, 8)
+    assert_same_step(make, on(4, dispatch), torch.randn(batch, 5))
+
+
+def test_buckets_do_not_change_a_step(dispatch):
+    assert_same_step(normed, on(4, dispatch, bucket_bytes=64, first_bucket_bytes=16), torch.randn(16, 5))
+
+
+def test_tied_parameters_get_both_gradients():
+    base, tokens = Tied(), torch.randint(11, (8, 3))
+    expected = copy.deepcopy(base)
+    on()(base)(tokens).square().sum().backward()
+    expected(tokens).square().sum().backward()
+    torch.testing.assert_close(base.head.weight.grad, expected.head.weight.grad)
+
+
+def test_sparse_gradients_stay_sparse():
+    base, tokens = nn.Embedding(7, 3, sparse=True), torch.tensor([1, 2, 1, 5])
+    expected = copy.deepcopy(base)
+    on()(base)(tokens).square().sum().backward()
+    expected(tokens).square().sum().backward()
+    assert base.weight.grad.is_sparse
+    torch.testing.assert_close(base.weight.grad.to_dense(), expected.weight.grad.to_dense())
+
+
+def test_sparse_and_dense_gradients_share_a_bucket():
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Embedding(7, 5, sparse=True), nn.Linear(5, 3))
+
+    base, expected, tokens = make(), make(), torch.tensor([1, 2, 1, 5])
+    on()(base)(tokens).square().sum().backward()
+    expected(tokens).square().sum().backward()
+    torch.testing.assert_close(base[0].weight.grad.to_dense(), expected[0].weight.grad.to_dense())
+    torch.testing.assert_close(base[1].weight.grad, expected[1].weight.grad)
+
+
+def test_frozen_parameters_get_none():
+    base = mlp()
+    base[0].weight.requires_grad_(False)
+    on()(base)(torch.randn(8, 5)).sum().backward()
+    assert base[0].weight.grad is None
+    assert base[0].bias.grad is not None
+
+
+def test_freezing_between_forwards_counts_at_the_next():
+    base = mlp()
+    wrapper = on()(base)
+    wrapper(torch.randn(8, 5)).sum().backward()
+    base.zero_grad()
+    base[0].requires_grad_(False)
+    wrapper(torch.randn(8, 5)).sum().backward()
+    assert base[0].weight.grad is None
+    base[0].requires_grad_(True)
+    wrapper(torch.randn(8, 5)).sum().backward()
+    assert base[0].weight.grad is not None
+
+
+def test_a_parameter_no_replica_used_has_no_gradient():
+    # Stock gives zeros, which a weight decay would act on; this is what the bare module gives.
+    base = Call(lambda self, x: self.used(x), used=nn.Linear(5, 2), unused=nn.Linear(5, 2))
+    on()(base)(torch.randn(8, 5)).sum().backward()
+    assert base.unused.weight.grad is None
+    assert base.used.weight.grad is not None
+
+
+def test_a_parameter_that_some_replicas_used_gets_their_gradients():
+    def forward(self, x):
+        return self.often(x) + self.sometimes(x) if x[0, 0] > 4 else self.often(x)
+
+    base = Call(forward, often=nn.Linear(1, 1, bias=False), sometimes=nn.Linear(1, 1, bias=False))
+    on()(base)(torch.arange(8.0)[:, None]).sum().backward()
+    assert base.often.weight.grad.item() == sum(range(8))
+    assert base.sometimes.weight.grad.item() == 6 + 7
+
+
+def test_gradients_have_the_layout_of_their_parameters():
+    base = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3)).to(memory_format=torch.channels_last)
+    base[1].to(memory_format=torch.contiguous_format)
+    wrapper = on()(base)
+    for _ in range(2):
+        wrapper(torch.randn(8, 3, 8, 8)).sum().backward()
+    for parameter in base.parameters():
+        assert parameter.grad.stride() == parameter.stride()
+
+
+def test_each_gradient_has_a_version_counter_of_its_own():
+    base = mlp()
+    on()(base)(torch.randn(8, 5)).sum().backward()
+    before = base[0].bias.grad._version
+    base[0].weight.grad.mul_(2)
+    assert base[0].bias.grad._version == before
+
+
+def test_first_and_second_derivatives_are_those_of_the_plain_module():
+    base = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    names = [name for name, _ in base.named_parameters()]
+    x = torch.randn(4, 3, dtype=torch.double, requires_grad=True)
+    wrapper = on(2)(base)
+    first = grad(wrapper(x).square().sum(), [x, *base.parameters()], create_graph=True)
+    plain = grad(base(x).square().sum(), [x, *base.parameters()], create_graph=True)
+    for ours, theirs in zip(first, plain, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    second = grad(sum(g.square().sum() for g in first), [x, *base.parameters()], allow_unused=True)
+    expected = grad(sum(g.square().sum() for g in plain), [x, *base.parameters()], allow_unused=True)
+    for name, ours, theirs in zip(["x", *names], second, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_gradient_penalty():
+    # pytorch #16532
+    base, x = mlp(), torch.randn(8, 5)
+    expected = copy.deepcopy(base)
+    for module in (on()(base), expected):
+        points = x.clone().requires_grad_()
+        (slope,) = grad(module(points).sum(), points, create_graph=True)
+        slope.square().sum().backward()
+    for ours, theirs in zip(base.parameters(), expected.parameters(), strict=True):
+        if theirs.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_hooks_of_a_parameter_see_the_sum_once():
+    base, seen = mlp(), []
+    base[0].weight.register_hook(lambda g: seen.append(g.clone()))
+    on()(base)(torch.randn(8, 5)).sum().backward()
+    assert len(seen) == 1
+    torch.testing.assert_close(seen[0], base[0].weight.grad)
+
+
+def test_retain_graph_allows_a_second_backward():
+    base = mlp()
+    loss = on()(base)(torch.randn(8, 5)).sum()
+    loss.backward(retain_graph=True)
+    once = [p.grad.clone() for p in base.parameters()]
+    loss.backward()
+    for g, parameter in zip(once, base.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, 2 * g)

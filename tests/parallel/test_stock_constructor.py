@@ -1,0 +1,143 @@
+"""Section 1a of the research: constructor and attributes, as in ``torch.nn.DataParallel``."""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+import dpbench.parallel
+from dpbench.parallel import DataParallel, Policy
+from tests.parallel.models import mlp
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "name", ["data_parallel", "replicate", "scatter", "scatter_kwargs", "gather", "parallel_apply"]
+)
+def test_public_functions_take_the_stock_arguments(name):
+    stock = getattr(torch.nn.parallel.scatter_gather, name, None) or getattr(torch.nn.parallel, name)
+    ours = inspect.signature(getattr(dpbench.parallel, name)).parameters
+    for position, parameter in enumerate(inspect.signature(stock).parameters.values()):
+        assert list(ours)[position] == parameter.name
+        assert ours[parameter.name].default == parameter.default
+
+
+def test_the_constructor_takes_the_stock_arguments_and_a_policy():
+    stock = list(inspect.signature(torch.nn.DataParallel).parameters)
+    assert list(inspect.signature(DataParallel).parameters) == [*stock, "policy"]
+
+
+def test_module_is_a_child_so_that_state_dict_has_its_prefix():
+    wrapper = DataParallel(mlp(), ["cpu"] * 2)
+    assert list(wrapper.state_dict()) == [f"module.{name}" for name in mlp().state_dict()]
+    assert wrapper.module is next(wrapper.children())
+
+
+@pytest.mark.parametrize("device_ids", [None, [0, 1]])
+def test_without_an_accelerator_it_passes_through(device_ids):
+    if torch.accelerator.is_available():
+        pytest.skip("this machine has an accelerator")
+    base = mlp()
+    wrapper = DataParallel(base, device_ids)
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(wrapper(x), base(x))
+    assert wrapper.device_ids == []
+    for name in ("dim", "output_device", "src_device_obj"):
+        assert not hasattr(wrapper, name)
+
+
+@pytest.mark.parametrize("device", ["cpu", CPU, torch.device("cpu", 0)])
+def test_cpu_lanes_read_back_as_devices(device):
+    wrapper = DataParallel(mlp(), [device] * 3)
+    assert wrapper.device_ids == [CPU] * 3
+    assert wrapper.output_device == CPU
+    assert wrapper.src_device_obj == CPU
+    assert wrapper.dim == 0
+
+
+@pytest.mark.parametrize("output_device", ["cpu", -1, CPU])
+def test_output_device_may_be_the_cpu(output_device):
+    assert DataParallel(mlp(), ["cpu"] * 2, output_device).output_device == CPU
+
+
+def test_a_single_device_gets_the_module_at_construction():
+    base = nn.Linear(2, 2, device="meta")
+    wrapper = DataParallel(mlp(), ["cpu"])
+    assert wrapper.module[0].weight.device == CPU
+    with pytest.raises(NotImplementedError):  # a meta tensor cannot move: so it was asked to
+        DataParallel(base, ["cpu"])
+
+
+def test_several_devices_do_not_move_the_module():
+    assert DataParallel(nn.Linear(2, 2, device="meta"), ["cpu"] * 2).module.weight.is_meta
+
+
+BAD_DEVICES = {
+    "empty": ((), r"device_ids is \(\); at least one device is needed"),
+    "mixed": (["cpu", "meta:0"], "all lanes must be of one type"),
+}
+
+
+@pytest.mark.parametrize(("device_ids", "message"), BAD_DEVICES.values(), ids=BAD_DEVICES)
+def test_bad_device_lists_are_errors_that_say_what_is_allowed(device_ids, message):
+    with pytest.raises(ValueError, match=message):
+        DataParallel(mlp(), device_ids)
+
+
+def test_subclasses_may_override_each_step():
+    calls = []
+
+    class Watching(DataParallel):
+        def scatter(self, inputs, kwargs, device_ids):
+            calls.append(("scatter", len(device_ids)))
+            return super().scatter(inputs, kwargs, device_ids)
+
+        def replicate(self, module, device_ids):
+            calls.append(("replicate", len(device_ids)))
+            return super().replicate(module, device_ids)
+
+        def parallel_apply(self, replicas, inputs, kwargs):
+            calls.append(("parallel_apply", len(replicas)))
+            return super().parallel_apply(replicas, inputs, kwargs)
+
+        def gather(self, outputs, output_device):
+            calls.append(("gather", output_device))
+            return super().gather(outputs, output_device)
+
+    Watching(mlp(), ["cpu"] * 4)(torch.randn(2, 5))
+    assert calls == [("scatter", 4), ("replicate", 2), ("parallel_apply", 2), ("gather", CPU)]
+
+
+def test_a_subclass_may_replace_the_chunks_and_keep_the_outputs_apart():
+    class Unbalanced(DataParallel):
+        def scatter(self, inputs, kwargs, device_ids):
+            (x,) = inputs
+            return ((x[:1],), (x[1:],)), ({}, {})
+
+        def gather(self, outputs, output_device):
+            return [len(output) for output in outputs]
+
+    assert Unbalanced(mlp(), ["cpu"] * 2)(torch.randn(5, 5)) == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bucket_bytes", 0),
+        ("bucket_bytes", 1.5),
+        ("first_bucket_bytes", -1),
+        ("first_bucket_bytes", True),
+        ("coalesce", 1),
+        ("dispatch", "processes"),
+    ],
+)
+def test_a_policy_value_out_of_range_names_itself_and_what_is_allowed(name, value):
+    with pytest.raises(ValueError, match=rf"Policy\.{name} is .*allowed"):
+        Policy(**{name: value})
+
+
+def test_the_policy_is_frozen():
+    with pytest.raises(AttributeError):
+        Policy().coalesce = False

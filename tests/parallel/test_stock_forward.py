@@ -1,0 +1,94 @@
+"""Section 1b of the research: the order of the steps, one device, no arguments, the functional form."""
+
+import pytest
+import torch
+
+from dpbench.parallel import DataParallel, data_parallel
+from tests.parallel.models import Call, mlp
+
+
+def test_the_device_is_checked_before_the_inputs_are_scattered():
+    wrapper = DataParallel(mlp().to("meta"), ["cpu"] * 2)
+    with pytest.raises(RuntimeError, match="module must have its parameters and buffers"):
+        wrapper(torch.tensor(1.0))  # which could not be chunked either
+
+
+@pytest.mark.parametrize("arguments", [(), (None,)])
+def test_a_forward_without_tensors_runs(arguments):
+    calls = []
+
+    def forward(self, nothing=None):
+        calls.append(nothing)
+        return torch.ones(2)
+
+    out = DataParallel(Call(forward), ["cpu"] * 2)(*arguments)
+    assert len(calls) == (1 if not arguments else 2)  # nothing to hand out: the first device only
+    assert out.shape == (2 * len(calls),)
+
+
+def test_one_device_calls_the_module_itself_and_gathers_nothing():
+    def forward(self, x):
+        self.calls = getattr(self, "calls", 0) + 1
+        return "not a tensor"
+
+    base = Call(forward)
+    assert DataParallel(base, ["cpu"])(torch.ones(3)) == "not a tensor"
+    assert base.calls == 1
+
+
+def test_one_device_still_checks_where_the_module_is():
+    wrapper = DataParallel(mlp(), ["cpu"])
+    wrapper.module.to("meta")
+    with pytest.raises(RuntimeError, match="found one of them on device: meta"):
+        wrapper(torch.randn(2, 5))
+
+
+def test_no_grad_gives_leaves_that_lead_nowhere():
+    requires = []
+
+    def forward(self, x):
+        requires.append([p.requires_grad for p in self.parameters()])
+        return self.inner(x)
+
+    wrapper = DataParallel(Call(forward, inner=mlp()), ["cpu"] * 2)
+    with torch.no_grad():
+        assert not wrapper(torch.randn(4, 5)).requires_grad
+    assert sorted(requires) == [[False] * 4, [True] * 4]  # the first has the base's own, as in stock
+
+
+@pytest.mark.parametrize("inputs", [torch.ones(4, 5), (torch.ones(4, 5),)])
+def test_data_parallel_takes_a_tensor_or_a_tuple(inputs):
+    base = mlp()
+    torch.testing.assert_close(data_parallel(base, inputs, ["cpu"] * 2), base(torch.ones(4, 5)))
+
+
+def test_data_parallel_takes_no_input_at_all():
+    assert data_parallel(Call(lambda self: torch.ones(2)), None, ["cpu"] * 2).shape == (2,)
+    out = data_parallel(Call(lambda self, *, x: x), None, ["cpu"] * 2, module_kwargs={"x": torch.ones(4)})
+    assert out.shape == (4,)
+
+
+def test_data_parallel_is_differentiable():
+    base, x = mlp(), torch.randn(6, 5)
+    data_parallel(base, x, ["cpu"] * 3, dim=0).sum().backward()
+    got = [p.grad for p in base.parameters()]
+    base.zero_grad()
+    base(x).sum().backward()
+    for grad, parameter in zip(got, base.parameters(), strict=True):
+        torch.testing.assert_close(grad, parameter.grad)
+
+
+def test_data_parallel_of_one_device_is_the_module():
+    assert data_parallel(Call(lambda self, x: "as is"), torch.ones(2), ["cpu"]) == "as is"
+
+
+def test_data_parallel_checks_where_the_module_is():
+    with pytest.raises(RuntimeError, match="found one of them on device: meta"):
+        data_parallel(mlp().to("meta"), torch.ones(2, 5), ["cpu"] * 2)
+
+
+def test_data_parallel_without_a_device_is_an_error():
+    if torch.accelerator.is_available():
+        pytest.skip("this machine has an accelerator")
+    with pytest.raises(RuntimeError, match="no available devices were found"):
+        data_parallel(mlp(), torch.ones(2, 5))

@@ -1,0 +1,85 @@
+"""Section 1f of the research: how outputs come together."""
+
+from collections import OrderedDict, namedtuple
+
+import pytest
+import torch
+
+from dpbench.parallel import gather
+
+Pair = namedtuple("Pair", ["a", "b"])
+ONE, TWO = torch.ones(2, 3), torch.full((1, 3), 2.0)
+
+
+def test_tensors_are_joined():
+    assert gather([ONE, TWO], "cpu").tolist() == [[1] * 3, [1] * 3, [2] * 3]
+    assert gather([ONE.T, TWO.T], "cpu", 1).shape == (3, 3)
+    assert gather([ONE.T, TWO.T], "cpu", -1).shape == (3, 3)
+
+
+def test_containers_keep_their_types():
+    out = gather([OrderedDict(l=[t], t=(t,), n=Pair(t, None)) for t in (ONE, TWO)], "cpu")
+    assert type(out) is OrderedDict
+    assert list(out) == ["l", "t", "n"]
+    assert type(out["l"]) is list
+    assert type(out["t"]) is tuple
+    assert type(out["n"]) is Pair
+    assert out["n"].a.shape == (3, 3)
+    assert out["n"].b is None
+
+
+def test_dicts_may_have_their_keys_in_any_order():
+    assert gather([{"x": ONE, "y": ONE}, {"y": TWO, "x": TWO}], "cpu")["x"].shape == (3, 3)
+
+
+def test_dicts_of_different_lengths_are_an_error():
+    with pytest.raises(ValueError, match="All dicts must have the same number of keys"):
+        gather([{"x": ONE}, {"x": ONE, "y": ONE}], "cpu")
+
+
+def test_tuples_of_different_lengths_are_an_error():
+    with pytest.raises(ValueError, match="zip"):
+        gather([(ONE,), (ONE, ONE)], "cpu")
+
+
+def test_the_first_replica_decides():
+    assert gather([None, ONE], "cpu") is None
+    with pytest.raises(TypeError, match="replica 0 gave a tensor where replica 1 gave NoneType"):
+        gather([ONE, None], "cpu")
+
+
+def test_scalars_become_a_vector_with_a_warning():
+    with pytest.warns(UserWarning) as caught:
+        assert gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu").tolist() == [1, 2]
+    assert str(caught[0].message) == (
+        "Was asked to gather along dimension 0, but all input tensors were scalars; "
+        "will instead unsqueeze and return a vector."
+    )
+
+
+def test_scalars_have_no_dimension_one():
+    with pytest.raises((IndexError, RuntimeError)):
+        gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu", 1)
+
+
+def test_sizes_must_agree_but_along_dim():
+    with pytest.raises(RuntimeError):
+        gather([torch.ones(2, 3), torch.ones(2, 4)], "cpu")
+
+
+def test_minus_one_is_the_cpu_with_a_warning():
+    with pytest.warns(FutureWarning, match="Using -1 to represent CPU tensor is deprecated"):
+        assert gather([ONE, TWO], -1).device.type == "cpu"
+
+
+def test_channels_last_is_kept_if_all_are():
+    image = torch.randn(2, 3, 4, 4)
+    last = image.contiguous(memory_format=torch.channels_last)
+    assert gather([last, last], "cpu").is_contiguous(memory_format=torch.channels_last)
+    assert gather([image, image], "cpu").is_contiguous()
+
+
+def test_gather_is_differentiable_twice():
+    tensors = [torch.randn(n, 2, dtype=torch.double, requires_grad=True) for n in (2, 1)]
+    assert torch.autograd.gradcheck(lambda *t: gather(t, "cpu"), tensors)
+    assert torch.autograd.gradgradcheck(lambda *t: gather(t, "cpu"), tensors)

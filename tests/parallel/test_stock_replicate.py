@@ -1,0 +1,185 @@
+"""Section 1d of the research: what a replica is."""
+
+import gc
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, replicate
+from tests.parallel.models import Call, Tied, mlp, normed
+
+TWO = ["cpu"] * 2
+
+
+def test_the_first_replica_shares_the_bases_memory_the_others_do_not():
+    base = normed()
+    first, second = replicate(base, TWO)
+    for name in ("0.weight", "1.running_mean"):
+        module, attribute = name.split(".")
+        ours = getattr(base[int(module)], attribute)
+        assert getattr(first[int(module)], attribute).data_ptr() == ours.data_ptr()
+        assert getattr(second[int(module)], attribute).data_ptr() != ours.data_ptr()
+        torch.testing.assert_close(getattr(second[int(module)], attribute), ours)
+
+
+def test_the_first_replica_has_the_very_buffers():
+    base = normed()
+    assert replicate(base, TWO)[0][1].running_mean is base[1].running_mean
+
+
+def test_other_replicas_are_a_snapshot():
+    base = mlp()
+    first, second = replicate(base, TWO)
+    before = base[0].weight.detach().clone()
+    with torch.no_grad():
+        base[0].weight.add_(1)
+    torch.testing.assert_close(first[0].weight, base[0].weight)
+    torch.testing.assert_close(second[0].weight, before)
+
+
+def test_each_call_gives_new_replicas():
+    base = mlp()
+    assert replicate(base, TWO)[1] is not replicate(base, TWO)[1]
+
+
+def test_weights_are_no_leaves_and_lead_to_the_base():
+    base = mlp()
+    for replica in replicate(base, TWO):
+        assert replica[0].weight.grad_fn is not None
+        assert not isinstance(replica[0].weight, nn.Parameter)
+    replica[0].weight.sum().backward()
+    torch.testing.assert_close(base[0].weight.grad, torch.ones(7, 5))
+
+
+def test_detached_weights_lead_nowhere():
+    base = mlp()
+    first, second = replicate(base, TWO, detach=True)
+    assert first[0].weight is base[0].weight
+    assert not second[0].weight.requires_grad
+
+
+def test_no_devices_no_replicas():
+    assert replicate(mlp(), []) == []
+
+
+def test_tied_parameters_and_shared_modules_stay_so():
+    shared = nn.Linear(2, 2)
+    base = nn.ModuleDict({"tied": Tied(), "a": shared, "b": shared})
+    for replica in replicate(base, TWO):
+        assert replica["tied"].head.weight is replica["tied"].embedding.weight
+        assert replica["a"] is replica["b"]
+
+
+def test_none_entries_are_kept():
+    base = nn.Linear(2, 2, bias=False)
+    base.register_buffer("nothing", None)
+    base.add_module("child", None)
+    for replica in replicate(base, TWO):
+        assert replica.bias is None
+        assert replica.nothing is None
+        assert replica.child is None
+
+
+def test_attributes_and_hook_tables_are_the_bases_own_objects():
+    base = mlp()
+    base.table = {}
+    for replica in replicate(base, TWO):
+        assert replica.table is base.table
+        assert replica._forward_hooks is base._forward_hooks
+        assert replica._is_replica
+
+
+def test_former_parameters_are_there():
+    replica = replicate(nn.Linear(2, 3), TWO)[1]
+    assert list(replica._former_parameters) == ["weight", "bias"]
+    assert replica._former_parameters["weight"] is replica.weight
+
+
+def test_frozen_parameters_are_handed_out_without_grad():
+    base = mlp()
+    base[0].weight.requires_grad_(False)
+    second = replicate(base, TWO)[1]
+    assert second[0].weight.grad_fn is None
+    assert second[0].bias.grad_fn is not None
+
+
+def test_every_tensor_has_a_version_counter_of_its_own():
+    second = replicate(normed(), TWO)[1]
+    with torch.no_grad():
+        second[1].running_mean.add_(1)
+    assert second[1].running_var._version == 0
+    out = second[0](torch.randn(2, 5, requires_grad=True))
+    with torch.no_grad():
+        second[3].weight.mul_(2)
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("bucket", [1, 4])
+def test_replicas_on_one_device_do_not_alias_the_base_even_if_a_bucket_has_one_tensor(bucket):
+    # Stock's flatten of a single tensor is a view: its second replica on [0, 0] writes into the base.
+    base = Call(lambda self, x: x + self.count.add_(1), count=nn.Buffer(torch.zeros(bucket)))
+    DataParallel(base, TWO)(torch.zeros(2, bucket))
+    assert base.count.tolist() == [1] * bucket
+
+
+def test_memory_format_of_weights_is_kept():
+    base = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    for replica in replicate(base, TWO):
+        assert replica.weight.stride() == base.weight.stride()
+
+
+def test_zero_grad_of_a_replica_warns():
+    with pytest.warns(UserWarning, match="has no effect"):
+        replicate(mlp(), TWO)[1].zero_grad()
+
+
+def test_replicas_can_be_saved():
+    for detach in (False, True):
+        saved = io.BytesIO()
+        torch.save(replicate(normed(), TWO, detach), saved)
+
+
+def test_state_dict_of_a_replica_has_its_weights():
+    assert list(replicate(normed(), TWO)[1].state_dict()) == list(normed().state_dict())
+
+
+def test_no_reference_cycles():
+    gc.collect()
+    wrapper = DataParallel(normed(), TWO)
+    gc.collect()
+    wrapper(torch.randn(4, 5)).sum().backward()
+    assert gc.collect() == 0
+    del wrapper
+    assert gc.collect() == 0
+
+
+def test_complex_parameters_and_buffers_arrive_complex():
+    base = Call(
+        lambda self, x: (x * self.w + self.b).abs(),
+        w=nn.Parameter(torch.randn(3, dtype=torch.cfloat)),
+        b=nn.Buffer(torch.randn(3, dtype=torch.cfloat)),
+    )
+    x = torch.randn(4, 3)
+    wrapper = DataParallel(base, TWO)
+    torch.testing.assert_close(wrapper(x), base(x))
+    wrapper(x).sum().backward()
+    got = base.w.grad
+    base.zero_grad()
+    base(x).sum().backward()
+    torch.testing.assert_close(got, base.w.grad)
+
+
+def test_sparse_buffers_arrive_sparse():
+    base = Call(lambda self, x: torch.mm(self.s, x.T).T, s=nn.Buffer(torch.eye(3).to_sparse()))
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(DataParallel(base, TWO)(x), x)
+
+
+def test_buffers_that_require_grad_get_it():
+    buffer = torch.randn(3, requires_grad=True)
+    base = Call(lambda self, x: x * self.b, b=nn.Buffer(buffer))
+    x = torch.randn(4, 3)
+    DataParallel(base, TWO)(x).sum().backward()
+    torch.testing.assert_close(base.b.grad, x.sum(0))

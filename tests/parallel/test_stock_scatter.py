@@ -1,0 +1,119 @@
+"""Section 1c of the research: how inputs are cut and handed out."""
+
+from collections import OrderedDict, namedtuple
+
+import pytest
+import torch
+
+from dpbench.parallel import DataParallel, scatter, scatter_kwargs
+from tests.parallel.models import Call
+
+FOUR = ["cpu"] * 4
+Pair = namedtuple("Pair", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes"), [(8, [2] * 4), (9, [3] * 3), (10, [3, 3, 3, 1]), (2, [1, 1]), (1, [1]), (0, [0] * 4)]
+)
+def test_tensors_are_cut_as_torch_chunk_does(size, sizes):
+    chunks = scatter(torch.arange(size), FOUR)
+    assert isinstance(chunks, tuple)
+    assert [len(chunk) for chunk in chunks] == sizes
+    torch.testing.assert_close(torch.cat(chunks), torch.arange(size))
+
+
+@pytest.mark.parametrize("dim", [1, -1])
+def test_tensors_are_cut_along_dim(dim):
+    chunks = scatter(torch.zeros(2, 8), FOUR, dim)
+    assert [chunk.shape for chunk in chunks] == [(2, 2)] * 4
+
+
+def test_a_chunk_that_is_there_already_is_a_view():
+    x = torch.randn(4, 2)
+    assert [chunk.data_ptr() for chunk in scatter(x, FOUR)] == [row.data_ptr() for row in x]
+
+
+def test_memory_format_is_kept():
+    x = torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)
+    assert all(chunk.is_contiguous(memory_format=torch.channels_last) for chunk in scatter(x, FOUR))
+
+
+def test_containers_are_walked_and_keep_their_types():
+    x = torch.arange(4)
+    value = OrderedDict(t=(x, [x, "s"]), n=Pair(x, None), e=[], c=5)
+    chunks = scatter(value, FOUR)
+    assert isinstance(chunks, list)
+    for i, chunk in enumerate(chunks):
+        assert type(chunk) is OrderedDict
+        assert list(chunk) == ["t", "n", "e", "c"]
+        assert type(chunk["t"]) is tuple
+        assert type(chunk["t"][1]) is list
+        assert type(chunk["n"]) is Pair
+        assert chunk["n"].a.tolist() == [i]
+        assert chunk["t"][1][1] == "s"
+        assert chunk["e"] is value["e"]
+
+
+def test_containers_are_shallow_copies():
+    value = [torch.arange(4)]
+    chunks = scatter(value, FOUR)
+    assert len({id(chunk) for chunk in chunks}) == 4
+
+
+def test_what_has_no_tensor_goes_to_every_device_by_reference():
+    value = object()
+    assert scatter(value, FOUR) == [value] * 4
+    assert scatter([1, 2], FOUR) == [[1, 2]] * 4
+    assert scatter((), FOUR) == [()] * 4
+
+
+def test_a_tuple_is_cut_to_its_shortest_member():
+    chunks = scatter((torch.arange(8), torch.arange(2)), FOUR)
+    assert [(a.tolist(), b.tolist()) for a, b in chunks] == [([0, 1], [0]), ([2, 3], [1])]
+
+
+def test_kwargs_are_cut_beside_inputs():
+    inputs, kwargs = scatter_kwargs((torch.arange(4),), {"y": torch.arange(8)}, FOUR)
+    assert [x.tolist() for (x,) in inputs] == [[0], [1], [2], [3]]
+    assert [chunk["y"].tolist() for chunk in kwargs] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kwargs", "expected"),
+    [
+        ((), {}, ((), ())),
+        ((), None, ((), ())),
+        ((1,), {}, (((1,),) * 4, ({},) * 4)),
+        ((), {"k": 1}, (((),) * 4, ({"k": 1},) * 4)),
+    ],
+)
+def test_arguments_without_tensors(inputs, kwargs, expected):
+    assert scatter_kwargs(inputs, kwargs, FOUR) == expected
+
+
+def test_kwargs_of_the_chunks_are_not_shared():
+    _, kwargs = scatter_kwargs((torch.arange(4),), {"k": 1}, FOUR)
+    assert len({id(chunk) for chunk in kwargs}) == 4
+
+
+def test_too_few_chunks_of_inputs_are_padded_so_that_the_replica_says_what_it_misses():
+    wrapper = DataParallel(Call(lambda self, x, *, y: x + y), FOUR)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        wrapper(torch.ones(2), y=torch.ones(4))
+
+
+def test_a_scalar_tensor_cannot_be_cut():
+    with pytest.raises(RuntimeError, match="chunk expects at least a 1-dimensional tensor"):
+        scatter(torch.tensor(1.0), FOUR)
+
+
+def test_scatter_is_differentiable_twice():
+    x = torch.randn(4, 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: scatter(x, FOUR[:2]), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: scatter(x, FOUR[:2]), (x,))
+
+
+def test_inputs_that_require_grad_get_it():
+    x = torch.randn(8, 2, requires_grad=True)
+    DataParallel(Call(lambda self, x: x.square()), FOUR)(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
