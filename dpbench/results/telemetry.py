@@ -1,0 +1,67 @@
+"""What was read beside the samples, at both edges of the sampled window."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_THROTTLED_SHARE = 0.01
+
+
+class Reading(BaseModel):
+    """A value or the reason for which there is none, never both.
+
+    `source` is what it was read from, where there are several; `span_s` the seconds it is an average over, where these
+    are not the whole window. A bare number, as schema 1 had them, is a value.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    reason: str | None = None
+    source: str | None = None
+    span_s: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_number(cls, data: Any) -> Any:
+        return {"value": data} if isinstance(data, int | float) else data
+
+    @model_validator(mode="after")
+    def _value_or_reason(self) -> Self:
+        if (self.value is None) == (self.reason is None):
+            raise ValueError("allowed: a value or a reason, and not both")
+        return self
+
+
+class DeviceTelemetry(BaseModel):
+    """One GPU over `window_s` seconds, the sampled window. Percentages are 0 to 100.
+
+    `sm_busy` and `dram_bandwidth` are hardware counters (GPM): the share of the SMs at work and of the memory's
+    bandwidth used. `kernel_running` and `memory_in_use` are the driver's: the share of time in which any kernel ran,
+    and in which memory was read or written; one tiny kernel after the other makes 100. `throttled_s` has seconds by
+    cause.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uuid: str
+    window_s: float
+    sm_busy_percent: Reading
+    dram_bandwidth_percent: Reading
+    kernel_running_percent: Reading
+    memory_in_use_percent: Reading
+    power_w: Reading
+    sm_clock_mhz: Reading
+    memory_clock_mhz: Reading
+    energy_per_step_j: Reading
+    pcie_sent_bytes_per_step: Reading
+    pcie_received_bytes_per_step: Reading
+    nvlink_sent_bytes_per_step: Reading
+    nvlink_received_bytes_per_step: Reading
+    throttled_s: dict[str, Reading]
+
+    @property
+    def is_throttled(self) -> bool | None:
+        """Whether any cause held the clocks down for over 1 % of the window; None where the GPU tells nothing of it."""
+        known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
+        return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None
