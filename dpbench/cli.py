@@ -1,7 +1,7 @@
 """The command line: options in, one call per command, an exit code out.
 
-Exit codes: 0 done; 1 no case could be measured; 2 wrong input, nothing was written; 3 this box cannot be used
-as it is; 130 interrupted, the records so far are kept.
+Exit codes: 0 done; 1 no case could be measured, or counts are not as expected; 2 wrong input, nothing was written;
+3 this box cannot be used as it is; 130 interrupted, the records so far are kept.
 """
 
 import json
@@ -15,6 +15,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from dpbench import __version__
+from dpbench.report.counts import counts_json, counts_text
 from dpbench.report.doctor import doctor_json, doctor_text
 from dpbench.report.jsonout import comparisons_json
 from dpbench.report.progress import progress_bar
@@ -22,19 +23,24 @@ from dpbench.report.text import comparisons_text
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
 from dpbench.results.compare import UnlikeEnvironmentsError
 from dpbench.results.compare import compare as compare_records
+from dpbench.results.counts import CountRecord
+from dpbench.results.expected import FOLDER, UPDATE, ExpectedError, check_counts, update_counts
 from dpbench.results.record import Outcome
 from dpbench.results.run_path import new_run_path, sweep_path
 from dpbench.results.store import Store, StoreError
 from dpbench.run.ask import ProbeError, ask_box
 from dpbench.run.campaign import box_for, conduct
+from dpbench.run.count_all import CountingError, NotCountableError, count_all, countable
 from dpbench.sweep.box import Box
-from dpbench.sweep.plan import PlanError, plan
+from dpbench.sweep.counting import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
+from dpbench.sweep.plan import Plan, PlanError, plan
 from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 
 
 class ExitCode(IntEnum):
     OK = 0
     NOTHING_MEASURED = 1
+    NOT_AS_EXPECTED = 1
     WRONG_INPUT = 2
     UNUSABLE_BOX = 3
     INTERRUPTED = 130
@@ -95,7 +101,7 @@ def compare(
             "seed": seed,
         }
     )
-    return _measure(spec, lambda: new_run_path(results, "compare"), as_json)
+    return _measure(spec, lambda: new_run_path(results, "compare"), as_json, with_counts=True)
 
 
 @app.command(epilog=_example("dpbench sweep benchmarks/sweeps/quick.toml"))
@@ -126,6 +132,63 @@ def doctor(as_json: Json = False) -> ExitCode:
     return ExitCode.OK
 
 
+@app.command(epilog=_example("dpbench counts --workloads transformer/tiny --devices sim*4"))
+def counts(
+    variants: Annotated[str | None, _option(f"{','.join(DEFAULT_VARIANTS)} by default.")] = None,
+    workloads: Annotated[str | None, _option("mlp/small by default.")] = None,
+    batch: Annotated[str | None, _option("Global batch sizes; 64 by default.")] = None,
+    devices: Annotated[str | None, _option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
+    events: Annotated[Path | None, _option("Write what the simulated devices of the only case were asked.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Hold the committed set against its expectations.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Record the expectations.")] = False,
+    expected: Annotated[Path, _option("Folder of expectations.")] = FOLDER,
+    as_json: Json = False,
+) -> ExitCode:
+    """Count exactly what one training step of each variant does, on simulated devices."""
+    chosen = {"variants": variants, "workloads": workloads, "batch": batch, "devices": devices}
+    if check or update:
+        given = [name for name, value in {**chosen, "events": events}.items() if value is not None]
+        return _expectations(expected, given, check=check, update=update, as_json=as_json)
+    spec = from_options(chosen | {"variants": variants or ",".join(DEFAULT_VARIANTS)})
+    planned = plan_counts(spec) if events is None else plan_recording(spec)
+    records = countable(_counted(planned, events))
+    _print(counts_json(records, planned.skipped) if as_json else counts_text(records, planned.skipped))
+    counted = any(record.outcome is Outcome.OK for record in records)
+    return ExitCode.OK if counted else ExitCode.NOTHING_MEASURED
+
+
+def _counted(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:
+    with Console(stderr=True).status(f"counting {len(planned.cases)} cases"):
+        return count_all(planned.cases, events=events)
+
+
+def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
+    """What goes with the times of the plan; where it cannot be had they stand alone."""
+    try:
+        return _counted(plan_beside(spec, [case.devices for case in planned.cases]))
+    except CountingError as error:
+        _warn([str(error)])
+        return ()
+
+
+def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
+    """Count the set whose expectations are committed, and hold it against them or record it."""
+    if given or (check and update):
+        option, other = ("check", "update") if check else ("update", "")
+        raise SpecError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
+    records = _counted(Plan(checked_cases(), ()))
+    if update:
+        sys.stdout.write(f"recorded: {update_counts(folder, records)}\n")
+        return ExitCode.OK
+    lines = check_counts(folder, records)
+    if as_json:
+        _print({**counts_json(records), "differences": lines})
+    else:
+        told = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
+        sys.stdout.writelines(f"{line}\n" for line in told)
+    return ExitCode.NOT_AS_EXPECTED if lines else ExitCode.OK
+
+
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Judge data parallelism in PyTorch: which variant is fastest on this box, and how far from the limit."""
@@ -134,8 +197,11 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-def _measure(spec: Spec, make_path: Callable[[], Path], as_json: bool) -> ExitCode:
-    """What compare and sweep share: the box, the plan, the records, what they say."""
+def _measure(spec: Spec, make_path: Callable[[], Path], as_json: bool, *, with_counts: bool = False) -> ExitCode:
+    """What compare and sweep share: the box, the plan, the records, what they say.
+
+    `with_counts`, a box without an accelerator tells what the variants would do on one too.
+    """
     box = box_for(spec)
     if warnings := _unusable(box):
         raise UnusableBoxError("; ".join(warnings))
@@ -145,7 +211,14 @@ def _measure(spec: Spec, make_path: Callable[[], Path], as_json: bool) -> ExitCo
         found = conduct(spec, planned, store, progress)
     _warn(list(found.warnings))
     compared = compare_records(found.records, planned.skipped, reference=spec.reference)
-    _print(comparisons_json(compared) if as_json else comparisons_text(compared))
+    if not as_json:
+        _print(comparisons_text(compared))
+    counted = _counted_beside(spec, planned) if with_counts and not box.accelerators else ()
+    if as_json:
+        told = comparisons_json(compared)
+        _print({**told, "cases": told["cases"] + counts_json(counted)["cases"]})
+    elif counted:
+        _print(counts_text(counted))
     measured = any(record.outcome is Outcome.OK for record in found.records)
     return ExitCode.OK if measured else ExitCode.NOTHING_MEASURED
 
@@ -173,11 +246,11 @@ def main() -> NoReturn:
     """Run the command line and exit with one of `ExitCode`."""
     try:
         code = app(standalone_mode=False) or ExitCode.OK
-    except (SpecError, PlanError, StoreError, UnlikeEnvironmentsError) as error:
+    except (SpecError, PlanError, StoreError, UnlikeEnvironmentsError, NotCountableError, ExpectedError) as error:
         code = _complain(str(error), ExitCode.WRONG_INPUT)
     except typer.TyperException as error:
         code = _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT)
-    except (ProbeError, UnusableBoxError) as error:
+    except (ProbeError, CountingError, UnusableBoxError) as error:
         code = _complain(str(error), ExitCode.UNUSABLE_BOX)
     except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted; the records so far are kept", ExitCode.INTERRUPTED)

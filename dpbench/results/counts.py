@@ -108,6 +108,12 @@ class CountRecord(_Frozen):
             raise ValueError(f"outcome {self.outcome} needs a reason")
         return self
 
+    @property
+    def why(self) -> str:
+        """On one line: the outcome, what happened, and the last words of a child that failed."""
+        lines = (self.reason or "").splitlines()
+        return ": ".join([self.outcome.replace("_", " "), *dict.fromkeys([*lines[:1], *lines[-1:]])])
+
 
 @dataclass(frozen=True)
 class Change:

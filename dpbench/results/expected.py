@@ -3,7 +3,7 @@
 Versions matter: another torch dispatches other operators, another Python makes other calls.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
 from dpbench.results.counts import CountRecord, diff
+from dpbench.results.record import Outcome
 
 FOLDER = Path("results/expected")
 UPDATE = "dpbench counts --update"
@@ -30,6 +31,28 @@ class Expected(BaseModel):
     torch: str
     python: str
     cases: dict[str, dict[str, int]]
+
+
+def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
+    """Record these as expected; the file. Raises ExpectedError, also where any of them has no counts."""
+    for record in records:
+        if record.outcome is not Outcome.OK:
+            raise ExpectedError(f"expected: {record.case.id} cannot be recorded: {record.why}")
+    found = expected_of(records)
+    path = path_of(folder, found)
+    write(path, found)
+    return path
+
+
+def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
+    """A line for all that is not as expected, either way round. Raises ExpectedError where no file can be read."""
+    failed = [record for record in records if record.outcome is not Outcome.OK]
+    counted = [record for record in records if record.outcome is Outcome.OK]
+    if not counted:
+        raise ExpectedError(f"expected: nothing could be counted: {failed[0].why}")
+    found = expected_of(counted)
+    lines = differences(read(path_of(folder, found)).cases, found.cases)
+    return lines + [f"{record.case.id}: {record.why}" for record in failed]
 
 
 def expected_of(records: Iterable[CountRecord]) -> Expected:

@@ -57,16 +57,17 @@ class _Fork:
 
 
 def _count_all(asked: CountJobs) -> tuple[CountRecord, ...]:
-    waiting, running = list(asked.jobs), dict[int, _Fork]()
-    found: dict[CountJob, CountRecord] = {}
+    waiting, running = list(enumerate(asked.jobs)), dict[int, tuple[int, _Fork]]()
+    found: dict[int, CountRecord] = {}
     while waiting or running:
         while waiting and len(running) < usable_cores():
-            pid, fork = _start(waiting.pop(0), asked.timeout_s)
-            running[pid] = fork
+            index, job = waiting.pop(0)
+            pid, fork = _start(job, asked.timeout_s)
+            running[pid] = index, fork
         pid, status = os.wait()
-        fork = running.pop(pid)
-        found[fork.job] = _answer(fork, os.waitstatus_to_exitcode(status), asked.timeout_s)
-    return tuple(found[job] for job in asked.jobs)
+        index, fork = running.pop(pid)
+        found[index] = _answer(fork, os.waitstatus_to_exitcode(status), asked.timeout_s)
+    return tuple(found[index] for index in range(len(found)))
 
 
 def _start(job: CountJob, timeout_s: float) -> tuple[int, _Fork]:

@@ -1,5 +1,6 @@
 """Have cases counted by a child, and hear its answers."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dpbench.results.counts import CountRecord
+from dpbench.results.record import Outcome
 from dpbench.run.count_job import CountJob, CountJobs, CountRecords
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import launch
@@ -16,6 +18,10 @@ from dpbench.sweep.case import Case
 # Equal in every process: the order of sets of strings, one thread, and no GPU, which would take the simulator's place.
 ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
 COUNTER = [*ENVIRONMENT, sys.executable, "-X", "faulthandler", "-m", "dpbench.run.count"]
+
+
+class NotCountableError(ValueError):
+    """One line: what cannot be counted, naming the field, its value and what is allowed."""
 
 
 class CountingError(RuntimeError):
@@ -31,7 +37,9 @@ def count_all(
     """
     if not cases:
         return ()
-    assert events is None or len(cases) == 1
+    if events is not None:
+        assert len(cases) == 1
+        _check_writable(events)
     jobs = tuple(CountJob(case=case, events=str(events.resolve()) if events else None) for case in cases)
     asked = CountJobs(jobs=jobs, timeout_s=timeout_s)
     end = launch(COUNTER, asked.model_dump_json(), timeout_s * (len(cases) + 1))
@@ -39,3 +47,17 @@ def count_all(
         return CountRecords.model_validate_json(end.record).records
     except ValidationError:
         raise CountingError("\n".join([f"counting failed: {ending(end)}", *last_lines(end.tail)])) from None
+
+
+def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
+    """The records themselves. Raises NotCountableError for the first that a child refused to count."""
+    for record in records:
+        if record.outcome is Outcome.SKIPPED:
+            raise NotCountableError(record.reason)
+    return records
+
+
+def _check_writable(events: Path) -> None:
+    place = events if events.exists() else events.parent
+    if events.is_dir() or not os.access(place, os.W_OK):
+        raise NotCountableError(f"events: {str(events)!r} cannot be written; allowed: a file in a folder that is there")

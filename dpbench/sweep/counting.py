@@ -4,12 +4,12 @@ sim*n   operators, copies, floating-point operations, memory, dependencies: all 
 cpu*n   Python calls of the same variants; collectives of `ddp`, in its real processes
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.names import Size, VariantName
 from dpbench.sweep.plan import Plan, PlanError, Skip
 from dpbench.sweep.spec import Spec
 
@@ -17,6 +17,7 @@ MAX_SIMULATED = 64
 """Devices that the simulator can start."""
 
 DEFAULT_VARIANTS = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED)
+_QUICK_SIZES = (f"/{Size.TINY}", "mlp/small")
 _CHECKED_WORKLOADS = ("mlp/tiny", "convnet/tiny", "transformer/tiny", "embedding/tiny", "embedding_sparse/tiny")
 _CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
 
@@ -37,6 +38,30 @@ def plan_counts(spec: Spec) -> Plan:
                     assert reason is not None
                     skipped.append(Skip(_case(variant, workload, batch, devices), reason))
     return Plan(tuple(cases), tuple(skipped))
+
+
+def plan_recording(spec: Spec) -> Plan:
+    """The one case of the spec on simulated devices, whose events are to be written. Raises PlanError."""
+    cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
+    if len(cases) != 1:
+        raise PlanError(
+            f"events: {len(cases)} cases on simulated devices; allowed: one variant, workload, batch and sim*n"
+        )
+    return Plan(cases, ())
+
+
+def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
+    """What to count beside times that were measured on these lanes: the default variants on as many simulated devices.
+
+    Nothing for a single lane, nor for sizes that simulated devices would not get through in seconds.
+    """
+    variants = tuple(variant for variant in DEFAULT_VARIANTS if variant in spec.variants)
+    counts = dict.fromkeys(len(devices) for devices in lanes if 1 < len(devices) <= min(spec.batch))
+    workloads = tuple(name for name in spec.workloads if name.endswith(_QUICK_SIZES))
+    if not (variants and counts and workloads):
+        return Plan((), ())
+    devices = tuple(map(_simulated, counts))
+    return plan_counts(spec.model_copy(update={"variants": variants, "workloads": workloads, "devices": devices}))
 
 
 def checked_cases() -> tuple[Case, ...]:
@@ -86,7 +111,7 @@ def _check(devices: tuple[str, ...], smallest_batch: int) -> None:
     highest = max((int(device.partition(":")[2]) for device in devices if device != "cpu"), default=0)
     if highest >= MAX_SIMULATED:
         raise PlanError(
-            f"devices: {text!r} has sim:{highest}; allowed: sim:0 to sim:{MAX_SIMULATED - 1}, what the simulator can do"
+            f"devices: 'sim:{highest}' is more than the simulator can do; allowed: sim:0 to sim:{MAX_SIMULATED - 1}"
         )
     if smallest_batch < len(devices):
         raise PlanError(
