@@ -10,7 +10,7 @@ from torch import Tensor
 from dpbench.simulator import autograd
 from dpbench.simulator.calls import map_tensors, raw, simulated_in, tensors_in, with_index
 from dpbench.simulator.machine import Machine, the_machine
-from dpbench.simulator.operators import Facts, facts, flops, written_arguments
+from dpbench.simulator.operators import Facts, answers_host, facts, flops, written_arguments
 from dpbench.simulator.record import Operator
 from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
 
@@ -111,7 +111,7 @@ def _account(machine: Machine, call: _Call, result: Any) -> Any:
         _launch(machine, call, written, fresh, wrapped)
     elif machine.recorder.running:
         machine.recorder.add(Operator(id=machine.recorder.next_id(), is_launched=False, **_identity(call)))
-    if known.answers_host:
+    if answers_host(call.func, call.args):
         machine.host_wait([call.stream])
     autograd.hand_on([*fresh, *written], call.tensors, call.stream)
     return wrapped

@@ -92,6 +92,13 @@ def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
     return found
 
 
+def answers_host(func: Any, args: Any) -> bool:
+    """Whether the host waits for the operator: its result, or that of the mask it indexes with, tells a size."""
+    known = facts(func)
+    masks = args[1] if known.takes_cpu_indices else ()
+    return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
+
+
 def _has(at: int | str, args: Any) -> bool:
     return isinstance(at, str) or at < len(args)
 

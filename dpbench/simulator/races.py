@@ -62,7 +62,8 @@ class Shadow:
     def read(self, region: Region, launch: Launch) -> set[int]:
         """Note a read; the events that wrote these bytes last. Raises RaceError."""
         writers = set()
-        for cell in self._touched(region):
+        cells = self._touched(region)
+        for cell in cells:
             if cell.write is not None:
                 self._check("write-read", cell.write, launch)
                 writers.add(cell.write.event)
@@ -71,7 +72,8 @@ class Shadow:
         for past in self._strided:
             if past.is_write and past.region.overlaps(region):
                 self._check("write-read", past.launch, launch)
-                writers.add(past.launch.event)
+                if _is_last(past, cells):
+                    writers.add(past.launch.event)
         if region.runs is not None:
             self._remember(_Strided(region, launch, is_write=False))
         return writers
@@ -154,6 +156,15 @@ class Shadow:
             or not (access.is_write or (not past.is_write and past.launch.stream == access.launch.stream))
         ]
         self._strided.append(access)
+
+
+def _is_last(strided: _Strided, cells: list[_Cell]) -> bool:
+    """Whether some byte of a strided write was not written again by a dense one since."""
+    return any(
+        (cell.write is None or cell.write.event < strided.launch.event)
+        and Region(cell.start, cell.stop).overlaps(strided.region)
+        for cell in cells
+    )
 
 
 def _cut(cell: _Cell, start: int, stop: int) -> list[_Cell]:

@@ -165,6 +165,35 @@ def test_a_backward_across_devices_is_ordered(weight):
     assert weight.grad.sum().item() == pytest.approx(100 * torch.e, rel=1e-6)
 
 
+def test_a_gradient_is_kept_for_the_stream_of_the_node_that_reads_it(weight):
+    """The sine's backward, on the default stream, allocates as soon as the exponential's, beside it, has freed."""
+    early = (weight * 3).sin()
+    _, y = on_side_stream(weight, torch.exp)
+    (y * 2 + early).sum().backward()
+
+
+def test_a_node_finds_the_default_streams_whatever_the_caller_uses(weight):
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.extend((sim.current_device(), sim.current_stream(0), sim.current_stream(1)))
+            return gradient
+
+    seen = []
+    loss = Look.apply(weight).sum()
+    side, other = sim.Stream(0), sim.Stream(1)
+    side.wait_stream(sim.current_stream(0))
+    with sim.stream(side), sim.stream(other):
+        loss.backward()
+        assert (sim.current_device(), sim.current_stream(0), sim.current_stream(1)) == (1, side, other)
+        weight.grad.add_(0)
+    assert seen == [0, sim.default_stream(0), sim.default_stream(1)]
+
+
 def test_checkpointing_nests_one_backward_in_another(weight):
     for use_reentrant in (True, False):
         weight.grad = None

@@ -146,6 +146,18 @@ def test_broadcast_keeps_the_source_and_gives_each_copy_its_own_version():
         comm.broadcast_coalesced(tensors, [1, 0])
 
 
+def test_sparse_tensors_are_broadcast_as_sparse():
+    tensors = [
+        torch.eye(3).to_sparse().to("sim:0"),
+        torch.ones(2, device="sim:0"),
+        torch.eye(2).to_sparse().to("sim:0"),
+    ]
+    _, second = comm.broadcast_coalesced(tensors, [0, 1])
+    for one, other in zip(tensors, second, strict=True):
+        assert (other.device.index, other.layout) == (1, one.layout)
+        torch.testing.assert_close(other.cpu().to_dense(), one.cpu().to_dense())
+
+
 def test_scatter_gives_views_where_the_chunk_is_already():
     x = torch.arange(8.0, device="sim:1")
     here, there = comm.scatter(x, [1, 2])

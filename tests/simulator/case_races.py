@@ -93,12 +93,48 @@ def test_the_host_may_wait_instead(x, side, wait):
     y.sum()
 
 
-def test_item_makes_the_host_wait(x, side):
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda y: y.sum().item(),
+        lambda y: y.cpu(),
+        lambda y: y.to("cpu", non_blocking=True),
+        lambda y: y.nonzero(),
+        lambda y: torch.equal(y, y),
+        lambda y: y[y > 0],
+    ],
+)
+def test_the_host_waits_for_what_it_asks(x, side, ask):
     side.wait_stream(sim.current_stream(0))
     with sim.stream(side):
         y = x * 2
-        y.sum().item()
+        ask(y)
     y.sum()
+
+
+def test_statistics_of_batch_norm_are_written_in_training_only(side):
+    norm = torch.nn.BatchNorm1d(4).to("sim:0")
+    values = torch.ones(8, 4, device="sim:0")
+    side.wait_stream(sim.current_stream(0))
+    with sim.stream(side):
+        norm.eval()(values)
+    norm.running_mean.sum()
+    side.wait_stream(sim.current_stream(0))
+    with sim.stream(side):
+        norm.train()(values)
+    with pytest.raises(RaceError, match="write-read"):
+        norm.running_mean.sum()
+
+
+def test_a_tensor_with_new_data_is_watched_in_its_new_memory(x, side):
+    other = torch.zeros(1000, device="sim:0")
+    x.sum()
+    x.data = other
+    side.wait_stream(sim.current_stream(0))
+    with sim.stream(side):
+        other.fill_(1)
+    with pytest.raises(RaceError, match="write-read"):
+        x.sum()
 
 
 def test_a_freed_block_in_use_on_another_stream_is_caught(x, side):

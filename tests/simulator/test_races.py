@@ -97,6 +97,16 @@ def test_a_read_tells_who_wrote():
     assert memory.read(1, ALL) == {1, 2, 3}
 
 
+def test_a_strided_write_that_was_overwritten_wrote_nothing():
+    memory = Memory()
+    memory.write(1, EVEN)
+    memory.write(1, Region(0, 40))
+    assert memory.read(1, Region(0, 40)) == {2}
+    assert memory.read(1, ALL) == {1, 2}, "beyond byte 40 it was not"
+    memory.write(1, ODD)
+    assert memory.read(1, Region(0, 40)) == {2, 5}
+
+
 def test_an_empty_region_touches_nothing():
     memory = Memory()
     memory.write(1, ALL)
