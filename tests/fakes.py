@@ -50,6 +50,25 @@ class FakeTeam:
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
         return step_s + self._lag_s, self._lag_s, elapsed_s
 
+    def gather(self, told):
+        return [told, told]
+
+
+class FakeEdges:
+    """Writes down when the window began and ended, by `clock`, and how many steps were taken in it."""
+
+    def __init__(self, clock: ScriptedClock) -> None:
+        self._clock = clock
+        self.began_s: float | None = None
+        self.ended_s: float | None = None
+        self.steps: int | None = None
+
+    def begin(self) -> None:
+        self.began_s = self._clock()
+
+    def end(self, steps: int) -> None:
+        self.ended_s, self.steps = self._clock(), steps
+
 
 class FakeLauncher:
     """Calls `child` in place of starting one. `jobs` are those it was given, `timeouts_s` their limits."""

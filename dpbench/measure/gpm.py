@@ -1,6 +1,7 @@
 """GPM, the hardware counters of Hopper and newer GPUs: two samples, and averages over exactly the time between."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -34,7 +35,8 @@ def averages(before: Sample, after: Sample, metrics: Sequence[int], window_s: fl
     finally:
         for sample in (before, after):
             if not isinstance(sample, str):
-                pynvml.nvmlGpmSampleFree(sample)
+                with suppress(pynvml.NVMLError):
+                    pynvml.nvmlGpmSampleFree(sample)
 
 
 def _averages(before: Sample, after: Sample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:

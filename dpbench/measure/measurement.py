@@ -2,22 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
-from dpbench.measure.memory import peak_device_bytes, peak_rss_bytes
 from dpbench.measure.sample import Samples, sample
 from dpbench.measure.session import Session, seat_of
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.team import Team
+from dpbench.measure.telemetry import telemetry_of
 from dpbench.measure.threads import candidates, set_fastest
+from dpbench.measure.window import Window
 from dpbench.results.record import Metrics
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
 from dpbench.variants.catalog import VARIANTS
 from dpbench.workloads.catalog import resolve
+
+T = TypeVar("T")
 
 _WARMUP_SHARE = 0.25
 
@@ -46,15 +50,16 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
     session = Session(case, workload, variant, seat)
     loss_first = _loss_of_a_step(session, case)
     threads_per_lane = set_fastest(counts, session.step, clock)
+    window = Window(seat.devices, telemetry_of(seat.devices))
     samples = sample(
         session.step,
         clock,
         team,
         WarmUp(max_s=budget_s * _WARMUP_SHARE),
         StopRule(max_s=budget_s * (1 - _WARMUP_SHARE)),
+        window=window,
     )
     loss_last = _loss_of_a_step(session, case)
-    rss_bytes, device_bytes = peak_rss_bytes(), peak_device_bytes(seat.devices)
     del session
     error = error_against_oracle(case, workload, variant, seat)
     _refuse_wrong_result(case, error)
@@ -68,10 +73,17 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,
-            peak_rss_bytes=rss_bytes,
-            peak_device_bytes=device_bytes,
+            peak_rss_bytes=window.peak_rss_bytes,
+            peak_device_bytes=_of_all_ranks(window.peak_device_bytes, team),
+            peak_reserved_bytes=_of_all_ranks(window.peak_reserved_bytes, team),
+            telemetry=_of_all_ranks(window.telemetry, team),
         ),
     )
+
+
+def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
+    """A collective call. A device that several ranks share is told of by the last."""
+    return {device: told for rank in team.gather(by_device) for device, told in rank.items()}
 
 
 def _loss_of_a_step(session: Session, case: Case) -> float | None:

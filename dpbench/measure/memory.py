@@ -1,21 +1,57 @@
 """How much memory a case needed."""
 
-import resource
 from collections.abc import Sequence
+from pathlib import Path
 
+import psutil
 import torch
+
+from dpbench.results.telemetry import Reading
 
 
 def peak_rss_bytes() -> int:
-    """The most this process has held in host memory so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most that this process and each that it started has held in host memory so far, summed.
+
+    The peaks need not have come at one time, and pages that several processes share count in each.
+    """
+    this = psutil.Process()
+    return sum(map(_peak_of_process_bytes, (this, *this.children(recursive=True))))
 
 
-def peak_device_bytes(devices: Sequence[torch.device]) -> dict[str, int] | None:
-    """The allocator's peak on each accelerator of the case; None where there is none."""
-    peaks = {
-        str(device): int(torch.get_device_module(device).max_memory_allocated(device))
-        for device in dict.fromkeys(devices)
-        if device.type != "cpu"
-    }
-    return peaks or None
+def _peak_of_process_bytes(process: psutil.Process) -> int:
+    try:
+        return peak_in_status_bytes(Path(f"/proc/{process.pid}/status").read_text())
+    except OSError:  # it has ended meanwhile
+        return 0
+
+
+def peak_in_status_bytes(status: str) -> int:
+    """The high-water mark in the text of a /proc/PID/status; 0 for a zombie, which has no memory.
+
+    Unlike getrusage's ru_maxrss this is not inherited from the process that called exec (man 2 getrusage, BUGS).
+    """
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def reset_device_peaks(devices: Sequence[torch.device]) -> None:
+    for device in dict.fromkeys(devices):
+        if reset := getattr(torch.get_device_module(device), "reset_peak_memory_stats", None):
+            reset(device)
+
+
+def peak_device_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
+    """By device, what its allocator had given out at most since the last reset."""
+    return {str(device): _peak(device, "max_memory_allocated") for device in dict.fromkeys(devices)}
+
+
+def peak_reserved_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
+    """By device, what its allocator had taken from the device at most, given out or kept for later."""
+    return {str(device): _peak(device, "max_memory_reserved") for device in dict.fromkeys(devices)}
+
+
+def _peak(device: torch.device, question: str) -> Reading:
+    ask = getattr(torch.get_device_module(device), question, None)
+    return Reading(reason=f"torch.{device.type} has no {question}") if ask is None else Reading(value=ask(device))

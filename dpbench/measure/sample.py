@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from dpbench.measure.clock import Clock
 from dpbench.measure.stopping import StopRule, WarmUp
@@ -19,7 +20,18 @@ class Samples:
     stopped_by: str
 
 
-def sample(step: Callable[[], object], clock: Clock, team: Team, warmup: WarmUp, rule: StopRule) -> Samples:
+class Edges(Protocol):
+    """What is read at the edges of the window in which samples are taken."""
+
+    def begin(self) -> None: ...
+
+    def end(self, steps: int) -> None:
+        """The window is over; `steps` were taken in it."""
+
+
+def sample(
+    step: Callable[[], object], clock: Clock, team: Team, warmup: WarmUp, rule: StopRule, *, window: Edges
+) -> Samples:
     """Warm up until settled, then time single steps until the rule has enough."""
     begin_s = clock()
     while not warmup.done:
@@ -29,11 +41,13 @@ def sample(step: Callable[[], object], clock: Clock, team: Team, warmup: WarmUp,
     gc.collect()
     gc.freeze()
     skews_s: list[float] = []
+    window.begin()
     begin_s = clock()
     while rule.stopped_by is None:
         slowest_s, skew_s, elapsed_s = _timed(step, clock, team, begin_s)
         rule.add(slowest_s, elapsed_s)
         skews_s.append(skew_s)
+    window.end(len(skews_s))
     gc.unfreeze()
     return Samples(tuple(rule.samples_s), tuple(skews_s), warmup.steps, rule.stopped_by)
 

@@ -1,9 +1,11 @@
 """The processes of one case, and how they agree on what a sample was."""
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import distributed as dist
+
+T = TypeVar("T")
 
 
 class Team(Protocol):
@@ -18,6 +20,9 @@ class Team(Protocol):
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
         """The slowest rank's step time, the skew (slowest less fastest), the longest elapsed time."""
 
+    def gather(self, told: T) -> list[T]:
+        """What each rank tells, in their order."""
+
 
 class Solo:
     """One process serves all devices."""
@@ -30,6 +35,9 @@ class Solo:
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
         return step_s, 0.0, elapsed_s
+
+    def gather(self, told: T) -> list[T]:
+        return [told]
 
 
 class Ranks:
@@ -47,3 +55,8 @@ class Ranks:
         dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group)
         slowest, minus_fastest, elapsed = told.tolist()
         return slowest, slowest + minus_fastest, elapsed
+
+    def gather(self, told: T) -> list[T]:
+        gathered = [told] * self.size
+        dist.all_gather_object(gathered, told, group=self._group)
+        return gathered

@@ -2,6 +2,8 @@
 
 SCHEMA history
     1  first.
+    2  telemetry by device, allocators' reserved peaks, more of the environment, outcome lost_gpu; an allocator's peak
+       may be a reason; peak_rss_bytes is of all processes of the case, in 1 of the one that wrote the record.
 """
 
 from enum import StrEnum
@@ -9,9 +11,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dpbench.results.telemetry import DeviceTelemetry, Reading
 from dpbench.sweep.case import Case
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Outcome(StrEnum):
@@ -20,11 +23,18 @@ class Outcome(StrEnum):
     TIME_OUT = "time_out"
     CRASHED = "crashed"
     WRONG_RESULT = "wrong_result"
+    LOST_GPU = "lost_gpu"
     SKIPPED = "skipped"
 
 
 class Environment(BaseModel):
-    """What must be equal before two records are compared."""
+    """What must be equal before two records are compared: of the machine as the process sees it, whatever the case.
+
+    `gil` is whether the interpreter has its lock; `affinity` the cores that may be used, as in ``0-3,8``;
+    `cpu_limit` (in cores) and `memory_limit_bytes` are the container's, None where there are none. `gpus` and the
+    tuples named after it have an entry for each GPU in torch's order, and `gpu_links` one for each pair, as in
+    ``0-1 NV18``. None is what the machine does not tell, or an older schema did not ask.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +44,15 @@ class Environment(BaseModel):
     torch: str
     cpu_model: str
     cores: int
+    gil: bool | None = None
+    affinity: str | None = None
+    cpu_governor: str | None = None
+    cpu_limit: float | None = None
+    memory_limit_bytes: int | None = None
     gpus: tuple[str, ...] = ()
+    gpu_clocks: tuple[str | None, ...] = ()
+    gpu_power_limits_w: tuple[float | None, ...] = ()
+    gpu_links: tuple[str, ...] = ()
     driver: str | None = None
     cuda: str | None = None
     nccl: str | None = None
@@ -48,7 +66,10 @@ class Metrics(BaseModel):
 
     `threads_per_lane` are intra-op threads; `stopped_by` is ``interval`` or ``budget``;
     `skew_s` is, per sample, the slowest rank's time less the fastest's (None for one process);
-    `relative_error` is how far gradients (`infer`: outputs) are from those of the plain module run chunk by chunk.
+    `relative_error` is how far gradients (`infer`: outputs) are from those of the plain module run chunk by chunk;
+    `peak_rss_bytes` sums each process' own peak since it began, pages that they share counted in each;
+    `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device;
+    `telemetry` is of the same window, by device, or the reason for which a device has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,7 +82,16 @@ class Metrics(BaseModel):
     loss_first: float | None = None
     loss_last: float | None = None
     peak_rss_bytes: int | None = None
-    peak_device_bytes: dict[str, int] | None = None
+    peak_device_bytes: dict[str, Reading] | None = None
+    peak_reserved_bytes: dict[str, Reading] | None = None
+    telemetry: dict[str, DeviceTelemetry | str] | None = None
+
+    @property
+    def is_throttled(self) -> bool | None:
+        """Whether any device was held back by its clocks during the window; None where none of them tells."""
+        devices = [each for each in (self.telemetry or {}).values() if isinstance(each, DeviceTelemetry)]
+        known = [device.is_throttled for device in devices if device.is_throttled is not None]
+        return any(known) if known else None
 
 
 class Record(BaseModel):

@@ -5,13 +5,13 @@ import pytest
 from dpbench.measure.sample import sample
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.team import Solo
-from tests.fakes import FakeTeam, ScriptedClock, ScriptedSteps
+from tests.fakes import FakeEdges, FakeTeam, ScriptedClock, ScriptedSteps
 
 
 def test_samples_are_the_steps_after_the_warm_up():
     clock = ScriptedClock()
     steps = ScriptedSteps(clock, [9.0] * 5 + [1.0] * 200)
-    found = sample(steps, clock, Solo(), WarmUp(max_s=1e9), StopRule(max_s=1e9))
+    found = sample(steps, clock, Solo(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=FakeEdges(clock))
     assert set(found.times_s) == {1.0}
     assert steps.taken == found.warmup_steps + len(found.times_s)
     assert found.stopped_by == "interval"
@@ -19,7 +19,14 @@ def test_samples_are_the_steps_after_the_warm_up():
 
 def test_a_sample_is_the_slowest_ranks_time_and_the_skew_is_kept():
     clock = ScriptedClock()
-    found = sample(ScriptedSteps(clock, [1.0]), clock, FakeTeam(lag_s=0.25), WarmUp(max_s=5), StopRule(max_s=50))
+    found = sample(
+        ScriptedSteps(clock, [1.0]),
+        clock,
+        FakeTeam(lag_s=0.25),
+        WarmUp(max_s=5),
+        StopRule(max_s=50),
+        window=FakeEdges(clock),
+    )
     assert set(found.times_s) == {1.25}
     assert set(found.skew_s) == {0.25}
 
@@ -27,7 +34,7 @@ def test_a_sample_is_the_slowest_ranks_time_and_the_skew_is_kept():
 def test_what_the_collector_was_spared_is_given_back_to_it():
     clock = ScriptedClock()
     before = gc.get_freeze_count()
-    sample(ScriptedSteps(clock, [1.0]), clock, Solo(), WarmUp(max_s=1), StopRule(max_s=1))
+    sample(ScriptedSteps(clock, [1.0]), clock, Solo(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
     assert gc.get_freeze_count() == before == 0
 
 
@@ -35,5 +42,16 @@ def test_a_failing_step_is_not_swallowed():
     def step():
         raise KeyError("boom")
 
+    clock = ScriptedClock()
     with pytest.raises(KeyError, match="boom"):
-        sample(step, ScriptedClock(), Solo(), WarmUp(max_s=1), StopRule(max_s=1))
+        sample(step, clock, Solo(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
+
+
+def test_the_window_is_that_of_the_samples_and_no_warm_up_falls_into_it():
+    clock = ScriptedClock()
+    edges = FakeEdges(clock)
+    steps = ScriptedSteps(clock, [9.0] * 5 + [1.0] * 200)
+    found = sample(steps, clock, Solo(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=edges)
+    assert edges.steps == len(found.times_s)
+    assert edges.ended_s == clock.time_s
+    assert edges.ended_s - edges.began_s == sum(found.times_s)
