@@ -6,7 +6,7 @@ Beyond those there are `storage_id`, `storage_use_count` and `data_ptr`: what to
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -139,7 +139,7 @@ class Event:
 class Stream(torch.Stream):
     """A queue of work of one device."""
 
-    def __new__(cls, device: DeviceLike = None, priority: int = 0, *, stream_id: int | None = None, **_: Any) -> Self:
+    def __new__(cls, device: DeviceLike = None, priority: int = 0, *, stream_id: int | None = None) -> Self:
         index = index_of(device)
         identity = the_machine().new_stream(index) if stream_id is None else stream_id
         self: Self = super().__new__(
