@@ -4,6 +4,7 @@ import itertools
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -11,15 +12,17 @@ from typing import Any, Self
 
 from dpbench.results.counts import Phase
 
-# The harness is not the variant's doing. Of `threading` it depends on who comes first how much there is to call.
-_NOT_COUNTED = (f"{Path(__file__).parent}{os.sep}", threading.__file__)
+# The harness is not the variant's doing. What `threading`, with a set of weak references, has to call to keep its books
+# depends on which thread comes first.
+_HARNESS = f"{Path(__file__).parent}{os.sep}"
+_NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_filename)
 
 
 class PythonCalls:
     """Within the block, counts for each phase the calls of Python functions, in this thread and in those it starts.
 
-    Resuming a generator is a call too, as the interpreter sees it; a call of C is not. Frames of the harness and of the
-    module `threading` are left out. A thread that was there before is not seen.
+    Resuming a generator is a call too, as the interpreter sees it; a call of C is not. Frames of the harness, of the
+    module `threading` and of weak sets are left out. A thread that was there before is not seen.
     """
 
     def __init__(self) -> None:

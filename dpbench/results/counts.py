@@ -102,7 +102,8 @@ class CountRecord(_Frozen):
 
     @model_validator(mode="after")
     def _only_ok_has_numbers(self) -> Self:
-        if (self.outcome is Outcome.OK) != (self.counts is not None and self.environment is not None):
+        is_ok = self.outcome is Outcome.OK
+        if (self.counts is not None) != is_ok or (self.environment is not None) != is_ok:
             raise ValueError("outcome ok, and no other, has counts and environment")
         if self.outcome is not Outcome.OK and self.reason is None:
             raise ValueError(f"outcome {self.outcome} needs a reason")

@@ -1,0 +1,162 @@
+"""Two lanes, sim:0 the base's, in recordings made by hand."""
+
+from dpbench.measure.dependencies import dependencies
+from dpbench.simulator.record import Copy, HostWait, Mark, Operator, Recording, Wait
+
+BYTES = 100
+
+
+class Log:
+    """Stream i is device i's; streams 2 and 3 are their second ones."""
+
+    def __init__(self):
+        self.recording = Recording(devices=2, streams={0: 0, 1: 1, 2: 0, 3: 1})
+
+    def _add(self, kind, **fields):
+        event = kind(id=len(self.recording.events) + 1, **fields)
+        self.recording.events.append(event)
+        return event.id
+
+    def mark(self, name):
+        self._add(Mark, name=name)
+
+    def run(self, device, *inputs, node=None, stream=None):
+        stream = device if stream is None else stream
+        return self._add(Operator, name="op", device=device, stream=stream, inputs=inputs, node=node)
+
+    def copy(self, source, destination, *inputs, node=None, stream=None):
+        """As the simulator has it: on the source's stream, the destination's waits."""
+        stream = (destination if source is None else source) if stream is None else stream
+        fields = {"source": source, "destination": destination, "size_bytes": BYTES, "node": node}
+        event = self._add(Copy, stream=stream, inputs=inputs, **fields)
+        if destination is not None and destination != stream:
+            self.wait(destination, event)
+        return event
+
+    def wait(self, stream, *after):
+        self._add(Wait, stream=stream, after=after)
+
+    def host_wait(self, *after):
+        self._add(HostWait, after=after)
+
+    def measures(self):
+        return dependencies(self.recording, home=0)
+
+
+def forward(log, buckets_on_side_streams):
+    """Two buckets of parameters to lane 1, of which the first layer reads the first."""
+    log.mark("forward")
+    chunk = log.copy(None, 1)
+    if buckets_on_side_streams:
+        first, second = (
+            log._add(Copy, source=0, destination=1, size_bytes=BYTES, stream=2, inputs=()) for _ in range(2)
+        )
+        log.wait(1, first)
+    else:
+        first, second = log.copy(0, 1), log.copy(0, 1)
+    log.run(1)  # reads neither: positions, made on the lane
+    layer = log.run(1, chunk, first)
+    if buckets_on_side_streams:
+        log.wait(1, second)
+    log.run(1, layer, second)
+
+
+def test_all_of_the_broadcast_is_before_the_first_layer_where_the_stream_waits_for_all():
+    log = Log()
+    forward(log, buckets_on_side_streams=False)
+    found = log.measures()
+    assert (found.broadcast_bytes, found.before_first_layer_bytes) == (2 * BYTES, 2 * BYTES)
+
+
+def test_only_the_first_bucket_is_where_the_others_are_waited_for_later():
+    log = Log()
+    forward(log, buckets_on_side_streams=True)
+    found = log.measures()
+    assert (found.broadcast_bytes, found.before_first_layer_bytes) == (2 * BYTES, BYTES)
+
+
+def test_a_host_that_waits_holds_the_first_layer_back_too():
+    log = Log()
+    log.mark("forward")
+    chunk = log.copy(None, 1)
+    first, second = (log._add(Copy, source=0, destination=1, size_bytes=BYTES, stream=2, inputs=()) for _ in range(2))
+    log.host_wait(second)
+    log.run(1, chunk, first)
+    assert log.measures().before_first_layer_bytes == 2 * BYTES
+
+
+def test_what_carries_the_batch_from_device_to_device_is_no_broadcast():
+    log = Log()
+    log.mark("forward")
+    chunk = log.copy(0, 1, log.copy(None, 0))
+    log.run(1, chunk, log.copy(0, 1))
+    assert log.measures().broadcast_bytes == BYTES
+
+
+def backward(log, first_half_alone, *, on_side_stream, bar=2):
+    """Four operators a lane; a bucket is the gradients of the first two, or of all."""
+    log.mark("backward")
+    lanes = {device: [log.run(device, node="MmBackward0") for _ in range(bar)] for device in (0, 1)}
+    gradients = {device: list(ran) for device, ran in lanes.items()}
+    rest = 4 - bar
+
+    def reduce():
+        stream = 3 if on_side_stream else 1
+        if on_side_stream:
+            log.wait(3, gradients[1][-1])
+        packed = log.run(1, *gradients[1], node="Bucket", stream=stream)
+        sent = log.copy(1, 0, packed, node="Bucket", stream=stream)
+        total = log.run(0, *gradients[0], sent, node="Bucket", stream=2)
+        log.run(0, total, node="torch::autograd::AccumulateGrad")  # follows: part of no lane's backward
+
+    if first_half_alone and on_side_stream:
+        reduce()
+    for device, ran in lanes.items():
+        ran += [log.run(device, ran[-1], node="MmBackward0") for _ in range(rest)]
+        gradients[device] = ran[:bar] if first_half_alone else ran
+    if not (first_half_alone and on_side_stream):
+        reduce()
+
+
+def reduction(first_half_alone, *, on_side_stream, bar=2):
+    log = Log()
+    backward(log, first_half_alone, on_side_stream=on_side_stream, bar=bar)
+    found = log.measures()
+    assert found.reduced_bytes == BYTES
+    return found.ready_at_half_bytes, found.startable_at_half_bytes
+
+
+def test_a_bucket_of_the_first_half_that_travels_at_once():
+    assert reduction(first_half_alone=True, on_side_stream=True) == (BYTES, BYTES)
+
+
+def test_a_bucket_of_the_first_half_that_is_asked_for_at_the_end_of_the_lane_is_ready_but_cannot_start():
+    assert reduction(first_half_alone=True, on_side_stream=False) == (BYTES, 0)
+
+
+def test_a_bucket_that_needs_the_last_gradient_is_neither():
+    assert reduction(first_half_alone=False, on_side_stream=True) == (0, 0)
+
+
+def test_one_operator_too_many_is_the_second_half():
+    assert reduction(first_half_alone=True, on_side_stream=True, bar=3) == (0, 0)
+
+
+def test_a_slow_lane_keeps_the_bucket_of_all_lanes_waiting():
+    log = Log()
+    log.mark("backward")
+    early = log.run(1)
+    log.run(1)
+    late = [log.run(0) for _ in range(2)][-1]
+    log.wait(3, early)
+    sent = log.copy(1, 0, early, node="Bucket", stream=3)
+    log.run(0, sent, late, node="Bucket", stream=2)
+    found = log.measures()
+    assert (found.ready_at_half_bytes, found.startable_at_half_bytes) == (0, BYTES)
+
+
+def test_what_goes_out_to_the_lanes_in_the_backward_is_no_reduction():
+    log = Log()
+    log.mark("backward")
+    log.copy(0, 1, log.run(0), node="GatherBackward")
+    assert log.measures().reduced_bytes == 0

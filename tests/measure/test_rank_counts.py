@@ -1,0 +1,38 @@
+"""What a rank dispatches."""
+
+import pytest
+import torch
+
+from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
+from dpbench.results.counts import Phase, PhaseCounts, Traffic
+
+
+def test_operators_and_flops_go_to_their_phase_those_of_the_backward_too():
+    a = torch.ones(2, 3, requires_grad=True)
+    b = torch.ones(3, 4)
+    with RankCounts() as counter:
+        counter.enter(Phase.FORWARD)
+        c = (a @ b).sum()
+        counter.enter(Phase.BACKWARD)
+        c.backward()
+    found = counter.by_phase()
+    assert (found[Phase.FORWARD].operators, found[Phase.FORWARD].flops) == (2, 2 * 2 * 3 * 4)
+    assert found[Phase.BACKWARD].flops == 2 * 2 * 4 * 3
+    assert found[Phase.FORWARD].collectives == {}
+    assert found[Phase.FORWARD].copies is None
+
+
+def rank(operators, size_bytes):
+    traffic = {"allreduce": Traffic(count=1, size_bytes=size_bytes)}
+    return {Phase.BACKWARD: PhaseCounts(operators=operators, flops=1, collectives=traffic)}
+
+
+def test_operators_are_of_all_ranks_and_a_collective_is_one():
+    total = sum_over_ranks([rank(3, 64), rank(4, 64)]).phases[Phase.BACKWARD]
+    assert (total.operators, total.flops) == (7, 2)
+    assert total.collectives == {"allreduce": Traffic(count=1, size_bytes=64)}
+
+
+def test_ranks_that_disagree_are_an_error():
+    with pytest.raises(RuntimeError, match="collectives differ in backward"):
+        sum_over_ranks([rank(3, 64), rank(3, 32)])
