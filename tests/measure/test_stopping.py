@@ -1,10 +1,12 @@
 from itertools import pairwise
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.measure.stopping import StopRule, WarmUp
+from dpbench.measure.stopping import StopRule, WarmUp, interval_of_median
 
 
 def warm_up(times_s, max_s=1e9):
@@ -61,6 +63,51 @@ def test_one_sample_is_always_taken():
 
 def test_samples_keep_their_order():
     assert sampled([3.0, 1.0, 2.0]).samples_s == [3.0, 1.0, 2.0]
+
+
+def alike(count, correlation, seed=0, spread=0.03):
+    """Log-normal times, each correlated with the one before."""
+    rng, value = Random(seed), 0.0
+    for _ in range(count):
+        value = correlation * value + (1 - correlation**2) ** 0.5 * rng.gauss(0, 1)
+        yield float(np.exp(spread * value))
+
+
+def test_independent_samples_need_as_many_as_theory_says():
+    """The interval of a normal median is 2 * 1.96 * 1.25 * sd / sqrt(n) wide: 216 samples for sd 3 % and width 1 %."""
+    counts = [len(sampled(alike(5000, 0.0, seed)).samples_s) for seed in range(20)]
+    assert 216 < np.median(counts) < 2 * 216
+
+
+def test_samples_like_their_neighbours_are_not_taken_for_news():
+    """Correlation 0.95 makes 39 of them worth one; looking at each alone would stop at around 200."""
+    counts = [len(sampled(alike(3000, 0.95, seed)).samples_s) for seed in range(20)]
+    assert np.median(counts) == 3000
+
+
+@pytest.mark.parametrize("per_sample", [0.0004, -0.0004])
+def test_a_drift_ends_with_the_budget_however_smooth(per_sample):
+    """2 % over the first 50 samples; the plain interval, which holds the middle third of them, is narrower than 1 %."""
+    assert sampled([1 + per_sample * i for i in range(1000)], max_s=700).stopped_by == "budget"
+
+
+def test_two_states_of_the_machine_are_no_narrow_interval():
+    """One in four stretches is 20 % slower: the plain interval of the median would see only the fast state."""
+    stretches = [1.0] * 75 + [1.2] * 85
+    rule = sampled([t * (1 + 0.001 * (i % 3)) for i, t in enumerate(stretches * 3)], min_samples=160)
+    assert len(rule.samples_s) == 480
+
+
+def test_the_interval_holds_its_median_and_widens_with_likeness():
+    low, middle, high = interval_of_median(np.array(list(alike(400, 0.0))))
+    assert low <= middle <= high
+    wide_low, _, wide_high = interval_of_median(np.array(list(alike(400, 0.9))))
+    assert wide_high - wide_low > 1.5 * (high - low)
+
+
+def test_the_interval_reaches_no_further_than_the_samples():
+    times_s = np.array([1.0] * 30 + [2.0] * 30)
+    assert interval_of_median(times_s) == (1.0, 1.5, 2.0)
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=20, max_size=60))
