@@ -38,7 +38,8 @@ $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(if $(filter system,$(TORCH)),--system-site-packages) $(VENV)
 	@case "$(TORCH)" in \
 	  pinned) cp constraints.txt $(VENV)/constraints.txt ;; \
-	  system) grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt ;; \
+	  system) $(BIN)/python -c 'import torch' || { echo "$(VENV) does not see the torch of PYTHON=$(PYTHON), for one because that is a virtual environment itself; TORCH=pinned installs one" >&2; exit 2; }; \
+	          grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt ;; \
 	  *) sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt ;; \
 	esac
 	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt setuptools wheel

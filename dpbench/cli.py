@@ -69,14 +69,14 @@ def _example(text: str) -> str:
 @app.command(epilog=_example("dpbench compare --variants tuned,naive --devices cpu*4"))
 def compare(
     variants: Annotated[str | None, _option("Such as tuned,naive; all by default. See dpbench list.")] = None,
-    workloads: Annotated[str, _option("Such as mlp/small,my_model:factory.")] = "mlp/small,convnet/tiny",
+    workloads: Annotated[str, _option("Such as mlp/small,my_model:factory.")] = "mlp/small",
     batch: Annotated[str, _option("Global batch sizes, such as 64,256.")] = "64",
     devices: Annotated[str | None, _option("Such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
     modes: Annotated[str, _option("train, infer or both.")] = "train",
     dtypes: Annotated[str, _option("float32, float64, bfloat16.")] = "float32",
     data: Annotated[str, _option("random or digits.")] = "random",
     rounds: Annotated[str, _option("Fresh processes of each case.")] = "5",
-    budget: Annotated[str, _option("For all, such as 90s or 2m.")] = "100s",
+    budget: Annotated[str, _option("For all, such as 90s or 2m.")] = "80s",
     timeout: Annotated[str, _option("For one process beside its sampling, such as 2m.")] = "2m",
     threads: Annotated[str | None, _option("Intra-op threads of a step, over all lanes; all cores by default.")] = None,
     seed: Annotated[str, _option("Of models, batches and the order of cases.")] = "0",
