@@ -6,7 +6,7 @@
 #   ARGS="--batch 64"   passed on to the command
 
 PYTHON ?= python3
-TORCH ?= $(shell $(PYTHON) -c 'import importlib.util as u; print("system" if u.find_spec("torch") else "pinned")' 2>/dev/null || echo pinned)
+TORCH ?= $(shell $(PYTHON) -c 'import sys, importlib.util as u; print("system" if u.find_spec("torch") and sys.prefix == sys.base_prefix else "pinned")' 2>/dev/null || echo pinned)
 ARGS ?=
 
 VENV := .venv
