@@ -21,8 +21,13 @@ def take_sample(gpu: Gpu) -> Sample:
     try:
         if not ask(pynvml.nvmlGpmQueryDeviceSupport, gpu.handle).isSupportedDevice:
             return "this GPU has no GPM; Hopper and newer have"
-        return ask(pynvml.nvmlGpmSampleGet, gpu.handle, ask(pynvml.nvmlGpmSampleAlloc))
+        sample = ask(pynvml.nvmlGpmSampleAlloc)
     except NotOfferedError as error:
+        return str(error)
+    try:
+        return ask(pynvml.nvmlGpmSampleGet, gpu.handle, sample)
+    except NotOfferedError as error:
+        _give_back(sample)
         return str(error)
 
 
@@ -34,9 +39,13 @@ def averages(before: Sample, after: Sample, metrics: Sequence[int], window_s: fl
         return dict.fromkeys(metrics, Reading(reason=str(error)))
     finally:
         for sample in (before, after):
-            if not isinstance(sample, str):
-                with suppress(pynvml.NVMLError):
-                    pynvml.nvmlGpmSampleFree(sample)
+            _give_back(sample)
+
+
+def _give_back(sample: Sample) -> None:
+    if not isinstance(sample, str):
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlGpmSampleFree(sample)
 
 
 def _averages(before: Sample, after: Sample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:

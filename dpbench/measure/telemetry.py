@@ -138,8 +138,10 @@ class _Watch:
         window_s = self._end_s - self._begin_s
         counted = reading(traffic_bytes, name, self._before, self._after, window_s)
         rate = gpm[_GPM_MIB_PER_S[name]]
-        if counted.value is not None or rate.value is None:
+        if counted.value is not None:
             return counted
+        if rate.value is None:
+            return Reading(reason=f"{counted.reason}; {rate.reason}")
         return Reading(value=rate.value * _MIB_BYTES * window_s, source=rate.source)
 
     def _samples(self, kind: int, unit: float = 1.0) -> Reading:

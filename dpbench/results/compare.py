@@ -7,6 +7,7 @@ from itertools import groupby
 from dpbench.results.record import Environment, Outcome, Record
 from dpbench.results.stats import Estimate, ratio_of_rounds
 from dpbench.results.summary import Summary, summarise
+from dpbench.results.throttling import find_throttling
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared
 from dpbench.sweep.names import VariantName
@@ -15,7 +16,10 @@ from dpbench.sweep.yardstick import on_one_device, yardstick
 
 
 class UnlikeEnvironmentsError(ValueError):
-    """One line that names the fields in which the environments of records differ, and their values."""
+    """One line that names the fields in which the environments of records differ, and their values.
+
+    Or a record that was throttled and one that was not.
+    """
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """`yardsticks` are `single` cases that serve percentages without being a row anywhere."""
+    """`yardsticks` are `single` cases that serve percentages without being a row anywhere.
+
+    `differences` are those that were allowed, with their values: fields of the environment, and ``throttled``.
+    """
 
     comparisons: tuple[Comparison, ...]
     yardsticks: tuple[Summary, ...]
@@ -83,9 +90,19 @@ def compare(
     settings = _settings(summaries)
     candidates = (VariantName.TORCH_DP, VariantName.NAIVE) if reference is None else (reference,)
     comparisons = tuple(_comparison(setting, summaries, candidates) for setting in settings)
+    throttling = find_throttling(records, map(_cases, comparisons))
+    if throttling is not None:
+        if not allow_different:
+            raise UnlikeEnvironmentsError(f"{throttling}; allowed: records that are alike in this")
+        different["throttled"] = (False, True)
     rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
     yardsticks = tuple(summary for case, summary in summaries.items() if case not in rows)
     return Comparisons(comparisons, yardsticks, environments[0] if environments else None, different)
+
+
+def _cases(comparison: Comparison) -> list[Case]:
+    """Those whose times meet in the comparison."""
+    return [*(row.summary.case for row in comparison.rows), yardstick(comparison.setting)]
 
 
 def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:

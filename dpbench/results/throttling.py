@@ -1,0 +1,41 @@
+"""Throttled records beside others: their times differ for a reason that no variant is to blame for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dpbench.results.record import Record
+from dpbench.sweep.case import Case
+
+
+@dataclass(frozen=True)
+class Throttling:
+    """A record whose GPUs were held back during its window, and one that is compared with it whose were not."""
+
+    throttled: Record
+    other: Record
+
+    def __str__(self) -> str:
+        return f"throttled: {_name(self.throttled)} was held back by its GPUs' clocks and {_name(self.other)} was not"
+
+
+def find_throttling(records: Iterable[Record], groups: Iterable[Sequence[Case]]) -> Throttling | None:
+    """The first such pair among the cases of any of the groups, which are what is compared with each other.
+
+    Records that do not know whether they were throttled are in no pair.
+    """
+    firsts: dict[Case, dict[bool, Record]] = {}
+    for record in records:
+        if record.metrics is not None and record.metrics.is_throttled is not None:
+            firsts.setdefault(record.case, {}).setdefault(record.metrics.is_throttled, record)
+    return next(filter(None, (_pair(group, firsts) for group in groups)), None)
+
+
+def _pair(cases: Sequence[Case], firsts: Mapping[Case, Mapping[bool, Record]]) -> Throttling | None:
+    found = [firsts[case] for case in cases if case in firsts]
+    throttled = next((each[True] for each in found if True in each), None)
+    other = next((each[False] for each in found if False in each), None)
+    return Throttling(throttled, other) if throttled and other else None
+
+
+def _name(record: Record) -> str:
+    return f"{record.case.id} (round {record.round})"
