@@ -17,6 +17,8 @@ def resolve_device(device: DeviceLike) -> torch.device:
         kind = _get_available_device_type()
         if kind is None:
             raise ValueError(f"device {device} is an index, but there is no accelerator here; name it, as in 'cpu'")
+        if device < 0:
+            raise ValueError(f"device {device} is negative; indices from 0 up, and -1 for the CPU, are allowed")
         return torch.device(kind, device)
     device = torch.device(device)
     if device.type == "cpu":

@@ -53,7 +53,13 @@ class HandOut(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         per_lane = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
-        return (None, None, *sum_over_lanes(per_lane, ctx.lanes))
+        sums = sum_over_lanes(per_lane, ctx.lanes)
+        base = ctx.lanes[0]
+        if base.near != base.compute:
+            for total in sums:
+                if total is not None:
+                    record_stream(total, base.compute)  # the optimizer's, who reads what the hub allocated
+        return (None, None, *sums)
 
 
 def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:

@@ -88,8 +88,8 @@ def test_several_forwards_before_one_backward_each_keep_their_weights():
     results = []
     for module, base in ((expected, expected.base), (wrapper, wrapper.module)):
         losses = []
-        for x in inputs:
-            x = x.clone().requires_grad_()
+        for values in inputs:
+            x = values.clone().requires_grad_()
             losses.append((module(x).square().sum(), x))
             for parameter in base.parameters():
                 parameter.data.mul_(1.5)  # unseen by version counters

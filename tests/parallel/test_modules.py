@@ -181,7 +181,7 @@ def test_a_module_with_a_setattr_of_its_own_gets_its_weights_by_it():
             super().__setattr__(name, value)
 
     base = nn.Sequential(Listing(5, 4), nn.ReLU(), Listing(4, 2))
-    first, second = replicate(base, ["cpu"] * 2)
+    _, second = replicate(base, ["cpu"] * 2)
     assert second[0].assigned[-2:] == ["weight", "bias"]
     same_step(base, torch.randn(4, 5))
 

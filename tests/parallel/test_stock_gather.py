@@ -49,7 +49,7 @@ def test_the_first_replica_decides():
 
 
 def test_scalars_become_a_vector_with_a_warning():
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="vector") as caught:
         assert gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu").tolist() == [1, 2]
     assert str(caught[0].message) == (
         "Was asked to gather along dimension 0, but all input tensors were scalars; "

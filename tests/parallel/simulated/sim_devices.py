@@ -1,0 +1,186 @@
+"""What CPU lanes cannot show: devices that differ, their indices, and links that break."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy, data_parallel, gather, parallel_apply, replicate, scatter, transfer
+from tests.parallel.models import Call, mlp, normed
+
+FOUR = [f"sim:{i}" for i in range(4)]
+
+
+def test_indices_are_those_of_the_accelerator():
+    wrapper = DataParallel(mlp().to("sim:0"), [0, torch.device("sim", 2), "sim:1"], output_device=1)
+    assert (wrapper.device_ids, wrapper.output_device) == ([0, 2, 1], 1)
+    assert wrapper.src_device_obj == torch.device("sim:0")
+
+
+def test_without_devices_all_are_used():
+    wrapper = DataParallel(mlp().to("sim:0"))
+    assert wrapper.device_ids == [0, 1, 2, 3]
+    assert wrapper(torch.randn(8, 5)).device == torch.device("sim:0")
+
+
+@pytest.mark.parametrize("device_ids", [[0, 4], ["sim:7"], [-2]])
+def test_a_device_that_is_not_there_is_named(device_ids):
+    with pytest.raises((ValueError, RuntimeError), match=r"4|-2"):
+        DataParallel(mlp(), device_ids)
+
+
+def test_replicas_run_where_their_weights_are():
+    seen = []
+
+    def forward(self, x):
+        here = next(self.parameters()).device
+        seen.append((x.device.index, here.index, torch.sim.current_device()))
+        return self.inner(x)
+
+    for dispatch in ("sequence", "threads"):
+        seen.clear()
+        base = Call(forward, inner=mlp()).to("sim:0")
+        DataParallel(base, FOUR, policy=Policy(dispatch=dispatch))(torch.randn(8, 5))
+        assert sorted(seen) == [(i, i, i) for i in range(4)]
+
+
+def test_the_order_of_devices_is_the_callers():
+    base = mlp().to("sim:2")
+    x = torch.randn(8, 5)
+    out = DataParallel(base, [2, 0, 1])(x)
+    assert out.device == torch.device("sim:2")
+    torch.testing.assert_close(out.cpu(), base(x.to("sim:2")).cpu())
+
+
+@pytest.mark.parametrize("output", [3, "sim:1", "cpu", -1])
+def test_the_output_device_is_the_callers(output):
+    out = DataParallel(mlp().to("sim:0"), FOUR, output)(torch.randn(8, 5))
+    assert out.device == torch.device({3: "sim:3", -1: "cpu"}.get(output, output))
+
+
+def test_a_base_elsewhere_names_both_devices():
+    with pytest.raises(
+        RuntimeError, match=r"on device sim:0 \(device_ids\[0\]\) but found one of them on device: sim:1"
+    ):
+        DataParallel(mlp().to("sim:1"), FOUR)(torch.randn(8, 5))
+
+
+def test_an_error_tells_the_devices_index():
+    def forward(self, x):
+        if x.device.index == 2:
+            raise KeyError("here")
+        return x
+
+    with pytest.raises(KeyError, match="Caught KeyError in replica 2 on device 2"):
+        DataParallel(Call(forward), FOUR)(torch.randn(8))
+
+
+def test_one_device_moves_the_module_and_the_input_and_gathers_nothing():
+    wrapper = DataParallel(mlp(), [1], output_device=0)
+    assert wrapper.module[0].weight.device == torch.device("sim:1")
+    assert wrapper(torch.randn(3, 5)).device == torch.device("sim:1")
+
+
+def test_scatter_sends_and_keeps_views():
+    x = torch.randn(8, 2).to("sim:1")
+    chunks = scatter(x, FOUR)
+    assert [chunk.device.index for chunk in chunks] == [0, 1, 2, 3]
+    assert torch.sim.storage_id(chunks[1]) == torch.sim.storage_id(x)
+
+
+def test_steps_compose_by_hand():
+    base = normed().to("sim:0").eval()
+    x = torch.randn(8, 5)
+    inputs = [(chunk,) for chunk in scatter(x, FOUR)]
+    outputs = parallel_apply(replicate(base, FOUR), inputs, None, FOUR)
+    torch.testing.assert_close(gather(outputs, "cpu"), base(x.to("sim:0")).cpu())
+    torch.testing.assert_close(data_parallel(base, x, FOUR).cpu(), base(x.to("sim:0")).cpu())
+
+
+def test_replicas_on_other_devices_are_discarded_copies():
+    base = nn.BatchNorm1d(3, momentum=1.0).to("sim:0")
+    x = torch.randn(16, 3) * torch.arange(1, 17)[:, None]
+    DataParallel(base, FOUR)(x)
+    torch.testing.assert_close(base.running_mean.cpu(), x[:4].mean(0))
+
+
+def test_gather_across_devices_is_differentiable_twice():
+    def joined(*tensors):
+        return gather([t.to(device) for t, device in zip(tensors, FOUR, strict=False)], "sim:0").square().cpu()
+
+    tensors = [torch.randn(n, 2, dtype=torch.double, requires_grad=True) for n in (2, 1, 2)]
+    assert torch.autograd.gradcheck(joined, tensors)
+    assert torch.autograd.gradgradcheck(joined, tensors)
+
+
+def test_gather_refuses_sizes_that_do_not_fit_instead_of_stretching_them():
+    with pytest.raises(RuntimeError, match=r"Gather got an input of invalid size: got \[2, 1\], but expected \[2, 3\]"):
+        gather([torch.ones(2, 3, device="sim:0"), torch.ones(2, 1, device="sim:1")], "sim:0")
+    with pytest.raises(IndexError):
+        gather([torch.ones((), device="sim:0"), torch.ones((), device="sim:1")], "sim:0", 1)
+
+
+def test_scatter_and_replicas_are_differentiable_twice():
+    base = nn.Sequential(nn.Linear(3, 2), nn.Tanh()).double().to("sim:0")
+    wrapper = DataParallel(base, FOUR[:2], policy=Policy(bucket_bytes=20, first_bucket_bytes=20, dispatch="sequence"))
+    x = torch.randn(3, 3, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: wrapper(x.to("sim:0")).cpu(), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: wrapper(x.to("sim:0")).cpu(), (x,))
+
+
+@pytest.fixture
+def _fresh_links():
+    transfer._peers_are_sound.cache_clear()
+    yield
+    transfer._peers_are_sound.cache_clear()
+
+
+def corrupting(direct, victim):
+    def copy(tensor, device):
+        arrived = direct(tensor, device)
+        return arrived + 1 if device == torch.device(victim) else arrived
+
+    return copy
+
+
+@pytest.mark.usefixtures("_fresh_links")
+def test_b7_links_are_probed_once_and_a_sound_one_is_used_directly():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DataParallel(mlp().to("sim:0"), FOUR)
+    assert transfer._peers_are_sound.cache_info().currsize == 6
+    DataParallel(mlp().to("sim:0"), FOUR)
+    assert transfer._peers_are_sound.cache_info().misses == 6
+
+
+@pytest.mark.usefixtures("_fresh_links")
+def test_b7_a_corrupting_link_is_told_and_avoided(monkeypatch):
+    from dpbench.simulator import recording
+    from dpbench.simulator.record import Copy
+
+    base, x = normed().to("sim:0"), torch.randn(16, 5)
+    monkeypatch.setattr(transfer, "_direct_copy", corrupting(transfer._direct_copy, "sim:2"))
+    with pytest.warns(UserWarning, match="copies from sim:0 to sim:2 arrive corrupted; they go through the host"):
+        wrapper = DataParallel(base, FOUR)
+    with recording() as recorded:
+        wrapper(x).sum().backward()
+    links = {(e.source, e.destination) for e in recorded.events if isinstance(e, Copy)}
+    assert (0, 2) not in links
+    assert {(0, None), (None, 2), (0, 1), (2, 0)} <= links
+    torch.testing.assert_close(replicate(base, FOUR)[2][0].weight.cpu(), base[0].weight.cpu())
+
+
+@pytest.mark.parametrize("name", ["mlp", "normed"])
+def test_the_stock_wrapper_gives_the_same_step(name):
+    make = {"mlp": mlp, "normed": normed}[name]
+    results = []
+    for wrap in (lambda m: torch.nn.DataParallel(m, [0, 1, 2, 3]), lambda m: DataParallel(m, [0, 1, 2, 3])):
+        torch.manual_seed(0)
+        base = make().to("sim:0")
+        out = wrap(base)(torch.randn(16, 5))
+        out.square().sum().backward()
+        tensors = [out, *[p.grad for p in base.parameters()], *base.buffers()]
+        results.append([tensor.detach().cpu() for tensor in tensors])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)

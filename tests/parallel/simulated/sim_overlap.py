@@ -1,0 +1,151 @@
+"""What can run at the same time, by dependencies alone: the replay knows no speeds, only what waits for what."""
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy
+from dpbench.simulator import mark, recording
+from dpbench.simulator.record import Copy, Mark, Operator
+from tests.parallel.models import Call
+from tests.parallel.simulated.replay import replay
+
+DEVICES = [f"sim:{i}" for i in range(4)]
+LAYERS, WIDTH = 16, 16
+LAYER_BYTES = 4 * (WIDTH * WIDTH + WIDTH)
+BUCKETS = 8
+POLICY = {"bucket_bytes": LAYERS // BUCKETS * LAYER_BYTES, "first_bucket_bytes": LAYERS // BUCKETS * LAYER_BYTES}
+
+
+def stack():
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
+
+
+def recorded_step(policy, batches=(16,), make=stack):
+    """The events of the last of some steps, forward and backward apart."""
+    base = make().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=policy)
+    for batch in batches[:-1]:
+        wrapper(torch.randn(batch, WIDTH).to("sim:0")).sum().backward()
+    x = torch.randn(batches[-1], WIDTH).to("sim:0")
+    base.zero_grad()
+    with recording() as recorded:
+        loss = wrapper(x).sum()
+        mark("backward")
+        loss.backward()
+    at = next(i for i, event in enumerate(recorded.events) if isinstance(event, Mark))
+    return recorded.events, recorded.events[:at], recorded.events[at:]
+
+
+def operators(events, name, device):
+    return [e for e in events if isinstance(e, Operator) and e.name.startswith(name) and e.device == device]
+
+
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
+    _, forward, _ = recorded_step(Policy(**POLICY, dispatch=dispatch), (16, 16))
+    packs = [e.id for e in operators(forward, "aten._foreach_copy_", 0)]
+    copies = {
+        d: [e.id for e in forward if isinstance(e, Copy) and (e.source, e.destination) == (0, d)] for d in (1, 2, 3)
+    }
+    assert len(packs) == BUCKETS
+    slow = packs[1]  # if the second bucket were never packed, would the first layer run?
+    times = replay(forward, {slow: 1000.0})
+    for device in range(4):
+        layers = operators(forward, "aten.addmm", device)
+        assert len(layers) == LAYERS
+        ends = [times[e.id][1] for e in layers]
+        assert max(ends[:2]) < 1000 <= min(ends[2:])
+    assert all(len(of_device) == BUCKETS + 1 for of_device in copies.values())  # and the chunk of the batch
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_without_the_technique_the_first_layer_waits_for_all(overlap):
+    _, forward, _ = recorded_step(Policy(**POLICY, dispatch="sequence", overlap_broadcast=overlap))
+    last_pack = operators(forward, "aten._foreach_copy_", 0)[-1].id
+    times = replay(forward, {last_pack: 1000.0})
+    first_ends = [times[operators(forward, "aten.addmm", device)[0].id][1] for device in range(4)]
+    assert (max(first_ends) < 1000) is overlap
+
+
+def reader_of_anothers_weight(self, x):
+    return torch.nn.functional.linear(self.first(x), self.last.weight)
+
+
+def test_a_weight_read_by_another_module_is_waited_for_there():
+    def make():
+        return Call(
+            reader_of_anothers_weight,
+            first=nn.Linear(WIDTH, WIDTH),
+            between=nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(6)]),
+            last=nn.Linear(WIDTH, WIDTH),
+        )
+
+    policy = Policy(bucket_bytes=LAYER_BYTES, first_bucket_bytes=LAYER_BYTES, dispatch="sequence")
+    _, forward, _ = recorded_step(policy, make=make)
+    last_pack = operators(forward, "aten._foreach_copy_", 0)[-1].id
+    times = replay(forward, {last_pack: 1000.0})
+    for device in range(4):
+        first = operators(forward, "aten.addmm", device)[0]
+        (reader,) = operators(forward, "aten.mm", device)
+        assert times[first.id][1] < 1000 <= times[reader.id][0]
+
+
+def ready_share(backward, lane_share):
+    """The share of the bytes to reduce that have every lane's gradient when that share of each lane's work is done."""
+    work = {
+        d: [e.id for e in backward if isinstance(e, Operator) and e.node and "Addmm" in e.node and e.device == d]
+        for d in range(4)
+    }
+    done = {d: set(ids[: round(len(ids) * lane_share)]) for d, ids in work.items()}
+    all_work = {i for ids in work.values() for i in ids}
+    known = {e.id: e for e in backward if isinstance(e, Operator | Copy)}
+
+    def needs(event_id, seen):
+        if event_id in seen or event_id not in known:
+            return set()
+        seen.add(event_id)
+        own = {event_id} & all_work
+        return own or set().union(*[needs(i, seen) for i in known[event_id].inputs])
+
+    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    total = sum(e.size_bytes for e in reduces)
+    return sum(e.size_bytes for e in reduces if needs(e.id, set()) <= done[e.source]) / total
+
+
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("batches", [(16,), (16, 16), (5, 2, 16), (16, 3, 1, 16)])
+def test_buckets_are_ready_as_their_layers_are(dispatch, batches):
+    _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
+    assert ready_share(backward, 1.0) == 1
+    # Gradients of equal layers come one after the other: no more than the share of the work done can be there,
+    # and a bucket may just miss its last one.
+    for lane_share in (0.5, 0.75):
+        assert ready_share(backward, lane_share) >= lane_share - 1 / BUCKETS
+
+
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("batches", [(16,), (5, 2, 16)])
+def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches):
+    events, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
+    times = replay(events)
+    last_layer = max(
+        times[e.id][1] for e in backward if isinstance(e, Operator) and e.id in times and e.node and "Addmm" in e.node
+    )
+    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    early = sum(e.size_bytes for e in reduces if times[e.id][1] < last_layer)
+    assert early >= 0.7 * sum(e.size_bytes for e in reduces)
+
+
+def test_the_reduction_does_not_hold_up_the_bases_own_backward():
+    events, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
+    adds = [e.id for e in operators(backward, "aten._foreach_add", 0)]
+    times = replay(events, dict.fromkeys(adds, 1000.0))
+    layers = [times[e.id][1] for e in operators(backward, "aten.mm", 0) if e.node and "Addmm" in e.node]
+    assert max(layers) < 1000
+
+
+def test_without_the_technique_the_reduction_runs_last():
+    _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence", overlap_reduce=False))
+    last_layer = max(e.id for e in operators(backward, "aten.mm", 0))
+    assert min(e.id for e in operators(backward, "aten._foreach_add", 0)) > last_layer
