@@ -9,10 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.report.jsonout import SCHEMA
+from dpbench.report.jsonout import SCHEMA, case_json
 from dpbench.report.units import number
+from dpbench.results.compare import Row
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
+from dpbench.results.summary import Summary
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import VariantName
 from dpbench.sweep.plan import Skip
@@ -162,14 +164,5 @@ def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) ->
 
 
 def _case(case: Case, outcome: Outcome, reason: str | None, counts: Counts | None) -> dict[str, Any]:
-    return {
-        "id": case.id,
-        **case.model_dump(mode="json", include={"variant", "workload", "batch", "devices", "mode", "dtype"}),
-        "outcome": str(outcome),
-        "step_time_s": None,
-        "ratio": None,
-        "percent_of_limit": None,
-        "percent_of_single": None,
-        "counts": None if counts is None else counts.model_dump(mode="json"),
-        "reason": reason,
-    }
+    told = case_json(Row(Summary(case, outcome, reason)))
+    return told | {"counts": None if counts is None else counts.model_dump(mode="json")}

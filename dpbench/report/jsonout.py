@@ -20,7 +20,7 @@ def comparisons_json(found: Comparisons) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "environment": None if found.environment is None else found.environment.model_dump(mode="json"),
-        "cases": [_case(row) for row in rows],
+        "cases": [case_json(row) for row in rows],
     }
 
 
@@ -32,7 +32,7 @@ def _rows(found: Comparisons) -> list[Row]:
     return [*rows.values(), *(Row(summary) for summary in found.yardsticks)]
 
 
-def _case(row: Row) -> dict[str, Any]:
+def case_json(row: Row) -> dict[str, Any]:
     summary, case = row.summary, row.summary.case
     return {
         "id": case.id,
