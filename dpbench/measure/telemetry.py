@@ -17,6 +17,7 @@ from dpbench.measure.counters import THROTTLING, TRAFFIC, energy_j, read_counter
 from dpbench.measure.driver_samples import mean_of_samples
 from dpbench.measure.gpm import averages, take_sample
 from dpbench.measure.nvml import Gpu, NotOfferedError, ask, find_gpu, reading, start
+from dpbench.measure.uuids import uuids_of
 from dpbench.results.telemetry import DeviceTelemetry, Reading
 
 _MIB_BYTES = 2**20
@@ -79,15 +80,14 @@ class NvmlTelemetry:
 
 
 def telemetry_of(devices: Sequence[torch.device]) -> Telemetry:
-    names = list(dict.fromkeys(map(str, devices)))
-    kinds = {device.type for device in devices}
-    if kinds != {"cuda"} or torch.version.cuda is None:
-        return NoTelemetry(names, f"no telemetry of {' and '.join(sorted(kinds))}; of NVIDIA's GPUs alone")
+    names, uuids = list(dict.fromkeys(map(str, devices))), uuids_of(devices)
+    if not uuids:
+        return NoTelemetry(names, "there is telemetry of NVIDIA's GPUs alone")
     try:
         start()
     except NotOfferedError as error:
         return NoTelemetry(names, str(error))
-    return NvmlTelemetry({name: str(torch.cuda.get_device_properties(name).uuid) for name in names})
+    return NvmlTelemetry(uuids)
 
 
 def _watch_or_reason(device: str, uuid: str, now: Callable[[], float]) -> "_Watch | str":

@@ -10,5 +10,6 @@ _WORDS = (
 )
 
 
-def says_gpu_is_lost(text: str) -> bool:
-    return any(words in text for words in _WORDS)
+def line_on_lost_gpu(text: str) -> str | None:
+    """The first line that says so."""
+    return next((line.strip() for line in text.splitlines() if any(words in line for words in _WORDS)), None)

@@ -5,6 +5,7 @@ import signal
 
 from pydantic import ValidationError
 
+from dpbench.results.lost_gpu import line_on_lost_gpu
 from dpbench.results.record import Outcome, Record
 from dpbench.run.job import Job
 from dpbench.run.launch import Exit
@@ -48,6 +49,8 @@ def _failure(end: Exit, problem: str) -> tuple[Outcome, str]:
         outcome = Outcome.OUT_OF_MEMORY
     elif end.returncode == 0:
         reason = "ended without a record"
+    elif line := next(filter(line_on_lost_gpu, printable_lines(end.tail)), None):
+        outcome, reason = Outcome.LOST_GPU, f"{reason}; {line}"
     return outcome, f"{reason}; {problem}" if problem else reason
 
 
@@ -77,9 +80,13 @@ def _signal_name(number: int) -> str:
 
 def last_lines(tail: bytes) -> list[str]:
     """At most 20 lines of at most 300 printable characters, without empty ones."""
+    return printable_lines(tail)[-_LAST_LINES:]
+
+
+def printable_lines(tail: bytes) -> list[str]:
     text = _TERMINAL_COMMAND.sub("", tail.decode(errors="replace")).expandtabs()
     lines = ("".join(c for c in line if c.isprintable()).rstrip() for line in text.splitlines())
-    return [line[:_LINE_CHARACTERS] for line in lines if line][-_LAST_LINES:]
+    return [line[:_LINE_CHARACTERS] for line in lines if line]
 
 
 def _shown(record: bytes) -> str:

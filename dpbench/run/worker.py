@@ -29,6 +29,8 @@ def main() -> None:
         size = len(job.case.devices)
         rendezvous = Rendezvous(options.rank, size, options.port) if options.rank else start_ranks(job, size, _MODULE)
     record = _measured(job, rendezvous)
+    if options.rank and record.outcome is not Outcome.OK:
+        sys.exit(f"rank {options.rank}: {record.outcome}: {record.reason}")
     if options.record_fd is not None:
         with os.fdopen(options.record_fd, "w") as pipe:
             pipe.write(record.model_dump_json(by_alias=True))
@@ -40,6 +42,7 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
     import torch
 
     from dpbench.measure.environment import read_environment
+    from dpbench.measure.lost import why_lost
     from dpbench.measure.measurement import WrongResultError, measure
 
     def failed(outcome: Outcome, reason: str) -> Record:
@@ -54,6 +57,8 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
     except (MemoryError, torch.OutOfMemoryError) as error:
         return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
     except RuntimeError as error:
+        if lost := why_lost(error, job.case.devices):
+            return failed(Outcome.LOST_GPU, lost)
         if "can't allocate memory" not in str(error):  # c10/core/impl/alloc_cpu.cpp has no type of its own for it
             raise
         return failed(Outcome.OUT_OF_MEMORY, _first_line(error))

@@ -195,4 +195,4 @@ def test_other_devices_have_a_reason():
     telemetry = telemetry_of([torch.device("cpu"), torch.device("cpu")])
     assert isinstance(telemetry, NoTelemetry)
     telemetry.begin()
-    assert telemetry.end(3) == {"cpu": "no telemetry of cpu; of NVIDIA's GPUs alone"}
+    assert telemetry.end(3) == {"cpu": "there is telemetry of NVIDIA's GPUs alone"}

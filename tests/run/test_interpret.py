@@ -86,3 +86,10 @@ def test_last_lines_are_few_short_and_printable():
         "20%",
         "x" * 300,
     ]
+
+
+def test_a_lost_gpu_is_told_by_the_line_that_says_so_however_much_follows():
+    line = "what():  CUDA error: uncorrectable ECC error encountered"
+    record = interpret(ended(-6, tail="\n".join(["first", line, *["later"] * 30]).encode()), JOB)
+    assert record.outcome is Outcome.LOST_GPU
+    assert record.reason.splitlines()[0] == f"killed by SIGABRT; {line}"
