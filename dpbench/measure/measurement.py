@@ -8,7 +8,8 @@ import torch
 
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
-from dpbench.measure.sample import Samples, sample
+from dpbench.measure.phases import phases_of, steps_worth
+from dpbench.measure.sample import sample
 from dpbench.measure.session import Session, seat_of
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.team import Team
@@ -60,6 +61,7 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
         window=window,
     )
     loss_last = _loss_of_a_step(session, case)
+    phases_s = phases_of(session, seat.devices, case.mode, steps_worth(samples.times_s, budget_s))
     del session
     error = error_against_oracle(case, workload, variant, seat)
     _refuse_wrong_result(case, error)
@@ -69,7 +71,9 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
             threads_per_lane=threads_per_lane,
             warmup_steps=samples.warmup_steps + 1,
             stopped_by=samples.stopped_by,
-            skew_s=_skew(samples, team),
+            skew_s=samples.skew_s if team.size > 1 else None,
+            rank_lag_s=tuple(team.gather(samples.lag_s)) if team.size > 1 else None,
+            phases_s=phases_s,
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,
@@ -89,10 +93,6 @@ def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
 def _loss_of_a_step(session: Session, case: Case) -> float | None:
     result = session.step()
     return float(result) if case.mode is Mode.TRAIN else None
-
-
-def _skew(samples: Samples, team: Team) -> tuple[float, ...] | None:
-    return samples.skew_s if team.size > 1 else None
 
 
 def _refuse_wrong_result(case: Case, error: float) -> None:

@@ -40,12 +40,12 @@ class Session:
     """A case made ready to step, in one process.
 
     Batches wait in host memory, drawn before; carrying them to the devices is part of the step. `step` tells whoever
-    asks for it as each of its phases begins.
+    asks for it as each of its phases begins. `scheme` is the variant's forward, around `base`.
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, seat: Seat) -> None:
         self.base = build_model(case, workload, seat.devices[0])
-        self._forward = variant.wrap(self.base, list(seat.devices))
+        self.scheme = variant.wrap(self.base, list(seat.devices))
         self._loss = workload.loss
         self._optimizer = workload.optimizer(self.base.parameters())
         self._batches = cycle([share_of(batch, seat) for batch in _pool(case, workload)])
@@ -70,7 +70,7 @@ class Session:
             return self.forward(next(self._batches))
 
     def forward(self, batch: Batch) -> Any:
-        return self._forward(*batch.inputs)
+        return self.scheme(*batch.inputs)
 
     def loss(self, batch: Batch) -> Tensor:
         output = self.forward(batch)

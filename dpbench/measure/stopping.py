@@ -18,8 +18,8 @@ every sample for news, looked at after each.
     0.97                          87 %  2,000    13 %     40
     0.99                          72 %  2,000    10 %     20
 
-A machine that changes more slowly than a process lives is what rounds are for. nvbench's `stdrel` asks whether the noise
-is small or steady, its `entropy` whether the distribution is (nvbench/detail/stdrel_criterion.cxx and
+A machine that changes more slowly than a process lives is what rounds are for. nvbench's `stdrel` asks whether the
+noise is small or steady, its `entropy` whether the distribution is (nvbench/detail/stdrel_criterion.cxx and
 entropy_criterion.cxx); neither says how well the median is known, which is what is reported here.
 """
 

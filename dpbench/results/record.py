@@ -2,7 +2,7 @@
 
 SCHEMA history
     1  first.
-    2  telemetry by device, allocators' reserved peaks, more of the environment, outcome lost_gpu; an allocator's peak
+    2  telemetry by device, phases, lags of ranks, allocators' reserved peaks, more of the environment, outcome lost_gpu; an allocator's peak
        may be a reason; peak_rss_bytes is of all processes of the case, in 1 of the one that wrote the record.
 """
 
@@ -65,7 +65,9 @@ class Metrics(BaseModel):
     """Facts beside the samples. None where a fact does not apply to the case.
 
     `threads_per_lane` are intra-op threads; `stopped_by` is ``interval`` or ``budget``;
-    `skew_s` is, per sample, the slowest rank's time less the fastest's (None for one process);
+    `skew_s` is, per sample, the slowest rank's time less the fastest's, and `rank_lag_s`, per rank, the median of its
+    time less the fastest's (None for one process); `phases_s` is of steps beside the samples, for several processes
+    those of rank 0, described in measure/phases.py;
     `relative_error` is how far gradients (`infer`: outputs) are from those of the plain module run chunk by chunk;
     `peak_rss_bytes` sums each process' own peak since it began, pages that they share counted in each;
     `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device;
@@ -78,6 +80,8 @@ class Metrics(BaseModel):
     warmup_steps: int
     stopped_by: str
     skew_s: tuple[float, ...] | None = None
+    rank_lag_s: tuple[float, ...] | None = None
+    phases_s: dict[str, Reading] | None = None
     relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dpbench.measure.clock import make_clock
+from dpbench.parallel import DataParallel, Policy
 
 
 def test_on_the_cpu_the_clock_is_perf_counter_itself():
@@ -28,3 +29,24 @@ def test_the_clock_waits_for_the_slower_of_two_devices(monkeypatch, queued_s):
     monkeypatch.setattr(time, "perf_counter", lambda: accelerator.now_s)
     clock = make_clock([torch.device("cuda:0"), torch.device("cuda:1"), torch.device("cuda:0")])
     assert clock() == 3.0
+
+
+class Sleeper(torch.nn.Module):
+    """Takes as many seconds as the largest number in its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        time.sleep(float(x.max()))
+        return x * self.weight
+
+
+@pytest.mark.parametrize("lanes_s", [(0.01, 0.06), (0.06, 0.01)])
+def test_the_clock_waits_for_the_slower_of_two_cpu_lanes(lanes_s):
+    model = DataParallel(Sleeper(), ["cpu"] * 2, policy=Policy(dispatch="threads"))
+    clock = make_clock([torch.device("cpu")] * 2)
+    start_s = clock()
+    model(torch.tensor(lanes_s))
+    assert clock() - start_s >= max(lanes_s)

@@ -29,6 +29,20 @@ def test_a_sample_is_the_slowest_ranks_time_and_the_skew_is_kept():
     )
     assert set(found.times_s) == {1.25}
     assert set(found.skew_s) == {0.25}
+    assert found.lag_s == 0.0  # it is the other rank that lags
+
+
+def test_the_slower_rank_knows_by_how_much():
+    class SlowestTeam(Solo):
+        size = 2
+
+        def slowest(self, step_s, elapsed_s):
+            return step_s, 0.4, elapsed_s
+
+    clock = ScriptedClock()
+    steps = ScriptedSteps(clock, [1.0])
+    found = sample(steps, clock, SlowestTeam(), WarmUp(max_s=5), StopRule(max_s=50), window=FakeEdges(clock))
+    assert found.lag_s == pytest.approx(0.4)
 
 
 def test_what_the_collector_was_spared_is_given_back_to_it():

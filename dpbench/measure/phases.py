@@ -1,0 +1,176 @@
+"""Where the time of a step goes, from steps taken after the timed ones, which pay nothing for it.
+
+    forward    zero_grad, the variant's forward and the loss         parts: scatter, replicate, parallel_apply, gather,
+                                                                     loss
+    backward   from the loss to the last gradient                    part: reduce
+    optimiser  the optimiser's step
+
+The first four parts are the variant's methods of these names, where it has them. `loss` begins where the variant's
+forward ends, so the target's copy is in it. `reduce` are the nodes of the backward that sum the lanes' gradients into
+the base's, each from when its gradients are there until its sums are; how much of it is hidden behind other nodes is
+not told.
+
+On devices with timed events a phase is, for each device, the time between two events in its current stream, and the
+slowest device's counts; work on other streams shows where the current one waits for it. Elsewhere the clock is read,
+with the devices idle: phases that overlap in a timed step follow each other here.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from dpbench.measure.clock import make_clock
+from dpbench.measure.session import Session
+from dpbench.measure.stopwatch import Stopwatch, make_stopwatch
+from dpbench.results.counts import Phase
+from dpbench.results.telemetry import Reading
+from dpbench.sweep.names import Mode
+
+STEPS_OF_VARIANT = ("scatter", "replicate", "parallel_apply", "gather")
+TRAINING = ("loss", "backward", "reduce", "optimiser")
+PHASES = ("forward", *STEPS_OF_VARIANT, *TRAINING)
+
+_WRAPPERS = ("torch.nn.parallel.", "dpbench.parallel.", "dpbench.variants.")
+_SHARE, _MOST_STEPS = 0.05, 10
+
+
+def steps_worth(samples_s: Sequence[float], budget_s: float) -> int:
+    """How many steps to take for the phases; the same in every rank, as they share their samples."""
+    return max(1, min(_MOST_STEPS, round(_SHARE * budget_s / median(samples_s))))
+
+
+def phases_of(session: Session, devices: Sequence[torch.device], mode: Mode, steps: int) -> dict[str, Reading]:
+    """For each of PHASES the seconds, as median over `steps` more steps of the session, or why it has none."""
+    watch, idle = make_stopwatch(devices), make_clock(devices)
+    taken = []
+    for _ in range(steps):
+        spans = _Spans(watch, devices)
+        _observe(session, spans, mode)
+        idle()
+        taken.append(spans.seconds())
+    return {phase: _reading(phase, taken, mode, watch.source) for phase in PHASES}
+
+
+def _reading(phase: str, taken: list[dict[str, float]], mode: Mode, source: str) -> Reading:
+    found = [seconds[phase] for seconds in taken if phase in seconds]
+    if found:
+        return Reading(value=median(found), source=source)
+    if mode is Mode.INFER and phase in TRAINING:
+        return Reading(reason="a forward alone has no such phase")
+    if phase == "reduce":
+        return Reading(reason="no node of the backward does nothing but sum the lanes' gradients")
+    return Reading(reason="the variant has no such step, or does not take it on these devices")
+
+
+class _Spans:
+    """The marks of one step, by phase."""
+
+    def __init__(self, watch: Stopwatch, devices: Sequence[torch.device]) -> None:
+        self._watch, self._devices = watch, devices
+        self._begun: dict[str, Any] = {}
+        self._done: dict[str, list[tuple[Any, Any]]] = {}
+
+    def begin(self, phase: str) -> None:
+        self._begun[phase] = self._watch.mark(self._devices)
+
+    def end(self, phase: str) -> None:
+        self._done.setdefault(phase, []).append((self._begun.pop(phase), self._watch.mark(self._devices)))
+
+    def end_open(self) -> None:
+        for phase in list(self._begun):
+            self.end(phase)
+
+    def watch_reduction(self, loss: Tensor) -> None:
+        """Marks on the base's device, in whatever thread and stream the nodes run."""
+        for node in reduction_nodes(loss):
+            self._watch_node(node, self._done.setdefault("reduce", []))
+
+    def _watch_node(self, node: Node, done: list[tuple[Any, Any]]) -> None:
+        base, begun = self._devices[:1], list[Any]()
+        node.register_prehook(lambda _: begun.append(self._watch.mark(base)))
+        node.register_hook(lambda *_: done.append((begun.pop(), self._watch.mark(base))))
+
+    def seconds(self) -> dict[str, float]:
+        return {phase: sum(self._watch.between(*span) for span in spans) for phase, spans in self._done.items()}
+
+
+def _observe(session: Session, spans: _Spans, mode: Mode) -> None:
+    """One step with marks at the edges of its phases; the session and its variant are afterwards as before."""
+
+    def enter(phase: Phase) -> None:
+        spans.end_open()
+        spans.begin(phase)
+
+    def loss(call: Callable[..., Tensor], *batch: Any) -> Tensor:
+        found = call(*batch)
+        spans.end_open()  # looking at the graph is no part of the step
+        spans.watch_reduction(found)
+        return found
+
+    def forward(call: Callable[..., Any], *batch: Any) -> Any:
+        output = call(*batch)
+        spans.begin("loss")
+        return output
+
+    with ExitStack() as replaced:
+        if mode is Mode.TRAIN:
+            replaced.enter_context(_replaced(session, "loss", loss))
+            replaced.enter_context(_replaced(session, "forward", forward))
+        for name in STEPS_OF_VARIANT:
+            if hasattr(session.scheme, name):
+                replaced.enter_context(_replaced(session.scheme, name, _spanned(name, spans)))
+        session.step(enter)
+        spans.end_open()
+
+
+def _spanned(name: str, spans: _Spans) -> Callable[..., Any]:
+    def step(call: Callable[..., Any], *args: Any) -> Any:
+        spans.begin(name)
+        try:
+            return call(*args)
+        finally:
+            spans.end(name)
+
+    return step
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
+    """The owner's method called through `around`, as an attribute of this one instance."""
+    method = getattr(owner, name)
+    vars(owner)[name] = lambda *args: around(method, *args)
+    try:
+        yield
+    finally:
+        del vars(owner)[name]
+
+
+def reduction_nodes(loss: Tensor) -> list[Node]:
+    """The nodes of a data-parallel wrapper that hand their gradients to the base's parameters directly."""
+    found: list[Node] = []
+    seen: set[Node | None] = {None}
+    waiting = [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        following = [each for each, _ in node.next_functions]
+        if _is_a_wrappers(node) and any(map(_writes_gradient, following)):
+            found.append(node)
+        waiting += following
+    return found
+
+
+def _is_a_wrappers(node: Node) -> bool:
+    function = getattr(type(node), "_forward_cls", None)  # torch.autograd.function.FunctionMeta sets it
+    return function is not None and function.__module__.startswith(_WRAPPERS)
+
+
+def _writes_gradient(node: Node | None) -> bool:
+    return node is not None and node.name() == "torch::autograd::AccumulateGrad"

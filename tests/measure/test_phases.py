@@ -1,0 +1,138 @@
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.measure.phases import PHASES, STEPS_OF_VARIANT, TRAINING, phases_of, reduction_nodes, steps_worth
+from dpbench.measure.session import Session, seat_of
+from dpbench.parallel import DataParallel
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import Mode
+from dpbench.variants.catalog import VARIANTS
+from dpbench.workloads.catalog import resolve
+
+CPU = [torch.device("cpu")]
+SLEEP_S = 0.02
+
+
+def session(variant, mode="train"):
+    devices = ("cpu",) * (1 if variant == "single" else 2)
+    case = Case(variant=variant, workload="mlp/tiny", batch=8, devices=devices, threads=1, mode=mode)
+    scheme = VARIANTS[case.variant]
+    return Session(case, resolve(case.workload, case.data), scheme, seat_of(case, scheme, 0, 1))
+
+
+def seconds(found):
+    return {phase: reading.value for phase, reading in found.items() if reading.value is not None}
+
+
+@pytest.mark.parametrize(
+    ("variant", "steps"),
+    [
+        ("tuned", STEPS_OF_VARIANT),
+        ("naive", STEPS_OF_VARIANT),
+        ("floor", ("scatter", "parallel_apply", "gather")),
+        ("single", ()),
+    ],
+)
+def test_every_phase_has_a_time_or_a_reason(variant, steps):
+    found = phases_of(session(variant), CPU, Mode.TRAIN, 2)
+    assert tuple(found) == PHASES
+    expected = {"forward", *steps, "loss", "backward", "optimiser"} | ({"reduce"} if "replicate" in steps else set())
+    assert set(seconds(found)) == expected
+    assert all(reading.source == "clock" for reading in found.values() if reading.value is not None)
+
+
+def test_the_parts_lie_within_the_whole():
+    found = seconds(phases_of(session("naive"), CPU, Mode.TRAIN, 1))
+    assert sum(found[part] for part in (*STEPS_OF_VARIANT, "loss")) <= found["forward"]
+    assert found["reduce"] <= found["backward"]
+
+
+def test_a_forward_alone_has_no_training_phases_and_says_so():
+    found = phases_of(session("tuned", "infer"), CPU, Mode.INFER, 1)
+    assert all(found[phase].value is None and "forward alone" in found[phase].reason for phase in TRAINING)
+    assert found["forward"].value > 0
+
+
+@pytest.mark.parametrize("name", STEPS_OF_VARIANT)
+def test_time_lost_in_a_step_shows_in_its_phase_and_no_other(name):
+    made = session("tuned")
+    slow_down(made.scheme, name)
+    found = seconds(phases_of(made, CPU, Mode.TRAIN, 1))
+    assert found[name] >= SLEEP_S
+    assert found["forward"] >= SLEEP_S
+    others = sum(found[other] for other in STEPS_OF_VARIANT if other != name)
+    assert found["forward"] - found[name] >= others
+
+
+def slow_down(owner, name):
+    method = getattr(owner, name)
+    setattr(owner, name, lambda *args: (time.sleep(SLEEP_S), method(*args))[1])
+
+
+def test_time_lost_in_the_loss_is_the_losss():
+    made = session("tuned")
+    slow_down(made, "_loss")
+    found = seconds(phases_of(made, CPU, Mode.TRAIN, 1))
+    assert found["loss"] >= SLEEP_S
+    assert found["forward"] >= found["loss"]
+
+
+def test_time_lost_in_the_optimiser_is_the_optimisers():
+    made = session("single")
+    slow_down(made._optimizer, "step")
+    assert seconds(phases_of(made, CPU, Mode.TRAIN, 1))["optimiser"] >= SLEEP_S
+
+
+@pytest.mark.parametrize("variant", ["tuned", "naive", "single"])
+def test_afterwards_all_is_as_before(variant):
+    made = session(variant)
+    before = dict(vars(made)), dict(vars(made.scheme))
+    phases_of(made, CPU, Mode.TRAIN, 2)
+    assert (dict(vars(made)), dict(vars(made.scheme))) == before
+
+
+def test_a_failing_step_leaves_no_wrapper_behind():
+    made = session("tuned")
+    before = dict(vars(made.scheme))
+
+    def fail(*_):
+        raise KeyError("boom")
+
+    made._optimizer.step = fail
+    with pytest.raises(KeyError, match="boom"):
+        phases_of(made, CPU, Mode.TRAIN, 1)
+    assert dict(vars(made.scheme)) == before
+
+
+class MyFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def test_reduction_is_the_wrappers_nodes_and_not_the_users():
+    class User(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return x * MyFunction.apply(self.weight)
+
+    user = User()
+    assert reduction_nodes(user(torch.ones(4, 2)).sum()) == []
+    nodes = reduction_nodes(DataParallel(user, ["cpu"] * 2)(torch.ones(4, 2)).sum())
+    assert [node.name() for node in nodes] == ["HandOutBackward"]
+
+
+def test_more_steps_are_taken_where_they_are_short():
+    assert steps_worth([0.001] * 9, budget_s=1.0) == 10
+    assert steps_worth([0.01] * 9, budget_s=1.0) == 5
+    assert steps_worth([100.0], budget_s=1.0) == 1
