@@ -38,10 +38,11 @@ IDLE = Levels((0, 0))
 
 @dataclass
 class FakeGpu:
-    """What one GPU does over time. `throttled` is by field id, 1 while it lasts; `links` are NVLinks, by peer.
+    """What one GPU does over time.
 
-    `refuses` has a status by the name of a function, or by the id of a field or GPM metric. A counter of PCIe bytes
-    starts at `pcie_start` and has `pcie_bits`.
+    `throttled` is by field id, 1 while it lasts; `links` are where its NVLinks end, '' for one that is down;
+    `refuses` has a status by the name of a function, or by the id of a field or GPM metric; the counters of PCIe bytes
+    start at `pcie_start` and have `pcie_bits`.
     """
 
     uuid: str
@@ -138,6 +139,8 @@ class FakeNvml:
         """A reference as what it refers to, a handle as its GPU, a number as an int."""
         if isinstance(argument, pynvml.c_nvmlDevice_t):
             return self._ready(name, self._gpu_of(argument))
+        if isinstance(argument, ctypes.Array):  # a buffer to be filled
+            return argument
         return getattr(argument, "_obj", getattr(argument, "value", argument))
 
     def _gpu_of(self, handle) -> FakeGpu:
@@ -201,6 +204,11 @@ class FakeNvml:
 
     def _nvmlDeviceGetPciInfo_v3(self, gpu, info):
         info.busId = gpu.pci.encode()
+
+    def _nvmlDeviceGetP2PStatus(self, gpu, other, index, status):
+        assert index == pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        linked = gpu.links and other.links
+        status.value = pynvml.NVML_P2P_STATUS_OK if linked else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
 
     def _nvmlDeviceGetNvLinkState(self, gpu, link, is_active):
         if link >= len(gpu.links):

@@ -3,20 +3,24 @@
 import platform
 import socket
 import subprocess
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 
 import torch
 from torch import distributed as dist
 
 import dpbench
+from dpbench.measure.gpu_facts import GpuFacts, read_gpu_facts
+from dpbench.measure.uuids import uuids_of
 from dpbench.results.record import Environment
-from dpbench.sweep.machine import cpu_model, usable_cores
+from dpbench.sweep.container import read_limits
+from dpbench.sweep.machine import affinity, cpu_governor, cpu_model, usable_cores
 
 
-def read_environment(devices: Sequence[torch.device]) -> Environment:
-    """The environment of this process, as it runs a case on these devices."""
-    gpus = [device for device in dict.fromkeys(devices) if device.type != "cpu"]
+def read_environment() -> Environment:
+    """The environment of this process."""
+    gpus = _gpus()
+    facts, limits = read_gpu_facts(uuids_of(gpus)) if gpus else GpuFacts(), read_limits()
     commit, dirty = _commit(Path(dpbench.__file__).parent)
     return Environment(
         hostname=socket.gethostname(),
@@ -25,8 +29,16 @@ def read_environment(devices: Sequence[torch.device]) -> Environment:
         torch=torch.__version__,
         cpu_model=cpu_model(),
         cores=usable_cores(),
+        gil=_has_gil(),
+        affinity=affinity(),
+        cpu_governor=cpu_governor(),
+        cpu_limit=limits.cpus,
+        memory_limit_bytes=limits.memory_bytes,
         gpus=tuple(str(torch.get_device_module(gpu).get_device_properties(gpu).name) for gpu in gpus),
-        driver=_driver() if gpus else None,
+        gpu_clocks=facts.clocks,
+        gpu_power_limits_w=facts.power_limits_w,
+        gpu_links=facts.links,
+        driver=facts.driver,
         cuda=torch.version.cuda,
         nccl=_nccl() if gpus else None,
         dpbench=dpbench.__version__,
@@ -35,14 +47,19 @@ def read_environment(devices: Sequence[torch.device]) -> Environment:
     )
 
 
-def _driver() -> str | None:
-    import pynvml
+def _gpus() -> list[torch.device]:
+    """Those torch can use, whether or not the case does; simulated devices are none."""
+    for kind in ("cuda", "xpu"):
+        module = torch.get_device_module(kind)
+        if module.is_available():
+            return [torch.device(kind, index) for index in range(module.device_count())]
+    return []
 
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
+
+def _has_gil() -> bool:
+    """Interpreters before 3.13 cannot be without, nor asked."""
+    ask = getattr(sys, "_is_gil_enabled", None)
+    return ask is None or ask()
 
 
 def _nccl() -> str | None:

@@ -31,8 +31,6 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     """
     if rendezvous is None and job.case.variant is VariantName.DDP:
         rendezvous = start_ranks(job, len(job.case.devices), "dpbench.run.count_case")
-    import torch
-
     from dpbench.measure.counts import count
     from dpbench.measure.environment import read_environment
     from dpbench.workloads.base import WorkloadError
@@ -52,7 +50,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
         return skipped(f"workloads: {job.case.workload!r}: {words}; allowed: see dpbench/simulator/README.md")
     if job.events is not None and recording is not None:
         recording.write(Path(job.events))
-    environment = read_environment([torch.device("cpu")])
+    environment = read_environment()
     return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment)
 
 

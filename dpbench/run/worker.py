@@ -70,7 +70,7 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         outcome=Outcome.OK,
         samples_s=found.samples_s,
         metrics=found.metrics,
-        environment=read_environment([torch.device(device) for device in job.case.devices]),
+        environment=read_environment(),
     )
 
 

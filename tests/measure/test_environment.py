@@ -1,0 +1,74 @@
+import subprocess
+import sys
+from dataclasses import astuple
+
+import pynvml
+import pytest
+
+from dpbench.measure import environment
+from dpbench.measure.environment import read_environment
+from dpbench.measure.gpu_facts import GpuFacts, read_gpu_facts
+from tests.fakes import FakeGpu, FakeNvml, ScriptedClock
+
+ONE, TWO, SWITCH = "00000000:01:00.0", "00000000:02:00.0", "00000000:0F:00.0"
+
+
+@pytest.fixture
+def facts(monkeypatch):
+    """Of GPUs that NVML has in the opposite order."""
+
+    def read(*gpus: FakeGpu) -> GpuFacts:
+        FakeNvml(gpus[::-1], ScriptedClock()).install(monkeypatch)
+        return read_gpu_facts({f"cuda:{i}": gpu.uuid for i, gpu in enumerate(gpus)})
+
+    return read
+
+
+def test_gpus_are_told_in_torchs_order(facts):
+    found = facts(FakeGpu("aa", power_limit_w=350), FakeGpu("bb"), FakeGpu("cc", slice_of_mig=True))
+    assert found.driver == "580.65.06"
+    assert found.power_limits_w == (350, 700, None)
+    assert found.clocks == (*("SM to 1980 MHz, memory to 2619 MHz",) * 2, None)
+    assert found.links == ("0-1 PHB", "0-2 unknown", "1-2 unknown")
+
+
+def test_nvlinks_are_counted_between_the_two_or_else_up_to_the_switches(facts):
+    direct = facts(FakeGpu("aa", pci=ONE, links=(TWO, "", TWO, SWITCH)), FakeGpu("bb", pci=TWO, links=(ONE,) * 2))
+    assert direct.links == ("0-1 NV2",)
+    switched = facts(FakeGpu("aa", pci=ONE, links=(SWITCH,) * 18), FakeGpu("bb", pci=TWO, links=(SWITCH,) * 18))
+    assert switched.links == ("0-1 NV18",)
+
+
+def test_what_is_refused_is_none_and_the_rest_stays(facts):
+    refused = {"nvmlDeviceGetEnforcedPowerLimit": pynvml.NVML_ERROR_NO_PERMISSION}
+    found = facts(FakeGpu("aa", refuses=refused))
+    assert found.power_limits_w == (None,)
+    assert found.clocks != (None,)
+
+
+def test_without_a_driver_nothing_is_known(monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: pynvml._nvmlCheckReturn(pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
+    assert astuple(read_gpu_facts({"cuda:0": "aa", "cuda:1": "bb"})) == (None, (None, None), (None, None), ())
+
+
+def test_the_environment_of_this_process():
+    found = read_environment()
+    assert found.gil is (not hasattr(sys, "_is_gil_enabled") or sys._is_gil_enabled())
+    assert (found.python, found.torch) == (sys.version.split()[0], environment.torch.__version__)
+    assert found.cores >= 1
+    assert found.affinity
+
+
+def test_the_tree_is_dirty_where_a_tracked_file_was_changed(tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=tmp_path, check=True)
+
+    assert environment._commit(tmp_path) == (None, None)
+    (tmp_path / "__init__.py").write_text("")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    commit, dirty = environment._commit(tmp_path)
+    assert (len(commit), dirty) == (40, False)
+    (tmp_path / "__init__.py").write_text("changed")
+    assert environment._commit(tmp_path) == (commit, True)
