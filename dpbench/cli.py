@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -26,6 +27,7 @@ from dpbench.results.compare import compare as compare_records
 from dpbench.results.counts import CountRecord
 from dpbench.results.expected import FOLDER, UPDATE, ExpectedError, check_counts, update_counts
 from dpbench.results.record import Outcome
+from dpbench.results.retry import Retry
 from dpbench.results.run_path import new_run_path, sweep_path
 from dpbench.results.store import Store, StoreError
 from dpbench.run.ask import ProbeError, ask_box
@@ -55,6 +57,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 _RESULTS = Path("results/runs")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
+AllowDifferent = Annotated[
+    bool, typer.Option("--allow-different", help="Compare records of different environments, and say how these differ.")
+]
 Results = Annotated[Path, typer.Option(help="Folder of records, one file a run.")]
 
 
@@ -80,6 +85,7 @@ def compare(
     timeout: Annotated[str, _option("For one process beside its sampling, such as 2m.")] = "2m",
     threads: Annotated[str | None, _option("Intra-op threads of a step, over all lanes; all cores by default.")] = None,
     seed: Annotated[str, _option("Of models, batches and the order of cases.")] = "0",
+    allow_different: AllowDifferent = False,
     results: Results = _RESULTS,
     as_json: Json = False,
 ) -> ExitCode:
@@ -101,17 +107,21 @@ def compare(
             "seed": seed,
         }
     )
-    return _measure(spec, lambda: new_run_path(results, "compare"), as_json, with_counts=True)
+    make_path = partial(new_run_path, results, "compare")
+    return _measure(spec, make_path, as_json, allow_different=allow_different, with_counts=True)
 
 
 @app.command(epilog=_example("dpbench sweep benchmarks/sweeps/quick.toml"))
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file; its keys are compare's options.")],
+    retry: Annotated[Retry | None, _option("Measure again those of its records that are not ok.")] = None,
+    allow_different: AllowDifferent = False,
     results: Results = _RESULTS,
     as_json: Json = False,
 ) -> ExitCode:
     """Measure a sweep file; started again, go on where it stopped."""
-    return _measure(load_spec(spec), lambda: sweep_path(results, spec), as_json)
+    make_path = partial(sweep_path, results, spec)
+    return _measure(load_spec(spec), make_path, as_json, allow_different=allow_different, retry=retry)
 
 
 @app.command("list", epilog=_example("dpbench list"))
@@ -197,7 +207,15 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
-def _measure(spec: Spec, make_path: Callable[[], Path], as_json: bool, *, with_counts: bool = False) -> ExitCode:
+def _measure(
+    spec: Spec,
+    make_path: Callable[[], Path],
+    as_json: bool,
+    *,
+    allow_different: bool,
+    retry: Retry | None = None,
+    with_counts: bool = False,
+) -> ExitCode:
     """What compare and sweep share: the box, the plan, the records, what they say.
 
     `with_counts`, a box without an accelerator tells what the variants would do on one too.
@@ -208,9 +226,11 @@ def _measure(spec: Spec, make_path: Callable[[], Path], as_json: bool, *, with_c
     planned = plan(spec, box)
     store = Store(make_path())
     with progress_bar(Console(stderr=True)) as progress:
-        found = conduct(spec, planned, store, progress)
+        found = conduct(spec, planned, store, progress, retry=retry)
     _warn(list(found.warnings))
-    compared = compare_records(found.records, planned.skipped, reference=spec.reference)
+    compared = compare_records(
+        found.records, planned.skipped, reference=spec.reference, allow_different=allow_different
+    )
     if not as_json:
         _print(comparisons_text(compared))
     counted = _counted_beside(spec, planned) if with_counts and not box.accelerators else ()

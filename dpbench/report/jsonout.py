@@ -15,11 +15,17 @@ SCHEMA = 1
 
 
 def comparisons_json(found: Comparisons) -> dict[str, Any]:
-    """``{"schema", "environment", "cases"}``; each case once, fields that do not apply are None."""
+    """``{"schema", "environment", "cases"}``; each case once, fields that do not apply are None.
+
+    Where records of different environments were allowed, ``differences`` has the fields in which they differ, with
+    their values.
+    """
     rows = _rows(found)
+    differences = {name: list(values) for name, values in found.differences.items()}
     return {
         "schema": SCHEMA,
         "environment": None if found.environment is None else found.environment.model_dump(mode="json"),
+        **({"differences": differences} if differences else {}),
         "cases": [case_json(row) for row in rows],
     }
 

@@ -2,8 +2,9 @@
 
 SCHEMA history
     1  first.
-    2  telemetry by device, phases, lags of ranks, allocators' reserved peaks, more of the environment, outcome lost_gpu; an allocator's peak
-       may be a reason; peak_rss_bytes is of all processes of the case, in 1 of the one that wrote the record.
+    2  telemetry by device, phases, lags of ranks, allocators' reserved peaks, more of the environment, outcome
+       lost_gpu; an allocator's peak may be a reason; peak_rss_bytes is of all processes of the case, in 1 of the one
+       that wrote the record.
 """
 
 from enum import StrEnum

@@ -7,7 +7,7 @@ did not finish is cut off again, at once or, after a crash, by the next writer; 
 import fcntl
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,28 @@ class Store:
                 os.ftruncate(fd, old_size)
             raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
+    def replace(self, records: Iterable[Record]) -> None:
+        """The file has these records and no others; where that fails, it is as before and StoreError is raised."""
+        self._open()
+        beside = self.path.with_name(f"{self.path.name}.new")
+        try:
+            fd = os.open(beside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                with os.fdopen(fd, "wb", closefd=False) as file:
+                    file.writelines(map(to_line, records))
+                os.fsync(fd)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                beside.rename(self.path)
+                sync_folder(self.path.parent)
+            except OSError:
+                os.close(fd)
+                beside.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written anew: {error.strerror}") from error
+        self.close()
+        self._fd = fd
+
     def read(self) -> Contents:
         """All records. A torn end is dropped with a warning; any other bad line is a StoreError with its number."""
         try:
@@ -98,6 +120,8 @@ class Store:
             raise StoreError(f"{self.path}: cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(fd), os.stat(self.path)):
+                raise BlockingIOError  # another writer put a new file in its place since it was opened
             self._dropped_bytes = _cut_torn_end(fd)
             sync_folder(self.path.parent)
         except OSError as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from dpbench.results.record import Record
+from dpbench.results.retry import Retry, take_failed_out
 from dpbench.results.store import Store
 from dpbench.run.ask import ask_box
 from dpbench.run.runner import Progress, run
@@ -27,14 +28,21 @@ def box_for(spec: Spec) -> Box:
     return ask_box(tuple(workload for workload in spec.workloads if is_factory(workload)), spec.data)
 
 
-def conduct(spec: Spec, plan: Plan, store: Store, progress: Callable[[Progress], object]) -> Findings:
+def conduct(
+    spec: Spec, plan: Plan, store: Store, progress: Callable[[Progress], object], *, retry: Retry | None = None
+) -> Findings:
     """Measure what of the plan the store lacks, one child per case and round, each record safe before the next.
+
+    With `retry` the plan's records that are not ok leave the store first.
 
     Raises StoreError where a record cannot be written, KeyboardInterrupt with every finished record kept.
     """
     with store:
-        contents = store.read()
         order = round_order(plan.cases, spec.rounds, spec.seed)
+        keys = {(case.id, number) for number, case in order}
+        if retry is Retry.FAILED:
+            take_failed_out(store, lambda record: record.key in keys)
+        contents = store.read()
         run(
             order,
             run_id=store.path.stem,
@@ -46,5 +54,4 @@ def conduct(spec: Spec, plan: Plan, store: Store, progress: Callable[[Progress],
             progress=progress,
         )
         records = store.read().records
-    keys = {(case.id, number) for number, case in order}
     return Findings(tuple(record for record in records if record.key in keys), contents.warnings)

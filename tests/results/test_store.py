@@ -1,3 +1,4 @@
+import fcntl
 import gc
 import os
 import resource
@@ -190,6 +191,50 @@ def test_a_second_writer_is_refused_until_the_first_is_done_and_readers_never_ar
             Store(path).append(B)
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
     assert Store(path).read() == Contents((A,))
+
+
+def test_a_replaced_file_has_the_new_records_alone_and_takes_more(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Store(path) as store:
+        for record in (A, B):
+            store.append(record)
+        store.replace([B])
+        assert store.read() == Contents((B,))
+        store.append(C)
+    assert path.read_bytes() == to_line(B) + to_line(C)
+    assert [found.name for found in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_a_replaced_file_keeps_other_writers_out_also_who_opened_it_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.jsonl"
+    other, flock = Store(path), fcntl.flock
+
+    def replaced_meanwhile(fd: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        with Store(path) as store:
+            store.append(A)
+            store.replace([A])
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
+    with pytest.raises(StoreError, match="another process"):
+        other.append(B)
+    assert Store(path).read() == Contents((A,))
+    other.append(B)
+    with pytest.raises(StoreError, match="another process"):
+        Store(path).append(C)
+    other.close()
+
+
+@pytest.mark.parametrize("spare", [0, 1, 100])
+def test_a_full_disk_leaves_the_old_file_where_a_new_one_was_wanted(tmp_path: Path, spare: int) -> None:
+    path = file_of(tmp_path, to_line(A) + to_line(B))
+    with Store(path) as store, room_for(len(to_line(A)) + spare), pytest.raises(StoreError, match="anew"):
+        store.replace([A, B])
+    assert Store(path).read() == Contents((A, B))
+    assert [found.name for found in tmp_path.iterdir()] == ["run.jsonl"]
 
 
 def test_children_do_not_inherit_the_file(tmp_path: Path) -> None:
