@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.arrival import Arrival
-from dpbench.parallel.buckets import Item, plan_buckets
+from dpbench.parallel.buckets import Item, plan_buckets, put
 from dpbench.parallel.flat import FlatCopy, Stage, shape_of, shaped_views
 from dpbench.parallel.handout import connect
 from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_stream
@@ -148,8 +148,7 @@ class Broadcast:
         is_watched = self._watch is not None and self._always_sent.isdisjoint(bucket.indices)
         signature = self._watch.signature(sources) if self._watch is not None and is_watched else None
         for delivery, copy in zip(deliveries[1:], bucket.send(sources, lanes, signature), strict=True):
-            for i, tensor in zip(bucket.indices, copy.hand_out(is_watched), strict=True):
-                delivery.tensors[i] = tensor
+            put(copy.hand_out(is_watched), delivery.tensors, bucket.indices)
             if copy.arrival is not None:
                 delivery.arrivals.update(dict.fromkeys(bucket.indices, copy.arrival))
         if bucket.departure is not None:

@@ -2,6 +2,9 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,16 @@ def plan_buckets(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: i
     plain = _pack(items, bucket_bytes, bucket_bytes)
     eager = _pack(items, bucket_bytes, min(first_bucket_bytes, bucket_bytes))
     return eager if len(eager) <= len(plain) else plain
+
+
+def put(values: Sequence[T], into: list[T], indices: Sequence[int]) -> None:
+    """``into[indices[k]] = values[k]``, at once where the indices are consecutive, as those of most buckets are."""
+    first, last = indices[0], indices[-1]
+    if last - first + 1 == len(indices):  # a bucket's indices ascend
+        into[first : last + 1] = values
+    else:
+        for i, value in zip(indices, values, strict=True):
+            into[i] = value
 
 
 def _pack(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: int) -> list[list[int]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.autograd import Function
 
+from dpbench.parallel.buckets import put
 from dpbench.parallel.lanes import Lane, record_stream, use_stream, wait_stream
 from dpbench.parallel.transfer import copy_to
 
@@ -34,8 +35,7 @@ def connect(indices: Sequence[int], tensors: Sequence[list[Tensor]], lanes: Sequ
     if is_early:
         outputs[0].grad_fn._set_sequence_nr(FIRST)
     for number, of_lane in enumerate(tensors):
-        for i, output in zip(wanted, outputs[number * len(wanted) : (number + 1) * len(wanted)], strict=True):
-            of_lane[i] = output
+        put(outputs[number * len(wanted) : (number + 1) * len(wanted)], of_lane, wanted)
 
 
 class HandOut(Function):

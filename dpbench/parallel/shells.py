@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -12,54 +12,22 @@ from dpbench.parallel.tree import Node, Slots, Tree
 
 _assign = object.__setattr__
 """Past ``nn.Module.__setattr__``, which asks of every value what it is."""
+_NOTHING: dict[str, Any] = {}
+"""The state of all empty shells. Nobody refers to them, so nobody writes to it."""
 
 
-class _Shell:
-    """One shell, its module in the base, and what replaces the module's tables in the shell."""
+class _Shell(NamedTuple):
+    """A shell with its module in the base, its children's shells, and its own tables.
 
-    __slots__ = ("children", "module", "node", "own", "shell")
+    The tables are those of a module without members. They are made once and used by every forward: new ones would
+    cost more in garbage collection than all the rest of the refresh.
+    """
 
-    def __init__(self, node: Node, shell: nn.Module, children: dict[str, Any]) -> None:
-        self.node = node
-        self.module = node.module
-        self.shell = shell
-        self.children = children
-        self.reset()
-
-    def reset(self) -> None:
-        # The empty tables are made once and used by every forward: four new dicts per module and lane would
-        # cost more in garbage collection than all the rest of the refresh.
-        self.own: dict[str, Any] = {
-            "_parameters": {},
-            "_former_parameters": {},
-            "_buffers": {},
-            "_modules": {},
-            "_is_replica": True,
-            "_compiled_call_impl": None,  # bound to the base: its compiled call would use the base's weights
-        }
-        if self.node.is_compiled:
-            self.own["forward"] = self.children["_orig_mod"]
-
-    def fill(self, delivery: Delivery) -> None:
-        """Gives the shell the module's present state, with the delivered tensors for its own."""
-        state = self.module.__dict__.copy()
-        state.update(self.own)
-        node = self.node
-        if node.parameters:
-            state["_parameters"] = state["_former_parameters"] = weights = _table(node.parameters, delivery)
-            if type(weights) is dict:
-                state.update(weights)  # found without nn.Module.__getattr__, as in stock's replicas
-        if node.buffers:
-            state["_buffers"] = _table(node.buffers, delivery)
-        if node.children:
-            state["_modules"] = self.children.copy()
-        _assign(self.shell, "__dict__", state)
-
-    def empty(self) -> None:
-        own = self.own
-        if own["_parameters"] or own["_former_parameters"] or own["_buffers"] or own["_modules"]:
-            self.reset()  # the forward has registered something
-        _assign(self.shell, "__dict__", {})
+    shell: Any
+    module: nn.Module
+    node: Node
+    children: dict[str, Any]
+    tables: dict[str, Any]
 
 
 class Shells:
@@ -71,9 +39,7 @@ class Shells:
             type(node.module).__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
         self._plain = [
-            _Shell(node, shell, {name: None if i is None else self._shells[i] for name, i in node.children})
-            for node, shell in zip(tree.nodes, self._shells, strict=True)
-            if node.is_plain
+            self._make(node, shell) for node, shell in zip(tree.nodes, self._shells, strict=True) if node.is_plain
         ]
         self._is_empty = True
         self._counts_when_empty = self._count_references()
@@ -81,6 +47,13 @@ class Shells:
         # A compiled module also calls its child in place of its compiled forward.
         parents = Counter(i for node in tree.nodes for _, i in node.children * (1 + node.is_compiled))
         self._counts_when_full = [count + parents[i] for i, count in enumerate(self._counts_when_empty)]
+
+    def _make(self, node: Node, shell: Any) -> _Shell:
+        children = {name: None if i is None else self._shells[i] for name, i in node.children}
+        own: dict[str, Any] = {**_empty_tables(), "_is_replica": True}
+        if node.is_compiled:
+            own["forward"] = children["_orig_mod"]
+        return _Shell(shell, node.module, node, children, own)
 
     @property
     def root(self) -> Any:
@@ -95,16 +68,31 @@ class Shells:
 
     def empty(self) -> None:
         """Drops all state. To be called only when idle, or about to be refreshed."""
-        if not self._is_empty:
-            for shell in self._plain:
-                shell.empty()
-            self._is_empty = True
+        if self._is_empty:
+            return
+        for shell, _, _, _, tables in self._plain:
+            _assign(shell, "__dict__", _NOTHING)
+            if tables["_parameters"] or tables["_buffers"] or tables["_modules"]:  # forward has registered something
+                tables.update(_empty_tables())
+        self._is_empty = True
 
     def refresh(self, delivery: Delivery) -> nn.Module:
         """Fills the shells with the base's present state and the delivered tensors; gives the root."""
         self._is_empty = False
-        for shell in self._plain:
-            shell.fill(delivery)
+        for shell, module, node, children, tables in self._plain:
+            state = module.__dict__.copy()
+            state.update(tables)
+            if node.parameters:
+                state["_parameters"] = state["_former_parameters"] = weights = _table(node.parameters, delivery)
+                if not delivery.arrivals:
+                    state.update(weights)  # found without nn.Module.__getattr__, as in stock's replicas
+            if node.buffers:
+                state["_buffers"] = _table(node.buffers, delivery)
+            if children:
+                state["_modules"] = children.copy()
+            if "_compiled_call_impl" in state:
+                state["_compiled_call_impl"] = None  # bound to the base: it would use the base's weights
+            _assign(shell, "__dict__", state)
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
 
     def _add_custom(self, delivery: Delivery) -> nn.Module:
@@ -119,6 +107,11 @@ class Shells:
             else:
                 _assign_members(module, node, modules, delivery)
         return modules[0]
+
+
+def _empty_tables() -> dict[str, dict[str, Any]]:
+    nothing: dict[str, Any] = {}
+    return {"_parameters": nothing, "_former_parameters": nothing, "_buffers": {}, "_modules": {}}
 
 
 def _table(slots: Slots, delivery: Delivery) -> dict[str, Tensor | None]:

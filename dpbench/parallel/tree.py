@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import is_
 from typing import Any
 
 import torch
@@ -74,7 +76,7 @@ class Tree:
             and names == old_names
             # By identity, since == of tensors compares their values. The snapshot keeps its objects alive,
             # so that no new one can have an old one's id.
-            and list(map(id, things)) == list(map(id, old_things))
+            and all(map(is_, things, old_things))
             and _layouts(self.tensors) == self._layouts
         )
 
@@ -84,16 +86,11 @@ class Tree:
 
 
 def _members(modules: Sequence[nn.Module]) -> tuple[list[int], list[str], list[Any]]:
-    counts: list[int] = []
-    names: list[str] = []
-    things: list[Any] = []
-    for module in modules:
-        for table in (module._modules, module._parameters, module._buffers):
-            counts.append(len(table))
-            if table:
-                names += table.keys()  # of a ScriptModule's table, which cannot be iterated
-                things += table.values()
-    return counts, names, things
+    tables = [table for module in modules for table in (module._modules, module._parameters, module._buffers)]
+    filled = [table for table in tables if table]
+    names = [*chain.from_iterable([table.keys() for table in filled])]  # a ScriptModule's table cannot be iterated
+    things = [*chain.from_iterable([table.values() for table in filled])]
+    return list(map(len, tables)), names, things
 
 
 def _layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:

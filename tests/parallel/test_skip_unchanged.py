@@ -1,0 +1,169 @@
+"""``Policy(skip_unchanged=True)``: what provably did not change is not sent again, and all else is."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import _global_optimizer_post_hooks
+
+from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel.flat import FlatCopy
+from tests.parallel.models import Call, mlp, normed
+
+LANES = 3
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """How many buckets were copied to a lane since last asked."""
+    fills = []
+    fill = FlatCopy.fill
+    monkeypatch.setattr(FlatCopy, "fill", lambda self, flat, lane: fills.append(flat.numel()) or fill(self, flat, lane))
+
+    def count():
+        number = len(fills)
+        fills.clear()
+        return number
+
+    return count
+
+
+def wrap(base, **policy):
+    return DataParallel(base, ["cpu"] * LANES, policy=Policy(skip_unchanged=True, dispatch="sequence", **policy))
+
+
+def infer(wrapper, batch=6):
+    with torch.no_grad():
+        x = torch.randn(batch, 5)
+        torch.testing.assert_close(wrapper(x), wrapper.module(x))
+
+
+def test_nothing_is_sent_twice_in_inference(sent):
+    wrapper = wrap(mlp())
+    infer(wrapper)
+    assert sent() == LANES - 1
+    infer(wrapper)
+    infer(wrapper)
+    assert sent() == 0
+
+
+def test_a_lane_that_was_left_out_gets_it_when_it_takes_part(sent):
+    wrapper = wrap(mlp())
+    infer(wrapper, batch=2)
+    assert sent() == 1
+    infer(wrapper, batch=6)
+    assert sent() == 1
+
+
+CHANGES = {
+    "in place": lambda base: base[0].weight.mul_(2),
+    "data assigned": lambda base: setattr(base[0].weight, "data", base[0].weight.data * 2),
+    "load": lambda base: base.load_state_dict({k: v * 2 for k, v in base.state_dict().items()}),
+    "new parameter": lambda base: setattr(base[0], "weight", nn.Parameter(base[0].weight * 2)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_is_sent(change, sent):
+    wrapper = wrap(mlp())
+    infer(wrapper)
+    with torch.no_grad():
+        change(wrapper.module)
+    infer(wrapper)
+    assert sent() == 2 * (LANES - 1)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_a_fused_optimizers_step_is_sent(kind, sent):
+    # It writes the parameters without raising their version counters.
+    wrapper = wrap(mlp())
+    optimizer = getattr(torch.optim, kind)(wrapper.parameters(), lr=0.1, fused=True)
+    for _ in range(3):
+        sent()
+        infer(wrapper)
+        assert sent() == LANES - 1
+        optimizer.zero_grad()
+        wrapper(torch.randn(6, 5)).sum().backward()
+        optimizer.step()
+
+
+def test_a_step_on_others_parameters_sends_nothing(sent):
+    wrapper, other = wrap(mlp()), nn.Linear(2, 2)
+    infer(wrapper)
+    sent()
+    other(torch.randn(1, 2)).sum().backward()
+    torch.optim.SGD(other.parameters(), lr=0.1).step()
+    infer(wrapper)
+    assert sent() == 0
+
+
+def test_frozen_parameters_are_sent_once(sent):
+    base = mlp()
+    base[0].requires_grad_(False)
+    wrapper = wrap(base)
+    optimizer = torch.optim.SGD(base.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        wrapper(torch.randn(6, 5)).sum().backward()
+        optimizer.step()
+        assert sent() == (2 if step == 0 else 1) * (LANES - 1)
+
+
+def test_buffers_are_always_sent(sent):
+    wrapper = wrap(normed().eval())
+    infer(wrapper)
+    first = sent()
+    wrapper.module[1].running_mean.data.add_(1)  # as training does it: unseen
+    infer(wrapper)
+    assert 0 < sent() < first
+
+
+def test_what_a_replica_wrote_to_its_weights_does_not_stay():
+    def forward(self, x):
+        out = x * self.weight
+        with torch.no_grad():
+            self.weight.mul_(1 if self.weight is base.weight else 3)
+        return out
+
+    base = Call(forward, weight=nn.Parameter(torch.ones(1)))
+    wrapper = wrap(base)
+    for _ in range(3):
+        with torch.no_grad():
+            assert wrapper(torch.ones(LANES)).tolist() == [1] * LANES
+
+
+def test_mark_dirty_tells_of_a_write_that_nothing_shows(sent):
+    wrapper = wrap(mlp())
+    infer(wrapper)
+    wrapper.module[0].weight.data.mul_(2)
+    wrapper.mark_dirty()
+    infer(wrapper)
+    assert sent() == 2 * (LANES - 1)
+
+
+def test_inference_tensors_count_as_changed(sent):
+    with torch.inference_mode():
+        base = mlp()
+    wrapper = wrap(base)
+    infer(wrapper)
+    infer(wrapper)
+    assert sent() == 2 * (LANES - 1)
+
+
+def test_the_watch_ends_with_its_wrapper():
+    gc.collect()
+    before = len(_global_optimizer_post_hooks)
+    wrapper = wrap(mlp())
+    assert len(_global_optimizer_post_hooks) == before + 1
+    del wrapper
+    gc.collect()
+    assert len(_global_optimizer_post_hooks) == before
+
+
+def test_without_the_technique_everything_is_sent_every_time(sent):
+    wrapper = DataParallel(mlp(), ["cpu"] * LANES)
+    infer(wrapper)
+    infer(wrapper)
+    wrapper.mark_dirty()
+    assert sent() == 2 * (LANES - 1)

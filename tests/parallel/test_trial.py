@@ -1,0 +1,49 @@
+"""Choosing by measuring."""
+
+import pytest
+import torch
+
+from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel.trial import TRIES, Trial, Trials
+from tests.parallel.models import mlp
+
+
+def fed(times):
+    """The ways a trial went, fed with each way's time."""
+    trial, ways = Trial(list(times)), []
+    for _ in range(2 * TRIES + 4):
+        way = trial.next_way()
+        ways.append(way)
+        trial.add(way, times[way])
+    return ways
+
+
+def test_each_way_is_tried_in_turn_and_the_fastest_kept():
+    assert fed({"a": 2.0, "b": 1.0}) == ["a", "b"] * TRIES + ["b"] * 4
+    assert fed({"a": 1.0, "b": 2.0}) == ["a", "b"] * TRIES + ["a"] * 4
+
+
+def test_the_first_try_does_not_count():
+    trial = Trial(["a", "b"])
+    for i in range(2 * TRIES):
+        way = trial.next_way()
+        trial.add(way, {"a": 0.1 if i == 0 else 3.0, "b": 100.0 if i == 1 else 2.0}[way])
+    assert trial.next_way() == "b"
+
+
+def test_a_failed_call_is_no_time():
+    trials = Trials(["a", "b"])
+    for _ in range(3):
+        with pytest.raises(ValueError, match="failed"), trials.choose("kind") as way:
+            assert way == "a"
+            raise ValueError("failed")
+
+
+def test_each_kind_of_call_has_its_own_choice():
+    wrapper = DataParallel(mlp(), ["cpu"] * 3, policy=Policy(dispatch="auto"))
+    for _ in range(2 * TRIES):
+        wrapper(torch.randn(6, 5))
+    with torch.no_grad():
+        wrapper(torch.randn(6, 5))
+    wrapper(torch.randn(2, 5))
+    assert set(wrapper._dispatcher._trials._trials) == {(True, 3), (False, 3), (True, 2)}
