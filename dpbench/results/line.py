@@ -1,5 +1,7 @@
 """A record as one line of JSON, and back."""
 
+from typing import Any
+
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
@@ -30,8 +32,17 @@ def parse_line(line: bytes) -> Record:
         raise LineError(f"has schema {schema}, newer than this dpbench knows; allowed: 1 to {SCHEMA}")
     if isinstance(fields.get("case"), dict):
         fields["case"].pop("id", None)  # derived from the other fields, for readers without dpbench
+    if schema == 1:
+        _upgrade(fields)
     try:
         return Record.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         raise LineError(f"is no record: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _upgrade(fields: dict[str, Any]) -> None:
+    """In schema 1 an allocator's peak was a bare number."""
+    match fields:
+        case {"metrics": {"peak_device_bytes": dict(peaks)}}:
+            fields["metrics"]["peak_device_bytes"] = {device: {"value": peak} for device, peak in peaks.items()}

@@ -1,6 +1,6 @@
 """What was read beside the samples, at both edges of the sampled window."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,7 +11,7 @@ class Reading(BaseModel):
     """A value or the reason for which there is none, never both.
 
     `source` is what it was read from, where there are several; `span_s` the seconds it is an average over, where these
-    are not the whole window. A bare number, as schema 1 had them, is a value.
+    are not the whole window.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -20,11 +20,6 @@ class Reading(BaseModel):
     reason: str | None = None
     source: str | None = None
     span_s: float | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare_number(cls, data: Any) -> Any:
-        return {"value": data} if isinstance(data, int | float) else data
 
     @model_validator(mode="after")
     def _value_or_reason(self) -> Self:

@@ -2,10 +2,22 @@ import json
 import math
 
 import pytest
+from pydantic import ValidationError
 
 from dpbench.results.line import LineError, parse_line, to_line
 from dpbench.results.record import SCHEMA, Record
+from dpbench.results.telemetry import Reading
 from tests.results.making import METRICS, case, failed, ok
+
+# As the first version wrote it.
+SCHEMA_1 = b"""{"schema": 1, "run": "r", "case": {"variant": "tuned", "workload": "mlp/tiny", "batch": 8,
+"devices": ["cuda:0"], "mode": "train", "dtype": "float32", "data": "random", "threads": 1, "seed": 0, "id": "x"},
+"round": 0, "started_at": "2026-01-01T00:00:00.000+00:00", "outcome": "ok", "reason": null, "samples_s": [0.5],
+"environment": {"hostname": "h", "os": "Linux", "python": "3.11.7", "torch": "2.13.0", "cpu_model": "EPYC", "cores": 2,
+"gpus": ["A100"], "driver": "580", "cuda": "13.0", "nccl": "2.27", "dpbench": "0.1.0", "commit": null, "dirty": null},
+"metrics": {"threads_per_lane": 1, "warmup_steps": 11, "stopped_by": "budget", "skew_s": null, "relative_error": 0.0,
+"loss_first": 2.5, "loss_last": 0.9, "peak_rss_bytes": 336707584, "peak_device_bytes": {"cuda:0": 1024}}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -21,6 +33,27 @@ def test_a_record_is_one_line_and_back(record: Record) -> None:
 def test_readers_without_dpbench_find_schema_and_case_id() -> None:
     fields = json.loads(to_line(ok(case(), 2)))
     assert (fields["schema"], fields["case"]["id"], fields["round"]) == (SCHEMA, case().id, 2)
+
+
+def test_schema_1_is_read() -> None:
+    record = parse_line(SCHEMA_1)
+    assert record.schema_ == 1
+    assert record.metrics.peak_device_bytes == {"cuda:0": Reading(value=1024)}
+    assert (record.metrics.telemetry, record.metrics.is_throttled) == (None, None)
+    assert (record.environment.gil, record.environment.gpus) == (None, ("A100",))
+    assert parse_line(SCHEMA_1.replace(b'{"cuda:0": 1024}', b"null")).metrics.peak_device_bytes is None
+
+
+def test_readings_are_kept_whole() -> None:
+    peaks = {"cuda:0": Reading(value=5, source="somewhere", span_s=2), "cpu": Reading(reason="has none")}
+    record = ok(case(), 0).model_copy(update={"metrics": METRICS.model_copy(update={"peak_device_bytes": peaks})})
+    assert parse_line(to_line(record)) == record
+
+
+@pytest.mark.parametrize("fields", [{}, {"value": 1, "reason": "none"}, {"value": float("inf")}, {"source": "x"}])
+def test_a_reading_is_a_value_or_a_reason(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Reading(**fields)
 
 
 def test_a_loss_that_is_no_number_becomes_null() -> None:
