@@ -1,0 +1,117 @@
+"""`dpbench counts`: what it prints and the exit code, without children."""
+
+import json
+import sys
+
+import pytest
+
+from dpbench import cli
+from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.results.record import Environment, Outcome
+from dpbench.sweep.counting import checked_cases
+
+ENVIRONMENT = Environment(
+    hostname="fake", os="Linux", python="3.11.7", torch="2.13.0+cpu", cpu_model="fake", cores=2, dpbench="0"
+)
+
+
+class FakeCounter:
+    """In place of `count_all`: counts `operators` in every case, or refuses with `reason`."""
+
+    def __init__(self):
+        self.operators, self.reason, self.events, self.cases = 3, None, None, ()
+
+    def __call__(self, cases, *, events=None):
+        self.cases, self.events = cases, events
+        if self.reason is not None:
+            return tuple(CountRecord(case=case, outcome=Outcome.SKIPPED, reason=self.reason) for case in cases)
+        counts = Counts(phases={Phase.FORWARD: PhaseCounts(operators=self.operators)})
+        return tuple(
+            CountRecord(case=case, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT) for case in cases
+        )
+
+
+@pytest.fixture
+def counter(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    counter = FakeCounter()
+    monkeypatch.setattr(cli, "count_all", counter)
+    return counter
+
+
+@pytest.fixture
+def call(counter, monkeypatch, capsys):
+    """The exit code, standard output and standard error of the command line."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["dpbench", "counts", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def test_by_default_stock_naive_and_tuned_on_four_simulated_devices(call, counter):
+    code, out, _ = call()
+    assert code == 0
+    assert "torch_dp" in out
+    assert {(str(case.variant), len(case.devices)) for case in counter.cases} == {
+        ("torch_dp", 4),
+        ("naive", 4),
+        ("tuned", 4),
+    }
+
+
+def test_json_alone_is_on_standard_output(call):
+    code, out, _ = call("--json", "--variants", "naive", "--devices", "sim*2")
+    assert code == 0
+    assert [each["counts"]["phases"]["forward"]["operators"] for each in json.loads(out)["cases"]] == [3, 3]
+
+
+def test_update_records_and_check_holds_the_set_against_it(call, counter, tmp_path):
+    code, out, _ = call("--update")
+    assert (code, out) == (0, "recorded: results/expected/torch-2.13.0-py3.11.json\n")
+    assert counter.cases == checked_cases()
+    assert call("--check")[0] == 0
+    counter.operators = 4
+    code, out, _ = call("--check")
+    assert code == 1
+    *changes, last = out.splitlines()
+    assert changes == [f"{case.id}: forward.operators: 3 -> 4" for case in sorted(checked_cases(), key=lambda c: c.id)]
+    assert last.endswith("dpbench counts --update")
+    code, out, _ = call("--check", "--json")
+    assert (code, json.loads(out)["differences"]) == (1, changes)
+
+
+def test_without_expectations_for_this_torch_and_python_a_check_cannot_be(call):
+    code, out, err = call("--check")
+    assert (code, out) == (2, "")
+    assert "torch-2.13.0-py3.11.json is not in 'results/expected'; there: none" in err
+    assert "dpbench counts --update" in err
+
+
+def test_what_the_children_refuse_is_one_line(call, counter):
+    counter.reason = "devices: the simulator was tested with torch 2.13; this is 2.9.0"
+    assert call() == (2, "", f"dpbench: {counter.reason}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--devices", "sim*65"], "devices: 'sim:64' is more than the simulator can do; allowed: sim:0 to sim:63"),
+        (["--devices", "cuda:0"], "devices: 'cuda:0' has no exact counts; allowed: sim*n, or cpu*n"),
+        (["--workloads", "mlp/tyni"], "--workloads: 'mlp/tyni' has no known size; allowed: "),
+        (["--variants", "stock"], "--variants: 'stock' is not allowed"),
+        (["--batch", "3"], "batch: 3 is less than one item for each of the 4 lanes"),
+        (["--events", "events.jsonl"], "events: 3 cases on simulated devices; allowed: one variant"),
+        (["--check", "--batch", "8"], "--check: counts a set of its own; allowed: without --batch"),
+        (["--check", "--update"], "--check: counts a set of its own; allowed: without --update"),
+        (["--update", "--events", "x"], "--update: counts a set of its own; allowed: without --events"),
+    ],
+)
+def test_bad_input_is_one_line_naming_the_value_and_what_is_allowed(call, counter, words, told):
+    code, out, err = call(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"dpbench: {told}")
+    assert counter.cases == ()
