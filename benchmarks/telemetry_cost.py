@@ -1,0 +1,105 @@
+"""What telemetry costs a step on a GPU: the same steps in windows with it and without, in one process, by turns.
+
+    python benchmarks/telemetry_cost.py [--device cuda:0] [--workload mlp/small] [--windows 40] [--steps 200]
+
+Nothing polls during a window, so the ratio of the median steps should be 1; the bound to hold is 1.005, at the upper
+end of its 95 % interval. Printed beside it: the noise, as the ratio of every second window without telemetry to the
+others without, and what the reading of both edges takes, which no timed step sees. Without a GPU it says why it cannot
+run and exits with 0.
+"""
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from dpbench.measure.clock import make_clock
+from dpbench.measure.interleave import PairedRatio, paired_ratio
+from dpbench.measure.session import Seat, Session
+from dpbench.measure.telemetry import NoTelemetry, Telemetry, telemetry_of
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import VariantName
+from dpbench.variants.catalog import VARIANTS
+from dpbench.workloads.catalog import resolve
+
+BOUND = 1.005
+
+
+def main() -> None:
+    options = parse()
+    if not torch.cuda.is_available():
+        return print(f"not run: torch {torch.__version__} has no CUDA device; telemetry is of NVIDIA's GPUs alone")
+    device = torch.device(options.device)
+    if isinstance(telemetry := telemetry_of([device]), NoTelemetry):
+        return print(f"not run: {telemetry.end(1)}")
+    step, clock = session_on(device, options.workload, options.batch).step, make_clock([device])
+    for _ in range(options.steps):
+        step()
+    medians_s: dict[str, list[float]] = {"on": [], "off": [], "off again": []}
+    edges_s: list[float] = []
+    order, rng = list(medians_s), random.Random(0)
+    for _ in range(options.windows):
+        rng.shuffle(order)
+        for kind in order:
+            using = telemetry_of([device]) if kind == "on" else NoTelemetry([str(device)], "off")
+            median_s, edge_s = window(using, step, clock, options.steps)
+            medians_s[kind].append(median_s)
+            if kind == "on":
+                edges_s.append(edge_s)
+    return report(medians_s, edges_s, options, device)
+
+
+def window(
+    telemetry: Telemetry, step: Callable[[], object], clock: Callable[[], float], steps: int
+) -> tuple[float, float]:
+    """The median step and what both edges took, in seconds."""
+    clock()
+    start_s = time.perf_counter()
+    telemetry.begin()
+    edge_s = time.perf_counter() - start_s
+    times_s = []
+    for _ in range(steps):
+        start_s = clock()
+        step()
+        times_s.append(clock() - start_s)
+    start_s = time.perf_counter()
+    telemetry.end(steps)
+    return statistics.median(times_s), edge_s + time.perf_counter() - start_s
+
+
+def session_on(device: torch.device, workload: str, batch: int) -> Session:
+    case = Case(variant=VariantName.SINGLE, workload=workload, batch=batch, devices=(str(device),), threads=1)
+    return Session(case, resolve(workload, case.data), VARIANTS[case.variant], Seat((device,)))
+
+
+def report(
+    medians_s: dict[str, list[float]], edges_s: list[float], options: argparse.Namespace, device: torch.device
+) -> None:
+    cost = paired_ratio(medians_s["on"], medians_s["off"])
+    print(f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, {options.workload}, batch {options.batch}")
+    print(f"{options.windows} windows of {options.steps} steps of {1e3 * statistics.median(medians_s['off']):.4g} ms")
+    print(f"on / off   {line(cost)}")
+    print(f"off / off  {line(paired_ratio(medians_s['off again'], medians_s['off']))}")
+    print(f"both edges {1e3 * statistics.median(edges_s):.4g} ms a window, outside the timed steps")
+    print(f"bound of {BOUND}: {'held' if cost.high <= BOUND else 'not held'}")
+
+
+def line(ratio: PairedRatio) -> str:
+    return f"{ratio.value:.5f} [{ratio.low:.5f}, {ratio.high:.5f}]"
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--workload", default="mlp/small")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--windows", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=200)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
