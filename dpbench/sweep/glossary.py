@@ -34,6 +34,8 @@ METRICS: dict[str, str] = {
     "throughput": "batch items per second",
     "skew_s": "per step, the slowest rank's time less the fastest's; one process per device only",
     "relative_error": "distance of the gradients from those of the plain module run chunk by chunk",
-    "peak_rss_bytes": "the most host memory the measuring process held",
-    "peak_device_bytes": "the allocator's peak on each accelerator",
+    "peak_rss_bytes": "the most host memory that each process of the case held, summed",
+    "peak_device_bytes": "the most that the allocator of each device had given out during the samples",
+    "peak_reserved_bytes": "the most that it had taken from the device",
+    "telemetry": "of each GPU during the samples: utilisation, power, energy, traffic, clocks, time throttled",
 }
