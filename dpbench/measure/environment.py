@@ -40,7 +40,7 @@ def read_environment() -> Environment:
         gpu_links=facts.links,
         driver=facts.driver,
         cuda=torch.version.cuda,
-        nccl=_nccl() if gpus else None,
+        nccl=nccl_version() if gpus else None,
         dpbench=dpbench.__version__,
         commit=commit,
         dirty=dirty,
@@ -62,7 +62,8 @@ def _has_gil() -> bool:
     return ask is None or ask()
 
 
-def _nccl() -> str | None:
+def nccl_version() -> str | None:
+    """Of the NCCL that torch was built with, or loads."""
     if not (dist.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())

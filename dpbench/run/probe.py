@@ -29,9 +29,11 @@ def main() -> None:
 def read_box(question: Question) -> Box:
     """All that can be known of this box; what fails is told in the fields for errors."""
     nvml_gpus, nvml_error = nvml_names()
-    facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error}
+    facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error, "driver": _driver_version()}
     try:
         import torch
+
+        from dpbench.measure.environment import nccl_version
     except (ImportError, OSError) as error:  # OSError: a shared library that does not load
         reason = f"torch does not import: {one_line(error)}"
         facts |= {"torch": None, "torch_error": reason, "workload_errors": dict.fromkeys(question.workloads, reason)}
@@ -42,6 +44,7 @@ def read_box(question: Question) -> Box:
             "torch_error": torch_error or (why_unused() if nvml_gpus and not accelerators else None),
             "accelerators": accelerators,
             "backends": _backends(),
+            "nccl": nccl_version() if accelerators else None,
             "workload_errors": _workload_errors(question),
         }
     return Box(
@@ -69,6 +72,15 @@ def nvml_names() -> tuple[tuple[str, ...], str | None]:
             names.append(f"GPU {index}")
             problem = f"GPU {index}: {one_line(error)}"
     return tuple(names), problem
+
+
+def _driver_version() -> str | None:
+    import pynvml
+
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
 
 
 def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:

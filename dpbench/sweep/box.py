@@ -18,6 +18,7 @@ class Box(BaseModel):
     installed torch can use no GPU.
 
     `nvml_gpus` are the names of the GPUs that the driver sees, whether or not torch can use them;
+    `driver` is NVIDIA's version, `nccl` that of torch, both None where there is no such thing;
     `workload_errors` has one entry for each user factory asked about, None where it loads.
     """
 
@@ -33,6 +34,8 @@ class Box(BaseModel):
     backends: tuple[str, ...] = ()
     nvml_gpus: tuple[str, ...] = ()
     nvml_error: str | None = None
+    driver: str | None = None
+    nccl: str | None = None
     workload_errors: dict[str, str | None] = {}
 
     @property
