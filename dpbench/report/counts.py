@@ -23,7 +23,7 @@ _REFERENCES = (VariantName.TORCH_DP, VariantName.NAIVE)
 _LEGEND = (
     "Exact counts of the third step, all devices together. Ratios are to torch_dp, the stock wrapper; of Python "
     "calls, which CPU lanes alone have, to naive, its restatement. Peak: of the fullest device. Early parameters: of "
-    "a lane's, the share that must arrive before its first layer starts. Ready, startable: the share of the gradient "
+    "a lane's, the share that must arrive before its first layer starts. Ready, free: the share of the gradient "
     "bytes that all lanes have, and that nothing holds back, when half of each lane's backward is over."
 )
 Value = int | float | None
@@ -80,7 +80,8 @@ def _cells(values: Mapping[VariantName, Value]) -> Iterator[str]:
         elif not value or reference is None or variant is reference:
             yield f"{value:,}"
         else:
-            yield f"{value:,} ({number(value / (values[reference] or 1))})"
+            base = values[reference] or 1
+            yield f"{value:,} ({1 if value == base else number(value / base)})"
 
 
 def _total(read: Callable[[PhaseCounts], int | None]) -> Callable[[Counts], Value]:
@@ -147,7 +148,7 @@ _ROWS: dict[str, Callable[[Counts], Value]] = {
     "Python calls": _total(lambda phase: phase.python_calls),
     "early parameters": _share("before_first_layer_bytes", "broadcast_bytes"),
     "gradients ready at half": _share("ready_at_half_bytes", "reduced_bytes"),
-    "gradients startable at half": _share("startable_at_half_bytes", "reduced_bytes"),
+    "gradients free at half": _share("startable_at_half_bytes", "reduced_bytes"),
 }
 
 
