@@ -1,7 +1,8 @@
 """The command line: options in, one call per command, an exit code out.
 
-Exit codes: 0 done; 1 no case could be measured, or counts are not as expected; 2 wrong input, nothing was written;
-3 this box cannot be used as it is; 130 interrupted, the records so far are kept.
+Exit codes: 0 done; 1 no case could be measured, counts are not as expected, or doctor found what makes measurements
+unreliable; 2 wrong input, nothing was written; 3 this box cannot be used as it is; 130 interrupted, the records so
+far are kept.
 """
 
 import json
@@ -17,7 +18,7 @@ from rich.console import Console, RenderableType
 
 from dpbench import __version__
 from dpbench.report.counts import counts_json, counts_text
-from dpbench.report.doctor import doctor_json, doctor_text
+from dpbench.report.doctor import doctor_json, doctor_text, is_reliable
 from dpbench.report.jsonout import comparisons_json
 from dpbench.report.progress import progress_bar
 from dpbench.report.text import comparisons_text
@@ -31,8 +32,10 @@ from dpbench.results.retry import Retry
 from dpbench.results.run_path import new_run_path, sweep_path
 from dpbench.results.store import Store, StoreError
 from dpbench.run.ask import ProbeError, ask_box
+from dpbench.run.ask_health import ask_health
 from dpbench.run.campaign import box_for, conduct
 from dpbench.run.count_all import CountingError, NotCountableError, count_all, countable
+from dpbench.run.self_test import self_test
 from dpbench.sweep.box import Box
 from dpbench.sweep.counting import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
 from dpbench.sweep.plan import Plan, PlanError, plan
@@ -43,6 +46,7 @@ class ExitCode(IntEnum):
     OK = 0
     NOTHING_MEASURED = 1
     NOT_AS_EXPECTED = 1
+    UNRELIABLE = 1
     WRONG_INPUT = 2
     UNUSABLE_BOX = 3
     INTERRUPTED = 130
@@ -132,14 +136,21 @@ def list_names(as_json: Json = False) -> ExitCode:
     return ExitCode.OK
 
 
-@app.command(epilog=_example("dpbench doctor"))
-def doctor(as_json: Json = False) -> ExitCode:
-    """Tell what this box is, and which variants run on it and why not the others."""
+@app.command(epilog=_example("dpbench doctor --quick"))
+def doctor(
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-test, which takes a minute.")] = False,
+    as_json: Json = False,
+) -> ExitCode:
+    """Tell what this box is, what may disturb a measurement, and which variants run on it. Changes nothing."""
     box = ask_box()
     warnings = _unusable(box)
     _warn(warnings)
-    _print(doctor_json(box, warnings) if as_json else doctor_text(box))
-    return ExitCode.OK
+    findings = list(ask_health())
+    if not quick and box.torch is not None:
+        with progress_bar(Console(stderr=True)) as progress:
+            findings += self_test(box, progress=progress)
+    _print(doctor_json(box, findings, warnings) if as_json else doctor_text(box, findings))
+    return ExitCode.OK if is_reliable(findings) else ExitCode.UNRELIABLE
 
 
 @app.command(epilog=_example("dpbench counts --workloads transformer/tiny --devices sim*4"))

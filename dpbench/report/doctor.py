@@ -1,10 +1,13 @@
-"""`dpbench doctor`: what this box is, and which variants run on it."""
+"""`dpbench doctor`: what this box is, what may disturb a measurement on it, and which variants run on it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
+from dpbench.results.finding import Finding, Severity
 from dpbench.sweep.box import Box
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
@@ -13,6 +16,7 @@ from dpbench.sweep.plan import default_lanes
 from dpbench.sweep.suits import why_not
 
 _GIB = 2**30
+_MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELIABLE"}
 
 
 def why_not_here(box: Box) -> dict[VariantName, str | None]:
@@ -26,19 +30,40 @@ def why_not_here(box: Box) -> dict[VariantName, str | None]:
     }
 
 
-def doctor_json(box: Box, warnings: list[str]) -> dict[str, Any]:
+def doctor_json(box: Box, findings: Sequence[Finding], warnings: list[str]) -> dict[str, Any]:
     return {
         "box": box.model_dump(mode="json"),
         "devices": list(default_lanes(box)),
         "variants": [
             {"name": str(name), "runs": reason is None, "reason": reason} for name, reason in why_not_here(box).items()
         ],
+        "findings": [finding.model_dump(mode="json") for finding in findings],
+        "reliable": is_reliable(findings),
         "warnings": warnings,
     }
 
 
-def doctor_text(box: Box) -> Group:
-    return Group(_facts(box), _variants(box))
+def doctor_text(box: Box, findings: Sequence[Finding]) -> Group:
+    return Group(_facts(box), _findings(findings), _variants(box), Text(_verdict(findings)))
+
+
+def is_reliable(findings: Sequence[Finding]) -> bool:
+    return all(finding.severity is not Severity.UNRELIABLE for finding in findings)
+
+
+def _findings(findings: Sequence[Finding]) -> Table:
+    table = _table("what may disturb a measurement here")
+    table.add_column(overflow="fold")
+    for finding in findings:
+        value = f"{finding.value}; {finding.advice}" if finding.advice else finding.value
+        table.add_row(*map(Text, (finding.what, _MARKS[finding.severity], value)))
+    table.add_row()
+    return table
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    spoilt = [finding.what for finding in findings if finding.severity is Severity.UNRELIABLE]
+    return f"Measurements are unreliable: {', '.join(spoilt)}." if spoilt else "Nothing here spoils measurements."
 
 
 def _facts(box: Box) -> Table:
