@@ -13,9 +13,9 @@ def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: flo
     from the first to the last sample. Raises NotOfferedError where none falls between.
     """
     value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
-    inside = [each for each in samples if begin_s * 1e6 < each.timeStamp <= end_s * 1e6]
+    inside = [each for each in samples if each.timeStamp <= end_s * 1e6]
     if not inside:
-        raise NotOfferedError(f"none of the driver's {len(samples)} samples falls into the window")
+        raise NotOfferedError("none of the driver's samples falls into the window")
     values = [counter(value_type, each.sampleValue).value for each in inside]
     times_us = [each.timeStamp for each in inside]
     return Reading(

@@ -37,6 +37,8 @@ def test_nvlinks_are_counted_between_the_two_or_else_up_to_the_switches(facts):
     assert direct.links == ("0-1 NV2",)
     switched = facts(FakeGpu("aa", pci=ONE, links=(SWITCH,) * 18), FakeGpu("bb", pci=TWO, links=(SWITCH,) * 18))
     assert switched.links == ("0-1 NV18",)
+    apart = facts(FakeGpu("aa", pci=ONE, links=(SWITCH,) * 2), FakeGpu("bb", pci=TWO))
+    assert apart.links == ("0-1 PHB",)
 
 
 def test_what_is_refused_is_none_and_the_rest_stays(facts):

@@ -4,7 +4,8 @@ import pynvml
 import pytest
 import torch
 
-from dpbench.measure.nvml import LostGpuError, start
+from dpbench.measure.driver_samples import mean_of_samples
+from dpbench.measure.nvml import LostGpuError, find_gpu, reading, start
 from dpbench.measure.telemetry import NoTelemetry, NvmlTelemetry, telemetry_of
 from dpbench.results.telemetry import DeviceTelemetry, Reading
 from tests.fakes import FakeGpu, FakeNvml, Levels, ScriptedClock
@@ -86,6 +87,17 @@ def test_a_gpu_without_gpm_has_the_drivers_utilisation_with_its_span(measured):
     # Its buffer has 100 samples, the end of the window alone.
     assert one.kernel_running_percent.value == 50
     assert one.kernel_running_percent.span_s == pytest.approx(9.9)
+
+
+def test_what_the_driver_sampled_after_the_window_is_left_out(monkeypatch, clock):
+    gpu = FakeGpu("aa", busy_percent=Levels((0, 30), (BEGIN_S + 1.05, 100)))
+    FakeNvml([gpu], clock).install(monkeypatch)
+    clock.advance(2.0)
+    kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
+    found = mean_of_samples(find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 1)
+    assert (found.value, found.span_s) == (30, pytest.approx(0.9))
+    told = reading(mean_of_samples, find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 0.05)
+    assert told.reason == "none of the driver's samples falls into the window"
 
 
 def test_throttling_is_seconds_by_cause(measured):
