@@ -156,13 +156,11 @@ def test_help_has_an_example(dpbench, command):
 
 
 NVML_WITH_A_GPU = """
-class NVMLError(Exception):
-    pass
-def nvmlInit(): pass
-def nvmlDeviceGetCount(): return 1
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetName(handle): return "NVIDIA Imaginary 1"
-def nvmlSystemGetDriverVersion(): return "1.0"
+import pynvml
+pynvml.nvmlInit = lambda: None
+pynvml.nvmlDeviceGetCount = lambda: 1
+pynvml.nvmlDeviceGetHandleByIndex = lambda index: index
+pynvml.nvmlDeviceGetName = lambda handle: "NVIDIA Imaginary 1"
 """
 
 
@@ -172,7 +170,7 @@ def nvmlSystemGetDriverVersion(): return "1.0"
 def test_a_gpu_that_torch_cannot_use_is_no_reason_to_fall_back(dpbench, tmp_path, command, codes):
     fake = tmp_path / "fake"
     fake.mkdir()
-    (fake / "pynvml.py").write_text(NVML_WITH_A_GPU)
+    (fake / "sitecustomize.py").write_text(NVML_WITH_A_GPU)
     done = dpbench(*command, PYTHONPATH=f"{fake}:{ROOT}")
     assert done.returncode in codes, done.stderr
     assert "NVIDIA Imaginary 1" in done.stderr

@@ -26,7 +26,11 @@ CASES = 2  # the yardstick among them
 @pytest.fixture
 def environment(tmp_path):
     (tmp_path / "my.toml").write_text(SPEC)
-    return os.environ | {"PYTHONPATH": str(ROOT), "DPBENCH_TEST_MARK": uuid.uuid4().hex}
+    return os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "GIT_DIR": str(tmp_path / "none"),
+        "DPBENCH_TEST_MARK": uuid.uuid4().hex,
+    }
 
 
 def start(folder, environment):
