@@ -1,0 +1,88 @@
+"""What one training step does, counted exactly on simulated devices: no GPU needed, no noise."""
+
+from asv_runner.benchmarks import mark
+
+from dpbench.results import counts, record
+from dpbench.run import count_all
+from dpbench.sweep import case, names
+
+from . import _case
+
+_BATCH = 16
+
+
+class Counters:
+    """A change in any of these is a change of the program, or of torch. `torch_dp` shows the latter alone."""
+
+    params = (["torch_dp", "tuned"], ["mlp/tiny", "transformer/tiny"], [2, 4])
+    param_names = ("variant", "workload", "lanes")
+    timeout = 300
+    version = "1"
+
+    def setup_cache(self):
+        """All combinations, counted by one child for each commit: sums by name, or why there are none."""
+        cases = {
+            (variant, workload, lanes, kind): case.Case(
+                variant=names.VariantName(variant), workload=workload, batch=_BATCH, devices=devices, threads=1
+            )
+            for variant in self.params[0]
+            for workload in self.params[1]
+            for lanes in self.params[2]
+            for kind, devices in (("sim", tuple(f"sim:{i}" for i in range(lanes))), ("cpu", ("cpu",) * lanes))
+            if (variant, kind) != ("torch_dp", "cpu")
+        }
+        found = count_all.count_all(list(cases.values()))
+        return {place: _sums_or_reason(each) for place, each in zip(cases, found, strict=True)}
+
+    def track_operators(self, found, *place):
+        return _one(found, place, "operators")
+
+    def track_copies(self, found, *place):
+        return _one(found, place, "copies")
+
+    def track_copied_bytes(self, found, *place):
+        return _one(found, place, "copied_bytes")
+
+    def track_allocations(self, found, *place):
+        return _one(found, place, "allocations")
+
+    def track_peak_bytes(self, found, *place):
+        return _one(found, place, "peak_bytes")
+
+    def track_python_calls(self, found, *place):
+        """On as many CPU lanes; torch_dp has none."""
+        return _one(found, place, "python_calls", kind="cpu")
+
+    track_operators.unit = track_copies.unit = track_allocations.unit = track_python_calls.unit = "count"
+    track_copied_bytes.unit = track_peak_bytes.unit = "bytes"
+
+
+def _sums_or_reason(found):
+    if found.counts is None:
+        return f"{found.outcome}: {found.reason}"
+    return sums(found.counts)
+
+
+def sums(found: counts.Counts) -> dict[str, int]:
+    """Over phases, devices and links; of memory the highest peak of any device."""
+    phases = list(found.phases.values())
+    traffic = [each for phase in phases for each in (phase.copies or {}).values()]
+    return {
+        "operators": sum(phase.operators or 0 for phase in phases),
+        "copies": sum(each.count for each in traffic),
+        "copied_bytes": sum(each.size_bytes for each in traffic),
+        "allocations": sum(phase.allocations or 0 for phase in phases),
+        "peak_bytes": max((peak for phase in phases for peak in (phase.peak_bytes or {}).values()), default=0),
+        "python_calls": sum(phase.python_calls or 0 for phase in phases),
+    }
+
+
+def _one(found, place, name, kind="sim"):
+    told = found.get((*place, kind))
+    if told is None:
+        raise mark.SkipNotImplemented("torch.nn.DataParallel has no CPU lanes")
+    if isinstance(told, str):
+        if told.startswith(f"{record.Outcome.SKIPPED}:"):
+            raise mark.SkipNotImplemented(told)
+        _case.refuse(told)
+    return told[name]

@@ -1,0 +1,52 @@
+"""The fixed grid whose history is kept from commit to commit, and what of it this box can measure. Pure.
+
+asv finds earlier results by the text of their parameters, so the lists are the same on every box; what a box lacks is
+skipped, with its reason. A lane has an accelerator of its own where the box has as many; two lanes share the only one,
+and without any accelerator lanes share the CPU.
+"""
+
+from collections.abc import Sequence
+
+from dpbench.sweep.box import Box
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import VariantName
+from dpbench.sweep.suits import why_not
+
+VARIANTS = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED, VariantName.DDP)
+WORKLOADS = ("mlp/small", "transformer/tiny", "convnet/base", "transformer/small")
+BATCHES = (64, 256)
+LANES = (2, 4, 8)
+
+_CPU_WORKLOADS = ("mlp/tiny", "mlp/small", "transformer/tiny")
+_CPU_MOST_ITEMS = 64
+
+
+class NotOnThisBoxError(NotImplementedError):
+    """The text is the reason; for asv an error of this kind in `setup` is a combination to skip."""
+
+
+def case_of(variant: str, workload: str, batch: int, lanes: int, box: Box) -> Case:
+    """The case of a point of the grid. Raises NotOnThisBoxError."""
+    if box.torch is None or box.unusable_gpus:
+        raise NotOnThisBoxError(box.torch_error or "this torch can use none of the box's GPUs")
+    accelerators = [accelerator.device for accelerator in box.accelerators]
+    devices = place(lanes, accelerators, box.cores)
+    if not accelerators and (workload not in _CPU_WORKLOADS or batch > _CPU_MOST_ITEMS):
+        raise NotOnThisBoxError(f"{workload} with batch {batch} is for accelerators; this box has none")
+    case = Case(variant=VariantName(variant), workload=workload, batch=batch, devices=devices, threads=box.cores)
+    if (reason := why_not(case, box)) is not None:
+        raise NotOnThisBoxError(reason)
+    return case
+
+
+def place(lanes: int, accelerators: Sequence[str], cores: int) -> tuple[str, ...]:
+    """The device of each lane. Raises NotOnThisBoxError."""
+    if not accelerators:
+        if lanes > max(2, cores):
+            raise NotOnThisBoxError(f"{lanes} lanes are more than the {cores} cores")
+        return ("cpu",) * lanes
+    if len(accelerators) == 1 and lanes == 2:
+        return (accelerators[0],) * 2
+    if lanes > len(accelerators):
+        raise NotOnThisBoxError(f"{lanes} lanes are more than the {len(accelerators)} accelerators")
+    return tuple(accelerators[:lanes])
