@@ -1,5 +1,7 @@
 """Two lanes, sim:0 the base's, in recordings made by hand."""
 
+import pytest
+
 from dpbench.measure.dependencies import dependencies
 from dpbench.simulator.record import Copy, HostWait, Mark, Operator, Recording, Wait
 
@@ -47,6 +49,7 @@ def forward(log, buckets_on_side_streams):
     """Two buckets of parameters to lane 1, of which the first layer reads the first."""
     log.mark("forward")
     chunk = log.copy(None, 1)
+    log.run(1, chunk)  # of the batch alone, as a cast
     if buckets_on_side_streams:
         first, second = (
             log._add(Copy, source=0, destination=1, size_bytes=BYTES, stream=2, inputs=()) for _ in range(2)
@@ -106,8 +109,7 @@ def backward(log, first_half_alone, *, on_side_stream, bar=2):
             log.wait(3, gradients[1][-1])
         packed = log.run(1, *gradients[1], node="Bucket", stream=stream)
         sent = log.copy(1, 0, packed, node="Bucket", stream=stream)
-        total = log.run(0, *gradients[0], sent, node="Bucket", stream=2)
-        log.run(0, total, node="torch::autograd::AccumulateGrad")  # follows: part of no lane's backward
+        log.run(0, *gradients[0], sent, node="Bucket", stream=2)
 
     if first_half_alone and on_side_stream:
         reduce()
@@ -142,17 +144,20 @@ def test_one_operator_too_many_is_the_second_half():
     assert reduction(first_half_alone=True, on_side_stream=True, bar=3) == (0, 0)
 
 
-def test_a_slow_lane_keeps_the_bucket_of_all_lanes_waiting():
+@pytest.mark.parametrize(("slow", "startable"), [(None, BYTES), (0, BYTES), (1, 0)])
+def test_a_slow_lane_keeps_the_bucket_of_all_lanes_waiting(slow, startable):
     log = Log()
     log.mark("backward")
-    early = log.run(1)
-    log.run(1)
-    late = [log.run(0) for _ in range(2)][-1]
-    log.wait(3, early)
-    sent = log.copy(1, 0, early, node="Bucket", stream=3)
-    log.run(0, sent, late, node="Bucket", stream=2)
+    lanes = {device: [log.run(device) for _ in range(2)] for device in (0, 1)}
+    gradients = [lanes[device][1 if device == slow else 0] for device in (0, 1)]
+    log.wait(3, gradients[1])
+    sent = log.copy(1, 0, gradients[1], node="Bucket", stream=3)
+    total = log.run(0, sent, gradients[0], node="Bucket", stream=2)
+    for _ in range(4):
+        log.run(0, total, node="torch::autograd::AccumulateGrad")  # follows: part of no lane's backward
     found = log.measures()
-    assert (found.ready_at_half_bytes, found.startable_at_half_bytes) == (0, BYTES)
+    assert found.ready_at_half_bytes == (BYTES if slow is None else 0)
+    assert found.startable_at_half_bytes == startable
 
 
 def test_what_goes_out_to_the_lanes_in_the_backward_is_no_reduction():
