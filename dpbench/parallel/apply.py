@@ -2,6 +2,7 @@
 
 import contextvars
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -58,7 +59,10 @@ def parallel_apply(
 
     Without `devices` each module runs on the device of the first tensor in its inputs. If modules fail, the
     first one's error is raised as its own type, with its place and traceback as text, once all have ended.
+    A single call leaves nothing to measure: "auto" is "threads", as in stock.
     """
+    if policy.dispatch is Dispatch.AUTO:
+        policy = replace(policy, dispatch=Dispatch.THREADS)
     return apply_with(Dispatcher(policy), modules, inputs, kwargs_tup, devices)
 
 

@@ -45,6 +45,10 @@ class Bucket:
     def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], stage: Stage) -> None:
         self.indices = list(indices)
         self._shapes = [shape_of(source) for source in sources]
+        self._byte_count = sum(_byte_count(source) for source in sources)
+        self._is_flat = len(sources) == 1 and sources[0].stride() == self._shapes[0][1]  # as it lies in the base
+        if not self._is_flat:
+            stage.reserve(self._byte_count)
         self._stage = stage
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
@@ -65,11 +69,10 @@ class Bucket:
             packed = self._pack(sources, base)
             packed_at = record_event(base.device, base.near)
             left_at = [self._send_to(copy, lane, base, packed, signature) for copy, lane in outdated]
-            if self._packed is not None:
+            if not self._is_flat:
                 self._stage.leaving = left_at
             is_beside = base.near != base.compute
-            readers = left_at if self._packed is None else [packed_at]
-            self.departure = Arrival(base.device, readers) if is_beside else None
+            self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at]) if is_beside else None
         return copies
 
     def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor, signature: Signature | None) -> Any:
@@ -82,12 +85,11 @@ class Bucket:
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
         """The sources as one flat tensor, ready on the hub."""
-        if len(sources) == 1 and sources[0].stride() == self._shapes[0][1]:
+        if self._is_flat:
             return sources[0].detach().as_strided((sources[0].numel(),), (1,))
         with use_stream(base.device, base.near):
             if self._packed is None:
-                byte_count = sum(source.numel() * source.element_size() for source in sources)
-                flat = self._stage.memory(base.device)[:byte_count].view(sources[0].dtype)
+                flat = self._stage.memory(self._byte_count, base.device).view(sources[0].dtype)
                 self._packed = flat, shaped_views(flat, self._shapes)
             self._stage.wait_until_free(base.near)
             flat, views = self._packed
@@ -108,8 +110,7 @@ class Broadcast:
             policy.first_bucket_bytes,
         )
         flat = [indices for indices in planned if _fits_flat(tensors[indices[0]])]
-        byte_counts = [sum(_byte_count(tensors[i]) for i in indices) for indices in flat if len(indices) > 1]
-        stages = [Stage(max(byte_counts, default=0)) for _ in range(STAGES)]
+        stages = [Stage() for _ in range(STAGES)]
         self._buckets = [
             Bucket(indices, [tensors[i] for i in indices], stages[number % STAGES])
             for number, indices in enumerate(flat)

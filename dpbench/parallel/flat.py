@@ -69,15 +69,19 @@ class Stage:
     Producer: the hub. Consumers: the lanes' near streams, up to their events.
     """
 
-    def __init__(self, byte_count: int) -> None:
-        self._byte_count = byte_count
+    def __init__(self) -> None:
+        self._byte_count = 0
         self._memory: Tensor | None = None
         self.leaving: list[Any] = []
 
-    def memory(self, device: torch.device) -> Tensor:
+    def reserve(self, byte_count: int) -> None:
+        """To be called for all buckets before the first is packed."""
+        self._byte_count = max(self._byte_count, byte_count)
+
+    def memory(self, byte_count: int, device: torch.device) -> Tensor:
         if self._memory is None:
             self._memory = torch.empty(self._byte_count, dtype=torch.uint8, device=device)
-        return self._memory
+        return self._memory[:byte_count]
 
     def wait_until_free(self, hub: Stream) -> None:
         for event in self.leaving:

@@ -20,6 +20,7 @@ from dpbench.parallel.buckets import put
 from dpbench.parallel.lanes import Lane, record_stream, use_stream, wait_stream
 from dpbench.parallel.transfer import copy_to
 
+_DENSE = {torch.strided}
 FIRST = 2**62
 """Above every sequence number a forward can reach; only the nodes that write into ``.grad`` have a higher one."""
 
@@ -67,7 +68,7 @@ def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lan
 
     To be called on the hub, which has to come after the gradients.
     """
-    if all(grad is not None and grad.layout is torch.strided for of_lane in grads for grad in of_lane):
+    if {None if grad is None else grad.layout for of_lane in grads for grad in of_lane} == _DENSE:
         return list(_sum_together(grads, lanes))
     columns = [
         [(grad, lane) for grad, lane in zip(column, lanes, strict=True) if grad is not None]

@@ -15,6 +15,8 @@ from dpbench.parallel.devices import CPU
 from dpbench.parallel.lanes import Lane, current_stream, record_stream, use_stream, wait_stream
 
 PROBE_ELEMENTS = 1 << 20
+_SPREAD = 0x1E3779B97F4A7C15
+"""Knuth's multiplicative hash: consecutive numbers differ in all bits."""
 
 
 def copy_into(destination: Tensor, source: Tensor) -> None:
@@ -71,10 +73,11 @@ def _is_sound(source: torch.device, destination: torch.device) -> bool:
 
 @cache
 def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
-    if not torch.get_device_module(source).can_device_access_peer(source, destination):
+    are_peers = getattr(torch.get_device_module(source), "can_device_access_peer", lambda *_: False)
+    if not are_peers(source, destination):
         return True
     with torch.inference_mode(False), torch.no_grad():
-        sent = torch.arange(PROBE_ELEMENTS, dtype=torch.int32) * 2654435761  # Knuth's multiplier: all bits vary
+        sent = torch.arange(PROBE_ELEMENTS) * _SPREAD
         arrived = _direct_copy(sent.to(source), destination).to(CPU)
     if torch.equal(sent, arrived):
         return True

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+_STRIDED = torch.strided
 Slots = tuple[tuple[str, int | None], ...]
 """Names with an index into the tree's modules or tensors; None where the base has None."""
 
@@ -66,13 +67,14 @@ class Tree:
         self._layouts = None if self.is_lazy else _layouts(self.tensors)
 
     def is_current(self) -> bool:
-        """Whether the base still has these very modules and tensors, of the same shapes, dtypes and devices."""
+        """Whether the base still has these very modules and tensors, with the same types and layouts."""
         if self._layouts is None:
             return False  # uninitialized parameters become others unseen
-        counts, names, things = _members(self.modules)
-        old_counts, old_names, old_things = self._members
+        kinds, counts, names, things = _members(self.modules)
+        old_kinds, old_counts, old_names, old_things = self._members
         return (
-            counts == old_counts
+            kinds == old_kinds
+            and counts == old_counts
             and names == old_names
             # By identity, since == of tensors compares their values. The snapshot keeps its objects alive,
             # so that no new one can have an old one's id.
@@ -85,16 +87,19 @@ class Tree:
         return next((found for tensor in self.tensors if (found := tensor.device) != device), None)
 
 
-def _members(modules: Sequence[nn.Module]) -> tuple[list[int], list[str], list[Any]]:
+def _members(modules: Sequence[nn.Module]) -> tuple[list[type], list[int], list[str], list[Any]]:
+    """Of each module its type, and how many members its tables have; of all members the names and the objects."""
     tables = [table for module in modules for table in (module._modules, module._parameters, module._buffers)]
     filled = [table for table in tables if table]
     names = [*chain.from_iterable([table.keys() for table in filled])]  # a ScriptModule's table cannot be iterated
     things = [*chain.from_iterable([table.values() for table in filled])]
-    return list(map(len, tables)), names, things
+    return list(map(type, modules)), list(map(len, tables)), names, things
 
 
 def _layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
-    return [(t.shape, t.dtype, t.device, t.requires_grad, t.layout) for t in tensors]
+    return [
+        (t.shape, t.dtype, t.device, t.requires_grad, t.stride() if t.layout is _STRIDED else t.layout) for t in tensors
+    ]
 
 
 def _is_plain(kind: type[nn.Module]) -> bool:

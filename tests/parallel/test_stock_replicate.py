@@ -130,6 +130,11 @@ def test_memory_format_of_weights_is_kept():
         assert replica.weight.stride() == base.weight.stride()
 
 
+def test_an_expanded_buffer_arrives_whole():
+    base = Call(lambda self, x: x + self.mask, mask=nn.Buffer(torch.ones(1, 3).expand(4, 3)))
+    torch.testing.assert_close(DataParallel(base, TWO)(torch.zeros(8, 3)), torch.ones(8, 3))
+
+
 def test_zero_grad_of_a_replica_warns():
     with pytest.warns(UserWarning, match="has no effect"):
         replicate(mlp(), TWO)[1].zero_grad()

@@ -4,7 +4,12 @@ import torch
 from dpbench.simulator import simulate
 
 DEVICES = 4
-simulate(DEVICES)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _simulated():
+    """Not at import: pytest imports this file in the process of the other tests too."""
+    simulate(DEVICES)
 
 
 @pytest.fixture(autouse=True)

@@ -49,13 +49,14 @@ def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
         d: [e.id for e in forward if isinstance(e, Copy) and (e.source, e.destination) == (0, d)] for d in (1, 2, 3)
     }
     assert len(packs) == BUCKETS
+    per_bucket = LAYERS // BUCKETS
     slow = packs[1]  # if the second bucket were never packed, would the first layer run?
     times = replay(forward, {slow: 1000.0})
     for device in range(4):
         layers = operators(forward, "aten.addmm", device)
         assert len(layers) == LAYERS
         ends = [times[e.id][1] for e in layers]
-        assert max(ends[:2]) < 1000 <= min(ends[2:])
+        assert max(ends[:per_bucket]) < 1000 <= min(ends[per_bucket:])
     assert all(len(of_device) == BUCKETS + 1 for of_device in copies.values())  # and the chunk of the batch
 
 
@@ -114,7 +115,7 @@ def ready_share(backward, lane_share):
 
 
 @pytest.mark.parametrize("dispatch", ["sequence", "threads"])
-@pytest.mark.parametrize("batches", [(16,), (16, 16), (5, 2, 16), (16, 3, 1, 16)])
+@pytest.mark.parametrize("batches", [(16,), (5, 2, 16)])
 def test_buckets_are_ready_as_their_layers_are(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
     assert ready_share(backward, 1.0) == 1

@@ -55,7 +55,7 @@ MODELS = {
 }
 
 
-def train(make, policy, place, make_input, steps=3, devices=DEVICES):
+def train(make, policy, place, make_input, *, steps=2, devices=DEVICES):
     """Steps of both; each gradient and output equal. The learning rate makes each step's weights new."""
     torch.manual_seed(1)
     base = make()
@@ -238,18 +238,34 @@ def test_forgetting_who_still_reads_a_flat_is_a_race(monkeypatch):
         steps(DataParallel(base, DEVICES, policy=Policy(**SMALL)), is_training=False)
 
 
-@pytest.mark.parametrize(
-    ("module", "verb"),
-    [
-        (module, verb)
-        for module in (handout, join, transfer)
-        for verb in ("wait_stream", "record_stream")
-        if hasattr(module, verb)
-    ],
-    ids=lambda value: getattr(value, "__name__", value),
-)
-def test_no_wait_and_no_kept_memory_is_superfluous(module, verb, monkeypatch):
+def infer_elsewhere(policy):
+    """Outputs go where no side stream ends, so that nothing but the hand-overs themselves orders the inputs'."""
+    base = normed().to("sim:0").eval()
+    wrapper = DataParallel(base, DEVICES, "sim:1", policy=policy)
+    with torch.no_grad():
+        for _ in range(6):
+            wrapper(torch.randn(16, 5).to("sim:0") * 1)
+            torch.zeros(16, 5, device="sim:0")
+
+
+def train_from(place):
+    return lambda policy: train(normed, policy, PLACES[place], lambda: torch.randn(16, 5), steps=6)
+
+
+HANDOVERS = {
+    "gradients wait": (handout, "wait_stream", train_from("first device")),
+    "gradients kept": (handout, "record_stream", train_from("host")),
+    "outputs wait": (join, "wait_stream", train_from("first device")),
+    "inputs wait": (transfer, "wait_stream", infer_elsewhere),
+    "inputs kept": (transfer, "record_stream", infer_elsewhere),
+}
+
+
+@pytest.mark.parametrize("name", HANDOVERS)
+def test_each_handover_is_needed(name, monkeypatch):
+    module, verb, run = HANDOVERS[name]
+    for policy in ("small buckets", "only copies"):
+        run(POLICIES[policy])
     monkeypatch.setattr(module, verb, lambda *_: None)
     with pytest.raises(RaceError):
-        for policy in ("small buckets", "small buckets, threads"):
-            train(normed, POLICIES[policy], PLACES["first device"], lambda: torch.randn(16, 5), steps=6)
+        [run(POLICIES[policy]) for policy in ("small buckets", "only copies")]
