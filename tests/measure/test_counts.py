@@ -1,0 +1,63 @@
+"""What is counted, and when; on simulated devices and in ranks see tests/run/test_counting.py."""
+
+import gc
+
+import pytest
+import torch
+
+from dpbench.measure import counts
+from dpbench.measure.session import Session
+from dpbench.measure.team import Solo
+from dpbench.results.counts import Phase
+from dpbench.sweep.case import Case
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was():
+    threads = torch.get_num_threads()
+    yield
+    gc.enable()
+    torch.set_num_threads(threads)
+
+
+def case(**changes):
+    return Case(
+        **{"variant": "tuned", "workload": "mlp/tiny", "batch": 8, "devices": ("cpu",) * 2, "threads": 1, **changes}
+    )
+
+
+def count(**changes):
+    found, recording = counts.count(case(**changes), lambda _: Solo())
+    assert recording is None
+    return {phase: of_phase.python_calls for phase, of_phase in found.phases.items()}
+
+
+def test_the_third_step_is_counted_phase_by_phase(monkeypatch):
+    heard = []
+    train = Session._train
+
+    def told(self, enter=None):
+        heard.append([])
+        if enter is None:
+            return train(self)
+        return train(self, lambda phase: (heard[-1].append(phase), enter(phase)))
+
+    monkeypatch.setattr(Session, "_train", told)
+    assert set(count()) == set(Phase)
+    assert heard == [[], [], list(Phase)]
+
+
+def test_more_lanes_take_more_calls_and_the_optimiser_none():
+    two, four = count(), count(devices=("cpu",) * 4)
+    assert four[Phase.FORWARD] > two[Phase.FORWARD]
+    assert four[Phase.OPTIMISER] == two[Phase.OPTIMISER]
+
+
+def test_inference_has_the_forward_alone():
+    assert set(count(mode="infer", variant="naive")) == {Phase.FORWARD}
+
+
+def test_tuned_dispatches_in_sequence():
+    """On threads that live on, the calls of the other lanes would not be seen."""
+    wrapped = counts._counted_variant(case().variant).wrap(torch.nn.Linear(2, 2), [torch.device("cpu")] * 2)
+    assert wrapped.policy.dispatch == "sequence"

@@ -1,0 +1,40 @@
+"""A recording as counters."""
+
+from dpbench.measure.simulated_counts import count_phase, phases_of
+from dpbench.results.counts import Phase, Traffic
+from dpbench.simulator.record import Allocate, Copy, Mark, Operator, Recording
+
+BEFORE = Operator(id=1, name="aten.mm.default", device=0, stream=0)
+FORWARD = [
+    Operator(id=3, name="aten.mm.default", device=0, stream=0, flops=24),
+    Operator(id=4, name="aten.view.default", device=0, stream=0, is_launched=False),
+    Allocate(id=5, device=1, stream=1, address=0, size_bytes=512),
+    Copy(id=6, source=0, destination=1, size_bytes=40, stream=0),
+    Copy(id=7, source=0, destination=1, size_bytes=2, stream=0),
+    Copy(id=8, source=None, destination=1, size_bytes=8, stream=1),
+    Copy(id=9, source=1, destination=None, size_bytes=4, stream=1),
+]
+BACKWARD = [Operator(id=11, name="aten.mm.default", device=1, stream=1, flops=12)]
+EVENTS = [BEFORE, Mark(id=2, name="forward"), *FORWARD, Mark(id=10, name="backward"), *BACKWARD]
+
+
+def test_events_belong_to_the_mark_before_them():
+    phases = phases_of(Recording(devices=2, events=EVENTS))
+    assert phases == {Phase.FORWARD: FORWARD, Phase.BACKWARD: BACKWARD}
+
+
+def test_operators_kernels_and_copies_by_link():
+    found = count_phase(FORWARD, {"sim:1": 512})
+    assert (found.operators, found.kernels, found.flops, found.allocations) == (6, 1, 24, 1)
+    assert found.copies == {
+        "host->sim:1": Traffic(count=1, size_bytes=8),
+        "sim:0->sim:1": Traffic(count=2, size_bytes=42),
+        "sim:1->host": Traffic(count=1, size_bytes=4),
+    }
+    assert list(found.copies) == sorted(found.copies)
+    assert found.peak_bytes == {"sim:1": 512}
+    assert (found.python_calls, found.collectives) == (None, None)
+
+
+def test_a_phase_without_copies_has_none_which_is_not_the_same_as_uncounted():
+    assert count_phase(BACKWARD, {}).copies == {}
