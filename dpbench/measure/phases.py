@@ -28,7 +28,6 @@ from dpbench.measure.clock import make_clock
 from dpbench.measure.session import Session
 from dpbench.measure.stopwatch import Stopwatch, make_stopwatch
 from dpbench.results.counts import Phase
-from dpbench.results.telemetry import Reading
 from dpbench.sweep.names import Mode
 
 STEPS_OF_VARIANT = ("scatter", "replicate", "parallel_apply", "gather")
@@ -44,7 +43,7 @@ def steps_worth(samples_s: Sequence[float], budget_s: float) -> int:
     return max(1, min(_MOST_STEPS, round(_SHARE * budget_s / median(samples_s))))
 
 
-def phases_of(session: Session, devices: Sequence[torch.device], mode: Mode, steps: int) -> dict[str, Reading]:
+def phases_of(session: Session, devices: Sequence[torch.device], mode: Mode, steps: int) -> dict[str, float | str]:
     """For each of PHASES the seconds, as median over `steps` more steps of the session, or why it has none."""
     watch, idle = make_stopwatch(devices), make_clock(devices)
     taken = []
@@ -53,18 +52,21 @@ def phases_of(session: Session, devices: Sequence[torch.device], mode: Mode, ste
         _observe(session, spans, mode)
         idle()
         taken.append(spans.seconds())
-    return {phase: _reading(phase, taken, mode, watch.source) for phase in PHASES}
+    found = {phase: _seconds(phase, taken) for phase in PHASES}
+    return {phase: _why_none(phase, mode) if seconds is None else seconds for phase, seconds in found.items()}
 
 
-def _reading(phase: str, taken: list[dict[str, float]], mode: Mode, source: str) -> Reading:
+def _seconds(phase: str, taken: list[dict[str, float]]) -> float | None:
     found = [seconds[phase] for seconds in taken if phase in seconds]
-    if found:
-        return Reading(value=median(found), source=source)
+    return median(found) if found else None
+
+
+def _why_none(phase: str, mode: Mode) -> str:
     if mode is Mode.INFER and phase in TRAINING:
-        return Reading(reason="a forward alone has no such phase")
+        return "a forward alone has no such phase"
     if phase == "reduce":
-        return Reading(reason="no node of the backward does nothing but sum the lanes' gradients")
-    return Reading(reason="the variant has no such step, or does not take it on these devices")
+        return "no node of the backward does nothing but sum the lanes' gradients"
+    return "the variant has no such step, or does not take it on these devices"
 
 
 class _Spans:

@@ -13,8 +13,9 @@ from dpbench.measure.team import Team
 
 @dataclass(frozen=True)
 class Samples:
-    """`times_s` and `skew_s` have one entry per timed step, in order; `lag_s` is the median of this rank's time less the
-    fastest's.
+    """`times_s` and `skew_s` have one entry per timed step, in order.
+
+    `lag_s` is the median of this rank's time less the fastest's.
     """
 
     times_s: tuple[float, ...]

@@ -13,8 +13,6 @@ _TIMED_EVENTS = ("cuda", "xpu")
 class Stopwatch(Protocol):
     """`mark` now; ask for the seconds between two marks once the devices are idle."""
 
-    source: str
-
     def mark(self, devices: Sequence[torch.device], /) -> Any: ...
 
     def between(self, begin: Any, end: Any) -> float: ...
@@ -22,8 +20,6 @@ class Stopwatch(Protocol):
 
 class ClockStopwatch:
     """Marks are readings of the clock, with all devices of the case idle whichever are asked for."""
-
-    source = "clock"
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self._now = make_clock(devices)
@@ -37,8 +33,6 @@ class ClockStopwatch:
 
 class EventStopwatch:
     """Marks are events in the current streams of the devices; the time between two is the slowest device's."""
-
-    source = "device events"
 
     def mark(self, devices: Sequence[torch.device]) -> dict[torch.device, Any]:
         events = {}

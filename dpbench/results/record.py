@@ -67,8 +67,8 @@ class Metrics(BaseModel):
 
     `threads_per_lane` are intra-op threads; `stopped_by` is ``interval`` or ``budget``;
     `skew_s` is, per sample, the slowest rank's time less the fastest's, and `rank_lag_s`, per rank, the median of its
-    time less the fastest's (None for one process); `phases_s` is of steps beside the samples, for several processes
-    those of rank 0, described in measure/phases.py;
+    time less the fastest's (None for one process); `phases_s` is by phase the median over steps beside the samples, or
+    the reason for which there is none, for several processes of rank 0; measure/phases.py says what the phases are;
     `relative_error` is how far gradients (`infer`: outputs) are from those of the plain module run chunk by chunk;
     `peak_rss_bytes` sums each process' own peak since it began, pages that they share counted in each;
     `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device;
@@ -82,7 +82,7 @@ class Metrics(BaseModel):
     stopped_by: str
     skew_s: tuple[float, ...] | None = None
     rank_lag_s: tuple[float, ...] | None = None
-    phases_s: dict[str, Reading] | None = None
+    phases_s: dict[str, float | str] | None = None
     relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None

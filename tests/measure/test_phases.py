@@ -24,7 +24,7 @@ def session(variant, mode="train"):
 
 
 def seconds(found):
-    return {phase: reading.value for phase, reading in found.items() if reading.value is not None}
+    return {phase: told for phase, told in found.items() if isinstance(told, float)}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_every_phase_has_a_time_or_a_reason(variant, steps):
     assert tuple(found) == PHASES
     expected = {"forward", *steps, "loss", "backward", "optimiser"} | ({"reduce"} if "replicate" in steps else set())
     assert set(seconds(found)) == expected
-    assert all(reading.source == "clock" for reading in found.values() if reading.value is not None)
+    assert all(told > 0 if isinstance(told, float) else len(told) > 20 for told in found.values())
 
 
 def test_the_parts_lie_within_the_whole():
@@ -52,8 +52,8 @@ def test_the_parts_lie_within_the_whole():
 
 def test_a_forward_alone_has_no_training_phases_and_says_so():
     found = phases_of(session("tuned", "infer"), CPU, Mode.INFER, 1)
-    assert all(found[phase].value is None and "forward alone" in found[phase].reason for phase in TRAINING)
-    assert found["forward"].value > 0
+    assert {found[phase] for phase in TRAINING} == {"a forward alone has no such phase"}
+    assert found["forward"] > 0
 
 
 @pytest.mark.parametrize("name", STEPS_OF_VARIANT)

@@ -1,0 +1,27 @@
+"""What belongs beside every figure: the machine, the versions, its load, and the command."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from dpbench.sweep.machine import cpu_model, usable_cores
+
+_ROOT = Path(__file__).parents[1]
+
+
+def heading(module: str) -> str:
+    commit = subprocess.run(
+        ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    load = ", ".join(f"{each:.2f}" for each in os.getloadavg())
+    return "\n".join(
+        [
+            f"$ python -m {module} {' '.join(sys.argv[1:])}".rstrip(),
+            f"{cpu_model()}, {usable_cores()} cores, {platform.system()} {platform.release()}, Python "
+            f"{platform.python_version()}, torch {version('torch')}, dpbench {commit.stdout.strip() or 'no commit'}",
+            f"load average before: {load}",
+        ]
+    )

@@ -1,0 +1,101 @@
+"""How often the 95 % interval of the ratio of two identical cases contains 1, on rounds that were really measured.
+
+    python -m benchmarks.interval_coverage --rounds 60
+
+Measures one case in many rounds, each a fresh process. Of these it draws, again and again, five to be the one case and
+five others to be the other: from the whole run, or from ten rounds in a row, as a comparison would have taken them.
+For contrast it also takes every sample for a round of its own.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from benchmarks.about import heading
+from dpbench.results.record import Outcome, Record
+from dpbench.results.run_path import new_run_path
+from dpbench.results.stats import Rounds, ratio_of_rounds
+from dpbench.results.store import Store
+from dpbench.run.campaign import box_for, conduct
+from dpbench.sweep.plan import Plan, plan
+from dpbench.sweep.spec import from_options
+
+_HUNDREDS = 20
+Draw = Callable[[Random, Sequence[Sequence[float]], int], tuple[Rounds, Rounds]]
+
+
+def main() -> None:
+    options = _options()
+    print(heading("benchmarks.interval_coverage"))
+    records = Store(options.records).read().records if options.records else measured(options)
+    samples_s = [record.samples_s for record in records if record.outcome is Outcome.OK]
+    case = records[0].case
+    print(f"{len(samples_s)} rounds of {case.id}, {min(map(len, samples_s))} samples or more in each")
+    for name, draw in (("any rounds", _any), ("ten rounds in a row", _neighbours), ("every sample a round", _pooled)):
+        hits = [covered(draw, Random(number), samples_s, options.of) for number in range(_HUNDREDS)]
+        print(
+            f"1 is inside, of 100 comparisons of {options.of} and {options.of} rounds, {name:20}: "
+            f"{sum(hits) / len(hits):5.1f} (over {_HUNDREDS} hundreds: {min(hits)} to {max(hits)})"
+        )
+
+
+def measured(options: argparse.Namespace) -> Sequence[Record]:
+    spec = from_options(
+        {
+            "variants": options.variant,
+            "workloads": "mlp/small",
+            "batch": "64",
+            "devices": "cpu" if options.variant == "single" else "cpu*2",
+            "rounds": str(options.rounds),
+            "case_time": "0.5",
+        }
+    )
+    cases = plan(spec, box_for(spec))
+    wanted = [case for case in cases.cases if case.variant == options.variant]
+    store = Store(new_run_path(options.results, "coverage"))
+    found = conduct(spec, Plan(tuple(wanted), ()), store, lambda _: None)
+    return found.records
+
+
+def covered(draw: Draw, rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> int:
+    """How many intervals of 100 contain 1."""
+    hits = 0
+    for _ in range(100):
+        ratio = ratio_of_rounds(*draw(rng, samples_s, of))
+        assert ratio.low is not None
+        assert ratio.high is not None
+        hits += ratio.low <= 1 <= ratio.high
+    return hits
+
+
+def _any(rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> tuple[Rounds, Rounds]:
+    drawn = rng.sample(samples_s, 2 * of)
+    return drawn[:of], drawn[of:]
+
+
+def _neighbours(rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> tuple[Rounds, Rounds]:
+    """As the runner does: both cases once a round, in an order by lot."""
+    start = rng.randrange(len(samples_s) - 2 * of + 1)
+    pairs = [samples_s[i : i + 2] for i in range(start, start + 2 * of, 2)]
+    shuffled = [rng.sample(pair, 2) for pair in pairs]
+    return [pair[0] for pair in shuffled], [pair[1] for pair in shuffled]
+
+
+def _pooled(rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> tuple[Rounds, Rounds]:
+    one, other = _any(rng, samples_s, of)
+    return [[s] for samples in one for s in samples], [[s] for samples in other for s in samples]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.interval_coverage")
+    parser.add_argument("--variant", default="single")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--of", type=int, default=5, help="rounds of each case in a comparison")
+    parser.add_argument("--records", type=Path, help="take the rounds of this file instead of measuring")
+    parser.add_argument("--results", type=Path, default=Path("results/runs"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

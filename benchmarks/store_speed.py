@@ -1,0 +1,121 @@
+"""How long planning, resuming, appending and reading take for large sweeps.
+
+    python -m benchmarks.store_speed
+
+The records are those of real ones in size: 100 samples, metrics with phases, an environment.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchmarks.about import heading
+from dpbench.measure.phases import PHASES
+from dpbench.results.line import to_line
+from dpbench.results.record import Environment, Metrics, Outcome, Record
+from dpbench.results.store import Store
+from dpbench.run.campaign import conduct
+from dpbench.sweep.box import Box
+from dpbench.sweep.case import Case
+from dpbench.sweep.plan import plan
+from dpbench.sweep.spec import Spec
+
+_CASES, _MANY, _APPENDED, _SAMPLES = 1_000, 100_000, 200, 100
+BOX = Box(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=64, memory_bytes=2**36, backends=("gloo",))
+ENVIRONMENT = Environment(
+    hostname="here", os="Linux", python="3.11.7", torch="2.13.0", cpu_model="a CPU", cores=64, dpbench="0.1.0"
+)
+METRICS = Metrics(
+    threads_per_lane=1,
+    warmup_steps=12,
+    stopped_by="interval",
+    relative_error=1e-7,
+    loss_first=2.3,
+    loss_last=1.9,
+    peak_rss_bytes=2**28,
+    phases_s=dict.fromkeys(PHASES, 0.00123456),
+)
+
+
+def main() -> None:
+    print(heading("benchmarks.store_speed"))
+    with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+        spec = spec_of_1000()
+        with told(f"planning {_CASES:,} cases"):
+            planned = plan(spec, BOX)
+        assert len(planned.cases) == _CASES
+        resume(Path(folder) / "sweep.jsonl", spec)
+        append_and_read(Path(folder) / "many.jsonl", planned.cases)
+
+
+def spec_of_1000() -> Spec:
+    """20 batches, 6 lists of lanes, 2 workloads and 4 variants; and `single` for each batch and workload."""
+    return Spec.model_validate(
+        {
+            "variants": ["naive", "floor", "tuned", "ddp"],
+            "workloads": ["mlp/tiny", "mlp/small"],
+            "batch": [64 * n for n in range(1, 21)],
+            "devices": [f"cpu*{n}" for n in range(2, 8)],
+            "rounds": 1,
+        }
+    )
+
+
+def resume(path: Path, spec: Spec) -> None:
+    planned = plan(spec, BOX)
+    path.write_bytes(b"".join(to_line(record(case, 0)) for case in planned.cases))
+    with told(f"resuming a finished sweep of {_CASES:,} cases"):
+        found = conduct(spec, planned, Store(path), lambda _: None)
+    assert len(found.records) == _CASES
+
+
+def append_and_read(path: Path, cases: Sequence[Case]) -> None:
+    first_s = append_s(path, cases, 0)
+    lines = (to_line(record(case, number)) for number, case in product(range(1, _MANY // len(cases)), cases))
+    with path.open("ab") as file:
+        file.writelines(lines)
+    last_s = append_s(path, cases, _MANY)
+    records = sum(1 for _ in path.open("rb"))
+    print(f"appending a record: {first_s * 1e3:.2f} ms to an empty file, {last_s * 1e3:.2f} ms after {records:,}")
+    with told(f"reading {records:,} records, {path.stat().st_size / 1e6:,.0f} MB"):
+        assert len(Store(path).read().records) == records
+
+
+def append_s(path: Path, cases: Sequence[Case], number: int) -> float:
+    times_s = []
+    with Store(path) as store:
+        for case in cases[:_APPENDED]:
+            new = record(case, number)
+            start_s = time.perf_counter()
+            store.append(new)
+            times_s.append(time.perf_counter() - start_s)
+    return median(times_s)
+
+
+def record(case: Case, number: int) -> Record:
+    return Record(
+        run="a run",
+        case=case,
+        round=number,
+        started_at="2026-01-01T00:00:00.000+00:00",
+        outcome=Outcome.OK,
+        samples_s=tuple(0.0123456789 + 1e-9 * i for i in range(_SAMPLES)),
+        metrics=METRICS,
+        environment=ENVIRONMENT,
+    )
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    start_s = time.perf_counter()
+    yield
+    print(f"{what}: {time.perf_counter() - start_s:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

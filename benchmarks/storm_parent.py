@@ -1,0 +1,31 @@
+"""A sweep as `dpbench sweep` runs it, but for its cheap workers.
+
+storm_parent.py FILE ROUNDS: measures what of the rounds the file lacks.
+"""
+
+import sys
+from pathlib import Path
+
+from dpbench.results.store import Store
+from dpbench.run import runner
+from dpbench.run.campaign import conduct
+from dpbench.sweep.box import Box
+from dpbench.sweep.plan import plan
+from dpbench.sweep.spec import Spec
+
+BOX = Box(python="3", torch="2", cpu_model="a CPU", cores=1, memory_bytes=1)
+VARIANTS = ("naive", "floor", "tuned")
+
+
+def spec_of(rounds: int) -> Spec:
+    return Spec.model_validate({"variants": VARIANTS, "devices": ["cpu*2"], "rounds": rounds, "timeout": 30})
+
+
+def main() -> None:
+    runner.WORKER[:] = [sys.executable, "-S", str(Path(__file__).with_name("storm_worker.py"))]
+    spec = spec_of(int(sys.argv[2]))
+    conduct(spec, plan(spec, BOX), Store(Path(sys.argv[1])), lambda _: None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""A few strokes of benchmarks/kill_storm.py."""
+
+import pytest
+
+from benchmarks.kill_storm import Storm
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_small_storm_loses_and_repeats_nothing_and_leaves_no_process(tmp_path, seed):
+    report = Storm(tmp_path, seed).rage(kills=6)
+    assert report.parents_killed >= 1
+    assert report.children_killed >= 1
+    assert report.records >= 4
