@@ -1,6 +1,6 @@
-"""A worker that measures nothing and answers at once, or a little later; cheap, as it imports next to nothing.
+"""A worker that measures nothing: cheap, as it imports next to nothing.
 
-Its stand-in for a rank is a grandchild that sleeps in a session of its own.
+In odd rounds it starts a rank's stand-in, which sleeps in a session of its own, and answers a little later.
 """
 
 import json
@@ -23,7 +23,7 @@ die_with_parent(PARENT_PID)
 job = json.load(sys.stdin)
 if job["round"] % 2:
     subprocess.Popen([sys.executable, "-S", "-c", RANK, str(os.getpid())], start_new_session=True)
-time.sleep(0.02)
+    time.sleep(0.2)
 with os.fdopen(RECORD_FD, "w") as pipe:
     json.dump(
         {

@@ -5,9 +5,9 @@ import pytest
 from benchmarks.kill_storm import Storm
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_a_small_storm_loses_and_repeats_nothing_and_leaves_no_process(tmp_path, seed):
-    report = Storm(tmp_path, seed).rage(kills=6)
+    report = Storm(tmp_path, seed).rage(kills=8)
     assert report.parents_killed >= 1
     assert report.children_killed >= 1
     assert report.records >= 4
