@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from dpbench.results.counts import CountRecord, diff
@@ -27,7 +27,7 @@ class Expected(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["dpbench.expected_counts"] = "dpbench.expected_counts"
-    schema_: Literal[1] = 1
+    schema_: Literal[1] = Field(default=1, alias="schema")
     torch: str
     python: str
     cases: dict[str, dict[str, int]]
@@ -76,7 +76,7 @@ def write(path: Path, expected: Expected) -> None:
     """Raises ExpectedError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(expected.model_dump(), indent=1) + b"\n")
+        path.write_bytes(to_json(expected.model_dump(by_alias=True), indent=1) + b"\n")
     except OSError as error:
         raise ExpectedError(f"expected: {str(path)!r} cannot be written: {error.strerror}") from error
 
