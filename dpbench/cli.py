@@ -5,24 +5,24 @@ unreliable; 2 wrong input, nothing was written; 3 this box cannot be used as it 
 far are kept.
 """
 
-import json
 import sys
 from collections.abc import Callable
-from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 
-from dpbench import __version__
+from dpbench import __version__, cli_asv
+from dpbench.cli_shared import ExitCode, Json, UnusableBoxError, example, option, show, unusable, warn
 from dpbench.report.counts import counts_json, counts_text
 from dpbench.report.doctor import doctor_json, doctor_text, is_reliable
 from dpbench.report.jsonout import comparisons_json
 from dpbench.report.progress import progress_bar
 from dpbench.report.text import comparisons_text
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
+from dpbench.results.asv_machine import AsvError
 from dpbench.results.compare import UnlikeEnvironmentsError
 from dpbench.results.compare import compare as compare_records
 from dpbench.results.counts import CountRecord
@@ -36,59 +36,43 @@ from dpbench.run.ask_health import ask_health
 from dpbench.run.campaign import box_for, conduct
 from dpbench.run.count_all import CountingError, NotCountableError, count_all, countable
 from dpbench.run.self_test import self_test
-from dpbench.sweep.box import Box
 from dpbench.sweep.counting import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
 from dpbench.sweep.plan import Plan, PlanError, plan
 from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 
-
-class ExitCode(IntEnum):
-    OK = 0
-    NOTHING_MEASURED = 1
-    NOT_AS_EXPECTED = 1
-    UNRELIABLE = 1
-    WRONG_INPUT = 2
-    UNUSABLE_BOX = 3
-    INTERRUPTED = 130
-
-
-class UnusableBoxError(Exception):
-    """This box cannot be used as it is."""
-
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
+_WRONG_INPUT = (
+    SpecError,
+    PlanError,
+    StoreError,
+    UnlikeEnvironmentsError,
+    NotCountableError,
+    ExpectedError,
+    AsvError,
+)
 _RESULTS = Path("results/runs")
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
 AllowDifferent = Annotated[
     bool, typer.Option("--allow-different", help="Compare records of different environments, and say how these differ.")
 ]
 Results = Annotated[Path, typer.Option(help="Folder of records, one file a run.")]
 
 
-def _option(text: str) -> Any:
-    return typer.Option(help=text)
-
-
-def _example(text: str) -> str:
-    return f"Example:\n\n    {text}"
-
-
-@app.command(epilog=_example("dpbench compare --variants tuned,naive --devices cpu*4"))
+@app.command(epilog=example("dpbench compare --variants tuned,naive --devices cpu*4"))
 def compare(
-    variants: Annotated[str | None, _option("Such as tuned,naive; all by default. See dpbench list.")] = None,
-    workloads: Annotated[str, _option("Such as mlp/small,my_model:factory.")] = "mlp/small",
-    batch: Annotated[str, _option("Global batch sizes, such as 64,256.")] = "64",
-    devices: Annotated[str | None, _option("Such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
-    modes: Annotated[str, _option("train, infer or both.")] = "train",
-    dtypes: Annotated[str, _option("float32, float64, bfloat16.")] = "float32",
-    data: Annotated[str, _option("random or digits.")] = "random",
-    rounds: Annotated[str, _option("Fresh processes of each case.")] = "5",
-    budget: Annotated[str, _option("For all, such as 90s or 2m.")] = "80s",
-    timeout: Annotated[str, _option("For one process beside its sampling, such as 2m.")] = "2m",
-    threads: Annotated[str | None, _option("Intra-op threads of a step, over all lanes; all cores by default.")] = None,
-    seed: Annotated[str, _option("Of models, batches and the order of cases.")] = "0",
+    variants: Annotated[str | None, option("Such as tuned,naive; all by default. See dpbench list.")] = None,
+    workloads: Annotated[str, option("Such as mlp/small,my_model:factory.")] = "mlp/small",
+    batch: Annotated[str, option("Global batch sizes, such as 64,256.")] = "64",
+    devices: Annotated[str | None, option("Such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
+    modes: Annotated[str, option("train, infer or both.")] = "train",
+    dtypes: Annotated[str, option("float32, float64, bfloat16.")] = "float32",
+    data: Annotated[str, option("random or digits.")] = "random",
+    rounds: Annotated[str, option("Fresh processes of each case.")] = "5",
+    budget: Annotated[str, option("For all, such as 90s or 2m.")] = "80s",
+    timeout: Annotated[str, option("For one process beside its sampling, such as 2m.")] = "2m",
+    threads: Annotated[str | None, option("Intra-op threads of a step, over all lanes; all cores by default.")] = None,
+    seed: Annotated[str, option("Of models, batches and the order of cases.")] = "0",
     allow_different: AllowDifferent = False,
     results: Results = _RESULTS,
     as_json: Json = False,
@@ -115,10 +99,10 @@ def compare(
     return _measure(spec, make_path, as_json, allow_different=allow_different, with_counts=True)
 
 
-@app.command(epilog=_example("dpbench sweep benchmarks/sweeps/quick.toml"))
+@app.command(epilog=example("dpbench sweep benchmarks/sweeps/quick.toml"))
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file; its keys are compare's options.")],
-    retry: Annotated[Retry | None, _option("Measure again those of its records that are not ok.")] = None,
+    retry: Annotated[Retry | None, option("Measure again those of its records that are not ok.")] = None,
     allow_different: AllowDifferent = False,
     results: Results = _RESULTS,
     as_json: Json = False,
@@ -128,41 +112,41 @@ def sweep(
     return _measure(load_spec(spec), make_path, as_json, allow_different=allow_different, retry=retry)
 
 
-@app.command("list", epilog=_example("dpbench list"))
+@app.command("list", epilog=example("dpbench list"))
 def list_names(as_json: Json = False) -> ExitCode:
     """List variants, workloads, modes and metrics."""
-    _warn(_unusable(ask_box()))
-    _print(vocabulary_json() if as_json else vocabulary_text())
+    warn(unusable(ask_box()))
+    show(vocabulary_json() if as_json else vocabulary_text())
     return ExitCode.OK
 
 
-@app.command(epilog=_example("dpbench doctor --quick"))
+@app.command(epilog=example("dpbench doctor --quick"))
 def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-test, which takes a minute.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Tell what this box is, what may disturb a measurement, and which variants run on it. Changes nothing."""
     box = ask_box()
-    warnings = _unusable(box)
-    _warn(warnings)
+    warnings = unusable(box)
+    warn(warnings)
     findings = list(ask_health())
     if not quick and box.torch is not None:
         with progress_bar(Console(stderr=True)) as progress:
             findings += self_test(box, progress=progress)
-    _print(doctor_json(box, findings, warnings) if as_json else doctor_text(box, findings))
+    show(doctor_json(box, findings, warnings) if as_json else doctor_text(box, findings))
     return ExitCode.OK if is_reliable(findings) else ExitCode.UNRELIABLE
 
 
-@app.command(epilog=_example("dpbench counts --workloads transformer/tiny --devices sim*4"))
+@app.command(epilog=example("dpbench counts --workloads transformer/tiny --devices sim*4"))
 def counts(
-    variants: Annotated[str | None, _option(f"{','.join(DEFAULT_VARIANTS)} by default.")] = None,
-    workloads: Annotated[str | None, _option("mlp/small by default.")] = None,
-    batch: Annotated[str | None, _option("Global batch sizes; 64 by default.")] = None,
-    devices: Annotated[str | None, _option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
-    events: Annotated[Path | None, _option("Write what the simulated devices of the only case were asked.")] = None,
+    variants: Annotated[str | None, option(f"{','.join(DEFAULT_VARIANTS)} by default.")] = None,
+    workloads: Annotated[str | None, option("mlp/small by default.")] = None,
+    batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
+    devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
+    events: Annotated[Path | None, option("Write what the simulated devices of the only case were asked.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Hold the committed set against its expectations.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Record the expectations.")] = False,
-    expected: Annotated[Path, _option("Folder of expectations.")] = FOLDER,
+    expected: Annotated[Path, option("Folder of expectations.")] = FOLDER,
     as_json: Json = False,
 ) -> ExitCode:
     """Count exactly what one training step of each variant does, on simulated devices."""
@@ -173,7 +157,7 @@ def counts(
     spec = from_options(chosen | {"variants": variants or ",".join(DEFAULT_VARIANTS)})
     planned = plan_counts(spec) if events is None else plan_recording(spec)
     records = countable(_counted(planned, events))
-    _print(counts_json(records, planned.skipped) if as_json else counts_text(records, planned.skipped))
+    show(counts_json(records, planned.skipped) if as_json else counts_text(records, planned.skipped))
     counted = any(record.outcome is Outcome.OK for record in records)
     return ExitCode.OK if counted else ExitCode.NOTHING_MEASURED
 
@@ -188,7 +172,7 @@ def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
     try:
         return _counted(plan_beside(spec, [case.devices for case in planned.cases]))
     except CountingError as error:
-        _warn([str(error)])
+        warn([str(error)])
         return ()
 
 
@@ -203,7 +187,7 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
         return ExitCode.OK
     lines = check_counts(folder, records)
     if as_json:
-        _print({**counts_json(records), "differences": lines})
+        show({**counts_json(records), "differences": lines})
     else:
         told = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
         sys.stdout.writelines(f"{line}\n" for line in told)
@@ -214,7 +198,7 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Judge data parallelism in PyTorch: which variant is fastest on this box, and how far from the limit."""
     if version:
-        _print(f"dpbench {__version__}")
+        show(f"dpbench {__version__}")
         raise typer.Exit
 
 
@@ -232,52 +216,36 @@ def _measure(
     `with_counts`, a box without an accelerator tells what the variants would do on one too.
     """
     box = box_for(spec)
-    if warnings := _unusable(box):
+    if warnings := unusable(box):
         raise UnusableBoxError("; ".join(warnings))
     planned = plan(spec, box)
     store = Store(make_path())
     with progress_bar(Console(stderr=True)) as progress:
         found = conduct(spec, planned, store, progress, retry=retry)
-    _warn(list(found.warnings))
+    warn(list(found.warnings))
     compared = compare_records(
         found.records, planned.skipped, reference=spec.reference, allow_different=allow_different
     )
     if not as_json:
-        _print(comparisons_text(compared))
+        show(comparisons_text(compared))
     counted = _counted_beside(spec, planned) if with_counts and not box.accelerators else ()
     if as_json:
         told = comparisons_json(compared)
-        _print({**told, "cases": told["cases"] + counts_json(counted)["cases"]})
+        show({**told, "cases": told["cases"] + counts_json(counted)["cases"]})
     elif counted:
-        _print(counts_text(counted))
+        show(counts_text(counted))
     measured = any(record.outcome is Outcome.OK for record in found.records)
     return ExitCode.OK if measured else ExitCode.NOTHING_MEASURED
 
 
-def _unusable(box: Box) -> list[str]:
-    if not box.unusable_gpus:
-        return []
-    names = ", ".join(box.unusable_gpus)
-    return [f"NVML sees {names}, but torch {box.torch} can use no GPU: {box.torch_error or 'it does not say why'}"]
-
-
-def _print(what: RenderableType | dict[str, Any]) -> None:
-    if isinstance(what, dict):
-        sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
-    else:
-        Console(highlight=False).print(what)
-
-
-def _warn(warnings: list[str]) -> None:
-    for warning in warnings:
-        print(f"dpbench: warning: {warning}", file=sys.stderr)  # noqa: T201
+cli_asv.add_to(app)
 
 
 def main() -> NoReturn:
     """Run the command line and exit with one of `ExitCode`."""
     try:
         code = app(standalone_mode=False) or ExitCode.OK
-    except (SpecError, PlanError, StoreError, UnlikeEnvironmentsError, NotCountableError, ExpectedError) as error:
+    except _WRONG_INPUT as error:
         code = _complain(str(error), ExitCode.WRONG_INPUT)
     except typer.TyperException as error:
         code = _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT)

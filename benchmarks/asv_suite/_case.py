@@ -12,9 +12,6 @@ from dpbench.run.runner import WORKER
 from dpbench.sweep.case import Case
 
 SAMPLING_S = 1.0
-MOST_SAMPLES = 64
-"""Kept of one process, evenly spaced: neighbouring steps are alike, and asv's test takes each sample for news."""
-
 _TIMEOUT_S = 240.0
 _LACKING = re.compile(
     r"ModuleNotFoundError: No module named 'dpbench\.parallel[.\w]*'.*"
@@ -37,8 +34,3 @@ def refuse(reason: str) -> None:
     if found := _LACKING.search(reason):
         raise SkipNotImplemented(f"this commit lacks what the benchmark needs: {found[0]}")
     raise RuntimeError(reason)
-
-
-def spaced(samples_s: tuple[float, ...]) -> list[float]:
-    """At most `MOST_SAMPLES` of them."""
-    return list(samples_s[:: -(-len(samples_s) // MOST_SAMPLES)])

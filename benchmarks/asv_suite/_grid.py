@@ -4,8 +4,7 @@ from dpbench.run.ask import ask_box
 from dpbench.sweep import history
 from dpbench.sweep.box import Box
 
-VARIANTS, WORKLOADS = [str(variant) for variant in history.VARIANTS], list(history.WORKLOADS)
-BATCHES, LANES = list(history.BATCHES), list(history.LANES)
+VARIANTS, WORKLOADS, BATCHES, LANES = map(list, history.grid())
 
 
 class _OverGrid:
@@ -17,7 +16,7 @@ class _OverGrid:
     params = (VARIANTS, WORKLOADS, BATCHES, LANES)
     param_names = ("variant", "workload", "batch", "lanes")
     timeout = 300
-    version = "1"
+    version = history.VERSION
 
     def setup_cache(self) -> Box:
         """Once for each commit: what this box has, from a child."""

@@ -28,7 +28,7 @@ class HostOverhead(_grid._OverGrid):
         except (ImportError, TypeError) as error:
             _case.refuse(f"{type(error).__name__}: {error}")
             raise
-        return {"samples": _case.spaced(samples_s), "number": 1}
+        return {"samples": list(history.spaced(samples_s)), "number": 1}
 
     track_host_overhead.rounds = 2
 

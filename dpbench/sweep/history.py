@@ -17,6 +17,13 @@ WORKLOADS = ("mlp/small", "transformer/tiny", "convnet/base", "transformer/small
 BATCHES = (64, 256)
 LANES = (2, 4, 8)
 
+STEP_TIME = "step_time.StepTime.track_step_time"
+"""The benchmark of the asv suite that has step times over this grid."""
+VERSION = "1"
+"""Of what it measures; asv compares no results of different versions."""
+MOST_SAMPLES = 64
+"""Kept of one process: neighbouring steps are alike, and asv's test takes each sample for news."""
+
 _CPU_WORKLOADS = ("mlp/tiny", "mlp/small", "transformer/tiny")
 _CPU_MOST_ITEMS = 64
 
@@ -50,3 +57,28 @@ def place(lanes: int, accelerators: Sequence[str], cores: int) -> tuple[str, ...
     if lanes > len(accelerators):
         raise NotOnThisBoxError(f"{lanes} lanes are more than the {len(accelerators)} accelerators")
     return tuple(accelerators[:lanes])
+
+
+def grid() -> tuple[tuple[object, ...], ...]:
+    """The values of each parameter, in the order of the benchmark's."""
+    return tuple(map(str, VARIANTS)), WORKLOADS, BATCHES, LANES
+
+
+def point_of(case: Case, gpus: int, cores: int) -> tuple[str, str, int, int] | None:
+    """Where in the grid a case stands that was measured on a box with so many GPUs; None where it does not."""
+    kind = case.devices[0].partition(":")[0]
+    accelerators = [f"{kind}:{i}" for i in range(gpus)] if kind != "cpu" else []
+    point = (str(case.variant), case.workload, case.batch, len(case.devices))
+    if any(value not in values for value, values in zip(point, grid(), strict=True)):
+        return None
+    try:
+        devices = place(len(case.devices), accelerators, cores)
+    except NotOnThisBoxError:
+        return None
+    same = Case(variant=case.variant, workload=case.workload, batch=case.batch, devices=devices, threads=cores)
+    return point if same == case else None
+
+
+def spaced(samples_s: Sequence[float]) -> tuple[float, ...]:
+    """At most `MOST_SAMPLES` of one process, evenly spaced."""
+    return tuple(samples_s[:: -(-len(samples_s) // MOST_SAMPLES)])

@@ -1,0 +1,63 @@
+"""The commands for those who live in asv."""
+
+import platform
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpbench.cli_shared import ExitCode, Json, UnusableBoxError, example, option, show, unusable, warn
+from dpbench.results.asv_export import commit_date_ms, export
+from dpbench.results.asv_machine import DEFAULT_FILE, AsvError, read_machines, stamp_machine
+from dpbench.results.store import Store
+from dpbench.run.ask import ask_box
+
+MachineName = Annotated[str | None, option("What asv calls this machine; the host's name by default.")]
+MachineFile = Annotated[Path, option("asv's file of machines.")]
+
+
+def asv_machine(
+    machine: MachineName = None, machine_file: MachineFile = DEFAULT_FILE, as_json: Json = False
+) -> ExitCode:
+    """Write this box, its GPUs, driver, NCCL and torch among the rest, into asv's file of machines."""
+    box = ask_box()
+    if warnings := unusable(box):
+        raise UnusableBoxError("; ".join(warnings))
+    path = machine_file.expanduser()
+    entry = stamp_machine(path, machine or platform.node(), box)
+    _tell(dict(entry), [f"{path}:", *(f"  {name}: {text}" for name, text in entry.items())], as_json)
+    return ExitCode.OK
+
+
+def asv_export(
+    records: Annotated[list[Path], typer.Argument(help="Files of records, such as results/runs/*.jsonl.")],
+    results: Annotated[Path, option("asv's folder of results.")] = Path("results/asv"),
+    machine: MachineName = None,
+    machine_file: MachineFile = DEFAULT_FILE,
+    as_json: Json = False,
+) -> ExitCode:
+    """Write step times that dpbench measured into asv's results, for asv compare and asv publish."""
+    name, path = machine or platform.node(), machine_file.expanduser()
+    machines = read_machines(path)
+    if name not in machines:
+        raise AsvError(f"--machine: {name!r} is not in {path}; allowed: {', '.join(machines)}, or dpbench asv-machine")
+    contents = [Store(file).read() for file in records]
+    warn([warning for each in contents for warning in each.warnings])
+    found = export([record for each in contents for record in each.records], results, machines[name], commit_date_ms)
+    warn(list(found.left_out))
+    paths = list(map(str, found.paths))
+    _tell({"written": paths, "left_out": list(found.left_out)}, paths, as_json)
+    return ExitCode.OK if paths else ExitCode.NOTHING_MEASURED
+
+
+def _tell(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    if as_json:
+        show(facts)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("asv-machine", epilog=example("dpbench asv-machine"))(asv_machine)
+    app.command("asv-export", epilog=example("dpbench asv-export results/runs/compare-*.jsonl"))(asv_export)
