@@ -44,8 +44,8 @@ def test_json_is_alone_on_standard_output_and_a_second_run_adds(dpbench, tmp_pat
 
 def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
     (tmp_path / "mine.py").write_text(FAILING)
-    workloads = ",".join(["mlp/tiny", *(f"mine:{name}" for name in ("crash", "hang", "memory", "raising"))])
-    options = ("--variants", "single", "--rounds", "1", "--batch", "16", "--budget", "1s", "--timeout", "8s")
+    workloads = ",".join(["mlp/tiny", *(f"mine:{name}" for name in ("crash", "hang", "memory", "device", "raising"))])
+    options = ("--variants", "single", "--rounds", "1", "--batch", "16", "--budget", "1s", "--timeout", "15s")
     done = dpbench("compare", "--workloads", workloads, *options, "--json")
     assert done.returncode == 0, done.stderr
     _, found = records(tmp_path)
@@ -55,6 +55,7 @@ def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
         "crash": ("crashed", "SIGSEGV"),
         "hang": ("time_out", "not done after"),
         "memory": ("out_of_memory", "allocate"),
+        "device": ("out_of_memory", "CUDA out of memory"),
         "raising": ("crashed", "KeyError"),
     }
     for name, (outcome, word) in expected.items():
@@ -90,6 +91,11 @@ def hang():
 
 def memory():
     return failing(lambda: torch.empty(2**50))
+
+def device():
+    def act():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    return failing(act)
 
 def raising():
     return failing(lambda: {}["absent"])
