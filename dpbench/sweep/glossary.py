@@ -33,6 +33,8 @@ METRICS: dict[str, str] = {
     "percent_of_single": "one device's time for the whole batch, over the step time; where lanes share a device",
     "throughput": "batch items per second",
     "skew_s": "per step, the slowest rank's time less the fastest's; one process per device only",
+    "rank_lag_s": "per rank, the median of its step time less the fastest's; one process per device only",
+    "phases_s": "seconds by phase of the step, from steps beside the samples, or why there are none",
     "relative_error": "distance of the gradients from those of the plain module run chunk by chunk",
     "peak_rss_bytes": "the most host memory that each process of the case held, summed",
     "peak_device_bytes": "the most that the allocator of each device had given out during the samples",
