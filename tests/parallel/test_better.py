@@ -195,6 +195,22 @@ def test_b3_compiled_modules_give_right_results_and_stay_whole(kind, dispatch):
         torch.testing.assert_close(wrapper(x), module(x))
 
 
+@pytest.mark.filterwarnings("ignore:the replicas of a compiled module")
+def test_b3_a_module_compiled_in_place_runs_as_its_replica():
+    seen = []
+
+    def forward(self, x):
+        seen.append("_is_replica" in self.__dict__)
+        return x
+
+    base = Call(forward)
+    wrapper = DataParallel(base, ["cpu"] * LANES)
+    wrapper(torch.ones(LANES))
+    base.compile(backend="eager")  # after the first forward too
+    wrapper(torch.ones(LANES))
+    assert seen == [True] * (2 * LANES)
+
+
 def test_b3_running_eagerly_is_said():
     wrapper = DataParallel(torch.compile(mlp(), backend="eager"), ["cpu"] * LANES)
     with pytest.warns(UserWarning, match="replicas of a compiled module run it eagerly"):

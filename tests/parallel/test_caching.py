@@ -72,7 +72,8 @@ def test_replicas_are_gone_after_the_forward():
         seen.append(weakref.ref(self.big))
         return self.inner(x)
 
-    out = wrap(Call(forward, inner=mlp()))(torch.randn(8, 5))
+    wrapper = wrap(Call(forward, inner=mlp()))
+    out = wrapper(torch.randn(8, 5))
     assert all(reference() is None for reference in seen)
     assert out.requires_grad
 

@@ -138,6 +138,15 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
     assert early >= 0.7 * sum(e.size_bytes for e in reduces)
 
 
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("batches", [(16,), (5, 2, 16)])
+def test_most_of_the_reduction_is_asked_for_before_the_backward_ends(dispatch, batches):
+    _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
+    last_layer = max(e.id for device in range(4) for e in operators(backward, "aten.mm", device))
+    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    assert sum(e.size_bytes for e in reduces if e.id < last_layer) >= 0.7 * sum(e.size_bytes for e in reduces)
+
+
 def test_the_reduction_does_not_hold_up_the_bases_own_backward():
     events, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
     adds = [e.id for e in operators(backward, "aten._foreach_add", 0)]
