@@ -12,7 +12,7 @@ def test_what_cannot_be_looked_at_is_unknown_and_the_rest_is_looked_at(monkeypat
 
     monkeypatch.setattr(probe_health, "examine_host", lambda: [ok("other load", "0 %")])
     monkeypatch.setattr(probe_health, "_gpus", broken)
-    monkeypatch.setattr(probe_health, "_links", lambda: [])
+    monkeypatch.setattr(probe_health, "_links", list)
     monkeypatch.setattr(probe_health, "_bandwidth", lambda: [ok("host memory bandwidth", "9 GB/s")])
     found = examine()
     assert [finding.what for finding in found] == ["other load", "GPUs", "host memory bandwidth"]
