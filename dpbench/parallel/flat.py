@@ -37,7 +37,8 @@ class FlatCopy:
         self._handed_out.clear()
         if not self._templates or count_uses(self._flat) != self._own_uses:
             self._allocate(flat.numel(), lane.device)
-        if lane.compute != self._reader:
+        # Asked apart: a stream compared with None is neither equal nor unequal (torch/csrc/Stream.cpp).
+        if self._reader is None or lane.compute != self._reader:
             record_stream(self._flat, lane.compute)
             wait_stream(lane.far, self._reader)
             self._reader = lane.compute

@@ -46,8 +46,11 @@ def wait_stream(waiting: Stream, awaited: Stream) -> None:
 
 def record_stream(tensor: Tensor, stream: Stream) -> None:
     """Keeps the tensor's memory from being handed out again before `stream` is done with it."""
-    if stream is not None:
-        tensor.record_stream(stream)
+    if stream is None:
+        return
+    is_sparse = tensor.layout is torch.sparse_coo  # for which CUDA has no record_stream of its own
+    for part in (tensor._indices(), tensor._values()) if is_sparse else (tensor,):
+        part.record_stream(stream)
 
 
 def record_event(device: torch.device, stream: Stream) -> Any:

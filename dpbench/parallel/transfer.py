@@ -43,12 +43,16 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     """The tensor on the lane's device, moved beside the compute; differentiable.
 
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
-    The memory is kept on either side until the copy, or the lane's use of it, is over.
+    The memory is kept on either side until the copy, or the lane's use of it, is over. On the base's device the
+    copy waits for the compute too: there the engine may have cloned a gradient, a sparse one for one, on the
+    hub; the optimizer read it on the compute stream, and its memory is the hub's to hand out again.
     """
     if tensor.device == lane.device:
         return tensor
     near = lane.near if tensor.device == base else current_stream(tensor.device)
     wait_stream(near, current_stream(tensor.device))
+    if lane.device == base:
+        wait_stream(lane.far, lane.compute)
     with use_stream(tensor.device, near), use_stream(lane.device, lane.far):
         moved = copy_to(tensor, lane.device)
     record_stream(tensor, near)

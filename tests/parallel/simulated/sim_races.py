@@ -183,12 +183,21 @@ def test_inference_has_no_race():
             base[0].weight.add_(1)
 
 
-def test_sparse_gradients_have_no_race():
+def learn_sparsely(policy):
+    """From the host, so that an input's memory may be that of a gradient which the engine has cloned on the hub."""
     base = nn.Embedding(11, 4, sparse=True).to("sim:0")
-    wrapper = DataParallel(base, DEVICES, policy=POLICIES["small buckets"])
-    for _ in range(2):
+    wrapper = DataParallel(base, DEVICES, policy=policy)
+    optimizer = torch.optim.SGD(base.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
         wrapper(torch.randint(11, (8, 3))).sum().backward()
         assert base.weight.grad.is_sparse
+        optimizer.step()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_sparse_gradients_have_no_race(policy):
+    learn_sparsely(POLICIES[policy])
 
 
 def steps(wrapper, make_input=lambda: torch.randn(8, 20), is_training=True):
@@ -248,13 +257,29 @@ def infer_elsewhere(policy):
             torch.zeros(16, 5, device="sim:0")
 
 
+def share_the_pool(policy):
+    """Side streams come from a pool (c10/cuda/CUDAStream.h): other code may be given the hub, and allocate on it."""
+    base = normed().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=policy)
+    for _ in range(3):
+        wrapper(torch.randn(16, 5)).sum().backward()
+        with torch.no_grad():
+            for parameter in base.parameters():
+                parameter.add_(parameter.grad)
+                parameter.grad = None
+        hub = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_reduce)[0].near
+        with torch.sim.stream(hub):
+            _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
+
+
 def train_from(place):
     return lambda policy: train(normed, policy, PLACES[place], lambda: torch.randn(16, 5), steps=6)
 
 
 HANDOVERS = {
     "gradients wait": (handout, "wait_stream", train_from("first device")),
-    "gradients kept": (handout, "record_stream", train_from("host")),
+    "gradients kept": (handout, "record_stream", share_the_pool),
+    "sparse gradients": (transfer, "wait_stream", learn_sparsely),
     "outputs wait": (join, "wait_stream", train_from("first device")),
     "inputs wait": (transfer, "wait_stream", infer_elsewhere),
     "inputs kept": (transfer, "record_stream", infer_elsewhere),
