@@ -13,14 +13,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 
-.PHONY: compare test lint clean
+.PHONY: compare test lint clean counts-check
 .DELETE_ON_ERROR:
 
 compare: $(READY)
 	$(BIN)/dpbench compare $(ARGS)
 
+# Two at a time: most tests wait for children of their own.
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+counts-check: $(READY)
+	$(BIN)/dpbench counts --check
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
