@@ -12,6 +12,7 @@ from benchmarks.pytest_suite.settings import Setting
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
 from dpbench.measure.session import Seat, Session
+from dpbench.run.ask import ask_box
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.machine import cpu_model, usable_cores
@@ -26,6 +27,26 @@ _ROWS = pytest.StashKey[list[str]]()
 def print_row(request):
     """Call with a line for the summary at the end."""
     return request.config.stash.setdefault(_ROWS, []).append
+
+
+@pytest.fixture(scope="session")
+def box():
+    """What this box has, from a child."""
+    return ask_box()
+
+
+@pytest.fixture
+def step_of():
+    """Call with a Case; answers its step; until the test ends the lanes share the case's intra-op threads."""
+    before = torch.get_num_threads()
+
+    def make(case: Case):
+        torch.set_num_threads(max(1, case.threads // len(case.devices)))
+        seat = Seat(tuple(map(torch.device, case.devices)))
+        return Session(case, resolve(case.workload, case.data), VARIANTS[case.variant], seat).step
+
+    yield make
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

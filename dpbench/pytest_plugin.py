@@ -1,0 +1,227 @@
+"""pytest plugin: the fixture `dp_benchmark`, baselines that know the GPU, thresholds on the median or the minimum.
+
+    def test_step(dp_benchmark):
+        dp_benchmark(step, devices=["cuda:0", "cuda:1"], rounds=50)
+
+    pytest --benchmark-save before ...; pytest --benchmark-compare ...
+
+It goes with pytest-benchmark, whose options all work; where that is not installed it does nothing. Importing it costs
+nothing either: pytest imports it in every run of every project that has dpbench.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import torch
+
+    from dpbench.measure.benchmarked import Pedantic
+    from dpbench.results.baseline import Figures
+
+_EXTRA = "dpbench"
+"""Under this name the plugin's own facts stand in pytest-benchmark's extra_info and machine_info."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "dp_threshold(median='5%', minimum='5%'): a dp_benchmark fails where one of these grew by more than that "
+        "over the baseline of --benchmark-compare, and the intervals do not meet.",
+    )
+    if config.getoption("benchmark_compare", None) is not None:  # pytest-benchmark is there, under whatever name
+        config.stash[_HELD] = _Held(config)
+        config.pluginmanager.register(config.stash[_HELD], "dpbench-baselines")
+
+
+@pytest.fixture
+def dp_benchmark(request: pytest.FixtureRequest, benchmark: "Pedantic") -> Callable[..., Any]:
+    """Call with a step, a function without arguments; answers what its last call returned.
+
+    `devices` are all that the step uses: they are idle at both ends of every round. `rounds` are as many as are asked
+    for, 20 at least, after `warmup_rounds`. `count` has two more steps counted: operators, FLOPs, Python calls; a step
+    that a torch dispatch mode disturbs goes without.
+    """
+    held = request.config.stash[_HELD]
+
+    def run(
+        step: Callable[[], Any],
+        *,
+        devices: "Sequence[str | torch.device]" = ("cpu",),
+        rounds: int = 50,
+        warmup_rounds: int = 5,
+        count: bool = True,
+    ) -> Any:
+        return held.run(_Asked(step, devices, rounds, warmup_rounds, count), request.node, benchmark)
+
+    return run
+
+
+@dataclass(frozen=True)
+class _Asked:
+    step: Callable[[], Any]
+    devices: "Sequence[str | torch.device]"
+    rounds: int
+    warmup_rounds: int
+    count: bool
+
+
+@dataclass(frozen=True)
+class _Row:
+    """For the summary; `then` is None where nothing was compared."""
+
+    name: str
+    now: "Figures"
+    then: "Figures | None"
+    window: dict[str, Any]
+
+
+class _Held:
+    """What one session measured, and what it is held against. Its hooks are those of pytest and pytest-benchmark."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._compares = bool(config.getoption("benchmark_compare"))
+        self._baselines: dict[str, Figures] = {}
+        self._rows: list[_Row] = []
+        self._not_wanted: set[str] = set()
+        self._missed: list[str] = []
+
+    def run(self, asked: _Asked, item: pytest.Item, benchmark: "Pedantic") -> Any:
+        import torch
+
+        from dpbench.measure.benchmarked import LEAST_ROUNDS, counters_of, figures_of, run_rounds, window_json
+        from dpbench.results.baseline import to_json
+
+        if asked.rounds < LEAST_ROUNDS:
+            raise ValueError(f"rounds: {asked.rounds} tell nothing of how they vary; allowed: {LEAST_ROUNDS} and above")
+        marker = item.get_closest_marker("dp_threshold")
+        threshold = None if marker is None else _threshold(marker)
+        devices = [torch.device(device) for device in asked.devices]
+        result, window = run_rounds(benchmark, asked.step, devices, asked.rounds, asked.warmup_rounds)
+        if benchmark.stats is None:  # --benchmark-disable
+            return result
+        figures, read = figures_of(benchmark.stats["data"]), window_json(window)
+        counters = counters_of(asked.step) if asked.count else {}
+        told = {"devices": [str(device) for device in devices], "window": read, "counters": counters}
+        benchmark.extra_info[_EXTRA] = {**to_json(figures), **told}
+        then = self._baselines.get(item.nodeid)
+        self._rows.append(_Row(item.nodeid, figures, then, read))
+        if self._compares:
+            _judge(figures, then, threshold)
+        return result
+
+    def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
+        if self._rows:
+            machine_info[_EXTRA] = _this_machine()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_benchmark_compare_machine_info(
+        self, machine_info: dict[str, Any], compared_benchmark: Mapping[str, Any]
+    ) -> None:
+        """Called for each file that is compared with, before any test; of several the last counts.
+
+        pytest-benchmark warns after this of any field that differs, one of ours that is not there yet among them.
+        """
+        from dpbench.results.baseline import BaselineError, from_json, refuse_foreign
+
+        machine = compared_benchmark["machine_info"].get(_EXTRA)
+        if machine is None:  # saved without any dp_benchmark
+            return
+        try:
+            machine_info[_EXTRA] = _this_machine()
+            refuse_foreign(machine_info[_EXTRA], machine)
+            self._baselines = {
+                each["fullname"]: from_json(each["extra_info"][_EXTRA], each["fullname"])
+                for each in compared_benchmark["benchmarks"]
+                if _EXTRA in each["extra_info"]
+            }
+        except BaselineError as error:
+            raise pytest.UsageError(f"--benchmark-compare: {error}") from error
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self._not_wanted.update(item.nodeid for item in items)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A baseline whose test is gone, or was skipped, is no silent success."""
+        if self._config.getoption("benchmark_disable") or self._config.getoption("benchmark_skip"):
+            return
+        done = {row.name for row in self._rows} | self._not_wanted
+        self._missed = [name for name in self._baselines if name not in done and _is_asked_for(name, session)]
+        if self._missed and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not (self._rows or self._missed):
+            return
+        terminalreporter.section("dp_benchmark: of the rounds [95 % interval], all devices idle at both ends")
+        for line in _table(self._rows):
+            terminalreporter.write_line(line)
+        for name in self._missed:
+            terminalreporter.write_line(f"FAILED {name}: has a baseline, and was not measured", red=True)
+
+
+_HELD = pytest.StashKey[_Held]()
+
+
+def _this_machine() -> dict[str, Any]:
+    from dpbench.measure.environment import read_environment
+    from dpbench.results.baseline import machine_of
+
+    return machine_of(read_environment())
+
+
+def _threshold(marker: pytest.Mark) -> Any:
+    from dpbench.results.baseline import parse_threshold
+
+    return parse_threshold({**{f"argument {i}": value for i, value in enumerate(marker.args)}, **marker.kwargs})
+
+
+def _judge(now: "Figures", then: "Figures | None", threshold: Any) -> None:
+    from dpbench.results.baseline import slower
+
+    if then is None:
+        pytest.fail("has no baseline; allowed: one saved by a run of this test, with --benchmark-save", pytrace=False)
+    if threshold is not None and (lines := slower(now, then, threshold)):
+        pytest.fail("\n".join(lines), pytrace=False)
+
+
+def _is_asked_for(name: str, session: pytest.Session) -> bool:
+    """Whether a test of this name would be among those that the command line's paths and names stand for."""
+    for argument in session.config.args:
+        path, _, test = argument.partition("::")
+        full = session.config.invocation_params.dir / path
+        try:
+            where = full.resolve().relative_to(session.config.rootpath.resolve()).as_posix()
+        except ValueError:
+            continue
+        wanted = f"{where}::{test}" if test else where
+        if wanted in (".", name) or name.startswith((f"{wanted}/", f"{wanted}::", f"{wanted}[")):
+            return True
+    return False
+
+
+def _table(rows: Sequence[_Row]) -> Iterator[str]:
+    from dpbench.report.units import estimate, time_unit
+
+    if not rows:
+        return
+    unit_s, unit = time_unit([row.now.minimum_s.value for row in rows])
+    cells = [("test", f"median, {unit}", f"minimum, {unit}", "rounds", "median / baseline", "GPU busy, %")]
+    for row in rows:
+        ratio = "-" if row.then is None else f"{row.now.median_s.value / row.then.median_s.value:.3f}"
+        figures = estimate(row.now.median_s, unit_s), estimate(row.now.minimum_s, unit_s)
+        cells.append((row.name, *figures, str(row.now.rounds), ratio, _busy(row.window)))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for name, *others in cells:
+        yield "  ".join([name.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))])
+
+
+def _busy(window: dict[str, Any]) -> str:
+    """Of each GPU, by its SMs' counter or else by whether any kernel ran."""
+    told = [each for each in window["telemetry"].values() if isinstance(each, dict)]
+    values = [(each["sm_busy_percent"]["value"], each["kernel_running_percent"]["value"]) for each in told]
+    known = [sm if sm is not None else running for sm, running in values]
+    return ", ".join("?" if value is None else f"{value:.0f}" for value in known) or "-"

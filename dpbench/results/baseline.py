@@ -1,0 +1,114 @@
+"""A benchmark held against an earlier run: is it slower, beyond doubt and by more than is allowed? Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from dpbench.results.record import Environment
+from dpbench.results.stats import Estimate
+
+SCHEMA = 1
+_MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+class BaselineError(ValueError):
+    """One line: what of a baseline or a threshold is wrong, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one benchmark, in seconds: the median of its rounds and their minimum, each with an interval."""
+
+    median_s: Estimate
+    minimum_s: Estimate
+    rounds: int
+
+
+_FIGURES = TypeAdapter(Figures)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """By what share each may grow, 0.05 for 5 %; None where it does not matter."""
+
+    median: float | None = None
+    minimum: float | None = None
+
+
+def parse_threshold(limits: Mapping[str, object]) -> Threshold:
+    """From texts such as ``5%`` by `Threshold`'s names. Raises BaselineError.
+
+    Not of the mean: one round among many that the machine was busy in moves it.
+    """
+    shares = {}
+    for name, text in limits.items():
+        match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+        if name not in Threshold.__dataclass_fields__ or match is None:
+            raise BaselineError(
+                f"dp_threshold: {name}={text!r}; allowed: median and minimum, each such as '5%' or '2.5%'"
+            )
+        shares[name] = float(match[1]) / 100
+    if not shares:
+        raise BaselineError("dp_threshold: has no limit; allowed: median and minimum, each such as '5%' or '2.5%'")
+    return Threshold(**shares)
+
+
+def slower(now: Figures, then: Figures, threshold: Threshold) -> list[str]:
+    """A line for each figure that has grown by more than is allowed, with intervals that do not meet."""
+    limits = {"median": threshold.median, "minimum": threshold.minimum}
+    return [
+        f"{name} is {new.value / old.value:.3g} times the baseline's: {_text(new)} after {_text(old)}; "
+        f"allowed: {1 + limit:g} times"
+        for (name, limit), new, old in zip(
+            limits.items(), (now.median_s, now.minimum_s), (then.median_s, then.minimum_s), strict=True
+        )
+        if limit is not None and new.value > old.value * (1 + limit) and _low(new) > _high(old)
+    ]
+
+
+def to_json(figures: Figures) -> dict[str, Any]:
+    return asdict(figures)
+
+
+def from_json(fields: Mapping[str, Any], name: str) -> Figures:
+    """What `to_json` gave, among other fields. Raises BaselineError."""
+    try:
+        return _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BaselineError(f"baseline: {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def machine_of(environment: Environment) -> dict[str, Any]:
+    """What has to be equal before times are compared, as JSON."""
+    return {"schema": SCHEMA, **environment.model_dump(mode="json", include=set(_MACHINE))}
+
+
+def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+    """Raises BaselineError for a baseline of another machine, with the fields that differ, or of a newer schema."""
+    schema = then.get("schema")
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        raise BaselineError(f"baseline: has schema {schema!r}; allowed: 1 to {SCHEMA}")
+    differing = [
+        f"{name} ({then.get(name)!r} / {now.get(name)!r})" for name in _MACHINE if then.get(name) != now.get(name)
+    ]
+    if differing:
+        raise BaselineError(
+            f"baseline: it and this machine differ in {', '.join(differing)}; allowed: a baseline of this machine"
+        )
+
+
+def _low(found: Estimate) -> float:
+    return found.value if found.low is None else found.low
+
+
+def _high(found: Estimate) -> float:
+    return found.value if found.high is None else found.high
+
+
+def _text(found: Estimate) -> str:
+    return f"{found.value:.4g} s [{_low(found):.4g}, {_high(found):.4g}]"

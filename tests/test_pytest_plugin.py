@@ -1,0 +1,208 @@
+"""`dp_benchmark` in a suite of someone else's: saved, compared, refused. Times are scripted."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Pytest in pytest forgets at its end what was imported in it, and torch and numpy cannot be imported twice.
+import dpbench.measure.benchmarked
+import dpbench.measure.environment
+import dpbench.report.units  # noqa: F401
+
+pytest_plugins = ["pytester"]
+
+FAKE = """
+time_s, step_s = 0.0, {step_s}
+
+def timer():
+    return time_s
+
+def step():
+    global time_s, steps
+    steps += 1
+    time_s += step_s * (1 + 0.01 * (steps % 3))
+    return steps
+
+steps = 0
+"""
+SUITE = """
+import pytest
+from fake import step
+
+@pytest.mark.dp_threshold({threshold})
+def {name}(dp_benchmark):
+    assert dp_benchmark(step, devices=["cpu", "cpu"], rounds=20, warmup_rounds=3, count=False) == 23
+"""
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Call pytest in a folder with one benchmark of 2 ms a step; answers the result. The baselines stay."""
+    pytester.syspathinsert()
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr("pytest_benchmark.plugin.get_cpu_info", dict)  # takes a second each time
+
+    def run(*words, step_s=0.002, name="test_step", threshold='median="5%"', suite=SUITE):
+        pytester.makepyfile(fake=FAKE.format(step_s=step_s), test_suite=suite.format(name=name, threshold=threshold))
+        plugins = ("-p", "pytest_benchmark.plugin", "-p", "dpbench.pytest_plugin")
+        return pytester.runpytest_inprocess(*plugins, "--benchmark-timer=fake.timer", *words)
+
+    return run
+
+
+@pytest.fixture
+def saved(pytester, run):
+    """The path of a baseline that was saved."""
+    assert run("--benchmark-save=before").ret == 0
+    (path,) = pytester.path.glob(".benchmarks/*/0001_before.json")
+    return path
+
+
+def rewrite(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_figures_window_and_machine_are_saved(saved):
+    content = json.loads(saved.read_text())
+    (each,) = content["benchmarks"]
+    assert each["stats"]["rounds"] == 20
+    told = each["extra_info"]["dpbench"]
+    assert told["median_s"]["value"] == pytest.approx(0.00202)
+    assert told["minimum_s"]["value"] == told["minimum_s"]["low"] == pytest.approx(0.002)
+    assert told["minimum_s"]["high"] == pytest.approx(0.00202)
+    assert told["devices"] == ["cpu", "cpu"]
+    assert told["window"]["telemetry"] == {"cpu": "there is telemetry of NVIDIA's GPUs alone"}
+    assert told["window"]["peak_rss_bytes"] > 0
+    machine = content["machine_info"]["dpbench"]
+    assert machine["schema"] == 1
+    assert {"gpus", "driver", "torch", "nccl", "cpu_model", "cores"} <= set(machine)
+
+
+def test_counters_are_those_of_one_step(pytester, run):
+    suite = """
+import torch
+def test_count(dp_benchmark):
+    a = torch.ones(4, 4)
+    dp_benchmark(lambda: a @ a, rounds=20)
+"""
+    assert run("--benchmark-json=out.json", suite=suite).ret == 0
+    (each,) = json.loads((pytester.path / "out.json").read_text())["benchmarks"]
+    counters = each["extra_info"]["dpbench"]["counters"]
+    assert (counters["operators"], counters["flops"]) == (1, 2 * 4 * 4 * 4)
+    assert counters["python_calls"] == 1
+
+
+@pytest.mark.usefixtures("saved")
+def test_the_same_again_passes_and_shows_the_ratio(run):
+    result = run("--benchmark-compare", "-W", "error")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["test *median, ms *", "test_suite.py::test_step * 1.000 *"])
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize("threshold", ['median="5%"', 'minimum="5%"', 'median="2.5%", minimum="900%"'])
+def test_a_planted_slowdown_fails(run, threshold):
+    result = run("--benchmark-compare", step_s=0.004, threshold=threshold)
+    assert result.ret == 1
+    result.stdout.re_match_lines([r".*(median|minimum) is 2 times the baseline's: .*; allowed: 1\.0\d+ times"])
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_slowdown_below_the_threshold_passes(run):
+    assert run("--benchmark-compare", step_s=0.004, threshold='median="150%"').ret == 0
+
+
+@pytest.mark.usefixtures("saved")
+def test_intervals_that_meet_are_no_verdict(run, saved):
+    def widen(content):
+        content["benchmarks"][0]["extra_info"]["dpbench"]["median_s"]["high"] = 0.005
+
+    rewrite(saved, widen)
+    assert run("--benchmark-compare", step_s=0.004).ret == 0
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_renamed_test_fails_for_both_names(run):
+    result = run("--benchmark-compare", name="test_renamed", step_s=0.02)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["*has no baseline; allowed:*", "FAILED test_suite.py::test_step: has a baseline, and was not measured"]
+    )
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_baseline_whose_test_is_gone_fails_alone_too(run):
+    result = run("--benchmark-compare", suite="def test_other(): pass")
+    assert result.ret == 1
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize("words", [["-k", "other"], ["test_suite.py::test_other"]])
+def test_a_baseline_that_was_not_asked_for_is_not_missed(run, words):
+    assert run("--benchmark-compare=0001", *words, suite=SUITE + "\ndef test_other(): pass\n").ret == 0
+
+
+def test_a_comparison_without_any_baseline_fails(run):
+    result = run("--benchmark-compare")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*has no baseline; allowed:*"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("gpus", ["NVIDIA H100", "NVIDIA H100"], "*differ in gpus ([[]'NVIDIA H100', 'NVIDIA H100'[]] / *"),
+        ("driver", "550.54", "*differ in driver ('550.54' / *"),
+        ("torch", "2.9.0", "*differ in torch ('2.9.0' / *"),
+        ("schema", 2, "*has schema 2; allowed: 1 to 1"),
+    ],
+)
+def test_a_foreign_baseline_is_refused_before_any_test(run, saved, field, value, told):
+    rewrite(saved, lambda content: content["machine_info"]["dpbench"].update({field: value}))
+    result = run("--benchmark-compare")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([told])
+    assert "passed" not in result.stdout.str()
+
+
+def test_a_damaged_baseline_is_one_line(run, saved):
+    rewrite(saved, lambda content: content["benchmarks"][0]["extra_info"]["dpbench"].pop("median_s"))
+    result = run("--benchmark-compare")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*baseline: test_suite.py::test_step: median_s: *"])
+
+
+@pytest.mark.parametrize(
+    "threshold", ['mean="5%"', "median=5", '"5%"', ""], ids=["the mean", "no percentage", "unnamed", "none"]
+)
+def test_a_threshold_that_is_none_fails_its_test(run, threshold):
+    result = run(threshold=threshold)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*dp_threshold: *; allowed: median and minimum, each such as*"])
+
+
+def test_too_few_rounds_are_refused(run):
+    result = run(suite=SUITE.replace("rounds=20", "rounds=19"))
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*rounds: 19 tell nothing of how they vary; allowed: 20 and above"])
+
+
+def test_disabled_it_steps_once_and_compares_nothing(run):
+    suite = SUITE.replace("== 23", "== 4")
+    assert run("--benchmark-disable", "--benchmark-compare", suite=suite).ret == 0
+
+
+def test_without_pytest_benchmark_it_is_inert(pytester):
+    pytester.makepyfile("def test_other(): pass")
+    result = pytester.runpytest_inprocess("-p", "no:benchmark", "--strict-markers")
+    result.assert_outcomes(passed=1)
+
+
+def test_importing_it_is_cheap():
+    code = "import sys, dpbench.pytest_plugin; assert not {'torch', 'numpy', 'pydantic', 'pynvml'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
