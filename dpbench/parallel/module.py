@@ -108,7 +108,7 @@ class DataParallel(nn.Module, Generic[T]):
         self._replicas.mark_dirty()
 
     def _check_base_device(self) -> None:
-        stray = self._replicas.tree_of(self.module).stray_device(self.src_device_obj)
+        stray = self._replicas.stray_device(self.module)
         if stray is not None:
             raise RuntimeError(
                 "module must have its parameters and buffers "

@@ -71,8 +71,16 @@ class ReplicaPool:
     def tree_of(self, base: nn.Module) -> Tree:
         """What `base` is made of now."""
         tree = self._tree
-        if tree is not None and tree.root is base and tree.is_current():
-            return tree
+        return tree if tree is not None and tree.root is base and tree.is_current() else self._read(base)
+
+    def stray_device(self, base: nn.Module) -> torch.device | None:
+        """The device of the first of the base's tensors that is not on the first device, if there is one."""
+        tree = self._tree
+        if tree is None or tree.root is not base or not tree.is_whole():
+            tree = self._read(base)
+        return tree.stray_device(self.devices[0])
+
+    def _read(self, base: nn.Module) -> Tree:
         tree = Tree(base)
         if self._is_kept(base):
             with self._lock:

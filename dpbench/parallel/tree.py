@@ -68,6 +68,10 @@ class Tree:
 
     def is_current(self) -> bool:
         """Whether the base still has these very modules and tensors, with the same types and layouts."""
+        return self.is_whole() and _layouts(self.tensors) == self._layouts
+
+    def is_whole(self) -> bool:
+        """Whether the base still has these very modules and tensors."""
         if self._layouts is None:
             return False  # uninitialized parameters become others unseen
         kinds, counts, names, things = _members(self.modules)
@@ -79,7 +83,6 @@ class Tree:
             # By identity, since == of tensors compares their values. The snapshot keeps its objects alive,
             # so that no new one can have an old one's id.
             and all(map(is_, things, old_things))
-            and _layouts(self.tensors) == self._layouts
         )
 
     def stray_device(self, device: torch.device) -> torch.device | None:
@@ -90,7 +93,7 @@ class Tree:
 def _members(modules: Sequence[nn.Module]) -> tuple[list[type], list[int], list[str], list[Any]]:
     """Of each module its type, and how many members its tables have; of all members the names and the objects."""
     tables = [table for module in modules for table in (module._modules, module._parameters, module._buffers)]
-    filled = [table for table in tables if table]
+    filled = list(filter(len, tables))
     names = [*chain.from_iterable([table.keys() for table in filled])]  # a ScriptModule's table cannot be iterated
     things = [*chain.from_iterable([table.values() for table in filled])]
     return list(map(type, modules)), list(map(len, tables)), names, things
