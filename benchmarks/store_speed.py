@@ -112,9 +112,9 @@ def record(case: Case, number: int) -> Record:
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    start_s = time.perf_counter()
+    start_s, cpu_s = time.perf_counter(), time.process_time()
     yield
-    print(f"{what}: {time.perf_counter() - start_s:.2f} s")
+    print(f"{what}: {time.perf_counter() - start_s:.2f} s, {time.process_time() - cpu_s:.2f} s of it on the CPU")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,12 @@ def _gpus() -> list[Finding]:
 
 
 def _links() -> list[Finding]:
+    devices = _devices()
+    if len(devices) < 2:
+        return []
     from dpbench.run.probe_links import examine_links
 
-    return examine_links(_devices())
+    return examine_links(devices)
 
 
 def _bandwidth() -> list[Finding]:
