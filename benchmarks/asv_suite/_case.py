@@ -1,6 +1,7 @@
 """One point of the grid, measured by the same child as `dpbench compare` measures with."""
 
 import re
+from typing import NoReturn
 
 from asv_runner.benchmarks.mark import SkipNotImplemented
 
@@ -29,8 +30,14 @@ def measure(case: Case) -> Record:
     return record
 
 
-def refuse(reason: str) -> None:
+def refuse(reason: str) -> NoReturn:
     """Raise for what failed, its last words in `reason`: a skip where the commit is too old for the harness."""
     if found := _LACKING.search(reason):
-        raise SkipNotImplemented(f"this commit lacks what the benchmark needs: {found[0]}")
+        skip(f"this commit lacks what the benchmark needs: {found[0]}")
     raise RuntimeError(reason)
+
+
+def skip(reason: str) -> NoReturn:
+    """Leave out this combination of parameters while it runs, told as asv tells of those that `setup` leaves out."""
+    print(f"asv: skipped: {reason}")
+    raise SkipNotImplemented(reason)

@@ -1,7 +1,5 @@
 """What a training step takes of the GPUs: memory, time in which they idle, energy."""
 
-from asv_runner.benchmarks import mark
-
 from dpbench.results import telemetry
 
 from . import _case, _grid
@@ -42,10 +40,8 @@ class Utilisation(_OnNvml):
         """
         record = _case.measure(self.case)
         gpus = _telemetry(record)
-        try:
-            busy = _values([gpu.sm_busy_percent for gpu in gpus])
-        except mark.SkipNotImplemented:
-            busy = _values([gpu.kernel_running_percent for gpu in gpus])
+        counted = all(gpu.sm_busy_percent.value is not None for gpu in gpus)
+        busy = _values([gpu.sm_busy_percent if counted else gpu.kernel_running_percent for gpu in gpus])
         step_s = sorted(record.samples_s)[len(record.samples_s) // 2]
         return step_s * (1 - sum(busy) / len(busy) / 100)
 
@@ -61,7 +57,7 @@ class Energy(_OnNvml):
 def _telemetry(record):
     found = list(record.metrics.telemetry.values())
     if reasons := [each for each in found if not isinstance(each, telemetry.DeviceTelemetry)]:
-        raise mark.SkipNotImplemented(reasons[0])
+        _case.skip(reasons[0])
     return found
 
 
@@ -69,5 +65,5 @@ def _values(readings):
     """All of them, or a skip with the reason of the first that has none."""
     found = list(readings)
     if reasons := [each.reason for each in found if each.value is None]:
-        raise mark.SkipNotImplemented(reasons[0])
+        _case.skip(reasons[0])
     return [each.value for each in found]

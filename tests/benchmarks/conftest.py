@@ -1,0 +1,77 @@
+"""A throw-away repository that the real asv follows."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SLEEP = "        import time; time.sleep(0.15)\n"
+FORWARD = "    def forward(self, *inputs: Any, **kwargs: Any) -> Any:\n"
+ONE_CASE = r"step_time.*'tuned', 'mlp/small', 64, 2\)"
+
+
+@dataclass(frozen=True)
+class Asv:
+    """`commits` are by name; `outputs` what asv printed, by command."""
+
+    folder: Path
+    commits: dict[str, str]
+    outputs: dict[str, str]
+
+    def call(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self._run(sys.executable, "-m", "asv", *words, check=check)
+
+    def dpbench(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self._run(sys.executable, "-m", "dpbench", *words)
+
+    def git(self, *words: str) -> str:
+        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
+        return self._run("git", *identity, *words).stdout.strip()
+
+    def _run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "HOME": str(self.folder.parent), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=280
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+
+@pytest.fixture(scope="session")
+def asv(tmp_path_factory):
+    """Four commits, of which the wrapper is all there is: none yet, as it is, with a slowdown, with that still.
+
+    Harness, suite and workloads are in no commit, but in the working tree alone; would asv take them from a commit,
+    nothing could run. The slowdown is compared with what was before it, and the other two commits are run.
+    """
+    folder = tmp_path_factory.mktemp("asv") / "repository"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "dpbench", folder / "dpbench", ignore=ignored)
+    shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=ignored)
+    shutil.copy(ROOT / "asv.conf.json", folder)
+    found = Asv(folder, {}, {})
+    found.git("init", "--quiet", "--initial-branch", "main")
+    module = folder / "dpbench/parallel/module.py"
+    as_it_is = module.read_text()
+    slow = as_it_is.replace(FORWARD, FORWARD + SLEEP)
+    assert slow != as_it_is
+    found.git("commit", "--quiet", "--allow-empty", "-m", "none")
+    found.commits["none"] = found.git("rev-parse", "HEAD")
+    for name, text in (("fast", as_it_is), ("slow", slow), ("slow still", f"{slow}# and a line\n")):
+        module.write_text(text)
+        found.git("add", "dpbench/parallel")
+        found.git("commit", "--quiet", "-m", name)
+        found.commits[name] = found.git("rev-parse", "HEAD")
+    module.write_text("raise RuntimeError('the wrapper of the working tree')\n")
+    found.dpbench("asv-machine", "--machine", "here")
+    one_round = ("--machine", "here", "--attribute", "rounds=1", "--bench", ONE_CASE, "--show-stderr")
+    compared = found.call("continuous", *one_round, found.commits["fast"], found.commits["slow"], check=False)
+    found.outputs["continuous"] = compared.stdout + compared.stderr
+    (folder / "commits").write_text("\n".join([found.commits["none"], found.commits["slow still"]]))
+    found.outputs["run"] = found.call("run", *one_round, "HASHFILE:commits").stdout
+    return found

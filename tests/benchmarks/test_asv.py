@@ -1,0 +1,114 @@
+"""The real asv over a throw-away history: what is slow is found, what is missing is skipped."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from dpbench.results.asv import read_results
+from dpbench.sweep.history import STEP_TIME
+from tests.benchmarks.conftest import ROOT
+
+POINT = ("'tuned'", "'mlp/small'", "64", "2")
+pytestmark = pytest.mark.timeout(600)
+
+
+def row(asv, commit):
+    (path,) = asv.folder.glob(f"results/asv/here/{asv.commits[commit][:8]}-dpbench-shared-*.json")
+    return read_results(path).row(STEP_TIME)
+
+
+@pytest.fixture(scope="module")
+def published(asv):
+    """The folder of asv's pages."""
+    asv.call("publish", "--no-pull")
+    return asv.folder / ".asv/html"
+
+
+def test_continuous_finds_the_slowdown(asv):
+    told = asv.outputs["continuous"]
+    (line,) = [line for line in told.splitlines() if line.startswith("| +")]
+    assert "track_step_time('tuned', 'mlp/small', 64, 2)" in line
+    assert "PERFORMANCE DECREASED" in told
+
+
+def test_samples_are_kept_for_asvs_own_statistics(asv):
+    fast, slow = (row(asv, name).points[POINT] for name in ("fast", "slow"))
+    assert len(fast.samples) > 5
+    assert fast.stats["ci_99_a"] <= fast.result <= fast.stats["ci_99_b"]
+    assert min(slow.samples) > 0.15
+
+
+def test_a_commit_without_the_wrapper_is_skipped_not_failed(asv):
+    (path,) = asv.folder.glob(f"results/asv/here/{asv.commits['none'][:8]}-*.json")
+    content = json.loads(path.read_text())
+    assert all(math.isnan(value) for value in content["results"][STEP_TIME][0])
+    assert (
+        "this commit lacks what the benchmark needs: ModuleNotFoundError: No module named 'dpbench.parallel'"
+        in (asv.outputs["run"])
+    )
+
+
+def test_the_wrapper_is_the_commits_and_all_else_the_working_trees(asv):
+    (python,) = asv.folder.glob(".asv/env/*/bin/python")
+    code = (
+        "import dpbench.measure, dpbench.parallel, dpbench.parallel.module, torch;"
+        "print(dpbench.measure.__file__, dpbench.parallel.__file__, dpbench.parallel.module.__file__, torch.__file__)"
+    )
+    done = subprocess.run([python, "-c", code], cwd="/", capture_output=True, text=True, check=True)
+    measure, wrapper, module, torch = done.stdout.split()
+    overlay = python.parents[1] / "lib"
+    assert measure == str(asv.folder / "dpbench/measure/__init__.py")
+    assert wrapper.startswith(str(overlay))
+    assert module.startswith(str(overlay))
+    assert not torch.startswith(str(asv.folder))
+
+
+def test_the_slowdown_is_among_the_published_regressions(asv, published):
+    ((name, _, _, _, last_s, best_s, jumps),) = json.loads((published / "regressions.json").read_text())["regressions"]
+    assert name == f"{STEP_TIME}('tuned', 'mlp/small', 64, 2)"
+    assert last_s > best_s
+    revisions = json.loads((published / "index.json").read_text())["revision_to_hash"]
+    assert [revisions[str(jump[1])] for jump in jumps] == [asv.commits["slow"]]
+
+
+def test_facts_of_the_machine_are_selectors(published):
+    params = json.loads((published / "index.json").read_text())["params"]
+    assert {"gpu", "num_gpu", "driver", "nccl", "torch"} <= set(params)
+
+
+def test_every_benchmark_has_a_version_and_a_unit_for_which_lower_is_better(asv):
+    benchmarks = json.loads((asv.folder / "results/asv/benchmarks.json").read_text())
+    del benchmarks["version"]
+    assert {each["version"] for each in benchmarks.values()} == {"1"}
+    assert {each["unit"] for each in benchmarks.values()} == {"seconds", "bytes", "count", "joules"}
+    assert STEP_TIME in benchmarks
+    assert not [name for name in benchmarks if "._" in name]
+
+
+def test_asv_compare_speaks_of_the_numbers_of_records(asv):
+    """A ratio of 2 between two exported commits is a ratio of 2 in asv's table."""
+    from dpbench.results.line import to_line
+    from tests.results.making import ENVIRONMENT, case, ok
+
+    lines = b""
+    for name, samples_s in (("fast", (0.1, 0.1, 0.1)), ("slow", (0.2, 0.2, 0.2))):
+        environment = ENVIRONMENT.model_copy(update={"commit": asv.commits[name], "dirty": False})
+        lines += to_line(ok(case(workload="mlp/small"), 0, samples_s, environment=environment))
+    (asv.folder / "records.jsonl").write_bytes(lines)
+    asv.dpbench("asv-export", "records.jsonl", "--machine", "here")
+    told = asv.call("compare", "--machine", "here", asv.commits["fast"], asv.commits["slow"]).stdout
+    (line,) = [line for line in told.splitlines() if "dpbench-records" in line and "2.00" in line]
+    assert "100±0ms" in line
+    assert "200±0ms" in line
+
+
+def test_importing_the_suite_costs_nothing():
+    code = (
+        "import sys, pkgutil, importlib; sys.path.insert(0, 'benchmarks'); import asv_suite;"
+        "[importlib.import_module(f'asv_suite.{m.name}') for m in pkgutil.iter_modules(asv_suite.__path__)];"
+        "assert not {'torch', 'pytest', 'pynvml'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
