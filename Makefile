@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 
-.PHONY: compare test lint clean counts-check
+.PHONY: compare test lint asv-html clean counts-check
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -32,8 +32,13 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The pages of asv's results, made to work where there is no internet; `asv preview` serves them.
+asv-html: $(READY)
+	$(BIN)/asv publish
+	$(BIN)/python benchmarks/asv_html.py
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .asv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # Made in one go or not at all: the stamp comes last, and a .venv without its stamp is made anew.
 $(READY): constraints.txt pyproject.toml
