@@ -8,7 +8,7 @@ wait for all lanes' gradients, while the base's compute goes on. It runs when it
 because its sequence number is raised: the engine takes the ready node with the highest first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -68,13 +68,18 @@ def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lan
 
     To be called on the hub, which has to come after the gradients.
     """
-    if {None if grad is None else grad.layout for of_lane in grads for grad in of_lane} == _DENSE:
+    if _layouts(grad for of_lane in grads for grad in of_lane) == _DENSE:
         return list(_sum_together(grads, lanes))
-    columns = [
-        [(grad, lane) for grad, lane in zip(column, lanes, strict=True) if grad is not None]
-        for column in zip(*grads, strict=True)
-    ]
-    return [_sum_alone(column, lanes[0]) if column else None for column in columns]
+    columns = list(zip(*grads, strict=True))
+    dense = [i for i, column in enumerate(columns) if _layouts(column) == _DENSE]
+    sums = [None if i in dense else _sum_alone(column, lanes) for i, column in enumerate(columns)]
+    if dense:
+        put(_sum_together([[of_lane[i] for i in dense] for of_lane in grads], lanes), sums, dense)
+    return sums
+
+
+def _layouts(grads: Iterable[Tensor | None]) -> set[torch.layout | None]:
+    return {None if grad is None else grad.layout for grad in grads}
 
 
 def _sum_together(grads: Sequence[Sequence[Any]], lanes: Sequence[Lane]) -> tuple[Tensor, ...]:
@@ -108,12 +113,14 @@ def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...
     return _unflatten_dense_tensors(flat, grads)
 
 
-def _sum_alone(column: Sequence[tuple[Tensor, Lane]], base: Lane) -> Tensor:
+def _sum_alone(column: Sequence[Tensor | None], lanes: Sequence[Lane]) -> Tensor | None:
     """Of sparse gradients, or where some lanes have none; on the hub and the lanes' compute streams."""
     total: Tensor | None = None
-    for grad, lane in column:
+    base = lanes[0]
+    for grad, lane in zip(column, lanes, strict=True):
+        if grad is None:
+            continue
         with use_stream(lane.device, lane.compute), use_stream(base.device, base.near):
             arrived = copy_to(grad, base.device)
             total = arrived if total is None else total + arrived
-    assert total is not None
     return total

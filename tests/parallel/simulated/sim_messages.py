@@ -47,9 +47,23 @@ def stock(base):
     return torch.nn.DataParallel(base, [0, 1, 2, 3])
 
 
+class Bag(nn.Module):
+    """Sparse and dense gradients in one bucket."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 8)
+        self.rows = nn.Embedding(20, 8, sparse=True)
+        self.tail = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.tail(self.rows((self.head(x).abs() * 7).long() % 20).mean(-2) + self.head(x))
+
+
 MODELS = {
     "many small layers": lambda: encoder(8, 8, 16),
     "512 wide": lambda: encoder(3, 512, 2048),
+    "sparse beside dense": Bag,
     "batch norm": lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(2), nn.Linear(8, 8), nn.BatchNorm1d(2)),
 }
 
