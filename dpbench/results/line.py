@@ -1,11 +1,12 @@
 """A record as one line of JSON, and back."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from dpbench.results.record import SCHEMA, Record
+from dpbench.results.record import SCHEMA, Environment, Record
+from dpbench.sweep.case import Case
 
 
 class LineError(ValueError):
@@ -19,8 +20,16 @@ def to_line(record: Record) -> bytes:
     return line
 
 
-def parse_line(line: bytes) -> Record:
-    """Raises LineError for what is no record, or one of a schema that this version does not know."""
+Known: TypeAlias = dict[bytes, Case | Environment | None]
+"""Cases and environments of the lines before, by their JSON: most lines repeat one, and they are half of a record."""
+
+
+def parse_line(line: bytes, known: Known | None = None) -> Record:
+    """Raises LineError for what is no record, or one of a schema that this version does not know.
+
+    What is `known` is shared by the records, and made once.
+    """
+    known = {} if known is None else known
     try:
         fields = from_json(line, allow_inf_nan=False)
     except ValueError as error:
@@ -34,11 +43,15 @@ def parse_line(line: bytes) -> Record:
         fields["case"].pop("id", None)  # derived from the other fields, for readers without dpbench
     if schema == 1:
         _upgrade(fields)
+    keys = {name: to_json(fields[name]) for name in ("case", "environment") if isinstance(fields.get(name), dict)}
+    fields.update({name: known[key] for name, key in keys.items() if key in known})
     try:
-        return Record.model_validate(fields)
+        record = Record.model_validate(fields)
     except ValidationError as error:
         first = error.errors()[0]
         raise LineError(f"is no record: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    known.update({key: getattr(record, name) for name, key in keys.items()})
+    return record
 
 
 def _upgrade(fields: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from dpbench.results.line import LineError, parse_line, to_line
+from dpbench.results.line import Known, LineError, parse_line, to_line
 from dpbench.results.record import Record
 
 _BLOCK_BYTES = 1 << 16
@@ -102,11 +102,12 @@ class Store:
 
     def _parse(self, lines: BinaryIO) -> tuple[list[Record], int]:
         records: list[Record] = []
+        known: Known = {}
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return records, len(line)
             try:
-                records.append(parse_line(line))
+                records.append(parse_line(line, known))
             except LineError as error:
                 raise StoreError(f"{self.path}: line {number} {error}") from error
         return records, 0
