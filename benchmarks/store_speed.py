@@ -2,14 +2,14 @@
 
     python -m benchmarks.store_speed
 
-The records are those of real ones in size: 100 samples, metrics with phases, an environment.
+The records have phases, an environment, and 20 or 100 samples each.
 """
 
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -25,7 +25,7 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.plan import plan
 from dpbench.sweep.spec import Spec
 
-_CASES, _MANY, _APPENDED, _SAMPLES = 1_000, 100_000, 200, 100
+_CASES, _MANY, _APPENDED = 1_000, 100_000, 200
 BOX = Box(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=64, memory_bytes=2**36, backends=("gloo",))
 ENVIRONMENT = Environment(
     hostname="here", os="Linux", python="3.11.7", torch="2.13.0", cpu_model="a CPU", cores=64, dpbench="0.1.0"
@@ -50,7 +50,8 @@ def main() -> None:
             planned = plan(spec, BOX)
         assert len(planned.cases) == _CASES
         resume(Path(folder) / "sweep.jsonl", spec)
-        append_and_read(Path(folder) / "many.jsonl", planned.cases)
+        for samples in (20, 100):
+            append_and_read(Path(folder) / f"{samples}.jsonl", planned.cases, samples)
 
 
 def spec_of_1000() -> Spec:
@@ -74,37 +75,41 @@ def resume(path: Path, spec: Spec) -> None:
     assert len(found.records) == _CASES
 
 
-def append_and_read(path: Path, cases: Sequence[Case]) -> None:
-    first_s = append_s(path, cases, 0)
-    lines = (to_line(record(case, number)) for number, case in product(range(1, _MANY // len(cases)), cases))
+def append_and_read(path: Path, cases: Sequence[Case], samples: int) -> None:
+    first_s = append_s(path, cases, 0, samples)
+    numbers = range(1, (_MANY - 2 * _APPENDED) // len(cases) + 2)
+    lines = (to_line(record(case, number, samples)) for number, case in product(numbers, cases))
     with path.open("ab") as file:
-        file.writelines(lines)
-    last_s = append_s(path, cases, _MANY)
-    records = sum(1 for _ in path.open("rb"))
-    print(f"appending a record: {first_s * 1e3:.2f} ms to an empty file, {last_s * 1e3:.2f} ms after {records:,}")
-    with told(f"reading {records:,} records, {path.stat().st_size / 1e6:,.0f} MB"):
-        assert len(Store(path).read().records) == records
+        file.writelines(islice(lines, _MANY - 2 * _APPENDED))
+    last_s = append_s(path, cases, _MANY, samples)
+    print(
+        f"appending a record of {samples} samples: {first_s * 1e3:.2f} ms to an empty file, {last_s * 1e3:.2f} ms to "
+        f"one of {_MANY - _APPENDED:,}"
+    )
+    with told(f"reading {_MANY:,} records of {samples} samples, {path.stat().st_size / 1e6:,.0f} MB"):
+        found = Store(path).read().records
+    assert len(found) == _MANY
 
 
-def append_s(path: Path, cases: Sequence[Case], number: int) -> float:
+def append_s(path: Path, cases: Sequence[Case], number: int, samples: int) -> float:
     times_s = []
     with Store(path) as store:
         for case in cases[:_APPENDED]:
-            new = record(case, number)
+            new = record(case, number, samples)
             start_s = time.perf_counter()
             store.append(new)
             times_s.append(time.perf_counter() - start_s)
     return median(times_s)
 
 
-def record(case: Case, number: int) -> Record:
+def record(case: Case, number: int, samples: int = 20) -> Record:
     return Record(
         run="a run",
         case=case,
         round=number,
         started_at="2026-01-01T00:00:00.000+00:00",
         outcome=Outcome.OK,
-        samples_s=tuple(0.0123456789 + 1e-9 * i for i in range(_SAMPLES)),
+        samples_s=tuple(0.0123456789 + 1e-9 * i for i in range(samples)),
         metrics=METRICS,
         environment=ENVIRONMENT,
     )
