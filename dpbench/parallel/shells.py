@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -43,10 +44,8 @@ class Shells:
         ]
         self._is_empty = True
         self._counts_when_empty = self._count_references()
-        # Full, every parent refers to its children a second time, by its own copy of the table.
-        # A compiled module also calls its child in place of its compiled forward.
-        parents = Counter(i for node in tree.nodes for _, i in node.children * (1 + node.is_compiled))
-        self._counts_when_full = [count + parents[i] for i, count in enumerate(self._counts_when_empty)]
+        links = _links_when_full(tree.nodes)
+        self._counts_when_full = [count + links[i] for i, count in enumerate(self._counts_when_empty)]
 
     def _make(self, node: Node, shell: Any) -> _Shell:
         children = {name: None if i is None else self._shells[i] for name, i in node.children}
@@ -107,6 +106,21 @@ class Shells:
             else:
                 _assign_members(module, node, modules, delivery)
         return modules[0]
+
+
+def _links_when_full(nodes: Sequence[Node]) -> Counter[int]:
+    """How often shells are referred to by the tables of their parents between a refresh and the next emptying.
+
+    A compiled module also refers to its child in place of its compiled forward. Modules that replicate in a way of
+    their own are new each time; what is under such a root only is let go with it after the forward.
+    """
+    kept = {i for i, node in enumerate(nodes) if node.is_plain}
+    reached = kept
+    while reached:
+        reached = {i for j in reached for _, i in nodes[j].children if i is not None} - kept
+        kept |= reached
+    children = [i for j in kept for _, i in nodes[j].children * (1 + nodes[j].is_compiled) if i is not None]
+    return Counter(i for i in children if nodes[i].is_plain)
 
 
 def _empty_tables() -> dict[str, dict[str, Any]]:

@@ -51,6 +51,22 @@ def test_a_training_loop_uses_one_set_and_the_same_memory_throughout():
     assert flats_of(wrapper) == before
 
 
+@pytest.mark.parametrize("is_root", [False, True])
+@pytest.mark.parametrize("inner", [nn.LSTM(5, 4, batch_first=True), nn.Linear(5, 4)], ids=["custom", "plain"])
+def test_modules_that_replicate_in_a_way_of_their_own_do_not_hold_a_set(inner, is_root):
+    class Own(Call):
+        def _replicate_for_data_parallel(self):
+            return super()._replicate_for_data_parallel()
+
+    kind = Own if is_root else Call
+    base = kind(lambda self, x: self.inner(x), inner=nn.Sequential(inner))
+    wrapper = wrap(base)
+    for _ in range(4):
+        out = wrapper(torch.randn(8, 3, 5))
+        (out[0] if isinstance(out, tuple) else out).sum().backward()
+    assert len(sets_of(wrapper)) == 1
+
+
 def test_short_and_long_batches_share_a_set():
     wrapper = wrap(mlp())
     for batch in (8, 1, 5, 8):
