@@ -8,9 +8,10 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PARALLEL = (
+__all__ = [
     "DataParallel",
     "Policy",
+    "__version__",
     "chunk_weights",
     "data_parallel",
     "gather",
@@ -18,12 +19,11 @@ _PARALLEL = (
     "replicate",
     "scatter",
     "scatter_kwargs",
-)
-__all__ = ["__version__", *_PARALLEL]
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PARALLEL:
+    if name in __all__:
         return getattr(import_module("dpbench.parallel"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -7,7 +7,9 @@ cpu     Python calls, of all lanes in one process           python_calls.py
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import distributed as dist
@@ -22,7 +24,6 @@ from dpbench.results.counts import Counts, Phase, PhaseCounts
 from dpbench.simulator import Recording, mark, recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import VariantName
-from dpbench.variants import tuned
 from dpbench.variants.base import Variant
 from dpbench.variants.catalog import VARIANTS
 from dpbench.workloads.catalog import resolve
@@ -54,7 +55,10 @@ def count(case: Case, connect: Callable[[torch.device], Team]) -> tuple[Counts, 
 
 
 def _counted_variant(name: VariantName) -> Variant:
-    return Variant(partial(tuned.wrap, dispatch="sequence")) if name is VariantName.TUNED else VARIANTS[name]
+    variant = VARIANTS[name]
+    wrap: Any = variant.wrap  # the tuned ones also take fields of Policy
+    is_measuring = name.startswith(VariantName.TUNED) and name is not VariantName.TUNED_THREADS
+    return replace(variant, wrap=partial(wrap, dispatch="sequence")) if is_measuring else variant
 
 
 def _count_ranks(session: Session, team: Team) -> Counts:

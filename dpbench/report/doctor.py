@@ -11,7 +11,7 @@ from dpbench.results.finding import Finding, Severity
 from dpbench.sweep.box import Box
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.names import SCHEMES, VariantName
 from dpbench.sweep.plan import default_lanes
 from dpbench.sweep.suits import why_not
 
@@ -22,11 +22,11 @@ _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELI
 def why_not_here(box: Box) -> dict[VariantName, str | None]:
     """For each variant why it cannot run on the box's default lanes, None where it can."""
     if box.torch is None:
-        return dict.fromkeys(VariantName, f"torch does not import: {box.torch_error}")
+        return dict.fromkeys(SCHEMES, f"torch does not import: {box.torch_error}")
     lanes = default_lanes(box)
     return {
         name: why_not(Case(variant=name, workload="mlp/tiny", batch=len(lanes), devices=lanes, threads=box.cores), box)
-        for name in VariantName
+        for name in SCHEMES
     }
 
 

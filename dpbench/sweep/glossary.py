@@ -9,6 +9,14 @@ VARIANTS: dict[VariantName, str] = {
     VariantName.FLOOR: "the plain model on each chunk in turn and one backward: no scheme on shared lanes does less",
     VariantName.TUNED: "dpbench.DataParallel: cached replicas, coalesced copies, long-lived dispatch",
     VariantName.DDP: "torch DistributedDataParallel, one process per device, gloo on CPU and nccl on CUDA",
+    VariantName.TUNED_NO_CACHE_REPLICAS: "tuned, but all replicas are built anew every forward",
+    VariantName.TUNED_NO_COALESCE: "tuned, but every tensor travels alone",
+    VariantName.TUNED_NO_OVERLAP_BROADCAST: "tuned, but parameters travel on the compute streams",
+    VariantName.TUNED_NO_OVERLAP_REDUCE: "tuned, but gradients are added up after backward, on the compute streams",
+    VariantName.TUNED_NO_OVERLAP_COPIES: "tuned, but inputs and outputs travel on the compute streams",
+    VariantName.TUNED_THREADS: "tuned, always a thread per lane",
+    VariantName.TUNED_SEQUENCE: "tuned, always one lane after the other",
+    VariantName.TUNED_SKIP_UNCHANGED: "tuned, and parameters that did not change are not sent again",
 }
 
 FAMILIES: dict[Family, str] = {

@@ -12,6 +12,18 @@ class VariantName(StrEnum):
     FLOOR = "floor"
     TUNED = "tuned"
     DDP = "ddp"
+    TUNED_NO_CACHE_REPLICAS = "tuned_no_cache_replicas"
+    TUNED_NO_COALESCE = "tuned_no_coalesce"
+    TUNED_NO_OVERLAP_BROADCAST = "tuned_no_overlap_broadcast"
+    TUNED_NO_OVERLAP_REDUCE = "tuned_no_overlap_reduce"
+    TUNED_NO_OVERLAP_COPIES = "tuned_no_overlap_copies"
+    TUNED_THREADS = "tuned_threads"
+    TUNED_SEQUENCE = "tuned_sequence"
+    TUNED_SKIP_UNCHANGED = "tuned_skip_unchanged"
+
+
+SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))
+"""What is compared unless somebody asks for more: every scheme, without the tuned one's ablations."""
 
 
 class Family(StrEnum):

@@ -21,7 +21,7 @@ from pydantic import (
 from dpbench.sweep.devices import format_devices, parse_devices
 from dpbench.sweep.duration import parse_duration
 from dpbench.sweep.explain import explain, one_of
-from dpbench.sweep.names import Data, Dtype, Mode, VariantName
+from dpbench.sweep.names import SCHEMES, Data, Dtype, Mode, VariantName
 from dpbench.sweep.workload_name import parse_workload
 
 T = TypeVar("T")
@@ -62,6 +62,9 @@ def _many(kind: type[StrEnum]) -> dict[str, Any]:
     return {"description": f"a list of {one_of(kind)}", "examples": list(kind)}
 
 
+_VARIANT = f"{one_of(SCHEMES)}, or one of the tuned_... that `dpbench list` shows"
+
+
 class Spec(BaseModel):
     """A sweep. Its keys are the aliases ``budget``, ``case_time`` and ``timeout`` where a field has one.
 
@@ -72,7 +75,7 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    variants: NonEmpty[VariantName] = Field(tuple(VariantName), **_many(VariantName))
+    variants: NonEmpty[VariantName] = Field(SCHEMES, description=f"a list of {_VARIANT}", examples=list(VariantName))
     workloads: NonEmpty[Workload] = Field(("mlp/small",), description="a list of family/size or package.module:factory")
     batch: NonEmpty[Annotated[Whole, Field(ge=1, lt=2**31)]] = Field(
         (64,), description="a list of whole numbers from 1 to 2**31 - 1"
@@ -87,7 +90,7 @@ class Spec(BaseModel):
     timeout_s: Seconds = Field(120.0, alias="timeout", description=_DURATION)
     threads: Annotated[Whole, Field(ge=1)] | None = Field(None, description="a whole number from 1")
     seed: Whole = Field(0, ge=0, lt=2**63, description="a whole number from 0 to 2**63 - 1")
-    reference: VariantName | None = Field(None, **_one(VariantName))
+    reference: VariantName | None = Field(None, description=f"one of {_VARIANT}", examples=list(VariantName))
 
     @field_validator("reference")
     @classmethod

@@ -79,7 +79,7 @@ def test_options_may_be_numbers_already() -> None:
     assert from_options({"rounds": 3, "budget": 90.5}).budget_s == 90.5
 
 
-VARIANTS = "single, torch_dp, naive, floor, tuned, ddp"
+VARIANTS = "single, torch_dp, naive, floor, tuned, ddp, or one of the tuned_... that `dpbench list` shows"
 LIST = f"allowed: a list of {VARIANTS}"
 WHOLE_BATCH = "a list of whole numbers from 1 to 2**31 - 1"
 DURATION = "seconds as a number above 0, or text such as 90s, 2m, 1.5h"

@@ -1,9 +1,11 @@
 import copy
+from dataclasses import fields
 
 import pytest
 import torch
 from torch import nn
 
+from dpbench.parallel import Policy
 from dpbench.sweep.names import Family, VariantName
 from dpbench.variants.catalog import VARIANTS
 from tests.variants.chunked import CPU, assert_same, chunked, finish, make
@@ -67,3 +69,15 @@ def test_inference_equals_the_plain_module(scheme, name):
 def test_the_stock_wrapper_is_refused_on_cpu_lanes_where_it_would_silently_do_nothing():
     with pytest.raises(ValueError, match=r"^devices: 'cpu\+cpu' has CPU lanes"):
         VARIANTS[VariantName.TORCH_DP].wrap(nn.Linear(2, 2), [CPU, CPU])
+
+
+def test_every_technique_of_the_policy_is_a_variant_of_its_own() -> None:
+    usual = Policy()
+    changed = set()
+    for name, variant in VARIANTS.items():
+        if name.startswith("tuned_"):
+            policy = variant.wrap(nn.Linear(2, 2), [CPU, CPU]).policy
+            (field,) = [f.name for f in fields(Policy) if getattr(policy, f.name) != getattr(usual, f.name)]
+            changed.add(field)
+    sizes = {"bucket_bytes", "first_bucket_bytes"}
+    assert changed == {field.name for field in fields(Policy)} - sizes
