@@ -17,7 +17,7 @@ _TIMEOUT_S = 240.0
 _LACKING = re.compile(
     r"ModuleNotFoundError: No module named 'dpbench\.parallel[.\w]*'.*"
     r"|ImportError: cannot import name '\w+' from 'dpbench\.parallel[.\w]*'.*"
-    r"|TypeError: .* got an unexpected keyword argument '\w+'"
+    r"|TypeError: (Policy|DataParallel)\.__init__\(\) got an unexpected keyword argument '\w+'"
 )
 
 
