@@ -19,6 +19,7 @@ from dpbench.parallel.flat import FlatCopy, Stage, shape_of, shaped_views
 from dpbench.parallel.handout import connect
 from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_stream
 from dpbench.parallel.policy import Policy
+from dpbench.parallel.transfer import copy_to
 from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch, Signature
 
@@ -159,7 +160,9 @@ class Broadcast:
 def _send_alone(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
     """A tensor that no flat can hold, as a sparse one: a new copy every forward, on the lanes' own streams."""
     for lane, delivery in zip(lanes[1:], deliveries, strict=True):
-        delivery.tensors[i] = source.detach().to(lane.device, non_blocking=True, copy=True)
+        alike = source.detach()
+        is_here = lane.device == source.device
+        delivery.tensors[i] = alike.clone() if is_here else copy_to(alike, lane.device, lane.is_staged)
 
 
 def _item(tensor: Tensor, is_buffer: bool, policy: Policy) -> Item:

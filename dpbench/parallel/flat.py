@@ -43,7 +43,7 @@ class FlatCopy:
             wait_stream(lane.far, self._reader)
             self._reader = lane.compute
         wait_stream(lane.far, lane.compute)
-        copy_into(self._flat, flat)
+        copy_into(self._flat, flat, lane.is_staged)
         is_beside = lane.far != lane.compute
         self.arrival = Arrival(lane.device, [record_event(lane.device, lane.far)]) if is_beside else None
 

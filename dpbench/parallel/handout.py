@@ -108,7 +108,7 @@ def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...
     wait_stream(lane.far, base.near)
     wait_stream(lane.near, base.near)
     with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
-        flat = copy_to(_flatten_dense_tensors(tuple(grads)), base.device)
+        flat = copy_to(_flatten_dense_tensors(tuple(grads)), base.device, lane.is_staged)
     record_stream(flat, base.near)
     return _unflatten_dense_tensors(flat, grads)
 
@@ -121,6 +121,6 @@ def _sum_alone(column: Sequence[Tensor | None], lanes: Sequence[Lane]) -> Tensor
         if grad is None:
             continue
         with use_stream(lane.device, lane.compute), use_stream(base.device, base.near):
-            arrived = copy_to(grad, base.device)
+            arrived = copy_to(grad, base.device, lane.is_staged)
             total = arrived if total is None else total + arrived
     return total

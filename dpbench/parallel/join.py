@@ -26,6 +26,7 @@ class Target:
 
     device: torch.device
     nears: tuple[Stream, ...]
+    is_staged: bool = False
 
     def streams(self) -> list[Stream]:
         return list(self.nears) or [current_stream(self.device)]
@@ -65,7 +66,7 @@ class Join(Function):
         for part, tensor, near in zip(joined.split(ctx.sizes, dim), tensors, cycle(target.streams()), strict=False):
             wait_stream(near, here)
             with use_stream(target.device, near):
-                copy_into(part, tensor)
+                copy_into(part, tensor, target.is_staged)
         for near in target.nears:
             wait_stream(here, near)
         return joined
@@ -80,7 +81,7 @@ class Join(Function):
         ):
             wait_stream(near, here)
             with use_stream(target.device, near):
-                grads.append(copy_to(part, device))
+                grads.append(copy_to(part, device, target.is_staged))
         for near in target.nears:
             wait_stream(here, near)
         return (None, None, *grads)

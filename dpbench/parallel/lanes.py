@@ -70,13 +70,16 @@ class Lane:
     compute: Stream
     near: Stream
     far: Stream
+    is_staged: bool = False
+    """Whether its bytes go through the host by the user's choice."""
 
 
 class SideStreams:
     """The streams of one wrapper beside its caller's own. They are made when first asked for."""
 
-    def __init__(self, devices: Sequence[torch.device]) -> None:
+    def __init__(self, devices: Sequence[torch.device], is_staged: bool = False) -> None:
         self._devices = list(devices)
+        self._is_staged = is_staged
         self._streams: list[tuple[Stream, Stream]] = []
         self._on_cpu = [Lane(device, None, None, None) for device in devices] if devices[0].type == "cpu" else None
 
@@ -89,7 +92,7 @@ class SideStreams:
         computes = [current_stream(device) for device in self._devices[:count]]
         pairs = self._streams if is_overlapped else [(computes[0], compute) for compute in computes]
         return [
-            Lane(device, compute, near, far)
+            Lane(device, compute, near, far, self._is_staged)
             for device, compute, (near, far) in zip(self._devices, computes, pairs, strict=False)
         ]
 

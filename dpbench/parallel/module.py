@@ -98,7 +98,7 @@ class DataParallel(nn.Module, Generic[T]):
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
         device = resolve_device(output_device)
         nears = [lane.near for lane in self._lanes()] if device == self.src_device_obj else []
-        return gather_to(Target(device, tuple(nears)), outputs, self.dim)
+        return gather_to(Target(device, tuple(nears), self.policy.host_staged), outputs, self.dim)
 
     def _lanes(self) -> list[Lane]:
         return self._replicas.streams.lanes(len(self.device_ids), self.policy.overlap_copies)

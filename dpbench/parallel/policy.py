@@ -22,6 +22,7 @@ class Policy:
     smaller so that the first layers can start early; it is used only where it costs no extra message.
     `skip_unchanged` does not send again the parameters that provably did not change: opt in only if nothing
     writes to them through ``.data``, NumPy or their storage, or call `DataParallel.mark_dirty` after such a write.
+    `host_staged` sends what goes between devices through the host even where the direct way passed its trial.
     """
 
     cache_replicas: bool = True
@@ -32,6 +33,7 @@ class Policy:
     overlap_reduce: bool = True
     overlap_copies: bool = True
     skip_unchanged: bool = False
+    host_staged: bool = False
     dispatch: Dispatch = Dispatch.AUTO
 
     def __post_init__(self) -> None:
@@ -49,5 +51,13 @@ class Policy:
         object.__setattr__(self, "dispatch", Dispatch(self.dispatch))
 
 
-_SWITCHES = ("cache_replicas", "coalesce", "overlap_broadcast", "overlap_reduce", "overlap_copies", "skip_unchanged")
+_SWITCHES = (
+    "cache_replicas",
+    "coalesce",
+    "overlap_broadcast",
+    "overlap_reduce",
+    "overlap_copies",
+    "skip_unchanged",
+    "host_staged",
+)
 DEFAULT_POLICY = Policy()

@@ -61,7 +61,7 @@ class ReplicaPool:
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy) -> None:
         self.devices = list(devices)
-        self.streams = SideStreams(devices)
+        self.streams = SideStreams(devices, policy.host_staged)
         self._policy = policy
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self._lock = threading.Lock()

@@ -19,22 +19,22 @@ _SPREAD = 0x1E3779B97F4A7C15
 """Knuth's multiplicative hash: consecutive numbers differ in all bits."""
 
 
-def copy_into(destination: Tensor, source: Tensor) -> None:
+def copy_into(destination: Tensor, source: Tensor, is_staged: bool = False) -> None:
     """``destination.copy_(source)``, on the current streams of both devices."""
-    if _is_sound(source.device, destination.device):
+    if _goes_directly(source.device, destination.device, is_staged):
         destination.copy_(source, non_blocking=destination.device != CPU)
     else:
         destination.copy_(source.to(CPU), non_blocking=False)
 
 
-def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
+def copy_to(tensor: Tensor, device: torch.device, is_staged: bool = False) -> Tensor:
     """``tensor.to(device)``, on the current streams of both devices; differentiable.
 
     A copy to the CPU is awaited: nothing on the host would wait for its end otherwise.
     """
     if tensor.device == device:
         return tensor
-    if _is_sound(tensor.device, device):
+    if _goes_directly(tensor.device, device, is_staged):
         return tensor.to(device, non_blocking=device != CPU)
     return tensor.to(CPU).to(device)
 
@@ -54,7 +54,7 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     if lane.device == base:
         wait_stream(lane.far, lane.compute)
     with use_stream(tensor.device, near), use_stream(lane.device, lane.far):
-        moved = copy_to(tensor, lane.device)
+        moved = copy_to(tensor, lane.device, lane.is_staged)
     record_stream(tensor, near)
     wait_stream(lane.compute, lane.far)
     record_stream(moved, lane.compute)
@@ -66,6 +66,13 @@ def check_links(devices: list[torch.device]) -> None:
     for device in devices[1:]:
         for source, destination in ((devices[0], device), (device, devices[0])):
             _is_sound(source, destination)
+
+
+def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
+    """Bytes between peers go through the host where the user said so, or the direct way corrupts them."""
+    if is_staged and source != destination and CPU not in (source, destination):
+        return False
+    return _is_sound(source, destination)
 
 
 def _is_sound(source: torch.device, destination: torch.device) -> bool:

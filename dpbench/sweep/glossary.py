@@ -17,6 +17,7 @@ VARIANTS: dict[VariantName, str] = {
     VariantName.TUNED_THREADS: "tuned, always a thread per lane",
     VariantName.TUNED_SEQUENCE: "tuned, always one lane after the other",
     VariantName.TUNED_SKIP_UNCHANGED: "tuned, and parameters that did not change are not sent again",
+    VariantName.TUNED_HOST_STAGED: "tuned, but what goes between devices goes through the host",
 }
 
 FAMILIES: dict[Family, str] = {

@@ -20,6 +20,7 @@ class VariantName(StrEnum):
     TUNED_THREADS = "tuned_threads"
     TUNED_SEQUENCE = "tuned_sequence"
     TUNED_SKIP_UNCHANGED = "tuned_skip_unchanged"
+    TUNED_HOST_STAGED = "tuned_host_staged"
 
 
 SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))

@@ -24,4 +24,5 @@ VARIANTS: dict[VariantName, Variant] = {
     VariantName.TUNED_THREADS: tuned_with(dispatch="threads"),
     VariantName.TUNED_SEQUENCE: tuned_with(dispatch="sequence"),
     VariantName.TUNED_SKIP_UNCHANGED: tuned_with(skip_unchanged=True),
+    VariantName.TUNED_HOST_STAGED: tuned_with(host_staged=True),
 }

@@ -20,6 +20,7 @@ policies = st.builds(
     overlap_reduce=st.booleans(),
     overlap_copies=st.booleans(),
     skip_unchanged=st.booleans(),
+    host_staged=st.booleans(),
     dispatch=st.sampled_from(["sequence", "threads", "auto"]),
 )
 

@@ -171,6 +171,19 @@ def test_b7_a_corrupting_link_is_told_and_avoided(monkeypatch):
     torch.testing.assert_close(replicate(base, FOUR)[2][0].weight.cpu(), base[0].weight.cpu())
 
 
+def test_b7_going_through_the_host_is_the_users_to_choose():
+    from dpbench.simulator import recording
+    from dpbench.simulator.record import Copy
+
+    base = nn.Sequential(normed(), nn.Linear(3, 2)).to("sim:0")
+    wrapper = DataParallel(base, FOUR, policy=Policy(host_staged=True, dispatch="sequence"))
+    x = torch.randn(16, 5).to("sim:0")
+    with recording() as recorded:
+        wrapper(x).sum().backward()
+    links = {(e.source, e.destination) for e in recorded.events if isinstance(e, Copy)}
+    assert links == {(None, i) for i in range(4)} | {(i, None) for i in range(4)}
+
+
 @pytest.mark.parametrize("name", ["mlp", "normed"])
 def test_the_stock_wrapper_gives_the_same_step(name):
     make = {"mlp": mlp, "normed": normed}[name]

@@ -35,6 +35,7 @@ POLICIES = {
     "only copies": Policy(**SMALL, overlap_broadcast=False, overlap_reduce=False),
     "skip unchanged": Policy(**SMALL, skip_unchanged=True),
     "nothing cached": Policy(**SMALL, cache_replicas=False),
+    "host staged": Policy(**SMALL, host_staged=True),
 }
 
 
