@@ -12,7 +12,8 @@ from dpbench.parallel.transfer import check_links
 from dpbench.results.finding import Finding, note, ok, unreliable
 
 _CORRUPT = (
-    "dpbench.parallel sends these copies through the host by itself; others do not: for NCCL set NCCL_P2P_DISABLE=1, "
+    "dpbench.parallel sends these copies through the host by itself, and all of them under Policy(host_staged=True); "
+    "others do not: for NCCL set NCCL_P2P_DISABLE=1, "
     "and look at the IOMMU (off, or passthrough)"
 )
 
