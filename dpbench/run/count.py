@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
+from dpbench.run.child import answer, loading
 from dpbench.run.count_case import count_case
 from dpbench.run.count_job import CountJob, CountJobs, CountRecords
 from dpbench.run.interpret import ending, last_lines
@@ -40,11 +41,11 @@ def main() -> None:
     options = _options()
     die_with_parent(options.parent_pid)
     asked = CountJobs.model_validate_json(sys.stdin.read())
-    for module in _PRELOADED:
-        import_module(module)
+    with loading():
+        for module in _PRELOADED:
+            import_module(module)
     records = _count_all(asked)
-    with os.fdopen(options.record_fd, "w") as pipe:
-        pipe.write(CountRecords(records=records).model_dump_json())
+    answer(options.record_fd, CountRecords(records=records).model_dump_json())
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from dpbench.run.child import answer
 from dpbench.run.job import Question
 from dpbench.run.lifeline import die_with_parent
 from dpbench.sweep.box import Accelerator, Box
@@ -22,8 +23,7 @@ def main() -> None:
     options = _options()
     die_with_parent(options.parent_pid)
     box = read_box(Question.model_validate_json(sys.stdin.read()))
-    with os.fdopen(options.record_fd, "w") as pipe:
-        pipe.write(box.model_dump_json())
+    answer(options.record_fd, box.model_dump_json())
 
 
 def read_box(question: Question) -> Box:

@@ -6,11 +6,11 @@ For variants with one process per device this process is rank 0 and starts the o
 """
 
 import argparse
-import os
 import sys
 from datetime import UTC, datetime
 
 from dpbench.results.record import Outcome, Record
+from dpbench.run.child import answer, leave, loading
 from dpbench.run.job import Job
 from dpbench.run.lifeline import die_with_parent
 from dpbench.run.ranks import Rendezvous, connector, start_ranks
@@ -32,18 +32,20 @@ def main() -> None:
     if options.rank and record.outcome is not Outcome.OK:
         sys.exit(f"rank {options.rank}: {record.outcome}: {record.reason}")
     if options.record_fd is not None:
-        with os.fdopen(options.record_fd, "w") as pipe:
-            pipe.write(record.model_dump_json(by_alias=True))
+        answer(options.record_fd, record.model_dump_json(by_alias=True))
+    leave()
 
 
 def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     # The heavy imports come after the lifeline and after the other ranks were started.
-    import torch
+    with loading():
+        import torch
+        import torch._dynamo  # which torch.optim asks for with the first optimizer
 
-    from dpbench.measure.environment import read_environment
-    from dpbench.measure.lost import why_lost
-    from dpbench.measure.measurement import WrongResultError, measure
+        from dpbench.measure.environment import read_environment
+        from dpbench.measure.lost import why_lost
+        from dpbench.measure.measurement import WrongResultError, measure
 
     def failed(outcome: Outcome, reason: str) -> Record:
         return Record(
