@@ -7,9 +7,11 @@ import torch
 from torch import nn
 
 from dpbench.run.count import main
-from dpbench.variants import tuned
+from dpbench.sweep.names import VariantName
+from dpbench.variants.base import Variant
+from dpbench.variants.catalog import VARIANTS
 
-wrap = tuned.wrap
+wrap: Any = VARIANTS[VariantName.TUNED].wrap
 
 
 def wrap_and_copy(base: nn.Module, devices: list[torch.device], **choices: Any) -> Callable[..., Any]:
@@ -22,5 +24,5 @@ def wrap_and_copy(base: nn.Module, devices: list[torch.device], **choices: Any) 
     return copying
 
 
-tuned.wrap = wrap_and_copy
+VARIANTS[VariantName.TUNED] = Variant(wrap_and_copy)
 main()
