@@ -42,6 +42,7 @@ def run(pytester, monkeypatch):
     """Call pytest in a folder with one benchmark of 2 ms a step; answers the result. The baselines stay."""
     pytester.syspathinsert()
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # under xdist pytest-benchmark measures nothing
     monkeypatch.setattr("pytest_benchmark.plugin.get_cpu_info", dict)  # takes a second each time
 
     def run(*words, step_s=0.002, name="test_step", threshold='median="5%"', suite=SUITE):
