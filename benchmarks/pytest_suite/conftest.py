@@ -67,7 +67,7 @@ def measure_ratios(print_row):
         )
         for (variant, reference), ratio in zip(pairs, ratios, strict=True):
             print_row(
-                f"{f'{variant} / {reference}':18} {ratio.value:7.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+                f"{f'{variant} / {reference}':31} {ratio.value:7.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
                 f"  {where}, {ratio.rounds} rounds"
             )
         return ratios

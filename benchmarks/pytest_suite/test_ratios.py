@@ -9,12 +9,16 @@ LAUNCH_BOUND = Setting("mlp/small", batch=64, devices=("cpu",) * 4, rounds=300)
 COMPUTE_BOUND = Setting("mlp/base", batch=512, devices=("cpu",) * 4, rounds=60)
 ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=300)
 
+# Those that do something on CPU lanes, where nothing overlaps.
+TECHNIQUES = (V.TUNED, V.TUNED_THREADS, V.TUNED_NO_CACHE_REPLICAS, V.TUNED_NO_COALESCE, V.TUNED_SKIP_UNCHANGED, V.NAIVE)
+
 
 @pytest.mark.parametrize(
     ("setting", "pairs"),
     [
         pytest.param(LAUNCH_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="launch-bound"),
         pytest.param(COMPUTE_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="compute-bound"),
+        pytest.param(LAUNCH_BOUND, [(name, V.FLOOR) for name in TECHNIQUES], id="techniques"),
         pytest.param(ONE_LANE, [(V.TUNED, V.SINGLE)], id="one-lane"),
     ],
 )
