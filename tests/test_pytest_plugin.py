@@ -6,11 +6,6 @@ import sys
 
 import pytest
 
-# Pytest in pytest forgets at its end what was imported in it, and torch and numpy cannot be imported twice.
-import dpbench.measure.benchmarked
-import dpbench.measure.environment
-import dpbench.report.units  # noqa: F401
-
 pytest_plugins = ["pytester"]
 
 FAKE = """
@@ -37,6 +32,12 @@ def {name}(dp_benchmark):
 """
 
 
+def forget_the_suite(_):
+    """Pytest in pytest forgets all that was imported in it; but torch, and what holds its types, stands only once."""
+    for name in ("conftest", "fake", "test_suite"):
+        sys.modules.pop(name, None)
+
+
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Call pytest in a folder with one benchmark of 2 ms a step; answers the result. The baselines stay."""
@@ -44,6 +45,7 @@ def run(pytester, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # under xdist pytest-benchmark measures nothing
     monkeypatch.setattr("pytest_benchmark.plugin.get_cpu_info", dict)  # takes a second each time
+    monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot.restore", forget_the_suite)
 
     def run(*words, step_s=0.002, name="test_step", threshold='median="5%"', suite=SUITE):
         pytester.makepyfile(fake=FAKE.format(step_s=step_s), test_suite=suite.format(name=name, threshold=threshold))
