@@ -35,7 +35,7 @@ lint: $(READY)
 # The pages of asv's results, made to work where there is no internet; `asv preview` serves them.
 asv-html: $(READY)
 	$(BIN)/asv publish
-	$(BIN)/python benchmarks/asv_html.py
+	$(BIN)/python benchmarks/asv_html.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .asv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

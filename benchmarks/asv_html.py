@@ -1,20 +1,25 @@
 """Make the pages of `asv publish` work where there is no internet: `make asv-html` runs this after it.
 
-    python benchmarks/asv_html.py [--html DIR] [--packages DIR]
+    python benchmarks/asv_html.py [--html DIR] [--packages DIR] [--registry URL]
 
 asv's index.html loads its scripts from three outside hosts. Copies of them, from npm packages of exact versions, go to
 vendor/ beside it with their packages' licences, and the references are rewritten. The packages are kept: with them a
-second call needs no network either.
+second call needs no network. Neither needs npm, which a box with GPUs seldom has.
 """
 
 import argparse
+import base64
 import hashlib
+import io
 import re
-import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import urlopen
+
+_TIMEOUT_S = 60
 
 
 class LocaliseError(Exception):
@@ -22,61 +27,94 @@ class LocaliseError(Exception):
 
 
 @dataclass(frozen=True)
-class Copy:
-    """A file of an npm package; `sha256` is of the file."""
+class Package:
+    """Of npm's registry; `sha512` is of its archive in base64, as ``npm view NAME@VERSION dist.integrity`` says."""
 
-    package: str
-    path: str
-    sha256: str
+    name: str
+    version: str
+    sha512: str
+
+    @property
+    def archive(self) -> str:
+        return f"{self.name}-{self.version}.tgz"
 
 
+_JQUERY = Package(
+    "jquery", "3.3.1", "Ubldcmxp5np52/ENotGxlLe6aGMvmF4R8S6tZjsP6Knsaxd/xp3Zrh50cG93lR6nPXyUFwzN3ZSOQI0wRJNdGg=="
+)
+_FLOT = Package(
+    "flot", "0.8.3", "xg2otcTJDvS+ERK+my4wxG/ASq90QURXtoM4LhacCq0jQW2jbyjdttbRNqU2cPykrpMvJ6b2uSp6SAgYAzj9tQ=="
+)
+_ORDER_BARS = Package(
+    "flot-orderbars",
+    "1.0.0",
+    "Jv51fvzevUjNXEeozpwEKfPjhiZhfiJddv0WHjduUTCmSF+7T5K7C9c9Y1wIVmUhDBv5fLMjgbwKecT0GIKPZA==",
+)
+_STUPID_TABLE = Package(
+    *("stupid-table-plugin", "1.1.3"),
+    "2Vk7XouQPxUQPRe9w0Fu7ZZ8kHLK7rDoLMsCgtKxRNJ7f4dSOGvW9CkHsq5wD6QsaEnWoyLBYH3xOEsrK3yWBg==",
+)
+_MD5 = Package(
+    "blueimp-md5", "2.19.0", "DRQrD6gJyy8FbiE4s+bDoXS9hiW3Vbx5uCdwvcCf3zLHL+Iv7LtGHLpr+GZV8rHG8tK766FGYBwRbu8pELTt+w=="
+)
+_BOOTSTRAP = Package(
+    "bootstrap", "3.1.1", "TAzqS8E/ISpVHP29gYhy+1NSV+FJwApDVQhDfgLYsIuUDJiqJzH2DfORN5tiu+Ie2iBLrzEG34t4Rf465cigqg=="
+)
 # By the name that asv asks for. Those of flot and stupidtable that npm has are not minified alike, or of a later patch.
 COPIES = {
-    "jquery-3.3.1.min.js": Copy(
-        "jquery@3.3.1", "dist/jquery.min.js", "160a426ff2894252cd7cebbdd6d6b7da8fcd319c65b70468f10b6690c45d02ef"
-    ),
-    "jquery.flot.min.js": Copy(
-        "flot@0.8.3", "jquery.flot.js", "b7b931f273c38b1277b9c6c1f4e05c4ec09885a487bddaf3279e2d7e49a38e12"
-    ),
-    "jquery.flot.time.min.js": Copy(
-        "flot@0.8.3", "jquery.flot.time.js", "a582c832adc7138a6b05aaf61f16ebac274701f1be4afea77e739a1c34b9c41a"
-    ),
-    "jquery.flot.selection.min.js": Copy(
-        "flot@0.8.3", "jquery.flot.selection.js", "e6c85f6c1ebe4b4da29d8ae238c7c5060283f05f7ef054f6b91817d02c092918"
-    ),
-    "jquery.flot.categories.min.js": Copy(
-        "flot@0.8.3", "jquery.flot.categories.js", "6e81664b28ea795c734906f4aa15614640a75ac7fbd399a7fb9084040698351a"
-    ),
-    "jquery.flot.orderBars.js": Copy(
-        "flot-orderbars@1.0.0",
-        "js/jquery.flot.orderBars.js",
-        "39735b4f46f96ff4e082572401f47c55a2767b366fd1d1e821e44a8d830a12bf",
-    ),
-    "stupidtable.min.js": Copy(
-        "stupid-table-plugin@1.1.3",
-        "stupidtable.min.js",
-        "4642380f28ebe9ed7cac251793b281ef8620c4386205d92788f9b12f5cceb4e0",
-    ),
-    "md5.min.js": Copy(
-        "blueimp-md5@2.19.0", "js/md5.min.js", "64d7ded388c562e4bde9e58ce205e5fa01b9734fcd434d496eb7b4fbfe9b927d"
-    ),
-    "bootstrap.min.js": Copy(
-        "bootstrap@3.1.1",
-        "dist/js/bootstrap.min.js",
-        "898d05a17f2cfc5120ddcdba47a885c378c0b466f30f0700e502757e24b403a1",
-    ),
-    "bootstrap.min.css": Copy(
-        "bootstrap@3.1.1",
-        "dist/css/bootstrap.min.css",
-        "e9503448692b738dd260fbd7f7cabf2e11f09b600fa97e6eb3a56eba5b1a7e9b",
-    ),
+    "jquery-3.3.1.min.js": (_JQUERY, "dist/jquery.min.js"),
+    "jquery.flot.min.js": (_FLOT, "jquery.flot.js"),
+    "jquery.flot.time.min.js": (_FLOT, "jquery.flot.time.js"),
+    "jquery.flot.selection.min.js": (_FLOT, "jquery.flot.selection.js"),
+    "jquery.flot.categories.min.js": (_FLOT, "jquery.flot.categories.js"),
+    "jquery.flot.orderBars.js": (_ORDER_BARS, "js/jquery.flot.orderBars.js"),
+    "stupidtable.min.js": (_STUPID_TABLE, "stupidtable.min.js"),
+    "md5.min.js": (_MD5, "js/md5.min.js"),
+    "bootstrap.min.js": (_BOOTSTRAP, "dist/js/bootstrap.min.js"),
+    "bootstrap.min.css": (_BOOTSTRAP, "dist/css/bootstrap.min.css"),
 }
 # A licence of its own, or, where the package has none but names it, its package.json.
 _LICENCE = re.compile(r"package/(licen[cs]e(\.\w+)?|package\.json)", re.IGNORECASE)
 _OUTSIDE = re.compile(r'<(?:script|link)\b[^>]*?\b(?:src|href)="(?:https?:)?//[^"]*?(?P<name>[^/"]+)"[^>]*>')
 
 
-def localise(html: Path, packages: Path) -> int:
+@dataclass(frozen=True)
+class Packages:
+    """The archives that `folder` keeps; others come from `registry`, a URL."""
+
+    folder: Path
+    registry: str
+
+    def archive(self, package: Package) -> bytes:
+        """As it was pinned. Raises LocaliseError."""
+        path = self.folder / package.archive
+        kept = path.exists()
+        content = path.read_bytes() if kept else self._fetch(package)
+        digest = base64.b64encode(hashlib.sha512(content).digest()).decode()
+        if digest != package.sha512:
+            advice = "; remove it" if kept else ""
+            raise LocaliseError(
+                f"{path if kept else self._url(package)}: has sha512 {digest}; allowed: {package.sha512}{advice}"
+            )
+        if not kept:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return content
+
+    def _fetch(self, package: Package) -> bytes:
+        url = self._url(package)
+        try:
+            with urlopen(url, timeout=_TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except (OSError, HTTPException, ValueError) as error:
+            path = self.folder / package.archive
+            raise LocaliseError(f"{url}: cannot be fetched: {error}; allowed: a network, or the file {path}") from None
+
+    def _url(self, package: Package) -> str:
+        return f"{self.registry.rstrip('/')}/{package.name}/-/{package.archive}"
+
+
+def localise(html: Path, packages: Packages) -> int:
     """Rewrite index.html and put beside it what it refers to; how many references. Raises LocaliseError."""
     index = html / "index.html"
     try:
@@ -90,24 +128,20 @@ def localise(html: Path, packages: Path) -> int:
     return len(found)
 
 
-def _inside(tag: str, name: str, html: Path, packages: Path) -> str:
+def _inside(tag: str, name: str, html: Path, packages: Packages) -> str:
     """The tag with the copy's address. A hash that the browser checks would be of the outside file."""
     if name not in COPIES:
         raise LocaliseError(f"index.html: loads {name}, of which no copy is known; allowed: {', '.join(COPIES)}")
-    copy = COPIES[name]
-    package = _packed(copy.package, packages)
-    folder = html / "vendor" / copy.package
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(package) as members:
-        content = _member(members, f"package/{copy.path}")
-        if (digest := hashlib.sha256(content).hexdigest()) != copy.sha256:
-            raise LocaliseError(f"{package}: {copy.path} has sha256 {digest}; allowed: {copy.sha256}")
-        (folder / name).write_bytes(content)
+    package, path = COPIES[name]
+    folder = Path("vendor", f"{package.name}@{package.version}")
+    (html / folder).mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(packages.archive(package))) as members:
+        (html / folder / name).write_bytes(_member(members, f"package/{path}"))
         for licence in filter(_LICENCE.fullmatch, members.getnames()):
-            (folder / Path(licence).name).write_bytes(_member(members, licence))
+            (html / folder / Path(licence).name).write_bytes(_member(members, licence))
     if tag.startswith("<script"):
-        return f'<script src="vendor/{copy.package}/{name}" onerror="js_load_failure()">'
-    return f'<link rel="stylesheet" href="vendor/{copy.package}/{name}">'
+        return f'<script src="{folder}/{name}" onerror="js_load_failure()">'
+    return f'<link rel="stylesheet" href="{folder}/{name}">'
 
 
 def _member(members: tarfile.TarFile, name: str) -> bytes:
@@ -116,26 +150,14 @@ def _member(members: tarfile.TarFile, name: str) -> bytes:
     return file.read()
 
 
-def _packed(package: str, folder: Path) -> Path:
-    """The package as npm packs it: kept, or else fetched."""
-    path = folder / f"{package.replace('@', '-')}.tgz"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "pack", "--silent", "--pack-destination", str(folder), package]
-        try:
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise LocaliseError(f"{' '.join(command)}: {error}; allowed: npm and a network, or {path}") from None
-    return path
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--html", type=Path, default=Path(".asv/html"))
-    parser.add_argument("--packages", type=Path, default=Path(".asv/npm"))
+    parser.add_argument("--packages", type=Path, default=Path(".asv/npm"), help="folder that keeps the packages")
+    parser.add_argument("--registry", default="https://registry.npmjs.org", help="npm's, or a mirror of it")
     options = parser.parse_args()
     try:
-        count = localise(options.html, options.packages)
+        count = localise(options.html, Packages(options.packages, options.registry))
     except LocaliseError as error:
         sys.exit(f"asv_html: {error}")
     print(f"{options.html}: {count} outside references are inside now; to look at it: asv preview")

@@ -1,5 +1,6 @@
 """asv's pages without outside hosts, in a real browser that cannot reach any."""
 
+import base64
 import functools
 import hashlib
 import http.server
@@ -9,15 +10,17 @@ import shutil
 import subprocess
 import tarfile
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from benchmarks import asv_html
-from benchmarks.asv_html import Copy, LocaliseError, localise
+from benchmarks.asv_html import LocaliseError, Package, Packages, localise
 from tests.benchmarks.conftest import ROOT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NOWHERE = "http://127.0.0.1:9"
 SCRIPT = b"an outside script"
 TAG = '<script src="https://outside.invalid/ajax/1.0/script.min.js" integrity="sha256-x="></script>'
 STYLE = '<link rel="stylesheet" href="//outside.invalid/style.min.css" integrity="sha256-y=">'
@@ -26,19 +29,43 @@ LINK = '<a href="https://outside.invalid/script.min.js">a link</a>'
 
 @pytest.fixture
 def pages(tmp_path, monkeypatch):
-    """A page, a package with what it refers to, and no npm to fetch another."""
+    """A page, and a package in the folder of packages with what it refers to."""
     (tmp_path / "html").mkdir()
     (tmp_path / "html/index.html").write_text(f"{TAG}\n{STYLE}\n{LINK}\n")
-    (tmp_path / "packages").mkdir()
-    with tarfile.open(tmp_path / "packages/one-1.0.0.tgz", "w:gz") as package:
+    kept = tmp_path / "packages/one-1.0.0.tgz"
+    kept.parent.mkdir()
+    with tarfile.open(kept, "w:gz") as package:
         for name, content in (("js/s.js", SCRIPT), ("LICENSE.txt", b"free"), ("package.json", b"{}"), ("other", b"")):
             member = tarfile.TarInfo(f"package/{name}")
             member.size = len(content)
             package.addfile(member, io.BytesIO(content))
-    copy = Copy("one@1.0.0", "js/s.js", hashlib.sha256(SCRIPT).hexdigest())
+    one = Package("one", "1.0.0", base64.b64encode(hashlib.sha512(kept.read_bytes()).digest()).decode())
+    copy = (one, "js/s.js")
     monkeypatch.setattr(asv_html, "COPIES", {"script.min.js": copy, "style.min.css": copy})
-    monkeypatch.setenv("PATH", "/nonexistent")
-    return tmp_path / "html", tmp_path / "packages"
+    return tmp_path / "html", Packages(kept.parent, NOWHERE)
+
+
+@pytest.fixture
+def registry(tmp_path):
+    """A folder, and the URL at which it is served."""
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    with served(folder) as url:
+        yield folder, url
+
+
+@contextmanager
+def served(folder):
+    handler = functools.partial(QuietHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
 
 
 def test_references_are_rewritten_and_their_files_lie_beside_them(pages):
@@ -55,10 +82,30 @@ def test_references_are_rewritten_and_their_files_lie_beside_them(pages):
     assert localise(*pages) == 0
 
 
-def test_another_file_than_the_pinned_one_is_refused(pages, monkeypatch):
-    monkeypatch.setitem(asv_html.COPIES, "script.min.js", Copy("one@1.0.0", "js/s.js", "0" * 64))
-    with pytest.raises(LocaliseError, match=r"one-1\.0\.0\.tgz: js/s\.js has sha256 \w{64}; allowed: 0{64}"):
-        localise(*pages)
+def test_what_is_not_kept_is_fetched_once(pages, registry):
+    html, packages = pages
+    kept, (folder, url) = packages.folder / "one-1.0.0.tgz", registry
+    (folder / "one/-").mkdir(parents=True)
+    kept.rename(folder / "one/-/one-1.0.0.tgz")
+    packages.folder.rmdir()
+    assert localise(html, Packages(packages.folder, f"{url}/")) == 2
+    assert kept.read_bytes() == (folder / "one/-/one-1.0.0.tgz").read_bytes()
+    (html / "index.html").write_text(TAG)
+    assert localise(html, packages) == 1
+
+
+def test_another_package_than_the_pinned_one_is_refused(pages, registry):
+    html, packages = pages
+    kept, (folder, url) = packages.folder / "one-1.0.0.tgz", registry
+    kept.write_bytes(b"torn")
+    with pytest.raises(LocaliseError, match=r"one-1\.0\.0\.tgz: has sha512 \S{88}; allowed: \S{88}; remove it$"):
+        localise(html, packages)
+    (folder / "one/-").mkdir(parents=True)
+    kept.rename(folder / "one/-/one-1.0.0.tgz")
+    with pytest.raises(LocaliseError, match=rf"^{url}/one/-/one-1\.0\.0\.tgz: has sha512 \S+; allowed: \S{{88}}$"):
+        localise(html, Packages(packages.folder, url))
+    assert not kept.exists()
+    assert TAG in (html / "index.html").read_text()
 
 
 def test_a_script_of_which_no_copy_is_known_is_named(pages, monkeypatch):
@@ -67,16 +114,21 @@ def test_a_script_of_which_no_copy_is_known_is_named(pages, monkeypatch):
         localise(*pages)
 
 
-def test_without_npm_and_without_the_package_it_says_so(pages):
+def test_without_a_network_and_without_the_package_it_says_so(pages, registry):
     html, packages = pages
-    (packages / "one-1.0.0.tgz").unlink()
-    with pytest.raises(LocaliseError, match=r"npm pack .* one@1\.0\.0: .*; allowed: npm and a network, or "):
-        localise(html, packages)
+    (packages.folder / "one-1.0.0.tgz").unlink()
+    for url, reason in ((NOWHERE, "Connection refused"), (registry[1], "404"), ("no-url", "unknown url type")):
+        with pytest.raises(LocaliseError) as raised:
+            localise(html, Packages(packages.folder, url))
+        told = str(raised.value)
+        assert told.startswith(f"{url}/one/-/one-1.0.0.tgz: cannot be fetched: ")
+        assert reason in told
+        assert told.endswith(f"; allowed: a network, or the file {packages.folder / 'one-1.0.0.tgz'}")
 
 
 def test_without_pages_it_says_what_comes_first(tmp_path):
     with pytest.raises(LocaliseError, match=r"cannot be read: .*; first: asv publish"):
-        localise(tmp_path, tmp_path)
+        localise(tmp_path, Packages(tmp_path, NOWHERE))
 
 
 def test_all_that_asvs_own_page_loads_from_outside_has_a_copy():
@@ -93,19 +145,17 @@ def browse(asv, tmp_path):
         pytest.skip("there is no Chromium")
     asv.call("publish", "--no-pull")
     try:
-        localise(asv.folder / ".asv/html", ROOT / ".asv/npm")
+        localise(asv.folder / ".asv/html", Packages(ROOT / ".asv/npm", "https://registry.npmjs.org"))
     except LocaliseError as error:
         pytest.skip(f"the scripts cannot be had: {error}")
-    handler = functools.partial(QuietHandler, directory=asv.folder / ".asv/html")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(asv.folder / ".asv/html") as url:
 
         def call(page):
             words = (
                 *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
                 f"--user-data-dir={tmp_path}/browser",
                 "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # no outside host can be reached
-                *("--virtual-time-budget=20000", "--dump-dom", f"http://127.0.0.1:{server.server_port}/{page}"),
+                *("--virtual-time-budget=20000", "--dump-dom", f"{url}/{page}"),
             )
             environment = {**os.environ, "HOME": str(tmp_path)}
             done = subprocess.run(
@@ -114,12 +164,6 @@ def browse(asv, tmp_path):
             return done.stdout
 
         yield call
-        server.shutdown()
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
 
 
 @pytest.mark.timeout(600)
