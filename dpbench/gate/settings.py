@@ -1,0 +1,217 @@
+"""What a gate measures and tolerates: its defaults, and a project's own, from a TOML file.
+
+alarm_rate = 0.005                # of all benchmarks together; "0.5%" is the same
+
+[thresholds]                      # by the name of a benchmark
+inference = "5%"
+
+[[benchmark]]                     # any of these, and the defaults are gone
+name = "wide"
+workload = "mlp/large"
+batch = 256
+devices = "cpu*4"
+threshold = "3%"
+
+[[accepted]]                      # a regression that somebody answers for, until it expires
+benchmark = "wide"                # or a pattern
+revision = "1f2e3d4c5b"
+reason = "the checks of inputs are worth it"
+expires = 2027-01-31
+"""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from datetime import date, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dpbench.gate.judgement import Accepted
+from dpbench.sweep.case import Case
+from dpbench.sweep.explain import explain, nearest, one_of
+from dpbench.sweep.names import Dtype, Mode, VariantName
+from dpbench.sweep.spec import Lanes, Whole, Workload
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
+_SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
+_RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20 %)'
+
+
+class SettingsError(ValueError):
+    """One line that names the file, the key, the value and what is allowed."""
+
+
+class Cores(StrEnum):
+    """What a step may use: one core for all its lanes, where times spread least, or all that there are."""
+
+    ONE = "one"
+    ALL = "all"
+
+
+def parse_share(value: object) -> float:
+    """``3%`` and 0.03 alike; above 0 and at most 10. Raises ValueError for anything else."""
+    share: object = value
+    if isinstance(value, str):
+        match = _PERCENT.fullmatch(value.strip())
+        share = float(match[1]) / 100 if match else None
+    # bounded before it becomes a float: an integer of TOML may be larger than any
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 10:
+        raise ValueError(f"{value!r} is no share")
+    return float(share)
+
+
+def _expiry(value: object) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
+    try:
+        return date.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{value!r} is no date") from error
+
+
+Share = Annotated[float, BeforeValidator(parse_share)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Benchmark(_Frozen):
+    """A step whose times are compared; `batch` is global, `devices` None are the box's own lanes.
+
+    `threshold` is the growth of the step time that is tolerated, as a share.
+    """
+
+    name: str = Field(pattern="^[a-z0-9_]+$", description="text of a to z, 0 to 9 and _")
+    workload: Workload = Field(description="family/size or package.module:factory")
+    batch: Annotated[Whole, Field(ge=1, lt=2**31)] = Field(description="a whole number from 1 to 2**31 - 1")
+    devices: Lanes | None = Field(None, description="a text such as cpu*4, cuda:0*2, cuda:0+cuda:1")
+    mode: Mode = Field(Mode.TRAIN, description=f"one of {one_of(Mode)}", examples=list(Mode))
+    dtype: Dtype = Field(Dtype.FLOAT32, description=f"one of {one_of(Dtype)}", examples=list(Dtype))
+    variant: VariantName = Field(
+        VariantName.TUNED, description=f"one of {one_of(VariantName)}", examples=list(VariantName)
+    )
+    cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
+    threshold: Share = Field(description=_SHARE)
+
+    def case(self, cores: int, default_lanes: tuple[str, ...]) -> Case:
+        """What is measured on a box with so many usable cores."""
+        return Case(
+            variant=self.variant,
+            workload=self.workload,
+            batch=self.batch,
+            devices=default_lanes if self.devices is None else self.devices,
+            mode=self.mode,
+            dtype=self.dtype,
+            threads=1 if self.cores is Cores.ONE else cores,
+        )
+
+
+DEFAULT_BENCHMARKS = (
+    Benchmark(name="launch_bound", workload="mlp/small", batch=64, devices="cpu*4", threshold="3%"),
+    Benchmark(name="many_parameters", workload="transformer/tiny", batch=16, devices="cpu*4", threshold="3%"),
+    Benchmark(name="inference", workload="mlp/small", batch=64, devices="cpu*4", mode=Mode.INFER, threshold="3%"),
+    Benchmark(name="all_cores", workload="mlp/base", batch=256, devices="cpu*2", cores=Cores.ALL, threshold="10%"),
+)
+
+
+def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
+    """The defaults, on these lanes where they are an accelerator's."""
+    if "cpu" in lanes:
+        return DEFAULT_BENCHMARKS
+    return tuple(benchmark.model_copy(update={"devices": lanes}) for benchmark in DEFAULT_BENCHMARKS)
+
+
+class Settings(_Frozen):
+    """`alarm_rate` is how often a whole gate may call identical code slower, as a share."""
+
+    benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
+    accepted: tuple[Accepted, ...] = ()
+    alarm_rate: float = 0.005
+
+
+class _Keys(_Frozen):
+    """The file's."""
+
+    benchmark: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[benchmark]]")
+    thresholds: dict[str, Any] = Field({}, description='a table with entries such as inference = "5%"')
+    accepted: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[accepted]]")
+    alarm_rate: Annotated[Share, Field(le=0.2)] = Field(0.005, description=_RATE)
+
+
+class _Entry(_Frozen):
+    """An `Accepted` of the file."""
+
+    benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as counts *")
+    revision: str = Field(pattern="^[0-9a-f]{7,64}$", description="text: a commit's hash, 7 digits of it or more")
+    reason: str = Field(pattern=r"\S", description="text that is not empty")
+    expires: Annotated[date, BeforeValidator(_expiry)] = Field(description="a date such as 2027-01-31")
+
+
+def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS) -> Settings:
+    """Read a file; `defaults` are measured where it has no benchmarks of its own. Raises SettingsError."""
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path}: is not TOML: {' '.join(str(error).split())}") from error
+    try:
+        return _settings(fields, defaults)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settings:
+    keys = _checked(_Keys, fields)
+    own = [_checked(Benchmark, table, _place(number, table)) for number, table in enumerate(keys.benchmark, start=1)]
+    entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
+    return Settings(
+        benchmarks=_with_thresholds(_by_name(own) or {each.name: each for each in defaults}, keys.thresholds),
+        accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
+        alarm_rate=keys.alarm_rate,
+    )
+
+
+def _checked(model: type[Model], fields: dict[str, Any], place: str = "") -> Model:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "missing":
+            key = str(first["loc"][0])
+            reason = f"{place}{key}: is missing; allowed: {model.model_fields[key].description}"
+        else:
+            reason = f"{place}{': '.join(explain(model, error))}"
+        raise SettingsError(reason) from error
+
+
+def _place(number: int, table: dict[str, Any]) -> str:
+    return f"benchmark {table.get('name', number)!r}: "
+
+
+def _by_name(benchmarks: Sequence[Benchmark]) -> dict[str, Benchmark]:
+    by_name: dict[str, Benchmark] = {}
+    for benchmark in benchmarks:
+        if benchmark.name in by_name:
+            raise SettingsError(f"benchmark: name: {benchmark.name!r} is there twice; allowed: each name once")
+        by_name[benchmark.name] = benchmark
+    return by_name
+
+
+def _with_thresholds(benchmarks: dict[str, Benchmark], thresholds: dict[str, Any]) -> tuple[Benchmark, ...]:
+    for name, value in thresholds.items():
+        if name not in benchmarks:
+            known = f"{nearest(name, benchmarks)}; allowed: {one_of(benchmarks)}"
+            raise SettingsError(f"thresholds: {name!r} is no benchmark{known}")
+        try:
+            update = {"threshold": parse_share(value)}
+        except ValueError as error:
+            raise SettingsError(f"thresholds: {name}: {error}; allowed: {_SHARE}") from error
+        benchmarks[name] = benchmarks[name].model_copy(update=update)
+    return tuple(benchmarks.values())
