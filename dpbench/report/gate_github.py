@@ -1,0 +1,47 @@
+"""A gate's judgement as annotations in GitHub Actions: workflow commands for standard output."""
+
+from collections.abc import Iterator
+
+from dpbench.gate.judgement import Judgement, Verdict
+from dpbench.report.gate_findings import Finding, findings
+from dpbench.report.gate_words import evidence, headline
+
+_LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: "warning"}
+
+
+def annotations(judgement: Judgement) -> str:
+    """A line for the whole unless it passes, one for each benchmark that does not pass, one for each accepted one.
+
+    GitHub shows ten errors and ten warnings of a step, and the log has the rest
+    (actions/toolkit, docs/problem-matchers.md): the whole comes first.
+    """
+    return "".join(f"{line}\n" for line in _lines(judgement))
+
+
+def _lines(judgement: Judgement) -> Iterator[str]:
+    if judgement.verdict is not Verdict.PASS:
+        message = "\n".join([headline(judgement), *evidence(judgement)])
+        yield _command(_LEVELS[judgement.verdict], f"dpbench gate: {judgement.verdict}", message)
+    found = findings(judgement)
+    yield from (_annotation(finding) for finding in found if finding.verdict is not Verdict.PASS)
+    yield from (_annotation(finding) for finding in found if finding.is_accepted and finding.verdict is Verdict.PASS)
+
+
+def _annotation(finding: Finding) -> str:
+    is_let_pass = finding.verdict is Verdict.PASS
+    level = "notice" if is_let_pass else _LEVELS[finding.verdict]
+    verdict = "accepted" if is_let_pass else finding.verdict
+    return _command(level, f"{finding.what} {verdict}: {finding.benchmark}", f"{finding.benchmark}: {finding.message}")
+
+
+def _command(level: str, title: str, message: str) -> str:
+    """``::level title=...::message``, escaped as actions/toolkit, packages/core/src/command.ts does."""
+    return f"::{level} title={_property(title)}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

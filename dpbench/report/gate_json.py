@@ -1,0 +1,24 @@
+"""A gate's judgement as one JSON object for machines.
+
+SCHEMA history
+    1  first.
+"""
+
+import json
+from typing import Any
+
+from dpbench.gate.judgement import Judgement, Verdict
+
+SCHEMA = 1
+EXIT_CODES = {Verdict.PASS: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.BROKEN: 3}
+
+
+def gate_json(judgement: Judgement) -> dict[str, Any]:
+    """``{"schema", "verdict", "exit_code", ...}``, then the judgement's own fields; what is not finite is None."""
+    fields = json.loads(json.dumps(judgement.model_dump(mode="json")), parse_constant=lambda _: None)
+    return {
+        "schema": SCHEMA,
+        "verdict": str(judgement.verdict),
+        "exit_code": EXIT_CODES[judgement.verdict],
+        **fields,
+    }
