@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from dpbench.results.store import StoreError, sync_folder
+from dpbench.results.append_only import sync_folder
+from dpbench.results.store import StoreError
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:

@@ -1,23 +1,18 @@
-"""Records on disk: JSON Lines, each record safe before the next is measured.
-
-A file is whole up to its last newline, whatever killed the writer: a record is one write, synced. What a write
-did not finish is cut off again, at once or, after a crash, by the next writer; readers leave it out.
-"""
+"""Records on disk: JSON Lines, each record safe before the next is measured."""
 
 import fcntl
 import gc
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from dpbench.results.append_only import append_line, open_locked, reason_of, sync_folder
 from dpbench.results.line import Known, LineError, parse_line, to_line
 from dpbench.results.record import Record
-
-_BLOCK_BYTES = 1 << 16
 
 
 class StoreError(Exception):
@@ -51,16 +46,10 @@ class Store:
         """Write one line and sync it. Where that fails the file is as before, and StoreError is raised."""
         line = to_line(record)
         fd = self._open()
-        old_size = os.fstat(fd).st_size
         try:
-            written = os.write(fd, line)
-            if written < len(line):
-                raise OSError(f"{written} of the {len(line)} bytes of a record fit")
-            os.fsync(fd)
+            append_line(fd, line, "a record")
         except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(fd, old_size)
-            raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+            raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def replace(self, records: Iterable[Record]) -> None:
         """The file has these records and no others; where that fails, it is as before and StoreError is raised."""
@@ -116,48 +105,10 @@ class Store:
         if self._fd is not None:
             return self._fd
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            self._fd, self._dropped_bytes = open_locked(self.path)
         except OSError as error:
-            raise StoreError(f"{self.path}: cannot be written: {error.strerror}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(fd), os.stat(self.path)):
-                raise BlockingIOError  # another writer put a new file in its place since it was opened
-            self._dropped_bytes = _cut_torn_end(fd)
-            sync_folder(self.path.parent)
-        except OSError as error:
-            os.close(fd)
-            busy = isinstance(error, BlockingIOError)
-            reason = "another process is writing it; allowed: one writer" if busy else error.strerror
-            raise StoreError(f"{self.path}: cannot be written: {reason}") from error
-        self._fd = fd
-        return fd
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names of the folder's files safe, as fsync of a file leaves its name out."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _cut_torn_end(fd: int) -> int:
-    """Truncate the file after its last newline; gives the bytes cut off."""
-    size = os.fstat(fd).st_size
-    start = size
-    while start > 0:
-        block_bytes = min(_BLOCK_BYTES, start)
-        start -= block_bytes
-        newline = os.pread(fd, block_bytes, start).rfind(b"\n")
-        if newline >= 0:
-            start += newline + 1
-            break
-    if start < size:
-        os.ftruncate(fd, start)
-        os.fsync(fd)
-    return size - start
+            raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
+        return self._fd
 
 
 @contextmanager
