@@ -1,0 +1,103 @@
+"""Change points in series of step times: steps up that are still there. Pure.
+
+asv's step detection finds them: the piecewise constant function that fits best, where each jump costs a penalty, and
+the upward jumps of it that nothing later undoes. The penalty is that of asv's `solve_potts_approx`, three times the
+mean deviation times log n; but the deviation is that of the noise, taken from the differences between neighbours
+less their median. The deviation around one level, and the correlated noise that `detect_steps` allows for, both
+swallow a slow drift whole: of 300 series that grow by 1 % a commit for 12 commits, with 0.3 % of noise,
+`detect_steps` finds a step in none, and this in all. A level that fewer than three commits hold is none, so that an
+outlier is no step, and a step of the last two commits is left to the gate that compares them.
+
+The share of 300 simulated series with a drift, in percent; threshold 3 %, log-normal noise of standard deviation s.
+"Spikes": one point in twenty is 10 % too slow. "Blocks": four neighbours in a row share a disturbance of s.
+
+         s   flat, points: 6    12    40   100   spikes, 40   blocks, 40   +1 % x 12   +0.2 % x 40   5 % from 13 of 20
+     0.3 %               0.0   0.0   0.0   0.0          2.3          0.0       100.0         100.0               100.0
+       1 %               0.0   0.0   0.0   0.0          2.0          9.3        99.7         100.0               100.0
+       2 %               1.7   1.0   0.0   0.0          0.0         44.0        87.0          94.7                76.3
+       3 %               2.0   1.3   0.0   0.0          0.0                     57.7          60.0                36.3
+
+0 of 300 is below 1.2 % with 97.5 % confidence. Blocks are what a machine makes that is slower on some days: where it
+does by more than a third of the threshold, drifts are hints.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import log, sqrt
+
+import numpy as np
+
+from dpbench.gate.history import Series
+from dpbench.gate.judgement import Drift
+
+LEAST_POINTS = 6
+MOST_POINTS = 300
+"""Of the latest commits; the time to find steps grows with the square of their number, and 400 take a second."""
+OTHER_THRESHOLD = 0.1
+"""Of cases that are no benchmark of the gate: fresh processes on all cores, a few rounds each."""
+
+_LEAST_AT_A_LEVEL = 3
+_PENALTY = 3.0
+_MEAN_DEVIATION = sqrt(2 / np.pi)  # of a normal distribution, in standard deviations
+_MEDIAN_DEVIATION = 0.6745
+_LEAST_NOISE = 1e-3  # as a share: below it times are equal
+
+
+class NoStepDetectionError(Exception):
+    """One line that says how to install what finds the steps."""
+
+
+def drifts(
+    series: Iterable[Series], threshold_by_name: Mapping[str, float], other_threshold: float = OTHER_THRESHOLD
+) -> tuple[Drift, ...]:
+    """Of each series the steps up by more than its threshold, a share, that are still there, oldest first.
+
+    `before_s` is the level before the step and `after_s` the one that the next step starts from, or else the
+    present one. Raises NoStepDetectionError without asv.
+    """
+    found = list[Drift]()
+    for each in series:
+        if len(each.points) >= LEAST_POINTS:
+            found += _drifts(each, threshold_by_name.get(each.benchmark, other_threshold))
+    return tuple(found)
+
+
+def _drifts(series: Series, threshold: float) -> list[Drift]:
+    points = series.points[-MOST_POINTS:]
+    return [
+        Drift(
+            benchmark=series.benchmark,
+            before_s=before_s,
+            after_s=after_s,
+            since_commit=points[start].commit,
+            since=points[start].day,
+            points=len(points),
+        )
+        for start, before_s, after_s in _jumps([point.step_s for point in points], threshold)
+    ]
+
+
+def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, float]]:
+    """Of each upward jump that lasts: its first point, and the levels before and after."""
+    try:
+        from asv.step_detect import detect_regressions, solve_potts  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise NoStepDetectionError(
+            "history: asv, which finds the steps in it, is not installed; install it by: pip install 'dpbench[suites]'"
+        ) from error
+    count = len(times_s)
+    penalty = _PENALTY * _noise_s(times_s) * log(count)
+    ends, levels, distances = solve_potts(times_s, [1] * count, penalty, min_size=_LEAST_AT_A_LEVEL)
+    steps = [
+        (start, end, level, min(times_s[start:end]), distance / (end - start))
+        for start, end, level, distance in zip([0, *ends[:-1]], ends, levels, distances, strict=True)
+    ]
+    present_s, _, jumps = detect_regressions(steps, threshold)
+    levels_s = [float(level) for _, _, level, _ in jumps or ()]
+    return list(zip([start for _, start, _, _ in jumps or ()], levels_s, [*levels_s[1:], present_s], strict=False))
+
+
+def _noise_s(times_s: list[float]) -> float:
+    """The mean deviation of the noise; robust against the steps, blind to a trend."""
+    changes = np.diff(times_s)
+    deviation = np.median(np.abs(changes - np.median(changes))) / _MEDIAN_DEVIATION / sqrt(2)
+    return max(_MEAN_DEVIATION * float(deviation), _LEAST_NOISE * float(np.median(times_s)))
