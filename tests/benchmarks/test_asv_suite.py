@@ -5,7 +5,7 @@ import re
 import pytest
 from asv_runner.benchmarks.mark import SkipNotImplemented
 
-from benchmarks.asv_suite import _case, counters, gpu
+from benchmarks.asv_suite import _case, counters, gpu, host_overhead
 from dpbench.results.counts import Counts, Phase, PhaseCounts, Traffic
 from dpbench.results.telemetry import DeviceTelemetry, Reading
 from dpbench.sweep.box import Accelerator, Box
@@ -65,6 +65,13 @@ def test_all_else_is_a_failure(reason):
     with pytest.raises(RuntimeError, match=re.escape(reason)) as raised:
         _case.refuse(reason)
     assert not isinstance(raised.value, NotImplementedError)
+
+
+def test_host_overhead_is_of_the_least_disturbed_of_ten_steps_in_a_row():
+    calm = [0.001 + i / 1e6 for i in range(20)]
+    busy = [time_s if i % 7 == 3 else time_s + 0.004 for i, time_s in enumerate(calm)]
+    assert host_overhead.fastest_of_blocks(calm) == [calm[0], calm[10]]
+    assert host_overhead.fastest_of_blocks(busy) == [calm[3], calm[10]]
 
 
 def test_counters_are_sums_and_memory_is_the_highest_peak():
