@@ -11,7 +11,7 @@ from dpbench.report.units import number, time_unit
 
 @dataclass(frozen=True)
 class Finding:
-    """Every text is one line. What is accepted does not count in `verdict`. `step_time_s` is head's, None without one."""
+    """Every text is one line. What is accepted does not count in `verdict`. `step_time_s` is head's, else None."""
 
     tier: int
     benchmark: str

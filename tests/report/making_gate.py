@@ -43,7 +43,7 @@ def time(benchmark: str = STEP, verdict: str = "pass", **fields: object) -> Time
         "base_step_s": 0.010,
         "head_step_s": 0.0101,
         "ratio": ratio(1.01),
-        "twin": ratio(1.001, 0.004),
+        "twin": Ratio(value=1.001, low=0.997, high=1.005),
         "detectable": 0.011,
     }
     return TimeJudgement.model_validate({**usual, "benchmark": benchmark, "verdict": Verdict(verdict), **fields})
