@@ -1,0 +1,215 @@
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from dpbench.gate.judgement import Accepted
+from dpbench.gate.settings import (
+    DEFAULT_BENCHMARKS,
+    Benchmark,
+    Cores,
+    Settings,
+    SettingsError,
+    default_benchmarks,
+    load_settings,
+    parse_share,
+)
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import Dtype, Mode, VariantName
+
+FULL = """
+alarm_rate = "1%"
+
+[thresholds]
+wide = 0.05
+
+[[benchmark]]
+name = "wide"
+workload = "mlp/large"
+batch = 256
+devices = "cpu*4"
+mode = "infer"
+dtype = "float64"
+variant = "naive"
+cores = "all"
+threshold = "3%"
+
+[[benchmark]]
+name = "own_1"
+workload = "my.pkg:factory"
+batch = 8
+threshold = 0.12
+
+[[accepted]]
+benchmark = "wide"
+revision = "1f2e3d4"
+reason = "the checks of inputs are worth it"
+expires = 2027-01-31
+
+[[accepted]]
+benchmark = "counts *"
+revision = "1f2e3d4c5b"
+reason = "one more copy"
+expires = "2027-02-28"
+"""
+BENCHMARK = '[[benchmark]]\nname = "one"\nworkload = "mlp/tiny"\nbatch = 8\nthreshold = "3%"\n'
+ACCEPTED = '[[accepted]]\nbenchmark = "one"\nrevision = "1f2e3d4"\nreason = "so"\nexpires = 2027-01-31\n'
+
+
+def loaded(folder: Path, text: str) -> Settings:
+    path = folder / "gate.toml"
+    path.write_text(text)
+    return load_settings(path)
+
+
+def complaint(folder: Path, text: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        loaded(folder, text)
+    path, said = folder / "gate.toml", str(caught.value)
+    assert said.startswith(f"{path}: ")
+    assert "\n" not in said
+    return said.removeprefix(f"{path}: ")
+
+
+def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, FULL)
+    wide, own = settings.benchmarks
+    assert wide.case(8, ("cuda:0",)) == Case(
+        variant=VariantName.NAIVE,
+        workload="mlp/large",
+        batch=256,
+        devices=("cpu",) * 4,
+        mode=Mode.INFER,
+        dtype=Dtype.FLOAT64,
+        threads=8,
+    )
+    assert own.case(8, ("cpu", "cpu")) == Case(
+        variant=VariantName.TUNED, workload="my.pkg:factory", batch=8, devices=("cpu", "cpu"), threads=1
+    )
+    assert (wide.name, wide.threshold, own.name, own.threshold) == ("wide", 0.05, "own_1", 0.12)
+    assert settings.alarm_rate == 0.01
+    assert settings.accepted == (
+        Accepted(
+            benchmark="wide",
+            revision="1f2e3d4",
+            reason="the checks of inputs are worth it",
+            expires=date(2027, 1, 31),
+        ),
+        Accepted(benchmark="counts *", revision="1f2e3d4c5b", reason="one more copy", expires=date(2027, 2, 28)),
+    )
+
+
+def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "") == Settings() == Settings(benchmarks=DEFAULT_BENCHMARKS, alarm_rate=0.005)
+    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.03, 0.03, 0.03, 0.1]
+    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 3 + [Cores.ALL]
+
+
+def test_a_threshold_changes_one_default_and_no_default_of_the_next_file(tmp_path: Path) -> None:
+    inference = loaded(tmp_path, '[thresholds]\ninference = "7.5 %"').benchmarks[2]
+    assert (inference.name, inference.threshold) == ("inference", 0.075)
+    assert loaded(tmp_path, "") == Settings()
+
+
+def test_defaults_stand_on_the_lanes_of_an_accelerator_and_else_on_their_own(tmp_path: Path) -> None:
+    lanes = ("cuda:0", "cuda:1")
+    assert default_benchmarks(("cpu", "cpu")) == DEFAULT_BENCHMARKS
+    there = default_benchmarks(lanes)
+    assert {each.devices for each in there} == {lanes}
+    assert [each.name for each in there] == [each.name for each in DEFAULT_BENCHMARKS]
+    (tmp_path / "gate.toml").write_text("[thresholds]\ninference = 0.5")
+    loaded_there = load_settings(tmp_path / "gate.toml", there).benchmarks
+    assert [(each.devices, each.threshold) for each in loaded_there] == [
+        (lanes, threshold) for threshold in (0.03, 0.03, 0.5, 0.1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "share"),
+    [("3%", 0.03), (" 3 % ", 0.03), ("0.5%", 0.005), (0.03, 0.03), (1, 1.0), (10, 10.0), ("1000%", 10.0)],
+)
+def test_a_share_is_a_number_or_percents(value: object, share: float) -> None:
+    assert parse_share(value) == pytest.approx(share, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("3", "0.03", "", "%", "-3%", "0%", "1001%", "nan%", "٣%", "3%\n%"),
+        *(0, -0.1, 10.01, 10**400, float("nan"), float("inf"), True, None, [0.03]),
+    ],
+)
+def test_anything_else_is_no_share(value: object) -> None:
+    with pytest.raises(ValueError, match="is no share"):
+        parse_share(value)
+
+
+@pytest.mark.parametrize("value", ['"5"', "nan", "inf", "true", "0", "11", '"fast"', "-0.1", "1" + "0" * 400])
+def test_a_threshold_that_is_no_share_is_an_error_with_benchmark_value_and_what_is_allowed(
+    tmp_path: Path, value: str
+) -> None:
+    shown = {"true": "True"}.get(value, value.replace('"', "'"))
+    allowed = 'allowed: a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
+    said = complaint(tmp_path, BENCHMARK.replace('"3%"', value))
+    assert said == f"benchmark 'one': threshold: {shown} is no share; {allowed}"
+    said = complaint(tmp_path, f"{BENCHMARK}\n[thresholds]\none = {value}")
+    assert said == f"thresholds: one: {shown} is no share; {allowed}"
+
+
+def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path) -> None:
+    assert complaint(tmp_path, '[thresholds]\ninferense = "3%"') == (
+        "thresholds: 'inferense' is no benchmark, did you mean 'inference'?; "
+        "allowed: launch_bound, many_parameters, inference, all_cores"
+    )
+    assert complaint(tmp_path, f'{BENCHMARK}[thresholds]\ninference = "3%"') == (
+        "thresholds: 'inference' is no benchmark; allowed: one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "is not TOML: "),
+        ("alarm_rates = 1", "alarm_rates: unknown key, did you mean 'alarm_rate'?; allowed: benchmark, thresholds, "),
+        ("alarm_rate = 0.21", "alarm_rate: 0.21 is not allowed; allowed: a share such as 0.005"),
+        ("alarm_rate = 0", "alarm_rate: 0 is no share; allowed: a share such as 0.005"),
+        ('[benchmark]\nname = "x"', "benchmark: {'name': 'x'} is not allowed; allowed: tables that begin with [[bench"),
+        ("thresholds = 3", "thresholds: 3 is not allowed; allowed: a table"),
+        (BENCHMARK + BENCHMARK, "benchmark: name: 'one' is there twice; allowed: each name once"),
+        (BENCHMARK + "speed = 1", "benchmark 'one': speed: unknown key; allowed: name, workload"),
+        (BENCHMARK + 'cores = "two"', "benchmark 'one': cores: 'two' is not allowed; allowed: one of one, all"),
+        (BENCHMARK + 'mode = "trian"', "benchmark 'one': mode: 'trian' is not allowed, did you mean 'train'?; allowed"),
+        (BENCHMARK + 'devices = "gpu 1"', "benchmark 'one': devices: 'gpu 1' is not a device list; "),
+        (BENCHMARK.replace("one", "one two"), "benchmark 'one two': name: 'one two' is not allowed; allowed: text of"),
+        (BENCHMARK.replace("one", "one\\n"), "benchmark 'one\\n': name: 'one\\n' is not allowed; allowed: text of"),
+        (BENCHMARK.replace("mlp/tiny", "mpl/tiny"), "benchmark 'one': workload: 'mpl/tiny' is no workload, did you"),
+        (BENCHMARK.replace("8", "0"), "benchmark 'one': batch: 0 is not allowed; allowed: a whole number from 1"),
+        (BENCHMARK.replace("8", "true"), "benchmark 'one': batch: True is not allowed"),
+        (BENCHMARK.replace('name = "one"', ""), "benchmark 1: name: is missing; allowed: text of a to z"),
+        (BENCHMARK.replace('threshold = "3%"', ""), "benchmark 'one': threshold: is missing; allowed: a share such"),
+        (ACCEPTED.replace('reason = "so"', ""), "accepted 1: reason: is missing; allowed: text that is not empty"),
+        (ACCEPTED.replace('"so"', '" "'), "accepted 1: reason: ' ' is not allowed; allowed: text that is not empty"),
+        (ACCEPTED.replace("1f2e3d4", "1f2e3d"), "accepted 1: revision: '1f2e3d' is not allowed; allowed: text: a com"),
+        (ACCEPTED.replace("1f2e3d4", "mainline"), "accepted 1: revision: 'mainline' is not allowed"),
+        (ACCEPTED.replace("2027-01-31", '"2027-02-30"'), "accepted 1: expires: '2027-02-30' is no date; allowed: a d"),
+        (ACCEPTED.replace("2027-01-31", "20270131"), "accepted 1: expires: 20270131 is no date; allowed: a date"),
+        (ACCEPTED.replace("2027-01-31", "2027-01-31T00:00:00Z"), "accepted 1: expires: datetime.datetime(2027, "),
+        (ACCEPTED + ACCEPTED.replace("expires", "until"), "accepted 2: expires: is missing; allowed: a date such as "),
+        (ACCEPTED + 'by = "me"', "accepted 1: by: unknown key; allowed: benchmark, revision, reason, expires"),
+    ],
+)
+def test_bad_input_names_key_value_and_what_is_allowed(tmp_path: Path, text: str, said: str) -> None:
+    assert complaint(tmp_path, text).startswith(said)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"^{tmp_path}/no.toml: cannot be read: No such file or directory; allowed"):
+        load_settings(tmp_path / "no.toml")
+    (tmp_path / "latin.toml").write_bytes(b'x = "\xe9"')
+    with pytest.raises(SettingsError, match=f"^{tmp_path}/latin.toml: is not TOML: "):
+        load_settings(tmp_path / "latin.toml")
+
+
+def test_a_benchmark_of_python_is_checked_as_one_of_a_file() -> None:
+    with pytest.raises(ValueError, match="is no share"):
+        Benchmark(name="x", workload="mlp/tiny", batch=1, threshold=float("nan"))
