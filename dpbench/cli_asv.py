@@ -8,13 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli_shared import ExitCode, Json, UnusableBoxError, example, option, show, unusable, warn
+from dpbench.report.asv import asv_json, asv_text
+from dpbench.results.asv_compare import compare_commits
 from dpbench.results.asv_export import commit_date_ms, export
+from dpbench.results.asv_folder import DISCOVER, commit_of, lacks, machine_in, units_in
 from dpbench.results.asv_machine import DEFAULT_FILE, AsvError, read_machines, stamp_machine
 from dpbench.results.store import Store
 from dpbench.run.ask import ask_box
 
 MachineName = Annotated[str | None, option("What asv calls this machine; the host's name by default.")]
 MachineFile = Annotated[Path, option("asv's file of machines.")]
+Results = Annotated[Path, option("asv's folder of results.")]
+_RESULTS = Path("results/asv")
 
 
 def asv_machine(
@@ -32,7 +37,7 @@ def asv_machine(
 
 def asv_export(
     records: Annotated[list[Path], typer.Argument(help="Files of records, such as results/runs/*.jsonl.")],
-    results: Annotated[Path, option("asv's folder of results.")] = Path("results/asv"),
+    results: Results = _RESULTS,
     machine: MachineName = None,
     machine_file: MachineFile = DEFAULT_FILE,
     as_json: Json = False,
@@ -47,8 +52,33 @@ def asv_export(
     found = export([record for each in contents for record in each.records], results, machines[name], commit_date_ms)
     warn(list(found.left_out))
     paths = list(map(str, found.paths))
+    warn(lacks(results, name) if paths else [])
     _tell({"written": paths, "left_out": list(found.left_out)}, paths, as_json)
     return ExitCode.OK if paths else ExitCode.NOTHING_MEASURED
+
+
+def asv_compare(
+    base: Annotated[str, typer.Argument(help="A revision, or the beginning of a commit's hash.")],
+    head: Annotated[str, typer.Argument(help="What is held against it.")],
+    *,
+    results: Results = _RESULTS,
+    machine: Annotated[str | None, option("Whose results; needed where there are several machines'.")] = None,
+    allow_different: Annotated[
+        bool, typer.Option("--allow-different", help="Ratios also where the machine has changed.")
+    ] = False,
+    as_json: Json = False,
+) -> ExitCode:
+    """Compare two commits by asv's results: medians as asv compare prints them, and intervals of their ratios."""
+    machine = machine_in(results, machine)
+    before, after = (commit_of(name, option, results / machine) for name, option in ((base, "BASE"), (head, "HEAD")))
+    found = compare_commits(before.files, after.files, allow_different=allow_different)
+    units = units_in(results)
+    if not units:
+        warn([f"{results}/benchmarks.json: is not there, so units are unknown; first: {DISCOVER}"])
+    facts = (machine, before.hash, after.hash, found, units)
+    show(asv_json(*facts) if as_json else asv_text(*facts))
+    compared = any(pair.ratio is not None for benchmark in found for pair in benchmark.pairs)
+    return ExitCode.OK if compared else ExitCode.NOTHING_MEASURED
 
 
 def _tell(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
@@ -61,3 +91,4 @@ def _tell(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
 def add_to(app: typer.Typer) -> None:
     app.command("asv-machine", epilog=example("dpbench asv-machine"))(asv_machine)
     app.command("asv-export", epilog=example("dpbench asv-export results/runs/compare-*.jsonl"))(asv_export)
+    app.command("asv-compare", epilog=example("dpbench asv-compare HEAD~1 HEAD"))(asv_compare)

@@ -6,16 +6,16 @@ was skipped and null for what failed, and beside standard JSON there may be Infi
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from math import isnan, nan
+from math import nan
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
-from dpbench.results.asv_machine import AsvError
+from dpbench.results.asv_machine import AsvError, what_is_wrong
 from dpbench.results.atomic import replace_text
 
 COLUMNS = (
@@ -34,19 +34,24 @@ Point = tuple[str, ...]
 class Measured:
     """Of one point; `stats` has the columns ``stats_*``, without that beginning."""
 
-    result: float
+    result: FiniteFloat
     stats: Mapping[str, float] | None = None
-    samples: tuple[float, ...] | None = None
+    samples: tuple[FiniteFloat, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """Of one benchmark. A point that is in `params` and not in `points` was skipped or failed."""
+    """Of one benchmark. A point of `params` that is neither in `points` nor in `failed` was skipped."""
 
     params: tuple[tuple[str, ...], ...]
     version: str
     points: Mapping[Point, Measured] = field(default_factory=dict)
+    failed: frozenset[Point] = frozenset()
     started_at_ms: int | None = None
+
+
+_PARAMS = TypeAdapter(tuple[tuple[str, ...], ...])
+_MEASURED = TypeAdapter(Measured)
 
 
 class ResultFile(BaseModel):
@@ -78,21 +83,23 @@ class ResultFile(BaseModel):
             return None
         columns = dict(zip(self.result_columns, self.results[benchmark], strict=False))
         try:
-            params = tuple(tuple(map(str, values)) for values in columns["params"])
+            params = _PARAMS.validate_python(columns["params"])
             places = list(product(*params))
             by_point = {name: columns.get(name) or [None] * len(places) for name in _BY_POINT}
-            found = dict(zip(places, zip(*by_point.values(), strict=True), strict=True))
+            rows = [dict(zip(by_point, values, strict=True)) for values in zip(*by_point.values(), strict=True)]
+            points = {place: _measured(row) for place, row in zip(places, rows, strict=True) if _is_number(row)}
+            failed = frozenset(place for place, row in zip(places, rows, strict=True) if row["result"] is None)
+        except ValidationError as error:
+            raise AsvError(f"{benchmark}: is no row of results: {what_is_wrong(error)}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise AsvError(f"{benchmark}: is no row of results: {error!r}") from error
-        points = {place: _measured(dict(zip(by_point, values, strict=True))) for place, values in found.items()}
-        known = {place: point for place, point in points.items() if point is not None}
-        return Row(params, str(columns.get("version")), known, columns.get("started_at"))
+        return Row(params, str(columns.get("version")), points, failed, columns.get("started_at"))
 
     def with_row(self, benchmark: str, row: Row) -> "ResultFile":
         places = list(product(*row.params))
         points = [row.points.get(place) for place in places]
         columns: dict[str, Any] = {
-            "result": [nan if point is None else point.result for point in points],
+            "result": [_result(row, place) for place in places],
             "params": [list(values) for values in row.params],
             "version": row.version,
             "started_at": row.started_at_ms,
@@ -122,8 +129,7 @@ def read_results(path: Path) -> ResultFile:
     try:
         return ResultFile.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise AsvError(f"{path}: is no file of results: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise AsvError(f"{path}: is no file of results: {what_is_wrong(error)}") from error
 
 
 def write_results(path: Path, found: ResultFile) -> None:
@@ -135,13 +141,21 @@ def write_results(path: Path, found: ResultFile) -> None:
         raise AsvError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _measured(values: Mapping[str, Any]) -> Measured | None:
-    if values["result"] is None or isnan(values["result"]):
-        return None
+def _result(row: Row, place: Point) -> float | None:
+    """As asv has it: nothing for what failed, and no number for what was skipped."""
+    if place in row.points:
+        return row.points[place].result
+    return None if place in row.failed else nan
+
+
+def _is_number(values: Mapping[str, Any]) -> bool:
+    return values["result"] is not None and values["result"] == values["result"]
+
+
+def _measured(values: Mapping[str, Any]) -> Measured:
     stats = {
         name.removeprefix("stats_"): value
         for name, value in values.items()
         if name.startswith("stats_") and value is not None
     }
-    samples: Sequence[float] | None = values["samples"]
-    return Measured(values["result"], stats or None, None if samples is None else tuple(samples))
+    return _MEASURED.validate_python({"result": values["result"], "stats": stats or None, "samples": values["samples"]})

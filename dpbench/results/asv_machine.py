@@ -6,6 +6,7 @@ The file is asv's own, version 1: an object with an entry for each machine, of t
 import json
 import os
 import platform
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -56,8 +57,13 @@ def read_machines(path: Path) -> dict[str, Machine]:
     try:
         return _MACHINES.validate_python(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise AsvError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; allowed: texts by name") from error
+        raise AsvError(f"{path}: {what_is_wrong(error)}; allowed: texts by name") from error
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """The first field that is, its value and what it should be."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))} is {reprlib.repr(first['input'])}: {first['msg']}"
 
 
 def facts_of(gpus: Sequence[str], *, driver: str | None, nccl: str | None, torch: str | None) -> Machine:

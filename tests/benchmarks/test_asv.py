@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -103,6 +104,43 @@ def test_asv_compare_speaks_of_the_numbers_of_records(asv):
     (line,) = [line for line in told.splitlines() if "dpbench-records" in line and "2.00" in line]
     assert "100±0ms" in line
     assert "200±0ms" in line
+
+
+def test_asv_compare_and_dpbench_asv_compare_agree(asv):
+    """All that asv's table gives a ratio, in its digits, and nothing else."""
+    commits = asv.commits["fast"], asv.commits["slow"]
+    table = asv.call("compare", "--machine", "here", *commits).stdout
+    found = json.loads(asv.dpbench("asv-compare", *commits, "--json").stdout)
+    assert (found["base"], found["head"]) == commits
+    of_asv = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 7 and re.fullmatch(r"~?[\d.]+", cells[4]):
+            of_asv[cells[5].partition(" [")[0], environment_in(cells[5])] = cells[2], cells[3], cells[4].strip("~")
+    of_dpbench = {
+        (f"{each['benchmark']}({', '.join(each['parameters'])})", each["environment"]): each
+        for each in found["results"]
+        if each["ratio"] is not None
+    }
+    environments = {environment for _, environment in of_dpbench}
+    if len(environments) == 1:  # asv does not name it then
+        of_asv = {(name, *environments): told for (name, _), told in of_asv.items()}
+    assert of_asv.keys() == of_dpbench.keys() != set()
+    for place, each in of_dpbench.items():
+        base, head, ratio = of_asv[place]
+        assert (seconds(base), seconds(head)) == (pytest.approx(each["base"], 5e-3), pytest.approx(each["head"], 5e-3))
+        assert ratio == f"{each['ratio']['value']:.2f}"
+    assert all(each["ratio"]["low"] > 2 for each in of_dpbench.values() if "shared" in each["environment"])
+
+
+def environment_in(cell):
+    return cell.partition("[here/")[2].rstrip("]")
+
+
+def seconds(cell):
+    """What asv prints for 0.0321 is ``32.1±3ms``."""
+    number, unit = re.fullmatch(r"([\d.]+)(?:±[\d.]+)?(\D*s)", cell).groups()
+    return float(number) * {"s": 1, "ms": 1e-3, "μs": 1e-6}[unit]
 
 
 def test_importing_the_suite_costs_nothing():

@@ -1,4 +1,4 @@
-"""`dpbench asv-machine` and `dpbench asv-export`: what they print and the exit code, without children."""
+"""`dpbench asv-machine`, `asv-export` and `asv-compare`: what they print and the exit code, without children."""
 
 import json
 import sys
@@ -8,10 +8,12 @@ import pytest
 from dpbench import cli, cli_asv
 from dpbench.results.line import to_line
 from dpbench.sweep.box import Box
+from dpbench.sweep.history import STEP_TIME
 from tests.results.making import ENVIRONMENT, case, ok
 
 BOX = Box(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 COMMIT = "0123456789" * 4
+LATER = "abcdef0123" * 4
 
 
 @pytest.fixture
@@ -63,8 +65,13 @@ def test_gpus_that_torch_cannot_use_are_no_machine_without_gpus(call, monkeypatc
 
 def test_records_become_a_file_of_asv(call, stamped, tmp_path):
     code, out, err = call("asv-export", records(tmp_path / "r.jsonl"), *stamped)
-    assert (code, out, err) == (0, "results/asv/here/01234567-dpbench-records-py3.11.json\n", "")
+    assert (code, out) == (0, "results/asv/here/01234567-dpbench-records-py3.11.json\n")
     assert (tmp_path / out.strip()).is_file()
+    files = "results/asv/benchmarks.json and results/asv/here/machine.json"
+    first = "first: asv run --bench just-discover"
+    assert err == f"dpbench: warning: asv does not read these results without {files}; {first}\n"
+    discovered(tmp_path)
+    assert call("asv-export", records(tmp_path / "r.jsonl"), *stamped) == (0, out, "")
 
 
 def test_without_anything_to_write_the_reasons_are_told(call, stamped, tmp_path):
@@ -72,6 +79,67 @@ def test_without_anything_to_write_the_reasons_are_told(call, stamped, tmp_path)
     assert code == 1
     assert json.loads(out)["written"] == []
     assert err == "dpbench: warning: 1 records: of no commit: the tree was changed, or none\n"
+
+
+def discovered(folder):
+    """What `asv run --bench just-discover` writes."""
+    (folder / "results/asv/here").mkdir(parents=True, exist_ok=True)
+    (folder / "results/asv/here/machine.json").write_text("{}")
+    (folder / "results/asv/benchmarks.json").write_text(json.dumps({STEP_TIME: {"unit": "seconds"}, "version": 2}))
+
+
+@pytest.fixture
+def two_commits(call, stamped, tmp_path):
+    """Exported, the later one on another torch."""
+    discovered(tmp_path)
+    for commit, torch in ((COMMIT, "2.13.0"), (LATER, "2.12.0")):
+        call("asv-export", records(tmp_path / "r.jsonl", commit=commit, torch=torch), *stamped)
+
+
+def test_two_commits_are_compared(call, two_commits):
+    code, out, err = call("asv-compare", COMMIT[:8], COMMIT)
+    assert (code, err) == (0, "")
+    assert "base 01234567, head 01234567 on here\n" in out
+    assert "tuned, mlp/small, 64, 2 100 100 1.00 [1.00, 1.00]" in " ".join(out.split())
+    code, out, _ = call("asv-compare", COMMIT, LATER, "--allow-different", "--results", "results/asv", "--json")
+    (pair,) = [pair for pair in json.loads(out)["results"] if pair["ratio"]]
+    assert (code, pair["base"], pair["unit"]) == (0, pytest.approx(0.1), "seconds")
+
+
+def test_commits_without_anything_to_compare_tell_why(call, two_commits):
+    code, out, _ = call("asv-compare", COMMIT, LATER, "--machine", "here")
+    assert code == 1
+    assert "no ratio: the machine differs in torch ('2.13.0' / '2.12.0')" in " ".join(out.split())
+
+
+def test_without_units_it_says_what_is_to_be_done(call, two_commits, tmp_path):
+    (tmp_path / "results/asv/benchmarks.json").unlink()
+    code, _, err = call("asv-compare", COMMIT, COMMIT)
+    assert code == 0
+    assert err.startswith("dpbench: warning: results/asv/benchmarks.json: is not there, so units are unknown; first: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere", COMMIT], "BASE: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
+        ([COMMIT, "nowhere"], "HEAD: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
+        ([COMMIT, LATER, "--machine", "there"], "--machine: 'there' does not name the results in results/asv; allowed"),
+        ([COMMIT, LATER, "--results", "none"], "--machine: None does not name the results in none; allowed: none, as"),
+    ],
+)
+def test_bad_commits_are_one_line(call, two_commits, words, told):
+    code, out, err = call("asv-compare", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"dpbench: {told}")
+
+
+def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
+    (path,) = tmp_path.glob("results/asv/here/01234567-*.json")
+    path.write_text(path.read_text()[:-9])
+    code, out, err = call("asv-compare", COMMIT, LATER)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"dpbench: {path.relative_to(tmp_path)}: is not JSON: ")
 
 
 @pytest.mark.parametrize(

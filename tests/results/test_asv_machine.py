@@ -64,7 +64,7 @@ def test_asv_itself_reads_it(tmp_path):
         ("{", "is not JSON"),
         ('{"version": 2}', "has version 2; allowed: 1"),
         ("[]", "has version None; allowed: 1"),
-        ('{"here": {"gpu": 1}, "version": 1}', "here.gpu: .*; allowed: texts by name"),
+        ('{"here": {"gpu": 1}, "version": 1}', "here.gpu is 1: Input .*; allowed: texts by name"),
     ],
 )
 def test_a_file_that_cannot_be_understood_is_left_alone(tmp_path, text, told):

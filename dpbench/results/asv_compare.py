@@ -1,0 +1,121 @@
+"""Two commits by asv's results: the medians of `asv compare`, intervals of ratios, and why there is none. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+
+from dpbench.results.asv import Measured, Point, ResultFile, Row
+from dpbench.results.stats import Estimate, ratio_of_rounds
+
+Files = Mapping[str, ResultFile]
+"""Of one commit, by the name of the environment that measured it."""
+
+
+class Gap(StrEnum):
+    """Why a commit has no number."""
+
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    ABSENT = "absent"
+
+
+Figure = Measured | Gap
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One combination of parameters; `why_not` is None where there is a ratio, of head's median to base's."""
+
+    params: Point
+    base: Figure
+    head: Figure
+    ratio: Estimate | None
+    why_not: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Both commits left it out."""
+        return all(figure in (Gap.SKIPPED, Gap.ABSENT) for figure in (self.base, self.head))
+
+    @property
+    def is_full(self) -> bool:
+        """Both commits have a number."""
+        return not isinstance(self.base, Gap) and not isinstance(self.head, Gap)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    environment: str
+    name: str
+    pairs: tuple[Pair, ...]
+
+
+def compare_commits(base: Files, head: Files, *, allow_different: bool = False) -> tuple[Benchmark, ...]:
+    """As `asv compare` does: like benchmarks of like environments. Raises AsvError for a row that is none.
+
+    There is no ratio where the version of a benchmark has changed, or, unless `allow_different`, the machine.
+    """
+    found = []
+    for environment in dict.fromkeys([*base, *head]):
+        files = base.get(environment), head.get(environment)
+        different = None if allow_different else _different_machines(*files)
+        names = dict.fromkeys(name for file in files if file is not None for name in file.results)
+        for name in names:
+            rows = [None if file is None else file.row(name) for file in files]
+            found.append(Benchmark(environment, name, tuple(_pairs(*rows, why_not=different))))
+    return tuple(found)
+
+
+def _different_machines(base: ResultFile | None, head: ResultFile | None) -> str | None:
+    if base is None or head is None:
+        return None
+    names = dict.fromkeys([*base.params, *head.params])
+    told = [
+        f"{name} ({base.params.get(name)!r} / {head.params.get(name)!r})"
+        for name in names
+        if base.params.get(name) != head.params.get(name)
+    ]
+    return f"the machine differs in {', '.join(told)}" if told else None
+
+
+def _pairs(base: Row | None, head: Row | None, *, why_not: str | None) -> Iterator[Pair]:
+    rows = [row for row in (base, head) if row is not None]
+    if len({row.version for row in rows}) > 1:
+        why_not = f"the benchmark's version differs ({' / '.join(repr(row.version) for row in rows)})"
+    for place in dict.fromkeys(place for row in rows for place in product(*row.params)):
+        yield _pair(place, _figure(base, place), _figure(head, place), why_not)
+
+
+def _figure(row: Row | None, place: Point) -> Figure:
+    if (
+        row is None
+        or len(place) != len(row.params)
+        or any(p not in known for p, known in zip(place, row.params, strict=True))
+    ):
+        return Gap.ABSENT
+    return row.points.get(place) or (Gap.FAILED if place in row.failed else Gap.SKIPPED)
+
+
+def _pair(place: Point, base: Figure, head: Figure, why_not: str | None) -> Pair:
+    gaps = [f"{figure} in {name}" for name, figure in (("base", base), ("head", head)) if isinstance(figure, Gap)]
+    if gaps:
+        return Pair(place, base, head, None, ", ".join(gaps))
+    assert isinstance(base, Measured)
+    assert isinstance(head, Measured)
+    if why_not is None and base.result <= 0:
+        why_not = f"base is {base.result:g}"
+    return Pair(place, base, head, None if why_not else _ratio(base, head), why_not)
+
+
+def _ratio(base: Measured, head: Measured) -> Estimate:
+    """Of the medians. The interval is of the samples, as asv's own are: a file does not tell processes apart."""
+    value = head.result / base.result
+    samples = base.samples or (), head.samples or ()
+    if any(len(each) < 2 or min(each) <= 0 for each in samples):
+        return Estimate(value, None, None)
+    of_base, of_head = ([(sample,) for sample in each] for each in samples)
+    found = ratio_of_rounds(of_head, of_base)
+    assert found.low is not None
+    assert found.high is not None
+    return Estimate(value, min(found.low, value), max(found.high, value))
