@@ -63,7 +63,8 @@ def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment
     if count == 0:
         return None
     upper = 1.0 if alarms == count else float(betaincinv(alarms + 1, count - alarms, 0.975))
-    told = f"twins, one for each benchmark, of {sum(map(bool, twins))} gates on this machine"
+    measured = sum(map(bool, twins))
+    told = f"twins, one for each benchmark, of {measured} {'gate' if measured == 1 else 'gates'} on this machine"
     return FalseAlarms(alarms=alarms, of=count, upper=upper, gates=told)
 
 

@@ -1,0 +1,34 @@
+"""Lines of a history made by hand."""
+
+from collections.abc import Sequence
+
+from dpbench.gate.history import Point, Series
+from dpbench.gate.history_line import HistoryLine, StepTimes
+from dpbench.gate.judgement import Verdict
+from dpbench.results.record import Environment
+from tests.results.making import ENVIRONMENT
+
+DAY_S = 86400.0
+
+
+def times(name: str, base_s: float, head_s: float, **fields: object) -> StepTimes:
+    usual = {"case": f"case of {name}", "rounds": 5, "twin_alarmed": False}
+    data = {"name": name, "base_step_s": base_s, "head_step_s": head_s, "ratio": head_s / base_s, **usual, **fields}
+    return StepTimes.model_validate(data)
+
+
+def line(base: str, head: str | None, *benchmarks: StepTimes, environment: Environment = ENVIRONMENT) -> HistoryLine:
+    return HistoryLine(
+        started_at="2026-11-21T12:00:00Z",
+        base_commit=base,
+        head_commit=head,
+        verdict=Verdict.PASS,
+        environment=environment,
+        benchmarks=benchmarks,
+    )
+
+
+def series(times_s: Sequence[float], benchmark: str = "wide") -> Series:
+    """A commit a day, from 1970-01-01."""
+    points = [Point(f"commit {day}", day * DAY_S, float(step_s)) for day, step_s in enumerate(times_s)]
+    return Series(benchmark, tuple(points))
