@@ -1,7 +1,7 @@
 """One replica of the base per lane: shells that are built once and refreshed every forward.
 
 Nothing of a shell's state lives from one forward to the next. Before a forward each shell's ``__dict__`` is
-copied anew from its module in the base, so that hooks, flags and attributes are the present ones; after it
+filled anew from its module in the base, so that hooks, flags and attributes are the present ones; after it
 the shells are emptied, and what the forward wrote is gone. A shell that anything else still refers to, as a
 checkpoint waiting in a graph or a hook does, is neither refreshed nor emptied: reference counts tell, and
 another set of shells serves instead.
@@ -20,7 +20,7 @@ from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.replicatable import check_replicatable
-from dpbench.parallel.shells import Shells
+from dpbench.parallel.shells import Shells, states_of
 from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch
 
@@ -49,7 +49,8 @@ class ReplicaSet:
     def refresh(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[nn.Module]:
         self.empty()  # weights of the last forward, if still here, would keep their memory from being used again
         deliveries = self._broadcast.hand_out(lanes, reduce_lanes)
-        return [shells.refresh(delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
+        states = states_of(self.tree)
+        return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
     def empty(self) -> None:
         for shells in self._shells:

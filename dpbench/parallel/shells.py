@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from dpbench.parallel.arrival import AwaitedTable
 from dpbench.parallel.broadcast import Delivery
@@ -13,85 +13,131 @@ from dpbench.parallel.tree import Node, Slots, Tree
 
 _assign = object.__setattr__
 """Past ``nn.Module.__setattr__``, which asks of every value what it is."""
-_NOTHING: dict[str, Any] = {}
-"""The state of all empty shells. Nobody refers to them, so nobody writes to it."""
+State = dict[str, Any]
+"""What a module has in its ``__dict__``."""
 
 
 class _Shell(NamedTuple):
-    """A shell with its module in the base, its children's shells, and its own tables.
+    """The dicts of one shell: its ``__dict__``, its tables, and its children for the last of these."""
 
-    The tables are those of a module without members. They are made once and used by every forward: new ones would
-    cost more in garbage collection than all the rest of the refresh.
-    """
-
-    shell: Any
-    module: nn.Module
-    node: Node
+    state: State
+    parameters: dict[str, Any]
+    buffers: dict[str, Any]
+    modules: dict[str, Any]
     children: dict[str, Any]
-    tables: dict[str, Any]
+    parameter_slots: Slots
+    buffer_slots: Slots
+    is_compiled: bool
+
+
+def states_of(tree: Tree) -> list[State]:
+    """What the plain modules of the base hold now, as a start for the shells of all lanes."""
+    # The last two leave room for what a shell has beside, so that a copy does not have to grow.
+    states = [
+        {**node.module.__dict__, "_is_replica": True, "_former_parameters": None}
+        for node in tree.nodes
+        if node.is_plain
+    ]
+    for state in states:
+        if "_compiled_call_impl" in state:
+            state["_compiled_call_impl"] = None  # bound to the base: it would use the base's weights
+    return states
 
 
 class Shells:
-    """In the order of the tree's modules. Modules that replicate in a way of their own have a placeholder."""
+    """In the order of the tree's modules. Modules that replicate in a way of their own have a placeholder.
+
+    The shells' dicts are made once, filled by every forward and emptied after it: new ones would cost more in
+    garbage collection than all the rest of the refresh. If anyone keeps one of them, he keeps it as it is.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._nodes = tree.nodes
         self._shells: list[Any] = [
             type(node.module).__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
-        self._plain = [
-            self._make(node, shell) for node, shell in zip(tree.nodes, self._shells, strict=True) if node.is_plain
-        ]
-        self._is_empty = True
-        self._counts_when_empty = self._count_references()
+        self._make_dicts()
+        self._counts_when_empty = _count_references(self._shells)
         links = _links_when_full(tree.nodes)
         self._counts_when_full = [count + links[i] for i, count in enumerate(self._counts_when_empty)]
 
+    def _make_dicts(self) -> None:
+        self._plain = [
+            self._make(node, shell) for node, shell in zip(self._nodes, self._shells, strict=True) if node.is_plain
+        ]
+        self._states = [shell.state for shell in self._plain]
+        self._tables: list[dict[str, Any]] = []
+        self._bare_tables: list[dict[str, Any]] = []
+        for shell in self._plain:
+            for table, members in (
+                (shell.parameters, shell.parameter_slots),
+                (shell.buffers, shell.buffer_slots),
+                (shell.modules, shell.children),
+            ):
+                (self._tables if members else self._bare_tables).append(table)
+        self._state_counts = _count_references(self._states)
+        self._table_counts = _count_references(self._tables)
+        self._is_empty = True
+
     def _make(self, node: Node, shell: Any) -> _Shell:
+        state: State = {}
+        _assign(shell, "__dict__", state)
         children = {name: None if i is None else self._shells[i] for name, i in node.children}
-        own: dict[str, Any] = {**_empty_tables(), "_is_replica": True}
-        if node.is_compiled:
-            own["forward"] = children["_orig_mod"]
-        return _Shell(shell, node.module, node, children, own)
+        return _Shell(state, {}, {}, {}, children, node.parameters, node.buffers, node.is_compiled)
 
     @property
     def root(self) -> Any:
         return self._shells[0]
 
-    def _count_references(self) -> list[int]:
-        return list(map(sys.getrefcount, self._shells))
-
     def is_idle(self) -> bool:
         """Whether nothing but these shells themselves refers to any of them."""
-        return self._count_references() == (self._counts_when_empty if self._is_empty else self._counts_when_full)
+        return _count_references(self._shells) == (
+            self._counts_when_empty if self._is_empty else self._counts_when_full
+        )
 
     def empty(self) -> None:
         """Drops all state. To be called only when idle, or about to be refreshed."""
         if self._is_empty:
             return
-        for shell, _, _, _, tables in self._plain:
-            _assign(shell, "__dict__", _NOTHING)
-            if tables["_parameters"] or tables["_buffers"] or tables["_modules"]:  # forward has registered something
-                tables.update(_empty_tables())
-        self._is_empty = True
+        if self._clear_dicts():
+            self._is_empty = True
+        else:
+            self._make_dicts()
 
-    def refresh(self, delivery: Delivery) -> nn.Module:
-        """Fills the shells with the base's present state and the delivered tensors; gives the root."""
+    def _clear_dicts(self) -> bool:
+        """Clears all dicts unless someone else refers to one, or the forward has registered members where none were."""
+        if _count_references(self._states) != self._state_counts or any(self._bare_tables):
+            return False
+        for state in self._states:
+            state.clear()
+        if _count_references(self._tables) != self._table_counts:
+            return False
+        for table in self._tables:
+            table.clear()
+        return True
+
+    def refresh(self, states: Sequence[State], delivery: Delivery) -> nn.Module:
+        """Fills the empty shells with the base's present states and the delivered tensors; gives the root."""
         self._is_empty = False
-        for shell, module, node, children, tables in self._plain:
-            state = module.__dict__.copy()
-            state.update(tables)
-            if node.parameters:
-                state["_parameters"] = state["_former_parameters"] = weights = _table(node.parameters, delivery)
-                if not delivery.arrivals:
-                    state.update(weights)  # found without nn.Module.__getattr__, as in stock's replicas
-            if node.buffers:
-                state["_buffers"] = _table(node.buffers, delivery)
+        tensors = delivery.tensors
+        for base_state, shell in zip(states, self._plain, strict=True):
+            state, parameters, buffers, modules, children, parameter_slots, buffer_slots, is_compiled = shell
+            state.update(base_state)
+            state["_parameters"] = state["_former_parameters"] = parameters
+            state["_buffers"] = buffers
+            state["_modules"] = modules
             if children:
-                state["_modules"] = children.copy()
-            if "_compiled_call_impl" in state:
-                state["_compiled_call_impl"] = None  # bound to the base: it would use the base's weights
-            _assign(shell, "__dict__", state)
+                modules.update(children)
+                if is_compiled:
+                    state["forward"] = children["_orig_mod"]
+            if delivery.arrivals:
+                _await(shell, delivery)
+                continue
+            for name, i in parameter_slots:
+                # In both, as in stock's replicas: found without nn.Module.__getattr__.
+                parameters[name] = state[name] = None if i is None else tensors[i]
+            for name, i in buffer_slots:
+                buffers[name] = None if i is None else tensors[i]
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
 
     def _add_custom(self, delivery: Delivery) -> nn.Module:
@@ -123,17 +169,22 @@ def _links_when_full(nodes: Sequence[Node]) -> Counter[int]:
     return Counter(i for i in children if nodes[i].is_plain)
 
 
-def _empty_tables() -> dict[str, dict[str, Any]]:
-    nothing: dict[str, Any] = {}
-    return {"_parameters": nothing, "_former_parameters": nothing, "_buffers": {}, "_modules": {}}
+def _count_references(things: Sequence[Any]) -> list[int]:
+    return list(map(sys.getrefcount, things))
 
 
-def _table(slots: Slots, delivery: Delivery) -> dict[str, Tensor | None]:
-    tensors, arrivals = delivery.tensors, delivery.arrivals
-    table = {name: None if i is None else tensors[i] for name, i in slots}
-    if not arrivals:
-        return table
-    return AwaitedTable(table, {name: arrivals[i] for name, i in slots if i in arrivals})
+def _await(shell: _Shell, delivery: Delivery) -> None:
+    """Puts tables in the shell that wait for what has not arrived."""
+    state = shell.state
+    if shell.parameter_slots:
+        state["_parameters"] = state["_former_parameters"] = _awaited_table(shell.parameter_slots, delivery)
+    if shell.buffer_slots:
+        state["_buffers"] = _awaited_table(shell.buffer_slots, delivery)
+
+
+def _awaited_table(slots: Slots, delivery: Delivery) -> AwaitedTable:
+    values = {name: None if i is None else delivery.tensors[i] for name, i in slots}
+    return AwaitedTable(values, {name: delivery.arrivals[i] for name, i in slots if i in delivery.arrivals})
 
 
 def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], delivery: Delivery) -> None:

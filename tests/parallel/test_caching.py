@@ -163,6 +163,36 @@ def test_a_shell_the_user_kept_is_neither_refreshed_nor_emptied():
     assert kept[1].inner(torch.randn(2, 5)).shape == (2, 3)
 
 
+KEPT_DICTS = {
+    "state": lambda shell: vars(shell.inner[0]),
+    "parameters": lambda shell: shell.inner[0]._parameters,
+    "buffers": lambda shell: shell.inner[1]._buffers,
+    "registered": lambda shell: shell.inner[2].register_buffer("own", torch.ones(1)) or shell.inner[2]._buffers,
+}
+
+
+@pytest.mark.parametrize("pick", KEPT_DICTS.values(), ids=KEPT_DICTS)
+def test_a_dict_of_a_shell_that_the_user_kept_stays_as_it_is(pick):
+    kept = []
+
+    def forward(self, x):
+        if self.is_kept:
+            kept.append(pick(self))
+        return self.inner(x)
+
+    inner = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
+    wrapper, x = wrap(Call(forward, inner=inner, is_kept=True)), torch.randn(8, 5)
+    wrapper(x)
+    before = [dict(items) for items in kept]
+    assert all(before)
+    wrapper.module.is_kept = False
+    for _ in range(2):
+        wrapper(x)
+    for now, then in zip(kept, before, strict=True):
+        assert list(now) == list(then)
+        assert all(now[name] is then[name] for name in then)
+
+
 def test_a_child_that_a_hook_kept_holds_its_whole_set():
     kept = []
     base = mlp()
