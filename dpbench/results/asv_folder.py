@@ -85,6 +85,6 @@ def lacks(results: Path, machine: str) -> list[str]:
 
 def _resolved(revision: str) -> str | None:
     """The commit's hash in the repository around the current folder."""
-    command = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -119,7 +119,7 @@ def test_without_a_network_and_without_the_package_it_says_so(pages, registry):
     (packages.folder / "one-1.0.0.tgz").unlink()
     for url, reason in ((NOWHERE, "Connection refused"), (registry[1], "404"), ("no-url", "unknown url type")):
         with pytest.raises(LocaliseError) as raised:
-            localise(html, Packages(packages.folder, url))
+            localise(html, Packages(packages.folder, f"{url}/"))
         told = str(raised.value)
         assert told.startswith(f"{url}/one/-/one-1.0.0.tgz: cannot be fetched: ")
         assert reason in told

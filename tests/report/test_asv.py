@@ -44,6 +44,7 @@ def test_each_benchmark_has_a_table_in_its_own_unit():
 def test_what_has_no_ratio_says_why():
     text = drawn()
     assert line(text, "naive, 64") == ["naive,", "64", "500", "failed", "-"]
+    assert text.count("no ratio: ") == 1
     assert "no ratio: the benchmark's version differs ('1' / '2')\n" in text
     assert "2 combinations of parameters were skipped in both\n" in text
     assert "nowhere" not in text

@@ -103,7 +103,20 @@ def test_a_torn_file_is_one_line(path):
         read_results(path)
 
 
-@pytest.mark.parametrize("row", [[[1.0], [["a", "b"]]], [[1.0]], [[1.0], 5]])
+@pytest.mark.parametrize(
+    "row",
+    [
+        [[1.0], [["a", "b"]]],
+        [[1.0]],
+        [[1.0], 5],
+        [[1.0], [5]],
+        [["much"], [["a"]]],
+        [[float("inf")], [["a"]]],
+        [[1.0], [["a"]], "1", None, None, ["low"]],
+        [[1.0], [["a"]], *[None] * 9, [[1.0, float("nan")]]],
+    ],
+)
 def test_a_row_that_is_none_is_one_line(row):
-    with pytest.raises(AsvError, match=r"some\.benchmark: is no row of results"):
+    with pytest.raises(AsvError, match=r"some\.benchmark: is no row of results: .+") as raised:
         FILE.model_copy(update={"results": {"some.benchmark": row}}).row("some.benchmark")
+    assert "\n" not in str(raised.value)

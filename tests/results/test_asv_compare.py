@@ -63,6 +63,9 @@ def test_an_interval_holds_the_ratio_even_where_the_samples_median_is_not_the_re
     ratio = pairs(files(b=row({A1: base})), files(b=row({A1: head})))[A1].ratio
     assert ratio.low == ratio.value == 0.5
     assert ratio.high > 1
+    ratio = pairs(files(b=row({A1: head})), files(b=row({A1: base})))[A1].ratio
+    assert ratio.high == ratio.value == 2
+    assert ratio.low < 1
 
 
 def test_what_a_commit_lacks_is_told_by_kind():

@@ -84,6 +84,8 @@ def test_the_machine_is_the_only_one_or_named(tmp_path):
         (tmp_path / name / "machine.json").write_text("{}")
         if name == "here":
             assert machine_in(tmp_path, None) == "here"
+            with pytest.raises(AsvError, match=r"^--machine: 'there' does not name .*; allowed: here$"):
+                machine_in(tmp_path, "there")
     assert machine_in(tmp_path, "there") == "there"
     for name in (None, "nowhere", "."):
         with pytest.raises(AsvError, match=rf"^--machine: {name!r} does not name .*; allowed: here, there$"):
