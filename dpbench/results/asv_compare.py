@@ -88,13 +88,13 @@ def _pairs(base: Row | None, head: Row | None, *, why_not: str | None) -> Iterat
 
 
 def _figure(row: Row | None, place: Point) -> Figure:
-    if (
-        row is None
-        or len(place) != len(row.params)
-        or any(p not in known for p, known in zip(place, row.params, strict=True))
-    ):
+    if row is None:
         return Gap.ABSENT
-    return row.points.get(place) or (Gap.FAILED if place in row.failed else Gap.SKIPPED)
+    if place in row.points:
+        return row.points[place]
+    if place in row.failed:
+        return Gap.FAILED
+    return Gap.SKIPPED if place in product(*row.params) else Gap.ABSENT
 
 
 def _pair(place: Point, base: Figure, head: Figure, why_not: str | None) -> Pair:
