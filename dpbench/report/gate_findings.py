@@ -1,48 +1,56 @@
 """What a gate found of each benchmark, as one verdict and its reasons: for forms that have no tables."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
 from dpbench.report.gate_tables import count, direction, slowest_first, worst_first
 from dpbench.report.gate_words import acceptance, growth_between, measured, one_line
 from dpbench.report.units import number, time_unit
 
+Changed = TypeVar("Changed", CounterChange, Drift)
+
 
 @dataclass(frozen=True)
 class Finding:
-    """Every text is one line. What is accepted does not count in `verdict`. `step_time_s` is head's, else None."""
+    """`verdict` is what it counts as: what is accepted passes, and is notable all the same. Every text is one line.
+
+    `what` says in words of which kind it is, ``step time slower``. `step_time_s` is head's, None where there is none.
+    """
 
     tier: int
     benchmark: str
     verdict: Verdict
-    is_accepted: bool
     what: str
     message: str
+    is_notable: bool = False
     details: tuple[str, ...] = ()
     step_time_s: float | None = None
 
 
 def findings(judgement: Judgement) -> tuple[Finding, ...]:
-    """Of tier 0 those benchmarks alone of which a counter changed; the worst first in each tier."""
+    """One of each tier and benchmark, the worst first; of tiers 0 and 2 those alone of which something changed.
+
+    Drifts are hints where the whole passes in spite of them.
+    """
     times = (_time(time) for time in slowest_first(judgement.times))
-    return (*_counters(judgement), *times, *map(_drift, judgement.drifts))
+    return (*_counters(judgement), *times, *_drifts(judgement))
 
 
 def _counters(judgement: Judgement) -> Iterator[Finding]:
-    changes = worst_first(judgement.counters)
-    for benchmark in dict.fromkeys(change.benchmark for change in changes):
-        group = [change for change in changes if change.benchmark == benchmark]
+    for benchmark, group in _by_benchmark(worst_first(judgement.counters)):
         worse = [change for change in group if change.is_worse and change.accepted is None]
         accepted = [change for change in group if change.accepted is not None]
         others = len(group) - len(worse) - len(accepted)
         yield Finding(
             tier=0,
-            benchmark=one_line(benchmark),
+            benchmark=benchmark,
             verdict=Verdict.SLOWER if worse else Verdict.PASS,
-            is_accepted=bool(accepted),
-            what="counters",
+            what="counters worse" if worse else "counters accepted" if accepted else "counters changed",
             message=f"{len(worse)} worse, {len(accepted)} accepted, {others} otherwise changed; {_change(group[0])}",
+            is_notable=bool(accepted),
             details=tuple(map(_change, group)),
         )
 
@@ -53,35 +61,49 @@ def _change(change: CounterChange) -> str:
 
 
 def _time(time: TimeJudgement) -> Finding:
-    is_accepted = time.accepted is not None
+    is_accepted = time.accepted is not None and time.verdict is not Verdict.BROKEN
     return Finding(
         tier=1,
         benchmark=one_line(time.benchmark),
-        verdict=Verdict.PASS if is_accepted and time.verdict is Verdict.SLOWER else time.verdict,
-        is_accepted=is_accepted,
-        what="step time",
+        verdict=Verdict.PASS if is_accepted else time.verdict,
+        what=f"step time {time.verdict}{', accepted' if is_accepted else ''}",
         message=f"{one_line(time.why)}; {measured(time)}{_accepted(time.accepted)}",
+        is_notable=is_accepted,
         step_time_s=time.head_step_s,
     )
 
 
-def _drift(drift: Drift) -> Finding:
+def _drifts(judgement: Judgement) -> Iterator[Finding]:
+    latest_first = tuple(reversed(judgement.drifts))
+    for benchmark, group in _by_benchmark(latest_first):
+        is_open = any(drift.accepted is None for drift in group)
+        yield Finding(
+            tier=2,
+            benchmark=benchmark,
+            verdict=Verdict.SLOWER if is_open and judgement.verdict is not Verdict.PASS else Verdict.PASS,
+            what="drift" if is_open else "drift accepted",
+            message=_drift(group[0]),
+            is_notable=True,
+            details=tuple(map(_drift, group[1:])),
+            step_time_s=group[0].after_s,
+        )
+
+
+def _drift(drift: Drift) -> str:
     unit_s, unit = time_unit([time_s for time_s in (drift.before_s, drift.after_s) if time_s])
-    message = (
+    text = (
         f"{number(drift.before_s / unit_s)} -> {number(drift.after_s / unit_s)} {unit}, "
         f"{growth_between(drift.before_s, drift.after_s)} "
         f"since {drift.since_commit[:10]} of {drift.since}, seen in {drift.points:,} points"
     )
-    is_accepted = drift.accepted is not None
-    return Finding(
-        tier=2,
-        benchmark=one_line(drift.benchmark),
-        verdict=Verdict.PASS if is_accepted else Verdict.SLOWER,
-        is_accepted=is_accepted,
-        what="drift",
-        message=one_line(message) + _accepted(drift.accepted),
-        step_time_s=drift.after_s,
-    )
+    return one_line(text) + _accepted(drift.accepted)
+
+
+def _by_benchmark(found: Iterable[Changed]) -> Iterator[tuple[str, list[Changed]]]:
+    groups: dict[str, list[Changed]] = defaultdict(list)
+    for each in found:
+        groups[each.benchmark].append(each)
+    yield from ((one_line(benchmark), group) for benchmark, group in groups.items())
 
 
 def _accepted(accepted: Accepted | None) -> str:

@@ -6,11 +6,11 @@ from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate_findings import Finding, findings
 from dpbench.report.gate_words import evidence, headline
 
-_LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: "warning"}
+_LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: "warning", Verdict.PASS: "notice"}
 
 
 def annotations(judgement: Judgement) -> str:
-    """A line for the whole unless it passes, one for each benchmark that does not pass, one for each accepted one.
+    """A line for the whole unless it passes, one for each benchmark that does not pass or is accepted.
 
     GitHub shows ten errors and ten warnings of a step, and the log has the rest
     (actions/toolkit, docs/problem-matchers.md): the whole comes first.
@@ -24,14 +24,13 @@ def _lines(judgement: Judgement) -> Iterator[str]:
         yield _command(_LEVELS[judgement.verdict], f"dpbench gate: {judgement.verdict}", message)
     found = findings(judgement)
     yield from (_annotation(finding) for finding in found if finding.verdict is not Verdict.PASS)
-    yield from (_annotation(finding) for finding in found if finding.is_accepted and finding.verdict is Verdict.PASS)
+    passing = (finding for finding in found if finding.verdict is Verdict.PASS)
+    yield from (_annotation(finding) for finding in passing if finding.is_notable)
 
 
 def _annotation(finding: Finding) -> str:
-    is_let_pass = finding.verdict is Verdict.PASS
-    level = "notice" if is_let_pass else _LEVELS[finding.verdict]
-    verdict = "accepted" if is_let_pass else finding.verdict
-    return _command(level, f"{finding.what} {verdict}: {finding.benchmark}", f"{finding.benchmark}: {finding.message}")
+    level = _LEVELS[finding.verdict]
+    return _command(level, f"{finding.what}: {finding.benchmark}", f"{finding.benchmark}: {finding.message}")
 
 
 def _command(level: str, title: str, message: str) -> str:

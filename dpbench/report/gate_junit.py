@@ -20,7 +20,7 @@ def gate_junit(judgement: Judgement) -> str:
     """
     cases = [*findings(judgement), *_quiet_tiers(judgement)]
     if judgement.verdict not in {case.verdict for case in cases}:
-        cases.append(Finding(-1, "gate", judgement.verdict, False, "gate", one_line(judgement.why)))
+        cases.append(Finding(-1, "gate", judgement.verdict, "gate", one_line(judgement.why)))
     totals = _totals(cases, judgement.duration_s)
     root = ET.Element("testsuites", totals)
     suite = ET.SubElement(root, "testsuite", totals | _of_suite(judgement, cases))
@@ -42,7 +42,7 @@ def _quiet_tiers(judgement: Judgement) -> list[Finding]:
         return []
     found = {0: judgement.counters or not judgement.counted_cases, 2: judgement.drifts}
     quiet = [tier for tier in _ALL if tier in judgement.tiers and not found[tier]]
-    return [Finding(tier, _ALL[tier], Verdict.PASS, False, _ALL[tier], "nothing changed") for tier in quiet]
+    return [Finding(tier, _ALL[tier], Verdict.PASS, _ALL[tier], "nothing changed") for tier in quiet]
 
 
 def _totals(cases: list[Finding], duration_s: float) -> dict[str, str]:

@@ -5,6 +5,7 @@ import pytest
 from dpbench.report.gate_github import annotations
 from dpbench.report.gate_words import one_line
 from tests.report.making_gate import (
+    ACCEPTED,
     ALL_ACCEPTED,
     BROKEN,
     COUNTS,
@@ -15,6 +16,8 @@ from tests.report.making_gate import (
     PASS,
     SLOWER,
     UNDECIDED,
+    counter,
+    drift,
     judged,
     time,
 )
@@ -43,9 +46,9 @@ def told(name: str) -> list[tuple[str, dict[str, str], str]]:
 def test_one_for_the_whole_and_one_for_each_that_is_slower() -> None:
     assert [(command, found["title"]) for command, found, _ in told("slower")] == [
         ("error", "dpbench gate: slower"),
-        ("error", f"counters slower: {COUNTS}"),
+        ("error", f"counters worse: {COUNTS}"),
         ("error", f"step time slower: {LANES}"),
-        ("error", "drift slower: drifting"),
+        ("error", "drift: drifting"),
     ]
     messages = [message for *_, message in told("slower")]
     assert messages[0].splitlines()[0] == "Slower: for a reason of slower"
@@ -76,7 +79,7 @@ def test_broken_is_an_error_though_nothing_was_measured() -> None:
 def test_what_is_accepted_is_a_notice() -> None:
     assert [(command, found["title"]) for command, found, _ in told("accepted")] == [
         ("notice", f"counters accepted: {COUNTS}"),
-        ("notice", f"step time accepted: {LANES}"),
+        ("notice", f"step time slower, accepted: {LANES}"),
         ("notice", "drift accepted: drifting"),
     ]
     assert all("accepted until 2027-01-31 (counts * at v2): pays for B7" in message for *_, message in told("accepted"))
@@ -84,8 +87,23 @@ def test_what_is_accepted_is_a_notice() -> None:
 
 
 def test_notices_come_after_what_fails() -> None:
-    many = judged("slower", counters=ALL_ACCEPTED.counters, times=SLOWER.times)
-    assert [line.split(" ")[0] for line in annotations(many).splitlines()] == ["::error", "::error", "::notice"]
+    mixed = (counter(benchmark="mixed"), counter(benchmark="mixed", accepted=ACCEPTED, counter="other"))
+    many = judged("slower", counters=(*ALL_ACCEPTED.counters, *mixed), times=SLOWER.times)
+    levels = [line.split(" ")[0] for line in annotations(many).splitlines()]
+    assert levels == ["::error", "::error", "::error", "::notice"]
+
+
+def test_what_would_be_accepted_were_it_slower_is_a_notice_but_not_what_is_broken() -> None:
+    times = (time("a", "undecided", accepted=ACCEPTED), time("b", "broken", accepted=ACCEPTED))
+    assert [read(line)[0:2] for line in annotations(judged(times=times)).splitlines()] == [
+        ("error", {"title": "step time broken: b"}),
+        ("notice", {"title": "step time undecided, accepted: a"}),
+    ]
+
+
+def test_a_drift_that_the_whole_passes_in_spite_of_is_a_notice() -> None:
+    (told,) = annotations(judged(drifts=(drift(),))).splitlines()
+    assert read(told)[:2] == ("notice", {"title": "drift: drifting"})
 
 
 def test_text_of_others_comes_back_as_it_was_on_one_line_and_is_no_command() -> None:
@@ -105,3 +123,7 @@ def test_what_looks_escaped_stays_as_it_is(text: str) -> None:
     assert whole[2].splitlines()[0] == f"Slower: {one_line(text)}"
     assert one[1] == {"title": f"step time slower: {one_line(text)}"}
     assert one[2].startswith(f"{one_line(text)}: {one_line(text)}; ")
+
+
+def test_counters_that_are_not_worse_are_no_annotation() -> None:
+    assert annotations(judged(counters=(counter(2, 1, is_worse=False), counter(1, 2, is_worse=None)))) == ""

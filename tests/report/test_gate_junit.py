@@ -9,7 +9,7 @@ from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate_json import EXIT_CODES
 from dpbench.report.gate_junit import gate_junit
 from dpbench.report.gate_words import evidence, one_line
-from tests.report.making_gate import COUNTS, EVERY, HOSTILE, LANES, STEP, counter, judged, time
+from tests.report.making_gate import ACCEPTED, COUNTS, EVERY, HOSTILE, LANES, STEP, counter, drift, judged, time
 
 SHAPE = {
     "testsuites": ({"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
@@ -94,7 +94,12 @@ def test_slower_fails() -> None:
         "new kernels: - -> 7 (differs)",
         "copies sim:0->sim:1: 5 -> 4 (better)",
     ]
-    assert found[LANES].find("failure").get("message").startswith("step time: why slower; +5.2 %, head / base 1.052 [")
+    assert (
+        found[LANES]
+        .find("failure")
+        .get("message")
+        .startswith("step time slower: why slower; +5.2 %, head / base 1.052 [")
+    )
     assert found[LANES].get("time") == "0.010520"
     assert found[COUNTS].get("time") is None
 
@@ -112,13 +117,17 @@ def test_pass_passes_and_tiers_without_a_finding_are_told() -> None:
 def test_undecided_is_skipped_with_its_reason() -> None:
     case = cases(EVERY["undecided"])[STEP]
     assert outcome(case) == "skipped"
-    assert case.find("skipped").get("message").startswith("step time: why undecided; +1.0 %")
+    assert case.find("skipped").get("message").startswith("step time undecided: why undecided; +1.0 %")
 
 
 def test_a_verdict_that_no_benchmark_has_is_a_case_of_its_own() -> None:
     for verdict, tag in {"broken": "error", "undecided": "skipped", "slower": "failure", "pass": "passed"}.items():
         found = cases(judged(verdict, tiers=(1,)))
         assert {name: outcome(case) for name, case in found.items()} == {"gate": tag}
+    assert outcome(cases(judged("slower", times=(time(),)))["gate"]) == "failure", "all cases pass, the whole does not"
+    assert list(cases(judged("broken", counted_cases=5, tiers=(0, 2)))) == ["gate"], (
+        "nothing passes where all is broken"
+    )
     assert cases(EVERY["broken"])["gate"].find("error").get("message") == "gate: for a reason of broken"
 
 
@@ -127,6 +136,16 @@ def test_what_is_accepted_passes_and_says_who_answers_for_it() -> None:
     assert {outcome(case) for case in found.values()} == {"passed"}
     for name in (COUNTS, LANES, "drifting"):
         assert "accepted until 2027-01-31 (counts * at v2): pays for B7" in found[name].find("system-out").text
+
+
+def test_drifts_of_one_benchmark_are_one_case_the_latest_first() -> None:
+    first, last = drift(since="2026-01-01"), drift(before_s=0.023, after_s=0.03, since="2026-02-02")
+    (case,) = cases(judged("slower", tiers=(2,), drifts=(first, last))).values()
+    assert [line.split()[0] for line in case.find("failure").text.splitlines()] == ["23.0", "20.0"]
+    assert case.get("time") == "0.030000"
+    assert outcome(cases(judged(drifts=(first,)))["drifting"]) == "passed", "a hint, where the whole passes"
+    both = (drift(accepted=ACCEPTED), first)
+    assert outcome(cases(judged("slower", drifts=both))["drifting"]) == "failure"
 
 
 def test_counters_that_are_not_worse_do_not_fail() -> None:

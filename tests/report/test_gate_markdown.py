@@ -131,7 +131,20 @@ def test_no_text_calls_anybody_or_becomes_anything(text: str) -> None:
     assert "#" not in page.text.replace(f"#{NO_WIDTH}", "")
     written = source.split("**")[1].removeprefix("Pass&#58; ")
     assert not set(written.replace("&#8203;", "").replace("&#", "")) & set("@:#_*`~|\\<>[]!$^=+")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["www.example.com", "- a", "1. a", "a. b", "-", "---", "- [ ] a", "https://a.b", "a@b.c", "GH #1", "**a**", "a\\"],
+)
+def test_what_begins_a_construct_of_markdown_does_not(text: str) -> None:
+    source = gate_markdown(judged(notes=(text,)))
+    note = source.splitlines()[-2 if source.splitlines()[-2] else -3].removeprefix("- ")
     assert "www." not in source
+    assert not re.match(r"[-+*>#]|\d+[.)]", note)
+    page = seen(judged(notes=(text,)))
+    assert page.tags["li"] == seen(judged(notes=("a",))).tags["li"]
+    assert one_line(text) in page.folded.replace(NO_WIDTH, "")
 
 
 @pytest.mark.parametrize("text", ["@", "#", "\U0001f600", "|", "a"])
