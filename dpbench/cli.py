@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 no case could be measured, counts are not as expected, or doctor found what makes measurements
 unreliable; 2 wrong input, nothing was written; 3 this box cannot be used as it is; 130 interrupted, the records so
-far are kept.
+far are kept. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken, wrong input included.
 """
 
 import sys
@@ -14,8 +14,9 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from dpbench import __version__, cli_asv
+from dpbench import __version__, cli_asv, cli_gate
 from dpbench.cli_shared import ExitCode, Json, UnusableBoxError, example, option, show, unusable, warn
+from dpbench.gate.errors import GateError
 from dpbench.report.counts import counts_json, counts_text
 from dpbench.report.doctor import doctor_json, doctor_text, is_reliable
 from dpbench.report.jsonout import comparisons_json
@@ -239,6 +240,7 @@ def _measure(
 
 
 cli_asv.add_to(app)
+cli_gate.add_to(app)
 
 
 def main() -> NoReturn:
@@ -247,8 +249,12 @@ def main() -> NoReturn:
         code = app(standalone_mode=False) or ExitCode.OK
     except _WRONG_INPUT as error:
         code = _complain(str(error), ExitCode.WRONG_INPUT)
+    except GateError as error:
+        code = _complain(str(error), ExitCode.BROKEN_GATE)
     except typer.TyperException as error:
-        code = _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT)
+        asked = getattr(error, "ctx", None)
+        code = ExitCode.BROKEN_GATE if asked and asked.info_name == "gate" else ExitCode.WRONG_INPUT
+        _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", code)
     except (ProbeError, CountingError, UnusableBoxError) as error:
         code = _complain(str(error), ExitCode.UNUSABLE_BOX)
     except (KeyboardInterrupt, typer.Abort):

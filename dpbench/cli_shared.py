@@ -18,6 +18,7 @@ class ExitCode(IntEnum):
     UNRELIABLE = 1
     WRONG_INPUT = 2
     UNUSABLE_BOX = 3
+    BROKEN_GATE = 3
     INTERRUPTED = 130
 
 

@@ -55,7 +55,7 @@ def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment
 
     `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
     """
-    from scipy.special import betaincinv  # type: ignore[import-untyped]
+    from scipy.special import betaincinv
 
     gates = [line for line in lines if line.machine == machine_of(environment)]
     twins = [[each.twin_alarmed for each in line.benchmarks if each.twin_alarmed is not None] for line in gates]

@@ -126,7 +126,7 @@ class Judgement(_Frozen):
     head: Revision
     tiers: tuple[int, ...]
     started_at: str
-    duration_s: float
+    duration_s: Share
     alarm_rate: Share
     counted_cases: int = 0
     counters: tuple[CounterChange, ...] = ()

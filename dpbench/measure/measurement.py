@@ -64,7 +64,7 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
     phases_s = phases_of(session, seat.devices, case.mode, steps_worth(samples.times_s, budget_s))
     del session
     error = error_against_oracle(case, workload, variant, seat)
-    _refuse_wrong_result(case, error)
+    refuse_wrong_result(case, error)
     return Measurement(
         samples.times_s,
         Metrics(
@@ -95,7 +95,8 @@ def _loss_of_a_step(session: Session, case: Case) -> float | None:
     return float(result) if case.mode is Mode.TRAIN else None
 
 
-def _refuse_wrong_result(case: Case, error: float) -> None:
+def refuse_wrong_result(case: Case, error: float) -> None:
+    """Raises WrongResultError where the distance from the oracle is more than rounding."""
     allowed = TOLERANCE[case.dtype]
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"

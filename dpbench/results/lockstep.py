@@ -21,8 +21,7 @@ class SideName(StrEnum):
 class LockstepRound(BaseModel):
     """One benchmark in one round: fresh processes, one a side.
 
-    `times_s` has for each side the seconds a step takes, on average over a block; entry i of each is from block i, in
-    which every side had its turn, in random order. `cores` are those they were pinned to, as in ``0-3,8``. `resident`
+    `times_s` has for each side the seconds of every step, by block; in block i every side had its turn, in random order. `cores` are those they were pinned to, as in ``0-3,8``. `resident`
     is whether the sides' models lay in memory side by side; else each block had a process of its own.
     A failed round has no times, names the `side` at fault where there is one, and has the reason.
     """
@@ -33,7 +32,7 @@ class LockstepRound(BaseModel):
     outcome: Outcome
     reason: str | None = None
     side: SideName | None = None
-    times_s: dict[SideName, tuple[Seconds, ...]] = Field(default_factory=dict)
+    times_s: dict[SideName, tuple[tuple[Seconds, ...], ...]] = Field(default_factory=dict)
     cores: str = ""
     resident: bool = True
 
@@ -42,7 +41,7 @@ class LockstepRound(BaseModel):
         if self.outcome is Outcome.OK:
             lengths = {len(self.times_s.get(side, ())) for side in SideName}
             if len(lengths) != 1 or lengths == {0}:
-                raise ValueError("outcome ok needs equally many times of base, twin and head")
+                raise ValueError("outcome ok needs equally many blocks of base, twin and head")
         elif self.times_s or self.reason is None:
             raise ValueError(f"outcome {self.outcome} needs a reason and has no times")
         return self

@@ -15,22 +15,21 @@ import math
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NoReturn
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
-from dpbench.run.child import answer, loading
+from dpbench.run.child import answer, loading, run_and_exit
 from dpbench.run.count_case import count_case
 from dpbench.run.count_job import CountJob, CountJobs, CountRecords
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Exit
 from dpbench.run.lifeline import die_with_parent
+from dpbench.run.wrapper_of import use_tree
 from dpbench.sweep.machine import usable_cores
 
 # torch imports the last two by itself in the first step.
@@ -41,6 +40,8 @@ def main() -> None:
     options = _options()
     die_with_parent(options.parent_pid)
     asked = CountJobs.model_validate_json(sys.stdin.read())
+    if asked.tree is not None:
+        use_tree(Path(asked.tree))
     with loading():
         for module in _PRELOADED:
             import_module(module)
@@ -76,22 +77,8 @@ def _start(job: CountJob, timeout_s: float) -> tuple[int, _Fork]:
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run_and_exit(lambda: _count(fork, parent, timeout_s))
+        run_and_exit(lambda: _count(fork, parent, timeout_s))
     return pid, fork
-
-
-def _run_and_exit(work: Callable[[], object]) -> NoReturn:
-    """End this process without what the forking one would do at its end."""
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
 
 
 def _count(fork: _Fork, parent: int, timeout_s: float) -> None:

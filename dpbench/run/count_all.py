@@ -29,11 +29,17 @@ class CountingError(RuntimeError):
 
 
 def count_all(
-    cases: Sequence[Case], *, events: Path | None = None, launch: Launcher = launch, timeout_s: float = 120.0
+    cases: Sequence[Case],
+    *,
+    events: Path | None = None,
+    tree: Path | None = None,
+    launch: Launcher = launch,
+    timeout_s: float = 120.0,
 ) -> tuple[CountRecord, ...]:
     """A record for each case, in their order. `events` gets the recording of the only case there is.
 
-    `timeout_s` is for each case. Raises CountingError where the child that counts fails as a whole.
+    `tree` is the folder of a commit whose wrapper is counted. `timeout_s` is for each case. Raises CountingError where
+    the child that counts fails as a whole.
     """
     if not cases:
         return ()
@@ -41,7 +47,7 @@ def count_all(
         assert len(cases) == 1
         _check_writable(events)
     jobs = tuple(CountJob(case=case, events=str(events.resolve()) if events else None) for case in cases)
-    asked = CountJobs(jobs=jobs, timeout_s=timeout_s)
+    asked = CountJobs(jobs=jobs, timeout_s=timeout_s, tree=str(tree) if tree else None)
     end = launch(COUNTER, asked.model_dump_json(), timeout_s * (len(cases) + 1))
     try:
         return CountRecords.model_validate_json(end.record).records

@@ -16,12 +16,16 @@ class CountJob(BaseModel):
 
 
 class CountJobs(BaseModel):
-    """Count them, each in a process of its own that lives for `timeout_s` at most; the answer are CountRecords."""
+    """Count them, each in a process of its own that lives for `timeout_s` at most; the answer are CountRecords.
+
+    `tree` is the folder of a commit whose wrapper is counted, None the one of this dpbench.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     jobs: tuple[CountJob, ...] = Field(min_length=1)
     timeout_s: float = Field(gt=0)
+    tree: str | None = None
 
 
 class CountRecords(BaseModel):

@@ -1,0 +1,119 @@
+"""The command that answers whether a commit is slower than another. Its exit codes are its verdicts."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from dpbench.cli_shared import Json, example, option, show
+from dpbench.gate.conduct import conduct
+from dpbench.gate.errors import GateError
+from dpbench.gate.judgement import Judgement
+from dpbench.gate.prepare import Asked
+from dpbench.report.gate_github import annotations
+from dpbench.report.gate_json import EXIT_CODES, gate_json
+from dpbench.report.gate_junit import gate_junit
+from dpbench.report.gate_markdown import gate_markdown
+from dpbench.report.gate_text import gate_text
+from dpbench.results.atomic import replace_text
+from dpbench.sweep.duration import parse_duration
+
+TIERS = ("0", "1", "2")
+
+
+def gate(
+    base: Annotated[str | None, option("The commit to be held against, such as main or HEAD~1.")] = None,
+    head: Annotated[str, option("The commit that is judged.")] = "HEAD",
+    worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree itself.")] = False,
+    tiers: Annotated[str, option("0 exact counters, 1 times side by side, 2 drifts in the history.")] = "0,1",
+    budget: Annotated[str, option("For all, such as 90s or 5m; clear cases end early.")] = "5m",
+    settings: Annotated[Path | None, option("Benchmarks, thresholds, accepted regressions: TOML.")] = None,
+    results: Annotated[Path, option("Folder that has the history.")] = Path("results"),
+    markdown: Annotated[Path | None, option("Write a pull-request comment.")] = None,
+    junit: Annotated[Path | None, option("Write JUnit XML.")] = None,
+    github: Annotated[bool, typer.Option("--github", help="Annotations, and the step's summary.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Say whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
+    signal.signal(signal.SIGTERM, _interrupted)  # a cancelled job cleans up like one that was interrupted
+    writers = {path: text for path, text in ((markdown, gate_markdown), (junit, gate_junit)) if path is not None}
+    asked = Asked(
+        base=_given(base),
+        head=_head(head, worktree=worktree),
+        tiers=_tiers(tiers),
+        budget_s=_budget(budget),
+        settings=settings,
+        results=results,
+    )
+    summary = _summary_file() if github else None
+    for path in (*writers, *([summary] if summary else [])):
+        _check_writable(path)
+    with Console(stderr=True).status("preparing") as status:
+        found = conduct(asked, progress=status.update)
+    _write(found, writers, summary)
+    if github:
+        sys.stdout.write(annotations(found))
+    show(gate_json(found) if as_json else gate_text(found))
+    return EXIT_CODES[found.verdict]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog=example("dpbench gate --base main --budget 5m"))(gate)
+
+
+def _given(base: str | None) -> str:
+    if base is None:
+        raise GateError("--base: is missing; allowed: a commit to be held against, such as main or HEAD~1")
+    return base
+
+
+def _head(head: str, *, worktree: bool) -> str | None:
+    if worktree and head != "HEAD":
+        raise GateError(f"--head: {head!r} cannot be judged with --worktree; allowed: one of them")
+    return None if worktree else head
+
+
+def _tiers(text: str) -> tuple[int, ...]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in TIERS or names.count(name) > 1:
+            raise GateError(f"--tiers: {text!r} is not allowed; allowed: {', '.join(TIERS)}, each once, with commas")
+    return tuple(sorted(map(int, names)))
+
+
+def _budget(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise GateError(f"--budget: {error}; allowed: text such as 90s or 5m") from error
+
+
+def _summary_file() -> Path | None:
+    """Where a job of GitHub's collects what its steps have to say."""
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
+    return Path(name) if name else None
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that is there")
+
+
+def _write(found: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None) -> None:
+    try:
+        for path, text in writers.items():
+            replace_text(path, text(found))
+        if summary is not None:
+            with summary.open("a", encoding="utf-8") as file:
+                file.write(gate_markdown(found))
+    except OSError as error:
+        raise GateError(f"{error.filename}: cannot be written: {error.strerror}") from error
+
+
+def _interrupted(*_: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,73 @@
+"""Tier 1's hand: a round of blocks of base, its twin and head, by a child that is launched for it."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from pydantic import ValidationError
+
+from dpbench.gate.errors import GateError
+from dpbench.gate.settings import Benchmark, Cores
+from dpbench.results.lockstep import SideName
+from dpbench.results.record import Outcome
+from dpbench.run.interpret import ending, last_lines
+from dpbench.run.lockstep_job import LockstepJob, LockstepJobs, LockstepRounds, Side
+from dpbench.run.runner import Launcher
+
+LOCKSTEP = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.lockstep"]
+BLOCKS = 20
+BLOCK_S = 0.025
+_JOB_TIMEOUT_S = 120.0
+_LOOK_AROUND_S = 0.2
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The folders of the two commits, and what head's processes find in their environment, by benchmark."""
+
+    base: Path
+    head: Path
+    head_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, benchmark: str) -> dict[SideName, Side]:
+        base = Side(tree=str(self.base))
+        head = Side(tree=str(self.head), environment=dict(self.head_environment.get(benchmark, {})))
+        return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
+
+
+def take_round(
+    benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...], launch: Launcher
+) -> LockstepRounds:
+    """One for each benchmark. Raises GateError where any of them fails, with the side and its reason."""
+    usable = sorted(psutil.Process().cpu_affinity())
+    jobs = tuple(
+        LockstepJob(
+            benchmark=benchmark.name,
+            case=benchmark.case(len(usable), lanes),
+            sides=sides.of(benchmark.name),
+            cores=(quietest_core(usable),) if benchmark.cores is Cores.ONE else tuple(usable),
+            blocks=BLOCKS,
+            block_s=BLOCK_S,
+            timeout_s=_JOB_TIMEOUT_S,
+            seed=number,
+        )
+        for benchmark in benchmarks
+    )
+    end = launch(LOCKSTEP, LockstepJobs(jobs=jobs).model_dump_json(), _JOB_TIMEOUT_S * len(jobs))
+    try:
+        taken = LockstepRounds.model_validate_json(end.record)
+    except ValidationError:
+        raise GateError(": ".join([f"a round failed: {ending(end)}", *last_lines(end.tail)[-1:]])) from None
+    for found in taken.rounds:
+        if found.outcome is not Outcome.OK:
+            side = f"{'base' if found.side is SideName.TWIN else found.side}: " if found.side else ""
+            raise GateError(f"{side}{found.benchmark}: {found.outcome.replace('_', ' ')}: {found.reason}")
+    return taken
+
+
+def quietest_core(usable: Sequence[int]) -> int:
+    """That of the usable ones which did least in a fifth of a second."""
+    busy = psutil.cpu_percent(_LOOK_AROUND_S, percpu=True)
+    return min(usable, key=lambda core: busy[core])

@@ -1,0 +1,106 @@
+"""What was asked of a gate, checked and looked up, before anything is measured or written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.gate.errors import GateError
+from dpbench.gate.history_file import History, history_path, read_history
+from dpbench.gate.judgement import Revision
+from dpbench.gate.revisions import Repository
+from dpbench.gate.settings import Settings, default_benchmarks, load_settings
+from dpbench.run.ask import ask_box
+from dpbench.run.runner import Launcher
+from dpbench.run.wrapper_of import WRAPPER, has_wrapper
+from dpbench.sweep.plan import default_lanes
+from dpbench.sweep.workload_name import is_factory
+
+SETTINGS = Path("benchmarks/gate.toml")
+"""Of the repository, where none is named; it need not be there."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line's. `head` None is the working tree."""
+
+    base: str
+    head: str | None = "HEAD"
+    tiers: tuple[int, ...] = (0, 1)
+    budget_s: float = 300.0
+    settings: Path | None = None
+    results: Path = Path("results")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """`commits` are the full hashes of those that head has and base has not; `lanes` are the box's own."""
+
+    repository: Repository
+    base: Revision
+    head: Revision
+    commits: frozenset[str]
+    lanes: tuple[str, ...]
+    settings: Settings
+    history: History
+    notes: tuple[str, ...]
+
+
+def prepare(asked: Asked, launch: Launcher) -> Prepared:
+    """Raises GateError, SettingsError, HistoryFileError or ProbeError."""
+    repository = Repository(Path.cwd())
+    base, head = repository.resolve("--base", asked.base), _head(repository, asked.head)
+    if base.commit == head.commit:
+        raise GateError(
+            f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
+            "allowed: two different ones, or --worktree"
+        )
+    history = read_history(history_path(asked.results))
+    lanes = default_lanes(ask_box(launch=launch)) if 1 in asked.tiers else ("cpu",)
+    return Prepared(
+        repository=repository,
+        base=base,
+        head=head,
+        commits=repository.commits_between(str(base.commit), head.commit or "HEAD"),
+        lanes=lanes,
+        settings=_settings(repository, asked.settings, lanes),
+        history=history,
+        notes=(*_of_the_tree(repository, asked.head), *history.warnings),
+    )
+
+
+def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
+    """Base and head as folders in `folder`. Raises GateError, also where nothing in them could differ."""
+    base, head = folder / "base", folder / "head"
+    prepared.repository.write_commit(str(prepared.base.commit), base)
+    if prepared.head.commit is None:
+        prepared.repository.write_tree(head)
+    else:
+        prepared.repository.write_commit(prepared.head.commit, head)
+    lacking = [side for side, tree in ((prepared.base, base), (prepared.head, head)) if not has_wrapper(tree)]
+    own = any(is_factory(benchmark.workload) for benchmark in prepared.settings.benchmarks)
+    if len(lacking) == 1 or (lacking and not own):
+        raise GateError(
+            f"{lacking[0].asked!r} ({lacking[0].short}) has no {WRAPPER.replace('.', '/')}; allowed: two commits that "
+            "have one, or benchmarks whose workload is a package.module:factory of theirs"
+        )
+    return base, head
+
+
+def _head(repository: Repository, asked: str | None) -> Revision:
+    if asked is not None:
+        return repository.resolve("--head", asked)
+    return Revision(asked="--worktree", commit=None, subject=f"{len(repository.changed_files())} files changed")
+
+
+def _of_the_tree(repository: Repository, head: str | None) -> tuple[str, ...]:
+    changed = repository.changed_files()
+    if head != "HEAD" or not changed:
+        return ()
+    return (f"{len(changed)} files differ from HEAD and were not measured; --worktree measures the tree itself",)
+
+
+def _settings(repository: Repository, path: Path | None, lanes: tuple[str, ...]) -> Settings:
+    defaults = default_benchmarks(lanes)
+    found = path or repository.root / SETTINGS
+    if path is None and not found.exists():
+        return Settings(benchmarks=defaults)
+    return load_settings(found, defaults)

@@ -1,0 +1,73 @@
+"""From the blocks of a round to one number, and from rounds to the ratio of head to base. Pure.
+
+A round is one number a benchmark: processes differ more than blocks in one, so that rounds are what is counted. Blocks
+that were neighbours in time are held against each other. Base runs twice in each, and head is held against both: the
+reference then varies less, and what base differs by from itself, the twin's ratio, tells what this box makes of
+identical code in the very same minutes.
+
+    contrast   log head - (log base + log twin) / 2     in variance 3/4 of head against base alone
+    twin       log twin - log base
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, sqrt
+from statistics import fmean, stdev
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbench.gate.judgement import Ratio
+from dpbench.results.lockstep import LockstepRound, SideName
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a mean of logarithms: its value, its standard error, and the degrees of freedom of that."""
+
+    value: float
+    error: float
+    degrees: int
+
+    def low(self, risk: float) -> float:
+        """What the true value is below of with probability `risk`, 0 to 1."""
+        return self.value - t_quantile(1 - risk, self.degrees) * self.error
+
+    def high(self, risk: float) -> float:
+        return self.value + t_quantile(1 - risk, self.degrees) * self.error
+
+    def as_ratio(self) -> Ratio:
+        return Ratio(value=exp(self.value), low=exp(self.low(0.025)), high=exp(self.high(0.025)))
+
+
+def contrast(found: LockstepRound) -> float:
+    """Of one round with outcome ok."""
+    logs = _block_logs(found)
+    return float(np.median(logs[SideName.HEAD] - (logs[SideName.BASE] + logs[SideName.TWIN]) / 2))
+
+
+def twin_contrast(found: LockstepRound) -> float:
+    logs = _block_logs(found)
+    return float(np.median(logs[SideName.TWIN] - logs[SideName.BASE]))
+
+
+def typical_s(found: LockstepRound, *sides: SideName) -> float:
+    """Seconds a step takes on these sides: the median over their blocks."""
+    logs = _block_logs(found)
+    return float(np.exp(np.median([logs[side] for side in sides])))
+
+
+def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
+    """Of a block the mean, as what a step leaves to the next is its too; of the blocks, later, the median."""
+    return {side: np.log([np.mean(block) for block in blocks]) for side, blocks in found.times_s.items()}
+
+
+def estimate(logs: Sequence[float]) -> Estimate:
+    """Of at least two rounds."""
+    return Estimate(fmean(logs), stdev(logs) / sqrt(len(logs)), len(logs) - 1)
+
+
+def t_quantile(probability: float, degrees: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, probability))

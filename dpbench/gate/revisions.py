@@ -1,0 +1,122 @@
+"""Commits as folders, without touching the user's tree, its index or its list of worktrees.
+
+`git archive` writes a commit's files where nothing of git's remembers them: a gate that is killed leaves no worktree to
+prune. Its folder, which names the gate's process, is removed by the next gate.
+"""
+
+import io
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from dpbench.gate.errors import GateError
+from dpbench.gate.judgement import Revision
+
+_PREFIX = "dpbench-gate-"
+_ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
+
+
+class Repository:
+    """The git repository around `folder`. Raises GateError where there is none."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        self.root = Path(self._git("rev-parse", "--show-toplevel", what=f"{str(folder)!r} is in no git repository"))
+
+    def resolve(self, option: str, revision: str) -> Revision:
+        """`option` is the command line's, for the complaint."""
+        asked = f"{option}: {revision!r} is no revision here; allowed: {_ALLOWED}"
+        if revision.startswith("-"):
+            raise GateError(asked)
+        commit = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", what=asked)
+        subject = self._git("log", "-1", "--format=%s", commit, what=asked)
+        return Revision(asked=revision, commit=commit, subject=subject)
+
+    def changed_files(self) -> list[str]:
+        """Tracked files that are not as HEAD has them, and untracked ones that are not ignored."""
+        listed = self._git("status", "--porcelain", what="git status failed")
+        return [line[3:] for line in listed.splitlines()]
+
+    def commits_between(self, base: str, head: str) -> frozenset[str]:
+        """Those that head has and base has not."""
+        return frozenset(self._git("rev-list", f"{base}..{head}", what="git rev-list failed").split())
+
+    def dates(self) -> dict[str, float]:
+        """When each commit that HEAD or any branch has was made, in seconds since 1970."""
+        listed = self._git("log", "--all", "HEAD", "--format=%H %ct", what="git log failed")
+        return {line.split()[0]: float(line.split()[1]) for line in listed.splitlines()}
+
+    def write_commit(self, commit: str, folder: Path) -> None:
+        """The commit's files into `folder`, new."""
+        done = subprocess.run(
+            ["git", "-C", str(self.root), "archive", "--format=tar", commit], capture_output=True, check=False
+        )
+        if done.returncode:
+            raise GateError(f"{commit[:10]}: git archive failed: {_last_line(done.stderr.decode(errors='replace'))}")
+        with _disk(folder), tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+            tar.extractall(folder, filter="data")
+
+    def write_tree(self, folder: Path) -> None:
+        """The working tree as it is now, without what git ignores, into `folder`, new."""
+        listed = self._git("ls-files", "-z", "--cached", "--others", "--exclude-standard", what="git ls-files failed")
+        with _disk(folder):
+            for name in filter(None, listed.split("\0")):
+                source, target = self.root / name, folder / name
+                if source.is_file():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source, target)
+
+    def _git(self, *words: str, what: str) -> str:
+        try:
+            done = subprocess.run(["git", "-C", str(self.root), *words], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise GateError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
+        if done.returncode:
+            raise GateError(what)
+        return done.stdout.strip()
+
+
+@contextmanager
+def gate_folder() -> Iterator[Path]:
+    """A folder for this gate's commits, gone at the end; what killed gates left goes now."""
+    place = Path(tempfile.gettempdir())
+    for left in place.glob(f"{_PREFIX}*"):
+        if not _is_alive(left.name.removeprefix(_PREFIX).split("-")):
+            shutil.rmtree(left, ignore_errors=True)
+    me = psutil.Process()
+    with _disk(place):
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{me.pid}-{_started(me)}-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(named: list[str]) -> bool:
+    """Whether the process that a folder is named after is there, and not another of the same number."""
+    try:
+        return str(_started(psutil.Process(int(named[0])))) == named[1]
+    except (psutil.NoSuchProcess, ValueError, IndexError):
+        return False
+
+
+def _started(process: psutil.Process) -> int:
+    return int(process.create_time())
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GateError(f"{str(folder)!r} cannot be written: {error.strerror or error}") from error
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it does not say why"])[-1]

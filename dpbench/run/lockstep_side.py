@@ -1,0 +1,98 @@
+"""One side of a lockstep: a fork that holds one commit's step, and takes it when it is told to.
+
+coordinator                             side
+  │ <──── {"steps_s": [0.006]} ───────    ready, warmed up; or {"outcome": ..., "reason": ...}, and it ends
+  │ ───── {"steps": 2} ───────────────>
+  │ <──── {"steps_s": [0.006, ...]} ──    the block
+"""
+
+import gc
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from dpbench.results.record import Outcome
+from dpbench.run.lifeline import die_with_parent
+from dpbench.run.lockstep_job import LockstepJob, Side
+from dpbench.run.wrapper_of import use_tree
+
+_WARMUP_S = 0.5
+
+
+def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
+    """Make ready, then answer for each block until the other end is closed."""
+    die_with_parent(parent_pid)
+    signal.alarm(math.ceil(job.timeout_s))  # which the kernel ends it with, whatever it hangs in
+    os.environ.update(side.environment)
+    os.sched_setaffinity(0, job.cores)
+    answer = _answering(pipe)
+    step = _made_ready(job, side, answer)
+    if step is None:
+        return
+    try:
+        while True:
+            steps = json.loads(pipe.recv_bytes())["steps"]
+            step()  # on caches that another side has filled meanwhile: not told
+            answer({"steps_s": [step() for _ in range(steps)]})
+    except EOFError:
+        return
+    except Exception as error:
+        answer(_failed(Outcome.CRASHED, error))
+
+
+Answer = Callable[[dict[str, object]], None]
+
+
+def _answering(pipe: Connection) -> Answer:
+    return lambda told: pipe.send_bytes(json.dumps(told).encode())
+
+
+def _made_ready(job: LockstepJob, side: Side, answer: Answer) -> Callable[[], float] | None:
+    """Takes a step and answers its seconds; None where it cannot be taken, which is then told."""
+    import torch
+
+    use_tree(Path(side.tree))
+    try:
+        from dpbench.measure.lockstep_step import make_step
+        from dpbench.measure.measurement import WrongResultError
+        from dpbench.workloads.base import WorkloadError
+    except Exception as error:
+        answer(_failed(Outcome.CRASHED, error))
+        return None
+    try:
+        step = make_step(job.case)
+        step_s = _warmed_up(step)
+    except WrongResultError as error:
+        answer(_failed(Outcome.WRONG_RESULT, error))
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        answer(_failed(Outcome.OUT_OF_MEMORY, error))
+    except WorkloadError as error:
+        answer({"outcome": Outcome.SKIPPED, "reason": str(error)})
+    except Exception as error:
+        answer(_failed(Outcome.CRASHED, error))
+    else:
+        gc.collect()
+        gc.freeze()  # what there is now stays, so that collections look at the step's own garbage alone
+        answer({"steps_s": [step_s]})
+        return step
+    return None
+
+
+def _warmed_up(step: Callable[[], float]) -> float:
+    from dpbench.measure.stopping import WarmUp
+
+    warmup, begin_s, step_s = WarmUp(max_s=_WARMUP_S), time.monotonic(), 0.0
+    while not warmup.done:
+        step_s = step()
+        warmup.add(step_s, time.monotonic() - begin_s)
+    return step_s
+
+
+def _failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
+    lines = str(error).strip().splitlines() or [""]
+    return {"outcome": outcome, "reason": f"{type(error).__name__}: {lines[0]}"}
