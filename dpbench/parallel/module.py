@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from torch import nn
-from torch.autograd.profiler import record_function
+from torch._C._profiler import _RecordFunctionFast  # as `record_function`; without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
 
 from dpbench.parallel.apply import Dispatcher, apply_with, parallel_apply
@@ -62,7 +62,7 @@ class DataParallel(nn.Module, Generic[T]):
         self._dispatcher = Dispatcher(self.policy)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        with record_function("DataParallel.forward"):
+        with _RecordFunctionFast("DataParallel.forward"):
             if not self.device_ids:
                 return self.module(*inputs, **kwargs)
             self._check_base_device()

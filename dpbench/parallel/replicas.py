@@ -77,7 +77,7 @@ class ReplicaPool:
     def stray_device(self, base: nn.Module) -> torch.device | None:
         """The device of the first of the base's tensors that is not on the first device, if there is one."""
         tree = self._tree
-        if tree is None or tree.root is not base or not tree.is_whole():
+        if tree is None or tree.root is not base or not tree.has_same_tensors():
             tree = self._read(base)
         return tree.stray_device(self.devices[0])
 

@@ -76,14 +76,11 @@ class Tree:
             return False  # uninitialized parameters become others unseen
         kinds, counts, names, things = _members(self.modules)
         old_kinds, old_counts, old_names, old_things = self._members
-        return (
-            kinds == old_kinds
-            and counts == old_counts
-            and names == old_names
-            # By identity, since == of tensors compares their values. The snapshot keeps its objects alive,
-            # so that no new one can have an old one's id.
-            and all(map(is_, things, old_things))
-        )
+        return kinds == old_kinds and counts == old_counts and names == old_names and _are_same(things, old_things)
+
+    def has_same_tensors(self) -> bool:
+        """Whether the base still has these very tensors: half the work of `is_whole`, which also knows their names."""
+        return _are_same(_things(self.modules), self._members[3])
 
     def stray_device(self, device: torch.device) -> torch.device | None:
         """The device of the first tensor that is not on `device`, if there is one."""
@@ -97,6 +94,25 @@ def _members(modules: Sequence[nn.Module]) -> tuple[list[type], list[int], list[
     names = [*chain.from_iterable([table.keys() for table in filled])]  # a ScriptModule's table cannot be iterated
     things = [*chain.from_iterable([table.values() for table in filled])]
     return list(map(type, modules)), list(map(len, tables)), names, things
+
+
+def _things(modules: Sequence[nn.Module]) -> list[Any]:
+    """All members, in the order of `_members`."""
+    return [
+        *chain.from_iterable(
+            [
+                table.values()
+                for module in modules
+                for table in (module._modules, module._parameters, module._buffers)
+                if table
+            ]
+        )
+    ]
+
+
+def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
+    """By identity, since == of tensors compares their values. The old ones live on, so that none has another's id."""
+    return len(things) == len(old_things) and all(map(is_, things, old_things))
 
 
 def _layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:

@@ -26,6 +26,21 @@ def test_a_forward_without_tensors_runs(arguments):
     assert out.shape == (2 * len(calls),)
 
 
+def test_a_forward_is_a_region_of_the_profile():
+    with torch.profiler.profile() as profile:
+        DataParallel(mlp(), ["cpu"] * 2)(torch.randn(4, 5))
+    assert [event.count for event in profile.key_averages() if event.key == "DataParallel.forward"] == [1]
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_tensor_replaced_by_one_elsewhere_is_seen(lanes):
+    wrapper = DataParallel(mlp(), ["cpu"] * lanes)
+    wrapper(torch.randn(4, 5))
+    wrapper.module[2].bias = torch.nn.Parameter(torch.ones(3, device="meta"))
+    with pytest.raises(RuntimeError, match="on device: meta"):
+        wrapper(torch.randn(4, 5))
+
+
 def test_one_device_calls_the_module_itself_and_gathers_nothing():
     def forward(self, x):
         self.calls = getattr(self, "calls", 0) + 1
