@@ -53,9 +53,10 @@ def test_of_a_step_that_was_mended_in_part_the_rest_is_told() -> None:
     assert (found.before_s, found.after_s, found.since_commit) == (1.0, 1.1, "commit 6")
 
 
+@pytest.mark.parametrize("noise", [0.01, 0.02])
 @pytest.mark.parametrize("seed", range(10))
-def test_flat_noise_is_no_drift(seed: int) -> None:
-    assert drifts([series(noisy(np.ones(40), 0.01, seed))], THRESHOLD) == ()
+def test_flat_noise_is_no_drift(seed: int, noise: float) -> None:
+    assert drifts([series(noisy(np.ones(40), noise, seed))], THRESHOLD) == ()
 
 
 @pytest.mark.parametrize("seed", range(10))
