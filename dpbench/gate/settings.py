@@ -22,6 +22,7 @@ expires = 2027-01-31
 import re
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -68,10 +69,10 @@ def parse_share(value: object) -> float:
 def _expiry(value: object) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    try:
-        return date.fromisoformat(str(value))
-    except ValueError as error:
-        raise ValueError(f"{value!r} is no date") from error
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return date.fromisoformat(value)
+    raise ValueError(f"{value!r} is no date")
 
 
 Share = Annotated[float, BeforeValidator(parse_share)]
