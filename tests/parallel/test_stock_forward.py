@@ -32,11 +32,12 @@ def test_a_forward_is_a_region_of_the_profile():
     assert [event.count for event in profile.key_averages() if event.key == "DataParallel.forward"] == [1]
 
 
+@pytest.mark.parametrize("name", ["bias", "another"])
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_a_tensor_replaced_by_one_elsewhere_is_seen(lanes):
+def test_a_new_tensor_elsewhere_is_seen(lanes, name):
     wrapper = DataParallel(mlp(), ["cpu"] * lanes)
     wrapper(torch.randn(4, 5))
-    wrapper.module[2].bias = torch.nn.Parameter(torch.ones(3, device="meta"))
+    setattr(wrapper.module[2], name, torch.nn.Parameter(torch.ones(3, device="meta")))
     with pytest.raises(RuntimeError, match="on device: meta"):
         wrapper(torch.randn(4, 5))
 
