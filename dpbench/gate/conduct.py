@@ -57,7 +57,7 @@ def _counters(asked: Asked, base: Path, head: Path, launch: Launcher, progress: 
 
 def _times(asked: Asked, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
     if 1 not in asked.tiers:
-        return Times((), {}, {}, None)
+        return Times((), {}, None)
     return measure_times(
         prepared.settings.benchmarks,
         take,
@@ -90,7 +90,7 @@ def _judged(
         times=judgements,
         drifts=drifted,
         notes=tuple(dict.fromkeys([*prepared.notes, *of_history, *of_counters, *of_times, *of_drifts])),
-        false_alarms=measured_false_alarms(prepared.history.lines, times.environment),
+        false_alarms=measured_false_alarms(asked.results, prepared.history.lines, times.environment),
         environment=times.environment,
     )
 

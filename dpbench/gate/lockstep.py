@@ -9,9 +9,10 @@ import psutil
 from pydantic import ValidationError
 
 from dpbench.gate.errors import GateError
+from dpbench.gate.ratio import RoundRatio, ratio_of
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.results.lockstep import SideName
-from dpbench.results.record import Outcome
+from dpbench.results.record import Environment, Outcome
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.lockstep_job import LockstepJob, LockstepJobs, LockstepRounds, Side
 from dpbench.run.runner import Launcher
@@ -37,10 +38,18 @@ class Sides:
         return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
 
 
+@dataclass(frozen=True)
+class Taken:
+    """A round of each benchmark, by name, and where it was taken."""
+
+    ratios: dict[str, RoundRatio]
+    environment: Environment | None = None
+
+
 def take_round(
     benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...], launch: Launcher
-) -> LockstepRounds:
-    """One for each benchmark. Raises GateError where any of them fails, with the side and its reason."""
+) -> Taken:
+    """One of each benchmark. Raises GateError where any of them fails, with the side and its reason."""
     usable = sorted(psutil.Process().cpu_affinity())
     jobs = tuple(
         LockstepJob(
@@ -64,7 +73,7 @@ def take_round(
         if found.outcome is not Outcome.OK:
             side = f"{'base' if found.side is SideName.TWIN else found.side}: " if found.side else ""
             raise GateError(f"{side}{found.benchmark}: {found.outcome.replace('_', ' ')}: {found.reason}")
-    return taken
+    return Taken({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment)
 
 
 def quietest_core(usable: Sequence[int]) -> int:

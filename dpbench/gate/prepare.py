@@ -54,14 +54,14 @@ def prepare(asked: Asked, launch: Launcher) -> Prepared:
             "allowed: two different ones, or --worktree"
         )
     history = read_history(history_path(asked.results))
-    lanes = default_lanes(ask_box(launch=launch)) if 1 in asked.tiers else ("cpu",)
+    lanes = lanes_of(launch) if 1 in asked.tiers else ("cpu",)
     return Prepared(
         repository=repository,
         base=base,
         head=head,
         commits=repository.commits_between(str(base.commit), head.commit or "HEAD"),
         lanes=lanes,
-        settings=_settings(repository, asked.settings, lanes),
+        settings=settings_of(repository, asked.settings, lanes),
         history=history,
         notes=(*_of_the_tree(repository, asked.head), *history.warnings),
     )
@@ -85,6 +85,11 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
     return base, head
 
 
+def lanes_of(launch: Launcher) -> tuple[str, ...]:
+    """The box's own. Raises ProbeError."""
+    return default_lanes(ask_box(launch=launch))
+
+
 def _head(repository: Repository, asked: str | None) -> Revision:
     if asked is not None:
         return repository.resolve("--head", asked)
@@ -98,7 +103,7 @@ def _of_the_tree(repository: Repository, head: str | None) -> tuple[str, ...]:
     return (f"{len(changed)} files differ from HEAD and were not measured; --worktree measures the tree itself",)
 
 
-def _settings(repository: Repository, path: Path | None, lanes: tuple[str, ...]) -> Settings:
+def settings_of(repository: Repository, path: Path | None, lanes: tuple[str, ...]) -> Settings:
     defaults = default_benchmarks(lanes)
     found = path or repository.root / SETTINGS
     if path is None and not found.exists():

@@ -13,12 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
 from statistics import fmean, stdev
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.gate.judgement import Ratio
 from dpbench.results.lockstep import LockstepRound, SideName
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,29 @@ class Estimate:
         return Ratio(value=exp(self.value), low=exp(self.low(0.025)), high=exp(self.high(0.025)))
 
 
-def contrast(found: LockstepRound) -> float:
-    """Of one round with outcome ok."""
+class RoundRatio(BaseModel):
+    """What one round tells of one benchmark: the two contrasts, and the seconds a step takes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    contrast: Finite
+    twin: Finite
+    base_s: Finite
+    head_s: Finite
+    cores: str
+
+
+def ratio_of(found: LockstepRound) -> RoundRatio:
+    """Of a round with outcome ok."""
     logs = _block_logs(found)
-    return float(np.median(logs[SideName.HEAD] - (logs[SideName.BASE] + logs[SideName.TWIN]) / 2))
-
-
-def twin_contrast(found: LockstepRound) -> float:
-    logs = _block_logs(found)
-    return float(np.median(logs[SideName.TWIN] - logs[SideName.BASE]))
-
-
-def typical_s(found: LockstepRound, *sides: SideName) -> float:
-    """Seconds a step takes on these sides: the median over their blocks."""
-    logs = _block_logs(found)
-    return float(np.exp(np.median([logs[side] for side in sides])))
+    base, twin, head = (logs[side] for side in (SideName.BASE, SideName.TWIN, SideName.HEAD))
+    return RoundRatio(
+        contrast=float(np.median(head - (base + twin) / 2)),
+        twin=float(np.median(twin - base)),
+        base_s=float(np.exp(np.median([base, twin]))),
+        head_s=float(np.exp(np.median(head))),
+        cores=found.cores,
+    )
 
 
 def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:

@@ -5,18 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
-from dpbench.gate.lockstep import Sides, take_round
+from dpbench.gate.lockstep import Sides, Taken, take_round
 from dpbench.gate.looks import looks
+from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark
 from dpbench.gate.verdict import Rule, judge, rule_for, twin_alarms
-from dpbench.results.lockstep import LockstepRound
 from dpbench.results.record import Environment
-from dpbench.run.lockstep_job import LockstepRounds
 from dpbench.run.runner import Launcher
 
 _LEAST_ROUNDS = 2
 
-TakeRound = Callable[[Sequence[Benchmark], int], LockstepRounds]
+TakeRound = Callable[[Sequence[Benchmark], int], Taken]
 """Of these benchmarks, as round number n."""
 
 
@@ -25,13 +24,18 @@ class Times:
     """What tier 1 found; `twin_alarmed` by benchmark, where its twin could be judged."""
 
     judgements: tuple[TimeJudgement, ...]
-    rounds: dict[str, tuple[LockstepRound, ...]]
     twin_alarmed: dict[str, bool]
     environment: Environment | None
 
 
 def taking(sides: Sides, lanes: tuple[str, ...], launch: Launcher) -> TakeRound:
     return lambda benchmarks, number: take_round(benchmarks, sides, number, lanes, launch)
+
+
+def verdict_of(judgements: Sequence[TimeJudgement]) -> Verdict:
+    """Of tier 1 alone, whatever was accepted."""
+    verdicts = {each.verdict for each in judgements}
+    return next((each for each in (Verdict.SLOWER, Verdict.UNDECIDED) if each in verdicts), Verdict.PASS)
 
 
 @dataclass
@@ -53,7 +57,7 @@ class _Watch:
     def has_room(self) -> bool:
         return self.left_s > self.longest_s
 
-    def timed(self, take: TakeRound, benchmarks: Sequence[Benchmark], number: int) -> LockstepRounds:
+    def timed(self, take: TakeRound, benchmarks: Sequence[Benchmark], number: int) -> Taken:
         start_s = self.clock()
         taken = take(benchmarks, number)
         self.longest_s = max(self.longest_s, self.clock() - start_s)
@@ -71,7 +75,7 @@ def measure_times(
 ) -> Times:
     """At least one round is taken, whatever the budget."""
     rule, watch = rule_for(alarm_rate, len(benchmarks)), _Watch(budget_s, clock)
-    rounds: dict[str, list[LockstepRound]] = {benchmark.name: [] for benchmark in benchmarks}
+    rounds: dict[str, list[RoundRatio]] = {benchmark.name: [] for benchmark in benchmarks}
     judged = {benchmark.name: _not_judged(benchmark, 0) for benchmark in benchmarks}
     twins: dict[str, bool] = {}
     undecided, number, environment = list(benchmarks), 0, None
@@ -80,8 +84,8 @@ def measure_times(
             progress(f"round {number + 1}, {len(undecided)} benchmarks to decide, {watch.left_s:.0f} s left")
             taken = watch.timed(take, undecided, number)
             number, environment = number + 1, taken.environment
-            for found in taken.rounds:
-                rounds[found.benchmark].append(found)
+            for name, ratio in taken.ratios.items():
+                rounds[name].append(ratio)
         for benchmark in undecided:
             judged[benchmark.name] = _judged(benchmark, rounds[benchmark.name], look, rule)
             if number >= _LEAST_ROUNDS:
@@ -90,10 +94,10 @@ def measure_times(
         is_slower = any(each.verdict is Verdict.SLOWER for each in judged.values())
         if is_slower or not undecided or number < until:
             break
-    return Times(tuple(judged.values()), {name: tuple(all_) for name, all_ in rounds.items()}, twins, environment)
+    return Times(tuple(judged.values()), twins, environment)
 
 
-def _judged(benchmark: Benchmark, rounds: Sequence[LockstepRound], look: int, rule: Rule) -> TimeJudgement:
+def _judged(benchmark: Benchmark, rounds: Sequence[RoundRatio], look: int, rule: Rule) -> TimeJudgement:
     if len(rounds) < _LEAST_ROUNDS:
         return _not_judged(benchmark, len(rounds))
     return judge(benchmark, rounds, look, rule)

@@ -17,9 +17,8 @@ from statistics import median
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.looks import spent_at
-from dpbench.gate.ratio import Estimate, contrast, estimate, t_quantile, twin_contrast, typical_s
+from dpbench.gate.ratio import Estimate, RoundRatio, estimate, t_quantile
 from dpbench.gate.settings import Benchmark, Cores
-from dpbench.results.lockstep import LockstepRound, SideName
 
 MISS_RATE = 0.05
 """How often a benchmark may pass whose growth is just what is tolerated."""
@@ -39,9 +38,9 @@ def rule_for(alarm_rate: float, benchmarks: int) -> Rule:
     return Rule(alarm_rate / benchmarks)
 
 
-def judge(benchmark: Benchmark, rounds: Sequence[LockstepRound], look: int, rule: Rule) -> TimeJudgement:
-    """Of two rounds or more, all ok; `look` is 1 the first time. UNDECIDED is what more rounds may decide."""
-    head, twin = estimate([contrast(each) for each in rounds]), estimate([twin_contrast(each) for each in rounds])
+def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], look: int, rule: Rule) -> TimeJudgement:
+    """Of two rounds or more; `look` is 1 the first time. UNDECIDED is what more rounds may decide."""
+    head, twin = estimate([each.contrast for each in rounds]), estimate([each.twin for each in rounds])
     alarm_risk, miss_risk = spent_at(look, rule.alarm_risk), spent_at(look, rule.miss_risk)
     tolerated = _tolerated(benchmark, head, alarm_risk)
     verdict, why = _verdict(head, twin, tolerated, alarm_risk, miss_risk)
@@ -53,17 +52,17 @@ def judge(benchmark: Benchmark, rounds: Sequence[LockstepRound], look: int, rule
         rounds=len(rounds),
         looks=look,
         cores=rounds[-1].cores,
-        base_step_s=median(typical_s(each, SideName.BASE, SideName.TWIN) for each in rounds),
-        head_step_s=median(typical_s(each, SideName.HEAD) for each in rounds),
+        base_step_s=median(each.base_s for each in rounds),
+        head_step_s=median(each.head_s for each in rounds),
         ratio=head.as_ratio(),
         twin=twin.as_ratio(),
         detectable=max(_detectable(head, alarm_risk), exp(log1p(tolerated) + _power_margin(head)) - 1),
     )
 
 
-def twin_alarms(benchmark: Benchmark, rounds: Sequence[LockstepRound], look: int, rule: Rule) -> bool:
+def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], look: int, rule: Rule) -> bool:
     """Whether the twin, which is base itself, would be called slower by the rule that head is judged by."""
-    twin = estimate([twin_contrast(each) for each in rounds])
+    twin = estimate([each.twin for each in rounds])
     risk = spent_at(look, rule.alarm_risk)
     return _is_slower(twin, _tolerated(benchmark, twin, risk), risk)
 

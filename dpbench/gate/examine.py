@@ -1,0 +1,44 @@
+"""The gate's self-test from what was asked to what it says, which the gates that follow cite."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from dpbench.gate.errors import GateError
+from dpbench.gate.evidence import self_test_path, trials_path, write_self_test
+from dpbench.gate.plant import plant
+from dpbench.gate.prepare import Asked, lanes_of, settings_of
+from dpbench.gate.revisions import Repository, gate_folder
+from dpbench.gate.self_test import Bench, record
+from dpbench.gate.self_test_result import SelfTest, result_of
+from dpbench.gate.settings import SettingsError
+from dpbench.run.ask import ProbeError
+from dpbench.run.launch import launch
+from dpbench.run.runner import Launcher
+from dpbench.run.wrapper_of import has_wrapper
+
+
+def examine(
+    asked: Asked, rounds: int, gates: int, *, launch: Launcher = launch, progress: Callable[[str], object]
+) -> SelfTest:
+    """With the wrapper of `asked.base` against itself, and against itself made slower. Raises GateError."""
+    repository = Repository(Path.cwd())
+    commit = str(repository.resolve("--base", asked.base).commit)
+    try:
+        lanes = lanes_of(launch)
+        settings = settings_of(repository, asked.settings, lanes)
+    except (SettingsError, ProbeError) as error:
+        raise GateError(" ".join(str(error).split())) from error
+    with gate_folder() as folder:
+        base, planted = folder / "base", folder / "planted"
+        for tree in (base, planted):
+            repository.write_commit(commit, tree)
+        if not has_wrapper(planted):
+            raise GateError(f"--base: {asked.base!r} has no wrapper to plant a slowdown in; allowed: one that has")
+        plant(planted)
+        bench = Bench(settings, lanes, base, planted, launch, asked.budget_s)
+        trials = record(bench, trials_path(asked.results, socket.gethostname()), rounds, gates, progress)
+    progress("drawing gates from the recorded rounds")
+    found = result_of(trials, settings, asked.budget_s)
+    write_self_test(self_test_path(asked.results, found.environment), found)
+    return found

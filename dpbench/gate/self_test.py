@@ -1,0 +1,152 @@
+"""The gate judged: rounds and whole gates of code that is equal, or slower by a known share, on this machine.
+
+Conditions take their turns, so that drift hits all alike. What was recorded stays in a file: a self-test that is
+started again goes on where it stopped.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import expm1
+from pathlib import Path
+from statistics import median
+
+from dpbench.gate.errors import GateError
+from dpbench.gate.lockstep import Sides, take_round
+from dpbench.gate.plant import environment
+from dpbench.gate.settings import Benchmark, Cores, Settings
+from dpbench.gate.tier1 import measure_times, taking, verdict_of
+from dpbench.gate.trial import Condition, Trial, read_trials
+from dpbench.results.append_only import append_line, open_locked, reason_of
+from dpbench.run.runner import Launcher
+
+ROUNDS, GATES = 60, 10
+"""Of each condition."""
+
+_CALIBRATING_LOOPS, _CALIBRATING_ROUNDS = 20_000, 3
+_SPIN = "import sys; from dpbench.run.lifeline import *; die_with_parent(int(sys.argv[1]))\nwhile True: pass"
+
+Progress = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a self-test measures with: a commit's folder, and the same again to be planted in."""
+
+    settings: Settings
+    lanes: tuple[str, ...]
+    base: Path
+    planted: Path
+    launch: Launcher
+    budget_s: float
+
+    def sides(self, loops: Mapping[str, int]) -> Sides:
+        """Head with so many planted loops in each benchmark that is named."""
+        return Sides(self.base, self.planted, {name: environment(count) for name, count in loops.items()})
+
+
+def one_core(settings: Settings) -> list[Benchmark]:
+    """Those that a planted slowdown is asked to be found in."""
+    return [each for each in settings.benchmarks if each.cores is Cores.ONE]
+
+
+def record(bench: Bench, path: Path, rounds: int, gates: int, progress: Progress) -> tuple[Trial, ...]:
+    """All trials of the file, once those that lack are there too. Raises GateError."""
+    done = {(trial.condition, trial.number, trial.gate is None) for trial in read_trials(path)}
+    lacking = [each for each in _wanted(rounds, gates) if each not in done]
+    loops = _loops_of_a_whole_step(bench, progress) if lacking else {}
+    for i, (condition, number, is_round) in enumerate(lacking):
+        progress(f"{i} of {len(lacking)} done; {'round' if is_round else 'gate'} {number + 1}, {condition}")
+        with _loaded() if condition is Condition.LOADED else nullcontext():
+            _append(path, (_round if is_round else _gate)(bench, condition, number, loops))
+    return read_trials(path)
+
+
+def _wanted(rounds: int, gates: int) -> Iterator[tuple[Condition, int, bool]]:
+    for is_round, count in ((True, rounds), (False, gates)):
+        for number in range(count):
+            for condition in Condition:
+                yield condition, number, is_round
+
+
+def _loops_of_a_whole_step(bench: Bench, progress: Progress) -> dict[str, float]:
+    """How many planted loops take as long as a step of each benchmark."""
+    shares: dict[str, list[float]] = {benchmark.name: [] for benchmark in bench.settings.benchmarks}
+    sides = bench.sides(dict.fromkeys(shares, _CALIBRATING_LOOPS))
+    for number in range(_CALIBRATING_ROUNDS):
+        progress(f"calibrating what is planted, round {number + 1} of {_CALIBRATING_ROUNDS}")
+        taken = take_round(bench.settings.benchmarks, sides, number, bench.lanes, bench.launch)
+        for name, ratio in taken.ratios.items():
+            shares[name].append(expm1(ratio.contrast))
+    return {name: _CALIBRATING_LOOPS / median(found) for name, found in shares.items()}
+
+
+def _round(bench: Bench, condition: Condition, number: int, loops: Mapping[str, float]) -> Trial:
+    """Planted in every benchmark, as each is a matter of its own."""
+    sides = bench.sides({name: round(whole * condition.planted) for name, whole in loops.items()})
+    started_at, start_s = _now(), time.monotonic()
+    taken = take_round(bench.settings.benchmarks, sides, number, bench.lanes, bench.launch)
+    return Trial(
+        condition=condition,
+        number=number,
+        started_at=started_at,
+        duration_s=time.monotonic() - start_s,
+        rounds=taken.ratios,
+        environment=taken.environment,
+    )
+
+
+def _gate(bench: Bench, condition: Condition, number: int, loops: Mapping[str, float]) -> Trial:
+    """A whole one, with the slowdown in one benchmark after the other."""
+    able = one_core(bench.settings)
+    planted_in = able[number % len(able)].name if condition.planted else None
+    sides = bench.sides({planted_in: round(loops[planted_in] * condition.planted)} if planted_in else {})
+    started_at, start_s = _now(), time.monotonic()
+    found = measure_times(
+        bench.settings.benchmarks,
+        taking(sides, bench.lanes, bench.launch),
+        alarm_rate=bench.settings.alarm_rate,
+        budget_s=bench.budget_s,
+    )
+    assert found.environment is not None
+    return Trial(
+        condition=condition,
+        number=number,
+        started_at=started_at,
+        duration_s=time.monotonic() - start_s,
+        gate=found.judgements,
+        verdict=verdict_of(found.judgements),
+        planted_in=planted_in,
+        environment=found.environment,
+    )
+
+
+@contextmanager
+def _loaded() -> Iterator[None]:
+    """A second process that keeps one core busy, whichever the scheduler gives it."""
+    with subprocess.Popen([sys.executable, "-c", _SPIN, str(os.getpid())]) as spinner:
+        try:
+            yield
+        finally:
+            spinner.kill()
+
+
+def _append(path: Path, trial: Trial) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, _ = open_locked(path)
+        try:
+            append_line(fd, trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n", "a trial")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise GateError(f"{path}: cannot be written: {reason_of(error)}") from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
