@@ -51,11 +51,14 @@ def asv_json(
 
 
 def asv_text(machine: str, base: str, head: str, found: tuple[Benchmark, ...], units: Mapping[str, str]) -> Group:
-    """A table for each benchmark that either commit has, and below it why there are numbers without a ratio."""
+    """A table for each benchmark that both commits have, and below it why there are numbers without a ratio."""
     parts: list[RenderableType] = [Text(f"base {base[:8]}, head {head[:8]} on {machine}"), Text()]
     for benchmark in found:
         pairs = [pair for pair in benchmark.pairs if not pair.is_empty]
-        if pairs:
+        reasons = {pair.why_not for pair in pairs}
+        if len(reasons) == 1 and not any(pair.is_full for pair in pairs):
+            parts += [Text(f"{_name(benchmark)}: {reasons.pop()}"), Text()]
+        elif pairs:
             parts += [_table(benchmark, pairs, units.get(benchmark.name)), *map(Text, _notes(pairs)), Text()]
     left_out = sum(pair.is_empty for benchmark in found for pair in benchmark.pairs)
     if left_out:
@@ -63,8 +66,12 @@ def asv_text(machine: str, base: str, head: str, found: tuple[Benchmark, ...], u
     return Group(*parts, Text(_LEGEND, style="dim"))
 
 
+def _name(benchmark: Benchmark) -> str:
+    return f"{benchmark.name}, {benchmark.environment}"
+
+
 def _table(benchmark: Benchmark, pairs: list[Pair], unit: str | None) -> Table:
-    title = Text(f"{benchmark.name}, {benchmark.environment}", style="bold")
+    title = Text(_name(benchmark), style="bold")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     scale, name = _scale(pairs, unit)
     table.add_column("parameters", overflow="fold")
@@ -93,7 +100,10 @@ def _notes(pairs: list[Pair]) -> Iterator[str]:
 
 
 def _cell(figure: Figure, scale: float) -> str:
-    return str(figure) if isinstance(figure, Gap) else number(figure.result / scale)
+    if isinstance(figure, Gap):
+        return str(figure)
+    shown = figure.result / scale
+    return f"{shown:,.0f}" if scale == 1.0 and shown.is_integer() else number(shown)
 
 
 def _value(figure: Figure) -> float | None:

@@ -13,10 +13,12 @@ FULL = Pair(("'tuned'", "64"), Measured(0.0123), Measured(0.0246), Estimate(2.0,
 FAILED = Pair(("'naive'", "64"), Measured(0.5), Gap.FAILED, None, "failed in head")
 EMPTY = Pair(("'ddp'", "64"), Gap.SKIPPED, Gap.ABSENT, None, "skipped in base, absent in head")
 OTHER = Pair((), Measured(1234.0), Measured(2468.0), None, "the benchmark's version differs ('1' / '2')")
+GONE = Pair(("1",), Measured(7.0), Gap.ABSENT, None, "absent in head")
 FOUND = (
     Benchmark("shared", "step_time", (FULL, FAILED, EMPTY)),
     Benchmark("shared", "copies", (OTHER,)),
     Benchmark("shared", "nowhere", (EMPTY,)),
+    Benchmark("shared", "gone", (GONE, GONE, EMPTY)),
 )
 UNITS = {"step_time": "seconds", "copies": "bytes"}
 
@@ -38,7 +40,7 @@ def test_each_benchmark_has_a_table_in_its_own_unit():
     assert line(text, "tuned, 64") == ["tuned,", "64", "12.3", "24.6", "2.00", "[1.90,", "2.10]"]
     assert line(text, "parameters  base, ms") == ["parameters", "base,", "ms", "head,", "ms", "ratio", "to", "base"]
     assert line(text, "parameters  base, bytes")[1:3] == ["base,", "bytes"]
-    assert "1,234" in text
+    assert " 1,234 " in text
 
 
 def test_what_has_no_ratio_says_why():
@@ -46,13 +48,19 @@ def test_what_has_no_ratio_says_why():
     assert line(text, "naive, 64") == ["naive,", "64", "500", "failed", "-"]
     assert text.count("no ratio: ") == 1
     assert "no ratio: the benchmark's version differs ('1' / '2')\n" in text
-    assert "2 combinations of parameters were skipped in both\n" in text
+    assert "gone, shared: absent in head\n" in text
+    assert "3 combinations of parameters were skipped in both\n" in text
     assert "nowhere" not in text
     assert "ddp" not in text
 
 
 def test_without_units_numbers_are_as_they_stand():
     assert line(drawn(units={}), "tuned, 64")[2:4] == ["0.0123", "0.0246"]
+
+
+def test_counts_have_no_decimals():
+    pair = Pair(("'tuned'",), Measured(7.0), Measured(7.5), Estimate(7.5 / 7, None, None), None)
+    assert line(drawn((Benchmark("shared", "copies", (pair,)),)), "tuned") == ["tuned", "7", "7.50", "1.07"]
 
 
 def test_nothing_is_longer_than_the_terminal():
@@ -80,4 +88,4 @@ def test_json_has_every_pair():
     }
     assert (second["base"], second["head"], second["ratio"], second["reason"]) == (0.5, None, None, "failed in head")
     assert (third["base"], third["head"]) == (None, None)
-    assert len(found["results"]) == 5
+    assert len(found["results"]) == 8
