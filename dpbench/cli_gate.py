@@ -13,17 +13,21 @@ from rich.console import Console
 from dpbench.cli_shared import Json, example, option, show
 from dpbench.gate.conduct import conduct
 from dpbench.gate.errors import GateError
-from dpbench.gate.judgement import Judgement
+from dpbench.gate.examine import examine
+from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import Asked
+from dpbench.gate.self_test import GATES, ROUNDS
 from dpbench.report.gate_github import annotations
 from dpbench.report.gate_json import EXIT_CODES, gate_json
 from dpbench.report.gate_junit import gate_junit
 from dpbench.report.gate_markdown import gate_markdown
+from dpbench.report.gate_self_test import alarms_as_designed, self_test_json, self_test_text
 from dpbench.report.gate_text import gate_text
 from dpbench.results.atomic import replace_text
 from dpbench.sweep.duration import parse_duration
 
 TIERS = ("0", "1", "2")
+_MOST_TRIALS = 10_000
 
 
 def gate(
@@ -37,13 +41,16 @@ def gate(
     markdown: Annotated[Path | None, option("Write a pull-request comment.")] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.")] = None,
     github: Annotated[bool, typer.Option("--github", help="Annotations, and the step's summary.")] = False,
+    self_test: Annotated[bool, typer.Option("--self-test", help="Judge the gate itself on this machine.")] = False,
+    rounds: Annotated[int, option("Of the self-test, for each condition.")] = ROUNDS,
+    gates: Annotated[int, option("Of the self-test, run end to end for each condition.")] = GATES,
     as_json: Json = False,
 ) -> int:
     """Say whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # a cancelled job cleans up like one that was interrupted
     writers = {path: text for path, text in ((markdown, gate_markdown), (junit, gate_junit)) if path is not None}
     asked = Asked(
-        base=_given(base),
+        base="HEAD" if self_test and base is None else _given(base),
         head=_head(head, worktree=worktree),
         tiers=_tiers(tiers),
         budget_s=_budget(budget),
@@ -54,12 +61,23 @@ def gate(
     for path in (*writers, *([summary] if summary else [])):
         _check_writable(path)
     with Console(stderr=True).status("preparing") as status:
+        if self_test:
+            return _examined(asked, rounds, gates, status.update, as_json=as_json)
         found = conduct(asked, progress=status.update)
     _write(found, writers, summary)
     if github:
         sys.stdout.write(annotations(found))
     show(gate_json(found) if as_json else gate_text(found))
     return EXIT_CODES[found.verdict]
+
+
+def _examined(asked: Asked, rounds: int, gates: int, progress: Callable[[str], object], *, as_json: bool) -> int:
+    for name, count, least in (("rounds", rounds, 2), ("gates", gates, 0)):
+        if not least <= count <= _MOST_TRIALS:
+            raise GateError(f"--{name}: {count} is not allowed; allowed: {least} to {_MOST_TRIALS}")
+    tested = examine(asked, rounds, gates, progress=progress)
+    show(self_test_json(tested) if as_json else self_test_text(tested))
+    return EXIT_CODES[Verdict.PASS if alarms_as_designed(tested) else Verdict.SLOWER]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""How often machines like this were seen to call identical code slower: by a self-test, else by the gates' own twins."""
+"""How often machines like this called equal code slower: by a self-test, else by the gates' own twins."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -37,7 +37,7 @@ def gate_text(judgement: Judgement) -> RenderableType:
         Text(),
     ]
     for grid in grids:
-        parts += _table(grid) if grid.rows else ()
+        parts += table(grid) if grid.rows else ()
     parts += map(_text, _reasons(judgement))
     parts += [Text(), Text(_LEGEND, style="dim"), Text()] if judgement.times else []
     parts += map(_text, evidence(judgement))
@@ -45,15 +45,16 @@ def gate_text(judgement: Judgement) -> RenderableType:
     return Group(*parts, _text(circumstances(judgement)))
 
 
-def _table(grid: Grid) -> Iterator[RenderableType]:
+def table(grid: Grid) -> Iterator[RenderableType]:
+    """A grid, and the lines below it."""
     title = _text(grid.title, "bold")
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for header in grid.headers:
         is_number = header in grid.numbers
-        table.add_column(header, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        drawn.add_column(header, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in grid.rows:
-        table.add_row(*map(_text, row))
-    yield table
+        drawn.add_row(*map(_text, row))
+    yield drawn
     yield from map(_text, grid.below)
 
 

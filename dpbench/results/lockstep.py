@@ -21,9 +21,10 @@ class SideName(StrEnum):
 class LockstepRound(BaseModel):
     """One benchmark in one round: fresh processes, one a side.
 
-    `times_s` has for each side the seconds of every step, by block; in block i every side had its turn, in random order. `cores` are those they were pinned to, as in ``0-3,8``. `resident`
-    is whether the sides' models lay in memory side by side; else each block had a process of its own.
-    A failed round has no times, names the `side` at fault where there is one, and has the reason.
+    `times_s` has for each side the seconds of every step, by block; in block i every side had its turn, in random
+    order. `cores` are those they were pinned to, as in ``0-3,8``. `resident` is whether the sides' models lay in memory
+    side by side; else each block had a process of its own. A failed round has no times, names the `side` at fault where
+    there is one, and has the reason.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
