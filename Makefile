@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 
-.PHONY: compare test lint asv-html clean counts-check
+.PHONY: compare test lint asv-html clean counts-check gate-counters
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -25,6 +25,12 @@ test: $(READY)
 
 counts-check: $(READY)
 	$(BIN)/dpbench counts --check
+
+# The gate's tier 0 on this project itself: does a step of the wrapper ask for more than it did a commit ago?
+gate-counters: $(READY)
+	@if git rev-parse --quiet --verify HEAD~1 >/dev/null; then \
+	  $(BIN)/dpbench gate --base HEAD~1 --tiers 0 $(ARGS); \
+	else echo "gate: this clone ends at HEAD, so there is no commit to hold it against"; fi
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -18,7 +18,7 @@ from dpbench.run.lockstep_job import LockstepJob, LockstepJobs, LockstepRounds, 
 from dpbench.run.runner import Launcher
 
 LOCKSTEP = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.lockstep"]
-BLOCKS = 20
+BLOCKS = 12
 BLOCK_S = 0.025
 _JOB_TIMEOUT_S = 120.0
 _LOOK_AROUND_S = 0.2

@@ -132,8 +132,8 @@ DEFAULT_BENCHMARKS = (
     _default("inference", "mlp/small", 64, Mode.INFER),
     Benchmark(
         name="all_cores",
-        workload="mlp/base",
-        batch=64,
+        workload="mlp/small",
+        batch=256,
         devices="cpu*2",
         variant=VariantName.TUNED_THREADS,
         cores=Cores.ALL,

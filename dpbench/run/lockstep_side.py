@@ -21,7 +21,7 @@ from dpbench.run.lifeline import die_with_parent
 from dpbench.run.lockstep_job import LockstepJob, Side
 from dpbench.run.wrapper_of import use_tree
 
-_WARMUP_S = 0.5
+_WARMUP_S = 0.3
 
 
 def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
