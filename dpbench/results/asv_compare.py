@@ -6,7 +6,8 @@ from enum import StrEnum
 from itertools import product
 
 from dpbench.results.asv import Measured, Point, ResultFile, Row
-from dpbench.results.stats import Estimate, ratio_of_rounds
+from dpbench.results.asv_samples import ratio_of_medians
+from dpbench.results.stats import Estimate
 
 Files = Mapping[str, ResultFile]
 """Of one commit, by the name of the environment that measured it."""
@@ -105,17 +106,4 @@ def _pair(place: Point, base: Figure, head: Figure, why_not: str | None) -> Pair
     assert isinstance(head, Measured)
     if why_not is None and base.result <= 0:
         why_not = f"base is {base.result:g}"
-    return Pair(place, base, head, None if why_not else _ratio(base, head), why_not)
-
-
-def _ratio(base: Measured, head: Measured) -> Estimate:
-    """Of the medians. The interval is of the samples, as asv's own are: a file does not tell processes apart."""
-    value = head.result / base.result
-    samples = base.samples or (), head.samples or ()
-    if any(len(each) < 2 or min(each) <= 0 for each in samples):
-        return Estimate(value, None, None)
-    of_base, of_head = ([(sample,) for sample in each] for each in samples)
-    found = ratio_of_rounds(of_head, of_base)
-    assert found.low is not None
-    assert found.high is not None
-    return Estimate(value, min(found.low, value), max(found.high, value))
+    return Pair(place, base, head, None if why_not else ratio_of_medians(head, base), why_not)

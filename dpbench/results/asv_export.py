@@ -4,18 +4,16 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from math import sqrt
 from pathlib import Path
 
 import numpy as np
 
 from dpbench.results.asv import Measured, Point, ResultFile, Row, read_results, write_results
 from dpbench.results.asv_machine import AsvError, Machine, facts_of
+from dpbench.results.asv_samples import Z99, interval_of_median
 from dpbench.results.record import Environment, Outcome, Record
 from dpbench.results.stats import median_of_rounds
 from dpbench.sweep import history
-
-_Z99 = 2.575829
 
 
 @dataclass(frozen=True)
@@ -107,12 +105,11 @@ def _measured(records: Sequence[Record]) -> Measured:
     """The estimate of `dpbench compare` is the result; the rest is what asv itself makes of the samples."""
     rounds = [record.samples_s for record in records]
     samples = tuple(sample for each in rounds for sample in history.spaced(each))
-    ordered = sorted(samples)
-    middle, half = (len(ordered) - 1) / 2, _Z99 * sqrt(len(ordered)) / 2
+    low, high = interval_of_median(samples, Z99)
     q_25, q_75 = map(float, np.quantile(samples, (0.25, 0.75)))
     stats = {
-        "ci_99_a": ordered[max(0, int(middle - half))],
-        "ci_99_b": ordered[min(len(ordered) - 1, int(middle + half) + 1)],
+        "ci_99_a": low,
+        "ci_99_b": high,
         "q_25": q_25,
         "q_75": q_75,
         "number": 1,

@@ -42,7 +42,7 @@ def stamped(call):
 
 def records(path, **environment):
     found = ENVIRONMENT.model_copy(update={"commit": COMMIT, "dirty": False, **environment})
-    path.write_bytes(to_line(ok(case(workload="mlp/small"), 0, environment=found)))
+    path.write_bytes(to_line(ok(case(workload="mlp/small"), 0, (0.1,) * 8, environment=found)))
     return str(path)
 
 

@@ -50,24 +50,6 @@ def test_a_ratio_is_of_the_medians_with_the_interval_of_the_samples():
     assert 2.9 < pair.ratio.low < pair.ratio.value < pair.ratio.high < 3.1
 
 
-@pytest.mark.parametrize("kept", [None, (1.0,), (1.0, 0.0, 1.0)])
-def test_without_samples_of_which_one_can_be_made_a_ratio_has_no_interval(kept):
-    ratio = pairs(files(b=row({A1: measured(2.0)})), files(b=row({A1: Measured(1.0, None, kept)})))[A1].ratio
-    assert (ratio.low, ratio.high) == (None, None)
-    assert ratio.value == pytest.approx(0.5, rel=0.01)
-
-
-def test_an_interval_holds_the_ratio_even_where_the_samples_median_is_not_the_result():
-    """The result of an exported record is the median over rounds, its samples are of all rounds."""
-    base, head = Measured(2.0, None, (1.0, 1.0, 1.01)), Measured(1.0, None, (1.0, 1.0, 1.01))
-    ratio = pairs(files(b=row({A1: base})), files(b=row({A1: head})))[A1].ratio
-    assert ratio.low == ratio.value == 0.5
-    assert ratio.high > 1
-    ratio = pairs(files(b=row({A1: head})), files(b=row({A1: base})))[A1].ratio
-    assert ratio.high == ratio.value == 2
-    assert ratio.low < 1
-
-
 def test_what_a_commit_lacks_is_told_by_kind():
     base = files(b=row({A1: Measured(1.0), A2: Measured(1.0)}, failed=[B1]))
     head = files(b=row({B1: Measured(1.0)}, failed=[A1]))
