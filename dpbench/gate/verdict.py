@@ -6,13 +6,14 @@
     undecided  [---|------------- ratio ---|--------]           neither, when time is up
 
 1 is excluded at the suite's `alarm_rate`, shared by benchmarks and looks (looks.py). What is tolerated is excluded at
-`MISS_RATE`, shared by looks. A twin that would be called slower, or faster, shows that the box does not treat equal
-code alike: then slower is undecided.
+`MISS_RATE`, shared by looks. On all cores, where the scheduler makes processes differ, a ratio must also be above what
+these rounds can surely see. A twin that would be called slower, or faster, shows that the box does not treat equal code
+alike: then slower is undecided.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, expm1, log1p
+from math import expm1, log1p
 from statistics import median
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
@@ -41,14 +42,13 @@ def rule_for(alarm_rate: float, benchmarks: int) -> Rule:
 def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], look: int, rule: Rule) -> TimeJudgement:
     """Of two rounds or more; `look` is 1 the first time. UNDECIDED is what more rounds may decide."""
     head, twin = estimate([each.contrast for each in rounds]), estimate([each.twin for each in rounds])
-    alarm_risk, miss_risk = spent_at(look, rule.alarm_risk), spent_at(look, rule.miss_risk)
-    tolerated = _tolerated(benchmark, head, alarm_risk)
-    verdict, why = _verdict(head, twin, tolerated, alarm_risk, miss_risk)
+    bar = _bar(benchmark, look, rule)
+    verdict, why = bar.verdict(head, twin)
     return TimeJudgement(
         benchmark=benchmark.name,
         verdict=verdict,
         why=why,
-        threshold=tolerated,
+        threshold=benchmark.threshold,
         rounds=len(rounds),
         looks=look,
         cores=rounds[-1].cores,
@@ -56,47 +56,59 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], look: int, rule: R
         head_step_s=median(each.head_s for each in rounds),
         ratio=head.as_ratio(),
         twin=twin.as_ratio(),
-        detectable=max(_detectable(head, alarm_risk), exp(log1p(tolerated) + _power_margin(head)) - 1),
+        detectable=bar.detectable(head),
     )
 
 
 def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], look: int, rule: Rule) -> bool:
     """Whether the twin, which is base itself, would be called slower by the rule that head is judged by."""
-    twin = estimate([each.twin for each in rounds])
-    risk = spent_at(look, rule.alarm_risk)
-    return _is_slower(twin, _tolerated(benchmark, twin, risk), risk)
+    return _bar(benchmark, look, rule).is_slower(estimate([each.twin for each in rounds]))
 
 
-def _verdict(
-    head: Estimate, twin: Estimate, tolerated: float, alarm_risk: float, miss_risk: float
-) -> tuple[Verdict, str]:
-    if _is_slower(head, tolerated, alarm_risk):
-        if _is_off(twin, tolerated, alarm_risk):
-            return Verdict.UNDECIDED, "base differs from itself as much: the box does not treat equal code alike"
-        return Verdict.SLOWER, f"above the {tolerated:.3g} that is tolerated, and no change is excluded"
-    if head.high(miss_risk) < log1p(tolerated):
-        return Verdict.PASS, "more than is tolerated is excluded"
-    return Verdict.UNDECIDED, "neither no change nor more than is tolerated is excluded"
+@dataclass(frozen=True)
+class _Bar:
+    """What a benchmark is held against at one look; `tolerated` is a logarithm."""
+
+    tolerated: float
+    on_all_cores: bool
+    alarm_risk: float
+    miss_risk: float
+
+    def verdict(self, head: Estimate, twin: Estimate) -> tuple[Verdict, str]:
+        percent = f"{100 * expm1(self.tolerated):.3g} %"
+        if self.is_slower(head):
+            if self._is_off(twin):
+                return Verdict.UNDECIDED, "base differs from itself as much: this box does not treat equal code alike"
+            return Verdict.SLOWER, f"above the {percent} that are tolerated, and that nothing changed is excluded"
+        if head.high(self.miss_risk) < self.tolerated:
+            return Verdict.PASS, f"more than the {percent} that are tolerated is excluded"
+        return Verdict.UNDECIDED, f"neither no change nor more than the {percent} that are tolerated is excluded"
+
+    def is_slower(self, found: Estimate) -> bool:
+        return found.low(self.alarm_risk) > 0 and found.value > self._alarm_above(found)
+
+    def detectable(self, found: Estimate) -> float:
+        """The smallest growth, as a share, that is called slower nine times in ten."""
+        return expm1(max(self._surely_seen(found), self._alarm_above(found) + _power_margin(found)))
+
+    def _is_off(self, twin: Estimate) -> bool:
+        return self.is_slower(twin) or (twin.high(self.alarm_risk) < 0 and -twin.value > self._alarm_above(twin))
+
+    def _alarm_above(self, found: Estimate) -> float:
+        return max(self.tolerated, self._surely_seen(found)) if self.on_all_cores else self.tolerated
+
+    def _surely_seen(self, found: Estimate) -> float:
+        """The smallest growth, as a logarithm, that excludes no change nine times in ten."""
+        return t_quantile(1 - self.alarm_risk, found.degrees) * found.error + _power_margin(found)
 
 
-def _is_slower(found: Estimate, tolerated: float, risk: float) -> bool:
-    return found.low(risk) > 0 and found.value > log1p(tolerated)
-
-
-def _is_off(twin: Estimate, tolerated: float, risk: float) -> bool:
-    return _is_slower(twin, tolerated, risk) or (twin.high(risk) < 0 and twin.value < -log1p(tolerated))
-
-
-def _tolerated(benchmark: Benchmark, found: Estimate, risk: float) -> float:
-    """On all cores processes differ by what the scheduler did to them: never less than these rounds can see."""
-    if benchmark.cores is Cores.ONE:
-        return benchmark.threshold
-    return max(benchmark.threshold, _detectable(found, risk))
-
-
-def _detectable(found: Estimate, risk: float) -> float:
-    """The smallest growth, as a share, that excludes no change nine times in ten."""
-    return expm1(t_quantile(1 - risk, found.degrees) * found.error + _power_margin(found))
+def _bar(benchmark: Benchmark, look: int, rule: Rule) -> _Bar:
+    return _Bar(
+        tolerated=log1p(benchmark.threshold),
+        on_all_cores=benchmark.cores is Cores.ALL,
+        alarm_risk=spent_at(look, rule.alarm_risk),
+        miss_risk=spent_at(look, rule.miss_risk),
+    )
 
 
 def _power_margin(found: Estimate) -> float:
