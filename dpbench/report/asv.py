@@ -19,8 +19,8 @@ from dpbench.results.asv_compare import Benchmark, Figure, Gap, Pair
 SCHEMA = 1
 _NONE = "-"
 _LEGEND = (
-    "Medians, as asv compare prints them. ratio: head over base, below 1 is less, with the 95 % interval of the "
-    "samples where asv kept them (asv run --record-samples, asv continuous); it knows nothing of how processes differ."
+    "Medians as asv compare prints them. ratio: head over base, below 1 is less, with the 95 % interval of the samples "
+    "where asv kept six or more (asv run --record-samples, asv continuous); it knows nothing of how processes differ."
 )
 
 
