@@ -1,6 +1,5 @@
 """Tier 1's hand: a round of blocks of base, its twin and head, by a child that is launched for it."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +15,9 @@ from dpbench.results.record import Environment, Outcome
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.lockstep_job import LockstepJob, LockstepJobs, LockstepRounds, Side
 from dpbench.run.runner import Launcher
+from dpbench.run.start import child_command
 
-LOCKSTEP = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.lockstep"]
+LOCKSTEP = child_command("dpbench.run.lockstep")
 BLOCKS = 12
 BLOCK_S = 0.025
 _JOB_TIMEOUT_S = 120.0

@@ -6,7 +6,6 @@ started again goes on where it stopped.
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -24,12 +23,12 @@ from dpbench.gate.tier1 import measure_times, taking, verdict_of
 from dpbench.gate.trial import Condition, Trial, read_trials
 from dpbench.results.append_only import append_line, open_locked, reason_of
 from dpbench.run.runner import Launcher
+from dpbench.run.start import child_command
 
 ROUNDS, GATES = 60, 10
 """Of each condition."""
 
 _CALIBRATING_LOOPS, _CALIBRATING_ROUNDS = 20_000, 3
-_SPIN = "import sys; from dpbench.run.lifeline import *; die_with_parent(int(sys.argv[1]))\nwhile True: pass"
 
 Progress = Callable[[str], object]
 
@@ -129,7 +128,7 @@ def _gate(bench: Bench, condition: Condition, number: int, loops: Mapping[str, f
 @contextmanager
 def _loaded() -> Iterator[None]:
     """A second process that keeps one core busy, whichever the scheduler gives it."""
-    with subprocess.Popen([sys.executable, "-c", _SPIN, str(os.getpid())]) as spinner:
+    with subprocess.Popen([*child_command("dpbench.gate.spin"), str(os.getpid())]) as spinner:
         try:
             yield
         finally:

@@ -1,17 +1,16 @@
 """Ask a short-lived child what this box has, so that the parent needs no torch."""
 
-import sys
-
 from pydantic import ValidationError
 
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.job import Question
 from dpbench.run.launch import Exit, launch
 from dpbench.run.runner import Launcher
+from dpbench.run.start import child_command
 from dpbench.sweep.box import Box
 from dpbench.sweep.names import Data
 
-PROBE = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.probe"]
+PROBE = child_command("dpbench.run.probe")
 _TIMEOUT_S = 120.0
 
 

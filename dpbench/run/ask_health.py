@@ -1,15 +1,14 @@
 """Ask a child what may disturb measurements on this box, so that the parent needs neither torch nor NVML."""
 
-import sys
-
 from pydantic import ValidationError
 
 from dpbench.results.finding import Finding, Findings, unreliable
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher
+from dpbench.run.start import child_command
 
-PROBE = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.probe_health"]
+PROBE = child_command("dpbench.run.probe_health")
 _TIMEOUT_S = 120.0
 
 

@@ -1,7 +1,6 @@
 """Have cases counted by a child, and hear its answers."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +12,12 @@ from dpbench.run.count_job import CountJob, CountJobs, CountRecords
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher
+from dpbench.run.start import child_command
 from dpbench.sweep.case import Case
 
 # Equal in every process: the order of sets of strings, one thread, and no GPU, which would take the simulator's place.
 ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
-COUNTER = [*ENVIRONMENT, sys.executable, "-X", "faulthandler", "-m", "dpbench.run.count"]
+COUNTER = [*ENVIRONMENT, *child_command("dpbench.run.count")]
 
 
 class NotCountableError(ValueError):

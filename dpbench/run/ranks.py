@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from dpbench.run.start import child_command
+
 if TYPE_CHECKING:
     import torch
 
@@ -40,7 +42,7 @@ def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
     port = listener.getsockname()[1]
     text = job.model_dump_json().encode()
     for rank in range(1, size):
-        command = [sys.executable, "-m", module, "--parent-pid", str(os.getpid())]
+        command = [*child_command(module), "--parent-pid", str(os.getpid())]
         child = subprocess.Popen(
             [*command, "--rank", str(rank), "--port", str(port)], stdin=subprocess.PIPE, stdout=sys.stderr
         )

@@ -1,7 +1,6 @@
 """The rounds of a sweep: one child per case and round, one record appended after each."""
 
 import math
-import sys
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from dpbench.run.budget import child_budget, forecast
 from dpbench.run.interpret import interpret
 from dpbench.run.job import Job
 from dpbench.run.launch import Exit, launch
+from dpbench.run.start import child_command
 from dpbench.sweep.case import Case
 
-# With its fault handler on, a child that crashes by signal leaves its Python stack in the last lines.
-WORKER = [sys.executable, "-X", "faulthandler", "-m", "dpbench.run.worker"]
+WORKER = child_command("dpbench.run.worker")
 _STARTUP_GUESS_S = 4.0
 
 Launcher = Callable[[list[str], str, float], Exit]

@@ -10,6 +10,7 @@ from dpbench.results.expected import check_counts, update_counts
 from dpbench.results.record import Outcome
 from dpbench.run.count_all import COUNTER, CountingError, NotCountableError, count_all, countable
 from dpbench.run.launch import launch
+from dpbench.run.start import child_command
 from dpbench.simulator.record import Recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.counting import checked_cases
@@ -62,9 +63,9 @@ def test_one_more_copy_fails_the_check_and_is_named(tmp_path):
 
     def mutated(command, stdin_text, timeout_s):
         child = Path(__file__).parent / "children" / "count_one_more_copy.py"
-        return launch([*command[: -len(["-m", "dpbench.run.count"])], str(child)], stdin_text, timeout_s)
+        return launch([*command[:-2], str(child)], stdin_text, timeout_s)
 
-    assert COUNTER[-2:] == ["-m", "dpbench.run.count"]
+    assert COUNTER[-2:] == child_command("dpbench.run.count")[-2:]
     lines = check_counts(tmp_path, count_all(cases, launch=mutated))
     assert all(line.startswith(f"{case('tuned').id}: ") for line in lines)
     copies = [line for line in lines if ".copies." in line]
