@@ -1,0 +1,43 @@
+"""A training loop allocates nothing that stays."""
+
+import ctypes
+import gc
+
+import torch
+
+from dpbench.parallel import DataParallel, Policy
+from tests.parallel.models import mlp
+
+SIZE = ctypes.c_size_t
+
+
+class Malloc(ctypes.Structure):
+    """glibc's ``struct mallinfo2``."""
+
+    _fields_ = [("a", SIZE * 4), ("hblkhd", SIZE), ("b", SIZE * 2), ("uordblks", SIZE), ("c", SIZE * 2)]
+
+
+def in_use_bytes():
+    """What C and C++ have allocated and not freed, tensors among it; 0 where the C library is not glibc."""
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:
+        return 0
+    ask.restype = Malloc
+    answer = ask()
+    return answer.uordblks + answer.hblkhd
+
+
+def test_memory_stays_flat_over_a_thousand_steps(dispatch):
+    wrapper = DataParallel(mlp(), ["cpu"] * 4, policy=Policy(dispatch=dispatch))
+
+    def train(steps):
+        for _ in range(steps):
+            wrapper.zero_grad()
+            wrapper(torch.randn(8, 5)).square().sum().backward()
+        gc.collect()
+        return len(gc.get_objects()), in_use_bytes()
+
+    objects, bytes_before = train(50)
+    objects_after, bytes_after = train(1000)
+    assert objects_after <= objects + 20
+    assert bytes_after <= bytes_before + 50_000  # threads have caches; 50 bytes a step would be seen
