@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
@@ -23,9 +24,14 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
     warning. Dicts, named tuples, tuples, lists and dataclasses are gathered member by member. None stays None.
     Anything else, as numbers and strings, becomes a list with one entry per replica.
     """
-    if target_device == -1:
-        warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=2)
-    return gather_to(Target(resolve_device(target_device), ()), outputs, dim)
+    return gather_to(Target(resolve_target(target_device), ()), outputs, dim)
+
+
+def resolve_target(device: DeviceLike) -> torch.device:
+    """As `resolve_device`; for ``-1`` with the stock warning, which comes where outputs are gathered and not earlier."""
+    if device == -1:
+        warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=3)
+    return resolve_device(device)
 
 
 def gather_to(target: Target, outputs: Sequence[Any], dim: int) -> Any:

@@ -10,7 +10,7 @@ from torch.nn.parallel.data_parallel import _check_balance
 
 from dpbench.parallel.apply import Dispatcher, apply_with, parallel_apply
 from dpbench.parallel.devices import DeviceLike, as_stock_id, resolve_device, resolve_device_ids
-from dpbench.parallel.gather import gather, gather_to
+from dpbench.parallel.gather import gather, gather_to, resolve_target
 from dpbench.parallel.join import Target
 from dpbench.parallel.lanes import Lane
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy
@@ -48,7 +48,11 @@ class DataParallel(nn.Module, Generic[T]):
         if not devices:
             return
         self.dim = dim
-        self.output_device = self.device_ids[0] if output_device is None else as_stock_id(resolve_device(output_device))
+        if output_device is None:
+            self.output_device = self.device_ids[0]
+        else:
+            resolved = resolve_device(output_device)
+            self.output_device = -1 if output_device == -1 else as_stock_id(resolved)
         self.src_device_obj = devices[0]
         self._start_runtime()
         check_links(devices)
@@ -96,7 +100,7 @@ class DataParallel(nn.Module, Generic[T]):
             self._replicas.settle()
 
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
-        device = resolve_device(output_device)
+        device = resolve_target(output_device)
         nears = [lane.near for lane in self._lanes()] if device == self.src_device_obj else []
         return gather_to(Target(device, tuple(nears), self.policy.host_staged), outputs, self.dim)
 

@@ -1,6 +1,7 @@
 """Section 1a of the research: constructor and attributes, as in ``torch.nn.DataParallel``."""
 
 import inspect
+import warnings
 
 import pytest
 import torch
@@ -57,9 +58,20 @@ def test_cpu_lanes_read_back_as_devices(device):
     assert wrapper.dim == 0
 
 
-@pytest.mark.parametrize("output_device", ["cpu", -1, CPU])
-def test_output_device_may_be_the_cpu(output_device):
-    assert DataParallel(mlp(), ["cpu"] * 2, output_device).output_device == CPU
+@pytest.mark.parametrize(("output_device", "kept"), [("cpu", CPU), (-1, -1), (CPU, CPU)])
+def test_output_device_may_be_the_cpu(output_device, kept):
+    assert DataParallel(mlp(), ["cpu"] * 2, output_device).output_device == kept
+
+
+def test_minus_one_for_the_cpu_is_warned_of_in_every_gather_and_not_at_construction():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wrapper = DataParallel(mlp(), ["cpu"] * 2, output_device=-1)
+        named = DataParallel(mlp(), ["cpu"] * 2, output_device="cpu")
+        named(torch.randn(4, 5))
+    for _ in range(2):
+        with pytest.warns(FutureWarning, match="Using -1 to represent CPU tensor is deprecated"):
+            assert wrapper(torch.randn(4, 5)).device == CPU
 
 
 def test_a_single_device_gets_the_module_at_construction():
