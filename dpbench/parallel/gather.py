@@ -28,7 +28,7 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
 
 
 def resolve_target(device: DeviceLike) -> torch.device:
-    """As `resolve_device`; for ``-1`` with the stock warning, which comes where outputs are gathered and not earlier."""
+    """As `resolve_device`; for ``-1`` with the stock warning, which comes where outputs are gathered, not earlier."""
     if device == -1:
         warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=3)
     return resolve_device(device)
