@@ -1,0 +1,183 @@
+"""The cases of the gate's self-test, given to asv and to pytest-benchmark, each used as its users do.
+
+    python -m benchmarks.gate_peers --times 6
+
+A throw-away repository has a commit for each condition: the wrapper as it is, and with work planted into its forward
+that takes 5 % or 10 % of a step of `launch_bound`. The gate's benchmarks of one core are written down in each tool's
+own way, and a tool says slower by its exit code:
+
+    asv continuous BASE HEAD
+    pytest --benchmark-compare --benchmark-compare-fail=mean:5%     after a run of base that was saved
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from math import expm1
+from pathlib import Path
+from statistics import median
+
+from benchmarks.about import heading
+from dpbench.gate.lockstep import Sides, take_round
+from dpbench.gate.plant import LOOPS, environment, plant
+from dpbench.gate.self_test_result import interval_of_share
+from dpbench.gate.settings import DEFAULT_BENCHMARKS, Cores
+from dpbench.run.launch import launch
+
+ROOT = Path(__file__).parents[1]
+CONDITIONS = {"equal": 0.0, "slower_5": 0.05, "slower_10": 0.10}
+BENCHMARKS = [benchmark for benchmark in DEFAULT_BENCHMARKS if benchmark.cores is Cores.ONE]
+_CALIBRATING_LOOPS = 20_000
+
+_STEP = """
+import torch
+from dpbench.measure.session import Session, seat_of
+from dpbench.sweep.case import Case
+from dpbench.variants.catalog import VARIANTS
+from dpbench.workloads.catalog import resolve
+
+CASES = {cases!r}
+
+
+def step_of(name):
+    torch.set_num_threads(1)
+    case = Case.model_validate_json(CASES[name])
+    variant = VARIANTS[case.variant]
+    return Session(case, resolve(case.workload, case.data), variant, seat_of(case, variant, rank=0, ranks=1)).step
+"""
+_ASV = (
+    _STEP
+    + """
+
+class Step:
+    params = list(CASES)
+    param_names = ["benchmark"]
+
+    def setup(self, name):
+        self.step = step_of(name)
+        self.step()
+
+    def time_step(self, name):
+        self.step()
+"""
+)
+_PYTEST = (
+    _STEP
+    + """
+
+import pytest
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_step(benchmark, name):
+    step = step_of(name)
+    step()
+    benchmark(step)
+"""
+)
+
+
+class Repository:
+    """In `folder`: the harness of this tree, and a commit of the wrapper for each condition, under its name."""
+
+    def __init__(self, folder: Path, loops: int) -> None:
+        self.folder = folder
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "dpbench", folder / "dpbench", ignore=ignored)
+        shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=ignored)
+        shutil.rmtree(folder / "benchmarks/asv_suite")
+        cases = {benchmark.name: benchmark.case(1, ()).model_dump_json() for benchmark in BENCHMARKS}
+        for name, text in (("asv_suite/__init__.py", ""), ("asv_suite/step.py", _ASV), ("test_step.py", _PYTEST)):
+            path = folder / "benchmarks" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text.format(cases=cases) if text else "")
+        shutil.copy(ROOT / "asv.conf.json", folder)
+        self.run("git", "init", "--quiet", "--initial-branch", "main")
+        self._commit("base")
+        plant(folder)
+        planted = (folder / "dpbench/parallel/__init__.py").read_text()
+        for name, share in CONDITIONS.items():
+            count = round(loops * share)
+            told = planted.replace(f'os.environ.get("{LOOPS}", "0")', f'"{count}"')
+            (folder / "dpbench/parallel/__init__.py").write_text(f"{told}\n# {name}\n")
+            self._commit(name)
+        self.run(sys.executable, "-m", "asv", "machine", "--yes")
+
+    def run(self, *command: str) -> int:
+        shared = {**os.environ, "HOME": str(self.folder.parent), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=self.folder, env=shared, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1):
+            sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.returncode
+
+    def checkout(self, name: str) -> None:
+        self.run("git", "checkout", "--quiet", name)
+
+    def _commit(self, name: str) -> None:
+        self.run("git", "add", "--all")
+        self.run("git", "-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "--quiet", "-m", name)
+        self.run("git", "tag", name)
+
+
+def asv_says_slower(repository: Repository, condition: str) -> bool:
+    repository.checkout("main")
+    shutil.rmtree(repository.folder / "results", ignore_errors=True)
+    return repository.run(sys.executable, "-m", "asv", "continuous", "base", condition) == 1
+
+
+def pytest_says_slower(repository: Repository, condition: str) -> bool:
+    shutil.rmtree(repository.folder / ".benchmarks", ignore_errors=True)
+    pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:dpbench", "--rootdir=.", "benchmarks/test_step.py")
+    repository.checkout("base")
+    repository.run(*pytest, "--benchmark-save=base")
+    repository.checkout(condition)
+    return repository.run(*pytest, "--benchmark-compare", "--benchmark-compare-fail=mean:5%") == 1
+
+
+TOOLS: dict[str, Callable[[Repository, str], bool]] = {
+    "asv continuous": asv_says_slower,
+    "pytest-benchmark mean:5%": pytest_says_slower,
+}
+
+
+def loops_of_a_step() -> int:
+    """How many planted loops take as long as a step of launch_bound."""
+    with tempfile.TemporaryDirectory() as folder:
+        planted = Path(folder) / "planted"
+        shutil.copytree(ROOT / "dpbench/parallel", planted / "dpbench/parallel")
+        plant(planted)
+        sides = Sides(ROOT, planted, {BENCHMARKS[0].name: environment(_CALIBRATING_LOOPS)})
+        rounds = [take_round(BENCHMARKS[:1], sides, number, (), launch) for number in range(3)]
+    share = median(expm1(each.ratios[BENCHMARKS[0].name].contrast) for each in rounds)
+    return round(_CALIBRATING_LOOPS / share)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--times", type=int, default=6, help="of each tool under each condition")
+    options = parser.parse_args()
+    print(heading("benchmarks.gate_peers"))
+    found = {(tool, condition): [] for tool in TOOLS for condition in CONDITIONS}
+    with tempfile.TemporaryDirectory() as folder:
+        repository = Repository(Path(folder) / "repository", loops_of_a_step())
+        for number in range(options.times):
+            for (tool, condition), said in found.items():
+                start_s = time.monotonic()
+                said.append(TOOLS[tool](repository, condition))
+                took_s = time.monotonic() - start_s
+                print(
+                    f"{number + 1}: {tool}, {condition}: {'slower' if said[-1] else 'no'}, {took_s:.0f} s", flush=True
+                )
+    print("\nwhere head is    tool                       says slower")
+    for (tool, condition), said in found.items():
+        low, high = interval_of_share(sum(said), len(said))
+        print(f"{condition:16} {tool:26} {sum(said)} of {len(said)}  [{low:.0%}, {high:.0%}]")
+
+
+if __name__ == "__main__":
+    main()
