@@ -12,7 +12,7 @@ _GROWTH = 1.4
 
 
 def looks() -> Iterator[int]:
-    """After how many rounds: 5, 7, 10, 14, 20, 28, ..."""
+    """After how many rounds: 5, 7, 10, 14, 19, 27, ..."""
     rounds = float(FIRST)
     while True:
         yield round(rounds)

@@ -12,7 +12,7 @@ identical code in the very same minutes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Annotated
 
 import numpy as np
@@ -76,7 +76,7 @@ def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
 
 def estimate(logs: Sequence[float]) -> Estimate:
     """Of at least two rounds."""
-    return Estimate(fmean(logs), stdev(logs) / sqrt(len(logs)), len(logs) - 1)
+    return Estimate(fmean(logs), float(np.std(logs, ddof=1)) / sqrt(len(logs)), len(logs) - 1)
 
 
 def t_quantile(probability: float, degrees: int) -> float:

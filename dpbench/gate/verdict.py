@@ -25,6 +25,7 @@ MISS_RATE = 0.05
 """How often a benchmark may pass whose growth is just what is tolerated."""
 
 _NINE_IN_TEN = 0.9
+_MOST_LOG = 700.0  # two rounds that differ much can see nothing; a float ends at exp(709)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ class _Bar:
 
     def detectable(self, found: Estimate) -> float:
         """The smallest growth, as a share, that is called slower nine times in ten."""
-        return expm1(max(self._surely_seen(found), self._alarm_above(found) + _power_margin(found)))
+        seen = max(self._surely_seen(found), self._alarm_above(found) + _power_margin(found))
+        return expm1(min(seen, _MOST_LOG))
 
     def _is_off(self, twin: Estimate) -> bool:
         return self.is_slower(twin) or (twin.high(self.alarm_risk) < 0 and -twin.value > self._alarm_above(twin))

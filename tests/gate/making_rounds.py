@@ -1,0 +1,63 @@
+"""Rounds, and hands that take them, made by hand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log
+from random import Random
+
+from dpbench.gate.lockstep import Taken
+from dpbench.gate.ratio import RoundRatio
+from dpbench.gate.settings import Benchmark, Cores
+from dpbench.results.lockstep import LockstepRound, SideName
+from dpbench.results.record import Outcome
+from tests.results.making import ENVIRONMENT
+
+STEP_S = 0.010
+
+
+def benchmark(name: str = "wide", threshold: float = 0.03, cores: Cores = Cores.ONE) -> Benchmark:
+    return Benchmark(name=name, workload="mlp/tiny", batch=8, devices="cpu*2", threshold=threshold, cores=cores)
+
+
+def ratio(contrast: float, twin: float = 0.0, cores: str = "1") -> RoundRatio:
+    """Logarithms."""
+    return RoundRatio(contrast=contrast, twin=twin, base_s=STEP_S, head_s=STEP_S * (1 + contrast), cores=cores)
+
+
+def rounds_of(contrast: float, half: float, twin: float = 0.0, twin_half: float = 0.001, count: int = 6):
+    """As many above as below, so that the mean is as given."""
+    return [ratio(contrast + sign * half, twin + sign * twin_half) for sign in (1, -1) * (count // 2)]
+
+
+def lockstep_round(
+    base: Sequence[Sequence[float]], twin: Sequence[Sequence[float]], head: Sequence[Sequence[float]]
+) -> LockstepRound:
+    times_s = {
+        side: tuple(tuple(map(float, block)) for block in blocks)
+        for side, blocks in ((SideName.BASE, base), (SideName.TWIN, twin), (SideName.HEAD, head))
+    }
+    return LockstepRound(benchmark="wide", outcome=Outcome.OK, times_s=times_s, cores="0")
+
+
+class ScriptedTake:
+    """A hand that draws rounds, and a clock that says how long that took. `calls` are (number, names)."""
+
+    def __init__(self, draw: Mapping[str, Callable[[], RoundRatio]], round_s: float = 1.0) -> None:
+        self._draw, self._round_s, self._now_s = draw, round_s, 100.0
+        self.calls: list[tuple[int, tuple[str, ...]]] = []
+
+    def __call__(self, benchmarks: Sequence[Benchmark], number: int) -> Taken:
+        names = tuple(each.name for each in benchmarks)
+        self.calls.append((number, names))
+        self._now_s += self._round_s
+        return Taken({name: self._draw[name]() for name in names}, ENVIRONMENT)
+
+    def clock(self) -> float:
+        return self._now_s
+
+
+def noisy(
+    rng: Random, growth: float = 0.0, spread: float = 0.01, draw: Callable[[Random], float] | None = None
+) -> Callable[[], RoundRatio]:
+    """Rounds whose contrasts spread by `spread` around `growth`, a share; normal, or as `draw` draws them."""
+    error = draw or (lambda r: r.gauss(0.0, 1.0))
+    return lambda: ratio(log(1 + growth) + spread * error(rng), spread * error(rng))

@@ -1,0 +1,182 @@
+"""From rounds to a verdict: its edges, and how often it is wrong where the truth is known."""
+
+from math import expm1, log, log1p, sqrt
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpbench.gate.judgement import Verdict
+from dpbench.gate.looks import spent_at
+from dpbench.gate.settings import Cores
+from dpbench.gate.tier1 import measure_times, verdict_of
+from dpbench.gate.verdict import MISS_RATE, Rule, judge, rule_for, twin_alarms
+from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of
+
+ALARM_RISK = 0.002
+RULE = Rule(ALARM_RISK)
+COUNT = 6
+TOLERATED = log1p(0.03)
+
+
+def reach(half, risk, look=1, count=COUNT):
+    """How far an interval reaches from the mean of `count` rounds that are `half` above or below it."""
+    error = half * sqrt(count / (count - 1)) / sqrt(count)
+    return stats.t.ppf(1 - spent_at(look, risk), count - 1) * error
+
+
+def verdict(rounds, look=1, threshold=0.03, cores=Cores.ONE):
+    return judge(benchmark(threshold=threshold, cores=cores), rounds, look, RULE).verdict
+
+
+def test_the_risk_is_shared_by_the_benchmarks():
+    assert rule_for(0.01, 4) == Rule(0.0025, MISS_RATE)
+
+
+def test_all_that_was_measured_is_told():
+    found = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), 2, RULE)
+    assert (found.benchmark, found.rounds, found.looks, found.cores, found.threshold) == ("wide", COUNT, 2, "1", 0.03)
+    assert found.base_step_s == pytest.approx(STEP_S)
+    assert found.head_step_s == pytest.approx(STEP_S * 1.05)
+    assert found.ratio.value == pytest.approx(1 + expm1(0.05))
+    assert found.twin.value == pytest.approx(1 + expm1(0.001))
+    assert found.ratio.low < found.ratio.value < found.ratio.high
+    assert "3 %" in found.why
+
+
+@pytest.mark.parametrize("look", [1, 3])
+def test_slower_begins_where_no_change_is_excluded(look):
+    """A tolerance so small that the interval alone decides."""
+    edge = reach(0.01, ALARM_RISK, look)
+    assert verdict(rounds_of(edge + 1e-6, 0.01), look, threshold=0.001) is Verdict.SLOWER
+    assert verdict(rounds_of(edge - 1e-6, 0.01), look, threshold=0.001) is Verdict.UNDECIDED
+
+
+def test_slower_begins_above_what_is_tolerated():
+    """So little noise that no change is excluded long before."""
+    assert verdict(rounds_of(TOLERATED + 1e-6, 1e-5)) is Verdict.SLOWER
+    assert verdict(rounds_of(TOLERATED - 1e-8, 1e-5)) is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("look", [1, 3])
+def test_pass_begins_where_more_than_is_tolerated_is_excluded(look):
+    edge = TOLERATED - reach(0.01, MISS_RATE, look)
+    assert verdict(rounds_of(edge - 1e-6, 0.01), look) is Verdict.PASS
+    assert verdict(rounds_of(edge + 1e-6, 0.01), look) is Verdict.UNDECIDED
+
+
+def test_equal_times_without_any_noise_pass():
+    assert verdict([ratio(0.0)] * 5) is Verdict.PASS
+    assert verdict([ratio(0.2)] * 5) is Verdict.SLOWER
+
+
+@pytest.mark.parametrize("twin", [0.2, -0.2])
+def test_where_the_twin_is_off_nothing_is_called_slower(twin):
+    found = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), 1, RULE)
+    assert found.verdict is Verdict.UNDECIDED
+    assert "base differs from itself" in found.why
+    assert verdict(rounds_of(0.0, 0.001, twin=twin)) is Verdict.PASS
+
+
+@pytest.mark.parametrize("twin", [0.025, -0.025])
+def test_a_twin_within_what_is_tolerated_is_not_off(twin):
+    assert verdict(rounds_of(0.2, 0.001, twin=twin, twin_half=0.0001)) is Verdict.SLOWER
+
+
+@pytest.mark.parametrize("twin", [0.1, -0.1])
+def test_a_twin_whose_noise_explains_what_it_differs_by_is_not_off(twin):
+    assert verdict(rounds_of(0.2, 0.001, twin=twin, twin_half=0.3)) is Verdict.SLOWER
+
+
+def test_a_twin_alarms_where_head_would():
+    assert twin_alarms(benchmark(), rounds_of(0.0, 0.001, twin=0.2), 1, RULE)
+    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=-0.2), 1, RULE)
+    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=0.02), 1, RULE)
+
+
+def test_on_all_cores_the_alarm_is_above_what_such_noise_lets_be_seen():
+    """On one core the same rounds are slower: no change is excluded, and it is above what is tolerated."""
+    half = 0.02
+    error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
+    seen = reach(half, ALARM_RISK) + stats.t.ppf(0.9, COUNT - 1) * error
+    assert seen > TOLERATED
+    between = (reach(half, ALARM_RISK) + seen) / 2
+    assert verdict(rounds_of(between, half)) is Verdict.SLOWER
+    assert verdict(rounds_of(between, half), cores=Cores.ALL) is Verdict.UNDECIDED
+    assert verdict(rounds_of(seen + 1e-6, half), cores=Cores.ALL) is Verdict.SLOWER
+    assert verdict(rounds_of(TOLERATED + 1e-6, 1e-5), cores=Cores.ALL) is Verdict.SLOWER
+
+
+@pytest.mark.parametrize("cores", Cores)
+@pytest.mark.parametrize("half", [0.0005, 0.01])
+def test_what_is_detectable_is_called_slower_nine_times_in_ten(cores, half):
+    """Of a mean that is `detectable` and scatters by its own standard error, by the rule for that error."""
+    found = judge(benchmark(cores=cores), rounds_of(0.0, half), 1, RULE)
+    error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
+    low_nine_times_in_ten = log1p(found.detectable) - stats.t.ppf(0.9, COUNT - 1) * error
+    assert verdict(rounds_of(low_nine_times_in_ten + 1e-6, half), cores=cores) is Verdict.SLOWER
+    assert verdict(rounds_of(low_nine_times_in_ten - 1e-6, half), cores=cores) is not Verdict.SLOWER
+    assert found.detectable > 0.03
+
+
+@given(
+    contrasts=st.lists(st.floats(-2, 2), min_size=2, max_size=12),
+    twins=st.lists(st.floats(-2, 2), min_size=12, max_size=12),
+    threshold=st.floats(1e-6, 10),
+    look=st.integers(1, 20),
+    cores=st.sampled_from(Cores),
+)
+def test_a_ratio_below_1_is_never_slower_and_one_beyond_tolerance_never_passes(
+    contrasts, twins, threshold, look, cores
+):
+    rounds = [ratio(contrast, twin) for contrast, twin in zip(contrasts, twins, strict=False)]
+    found = judge(benchmark(threshold=threshold, cores=cores), rounds, look, RULE)
+    if found.ratio.value < 1:
+        assert found.verdict is not Verdict.SLOWER
+    if found.ratio.value > 1 + threshold * (1 + 1e-9):
+        assert found.verdict is not Verdict.PASS
+
+
+SUITES, ALARM_RATE, BENCHMARKS = 2000, 0.02, 3
+
+
+def verdicts(draws, suites, seed, budget_s=10.5):
+    """Of gates over benchmarks that draw as given; a round takes a second, and three looks end it."""
+    rng = Random(seed)
+    suite = [benchmark(f"b{number}") for number in range(len(draws))]
+    for _ in range(suites):
+        take = ScriptedTake({each.name: draw(rng) for each, draw in zip(suite, draws, strict=True)})
+        found = measure_times(suite, take, alarm_rate=ALARM_RATE, budget_s=budget_s, clock=take.clock)
+        yield verdict_of(found.judgements)
+
+
+def student_3(rng):
+    return rng.gauss(0.0, 1.0) / sqrt(rng.gammavariate(1.5, 2.0) / 3)
+
+
+@pytest.mark.parametrize("draw", [None, student_3])
+def test_equal_code_is_called_slower_no_more_often_than_is_allowed(draw):
+    """With so much noise that what is tolerated keeps no alarm away: 25 of 2,000 suites, and 15 of heavy tails.
+
+    40 are allowed; far fewer would mean that the rule is blunter than it need be.
+    """
+    equal = [lambda rng: noisy(rng, 0.0, 0.06, draw)] * BENCHMARKS
+    found = list(verdicts(equal, SUITES, seed=7)).count(Verdict.SLOWER)
+    assert 5 <= found <= ALARM_RATE * SUITES
+
+
+def test_5_percent_with_a_spread_of_1_percent_is_found_in_nine_gates_of_ten():
+    slower = [lambda rng: noisy(rng, 0.05), *[lambda rng: noisy(rng)] * (BENCHMARKS - 1)]
+    found = list(verdicts(slower, 300, seed=8))
+    assert found.count(Verdict.SLOWER) >= 270
+
+
+def test_faster_code_passes():
+    faster = [lambda rng: noisy(rng, -0.2)] * BENCHMARKS
+    assert set(verdicts(faster, 100, seed=9)) == {Verdict.PASS}
+
+
+def test_log_of_a_growth_is_that_of_the_ratio():
+    assert judge(benchmark(), [ratio(log(1.5))] * 3, 1, RULE).ratio.value == pytest.approx(1.5)
