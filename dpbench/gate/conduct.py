@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpbench.gate.accepted import apply_accepted
-from dpbench.gate.counters import compare_counters, counted_cases
+from dpbench.gate.counters import Counters, compare_counters, counted_cases
 from dpbench.gate.drift import NoStepDetectionError, drifts
 from dpbench.gate.errors import GateError
 from dpbench.gate.evidence import measured_false_alarms
 from dpbench.gate.history import series_of
 from dpbench.gate.history_file import HistoryFileError, append_history, history_path, read_records
-from dpbench.gate.judgement import CounterChange, Drift, Judgement
+from dpbench.gate.judgement import Drift, Judgement
 from dpbench.gate.lockstep import Sides
 from dpbench.gate.overall import history_line, overall
 from dpbench.gate.prepare import Asked, Prepared, prepare, write_sides
@@ -35,7 +35,7 @@ def conduct(asked: Asked, *, launch: Launcher = launch, progress: Progress = lam
         prepared = prepare(asked, launch)
         with gate_folder() as folder:
             base, head = write_sides(prepared, folder)
-            counters = _counters(asked, base, head, launch, progress)
+            counters = _counters(prepared, base, head, launch, progress) if 0 in asked.tiers else Counters()
             left_s = asked.budget_s - (time.monotonic() - start_s)
             take = taking(Sides(base, head), prepared.lanes, launch)
             times = _times(asked, prepared, take, left_s, progress)
@@ -47,12 +47,10 @@ def conduct(asked: Asked, *, launch: Launcher = launch, progress: Progress = lam
     return judgement
 
 
-def _counters(asked: Asked, base: Path, head: Path, launch: Launcher, progress: Progress) -> tuple[CounterChange, ...]:
-    """Where the commits have no wrapper of their own there is nothing that could count differently."""
-    if 0 not in asked.tiers or not has_wrapper(base):
-        return ()
+def _counters(prepared: Prepared, base: Path, head: Path, launch: Launcher, progress: Progress) -> Counters:
     progress("counting what a step does, of base and of head")
-    return compare_counters(counted_cases(), base, head, launch)
+    cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=has_wrapper(base))
+    return compare_counters(cases, base, head, launch)
 
 
 def _times(asked: Asked, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
@@ -67,15 +65,13 @@ def _times(asked: Asked, prepared: Prepared, take: TakeRound, budget_s: float, p
     )
 
 
-def _judged(
-    asked: Asked, prepared: Prepared, counters: tuple[CounterChange, ...], times: Times, started_at: str
-) -> Judgement:
+def _judged(asked: Asked, prepared: Prepared, counters: Counters, times: Times, started_at: str) -> Judgement:
     drifted, of_history = _drifts(asked, prepared, times.environment)
     answered, today = prepared.settings.accepted, datetime.now(UTC).date()
-    counters, of_counters = apply_accepted(counters, answered, prepared.commits, today)
+    changes, of_counters = apply_accepted(counters.changes, answered, prepared.commits, today)
     judgements, of_times = apply_accepted(times.judgements, answered, prepared.commits, today)
     drifted, of_drifts = apply_accepted(drifted, answered, prepared.commits, today)
-    verdict, why = overall(counters, judgements, drifted)
+    verdict, why = overall(changes, judgements, drifted)
     return Judgement(
         verdict=verdict,
         why=why,
@@ -85,11 +81,13 @@ def _judged(
         started_at=started_at,
         duration_s=0.0,
         alarm_rate=prepared.settings.alarm_rate,
-        counted_cases=len(counted_cases()) if 0 in asked.tiers else 0,
-        counters=counters,
+        counted_cases=counters.cases,
+        counters=changes,
         times=judgements,
         drifts=drifted,
-        notes=tuple(dict.fromkeys([*prepared.notes, *of_history, *of_counters, *of_times, *of_drifts])),
+        notes=tuple(
+            dict.fromkeys([*prepared.notes, *counters.notes, *of_history, *of_counters, *of_times, *of_drifts])
+        ),
         false_alarms=measured_false_alarms(asked.results, prepared.history.lines, times.environment),
         environment=times.environment,
     )

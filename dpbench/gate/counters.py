@@ -1,10 +1,12 @@
 """Tier 0: what a step asks of the machine, counted exactly, of base and of head. No noise, so that one more counts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.gate.errors import GateError
 from dpbench.gate.judgement import CounterChange
+from dpbench.gate.settings import Benchmark
 from dpbench.results.counts import CountRecord, diff
 from dpbench.results.record import Outcome
 from dpbench.run.count_all import CountingError, count_all
@@ -13,19 +15,55 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.counting import checked_cases
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.names import VariantName
+from dpbench.sweep.workload_name import is_factory
+
+_LANES = ("cpu", "cpu")
+"""Counted where a benchmark leaves its devices to the box: counts should not depend on that."""
 
 _BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_half_bytes")
 
 
-def counted_cases() -> tuple[Case, ...]:
-    """Of what `dpbench counts --check` counts, all that depends on the wrapper."""
-    return tuple(case for case in checked_cases() if case.variant is VariantName.TUNED)
+@dataclass(frozen=True)
+class Counters:
+    """What changed, of how many cases; `notes` tell what could be counted of neither commit."""
+
+    changes: tuple[CounterChange, ...] = ()
+    cases: int = 0
+    notes: tuple[str, ...] = ()
 
 
-def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Launcher) -> tuple[CounterChange, ...]:
-    """What changed between the wrappers of two commits' folders. Raises GateError where one cannot be counted."""
-    olds, news = (_counted(cases, side, tree, launch) for side, tree in (("base", base), ("head", head)))
-    return tuple(change for old, new in zip(olds, news, strict=True) for change in changes(old, new))
+def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
+    """Of what `dpbench counts --check` counts all that depends on the wrapper, and the user's own steps. Pure."""
+    cases = [case for case in checked_cases() if case.variant is VariantName.TUNED] if of_the_wrapper else []
+    for benchmark in benchmarks:
+        if is_factory(benchmark.workload):
+            lanes = len(benchmark.devices or _LANES)
+            places = (tuple(f"sim:{i}" for i in range(lanes)), ("cpu",) * lanes)
+            cases += [benchmark.case(1, place).model_copy(update={"devices": place}) for place in places]
+    return tuple(dict.fromkeys(cases))
+
+
+def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Launcher) -> Counters:
+    """What changed from one commit's folder to another's. Raises GateError where either cannot be counted."""
+    olds, news = _count("base", cases, base, launch), _count("head", cases, head, launch)
+    changed, counted, notes = list[CounterChange](), 0, dict[str, None]()
+    for old, new in zip(olds, news, strict=True):
+        if old.outcome is new.outcome is Outcome.SKIPPED:
+            notes[f"{name_of(old.case)}: not counted: {old.reason}"] = None
+            continue
+        for side, record in (("base", old), ("head", new)):
+            if record.outcome is not Outcome.OK:
+                raise GateError(f"{side}: {name_of(record.case)}: {record.why}")
+        counted += 1
+        changed += changes(old, new)
+    return Counters(tuple(changed), counted, tuple(notes))
+
+
+def _count(side: str, cases: Sequence[Case], tree: Path, launch: Launcher) -> tuple[CountRecord, ...]:
+    try:
+        return count_all(cases, tree=tree, launch=launch)
+    except CountingError as error:
+        raise GateError(f"{side}: {' '.join(str(error).split())}") from error
 
 
 def changes(old: CountRecord, new: CountRecord) -> list[CounterChange]:
@@ -51,14 +89,3 @@ def name_of(case: Case) -> str:
 def is_worse(counter: str, old: int, new: int) -> bool:
     """Less is better of all but what is ready early, where more is. A link that is new counts from 0."""
     return new < old if counter in _BETTER_MORE else new > old
-
-
-def _counted(cases: Sequence[Case], side: str, tree: Path, launch: Launcher) -> tuple[CountRecord, ...]:
-    try:
-        records = count_all(cases, tree=tree, launch=launch)
-    except CountingError as error:
-        raise GateError(f"{side}: {' '.join(str(error).split())}") from error
-    for record in records:
-        if record.outcome is not Outcome.OK:
-            raise GateError(f"{side}: {name_of(record.case)}: {record.why}")
-    return records
