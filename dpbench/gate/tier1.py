@@ -73,7 +73,7 @@ def measure_times(
     progress: Callable[[str], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Times:
-    """At least one round is taken, whatever the budget."""
+    """No round begins that the budget has no room for, should it take as long as the longest so far."""
     rule, watch = rule_for(alarm_rate, len(benchmarks)), _Watch(budget_s, clock)
     rounds: dict[str, list[RoundRatio]] = {benchmark.name: [] for benchmark in benchmarks}
     judged = {benchmark.name: _not_judged(benchmark, 0) for benchmark in benchmarks}
@@ -89,10 +89,12 @@ def measure_times(
         for benchmark in undecided:
             judged[benchmark.name] = _judged(benchmark, rounds[benchmark.name], look, rule)
             if number >= _LEAST_ROUNDS:
-                twins[benchmark.name] = twin_alarms(benchmark, rounds[benchmark.name], look, rule)
+                # One look is enough, as it is for head.
+                alarms = twin_alarms(benchmark, rounds[benchmark.name], look, rule)
+                twins[benchmark.name] = twins.get(benchmark.name, False) or alarms
         undecided = [each for each in undecided if judged[each.name].verdict is Verdict.UNDECIDED]
         is_slower = any(each.verdict is Verdict.SLOWER for each in judged.values())
-        if is_slower or not undecided or number < until:
+        if is_slower or not undecided or not watch.has_room():
             break
     return Times(tuple(judged.values()), twins, environment)
 

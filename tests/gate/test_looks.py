@@ -1,6 +1,6 @@
 """The plan of looks."""
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 
@@ -11,7 +11,7 @@ def test_looks_are_soon_and_then_rarer():
     found = list(islice(looks(), 12))
     assert found[:6] == [5, 7, 10, 14, 19, 27]
     assert found[0] == FIRST
-    gaps = [after - before for before, after in zip(found, found[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(found)]
     assert gaps == sorted(gaps)
 
 

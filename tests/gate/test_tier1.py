@@ -1,0 +1,133 @@
+"""The loop of rounds and looks, with a scripted hand and its clock."""
+
+from math import log
+from random import Random
+
+import pytest
+
+from dpbench.gate.judgement import Verdict
+from dpbench.gate.tier1 import measure_times, verdict_of
+from dpbench.gate.verdict import rule_for, twin_alarms
+from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
+from tests.report.making_gate import time
+from tests.results.making import ENVIRONMENT
+
+NAMES = ("a", "b", "c")
+SUITE = [benchmark(name) for name in NAMES]
+
+
+def measured(take, budget_s=1000.0, progress=lambda _: None):
+    return measure_times(SUITE, take, alarm_rate=0.01, budget_s=budget_s, clock=take.clock, progress=progress)
+
+
+def equal(seed=0):
+    return noisy(Random(seed), 0.0, 0.001)
+
+
+def unclear(seed=1):
+    """Just what is tolerated: never decided."""
+    signs = [1, -1]
+
+    def draw():
+        signs.reverse()
+        return ratio(log(1.03) + 0.01 * signs[0])
+
+    return draw
+
+
+def by_name(times):
+    return {each.benchmark: each for each in times.judgements}
+
+
+def test_equal_code_is_done_after_the_first_look():
+    take, told = ScriptedTake({name: equal() for name in NAMES}), []
+    times = measured(take, progress=told.append)
+    assert take.calls == [(number, NAMES) for number in range(5)]
+    assert [each.verdict for each in times.judgements] == [Verdict.PASS] * 3
+    assert [each.benchmark for each in times.judgements] == list(NAMES)
+    assert times.twin_alarmed == dict.fromkeys(NAMES, False)
+    assert times.environment == ENVIRONMENT
+    assert told[0] == "round 1, 3 benchmarks to decide, 1000 s left"
+    assert told[4] == "round 5, 3 benchmarks to decide, 996 s left"
+
+
+def test_one_that_is_slower_ends_it_and_the_others_may_stay_undecided():
+    take = ScriptedTake({"a": unclear(), "b": noisy(Random(0), 0.5, 0.001), "c": equal()})
+    times = measured(take)
+    assert len(take.calls) == 5
+    assert [each.verdict for each in times.judgements] == [Verdict.UNDECIDED, Verdict.SLOWER, Verdict.PASS]
+    assert verdict_of(times.judgements) is Verdict.SLOWER
+
+
+def test_it_goes_on_with_the_undecided_alone_until_time_is_up():
+    take = ScriptedTake({"a": equal(), "b": unclear(), "c": equal()})
+    times = measured(take, budget_s=12.5)
+    assert take.calls[:5] == [(number, NAMES) for number in range(5)]
+    assert take.calls[5:] == [(number, ("b",)) for number in range(5, 12)]
+    judged = by_name(times)
+    assert (judged["a"].rounds, judged["a"].looks, judged["a"].verdict) == (5, 1, Verdict.PASS)
+    assert (judged["b"].rounds, judged["b"].looks, judged["b"].verdict) == (12, 4, Verdict.UNDECIDED)
+
+
+def test_a_round_that_would_outlast_the_budget_is_not_begun():
+    """Of rounds of 10 s a budget of 35 s has room for three; a fourth would need what the longest so far took."""
+    take = ScriptedTake({name: unclear() for name in NAMES}, round_s=10.0)
+    times = measured(take, budget_s=35.0)
+    assert len(take.calls) == 3
+    assert take.clock() == 130.0
+    assert {(each.rounds, each.looks, each.verdict) for each in times.judgements} == {(3, 1, Verdict.UNDECIDED)}
+
+
+def test_the_longest_round_counts_not_the_last():
+    take = ScriptedTake({name: unclear() for name in NAMES}, round_s=10.0)
+
+    def shorter_and_shorter(benchmarks, number):
+        found = take(benchmarks, number)
+        take._round_s = 1.0
+        return found
+
+    times = measure_times(SUITE, shorter_and_shorter, alarm_rate=0.01, budget_s=25.0, clock=take.clock)
+    assert times.judgements[0].rounds == 1 + 5  # until 15 s are over and 10 s are left
+
+
+def test_time_that_is_up_at_a_look_is_no_further_look():
+    take = ScriptedTake({name: unclear() for name in NAMES})
+    times = measured(take, budget_s=5.5)
+    assert {(each.rounds, each.looks) for each in times.judgements} == {(5, 1)}
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(0.5, 1), (0.0, 0), (-3.0, 0)])
+def test_fewer_than_two_rounds_decide_nothing(budget_s, rounds):
+    take = ScriptedTake({name: noisy(Random(0), 9.0, 0.0) for name in NAMES})
+    times = measured(take, budget_s=budget_s)
+    assert len(take.calls) == rounds
+    for each in times.judgements:
+        assert (each.verdict, each.rounds, each.looks, each.ratio) == (Verdict.UNDECIDED, rounds, 0, None)
+        assert each.why == f"the budget had room for {rounds} rounds; 2 are the least that tell anything"
+        assert each.threshold == 0.03
+    assert times.twin_alarmed == {}
+    assert (times.environment is None) == (rounds == 0)
+
+
+def test_a_twin_that_alarmed_once_has_alarmed_whatever_came_later():
+    """A gate that looked there would have ended there."""
+    off = [ratio(log(1.03) + 0.01 * (-1) ** i, twin=0.2 + 0.001 * (-1) ** i) for i in range(5)]
+    later = iter([*off, *[ratio(log(1.03) + 0.01 * (-1) ** i, twin=-1.0) for i in range(100)]])
+    take = ScriptedTake({"a": equal(), "b": lambda: next(later), "c": equal()})
+    times = measured(take, budget_s=30.0)
+    assert by_name(times)["b"].looks > 1
+    assert times.twin_alarmed == {"a": False, "b": True, "c": False}
+    assert twin_alarms(benchmark("b"), off, 1, rule_for(0.01, 3))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "found"),
+    [
+        ((), "pass"),
+        (("pass", "pass"), "pass"),
+        (("pass", "undecided"), "undecided"),
+        (("undecided", "slower", "pass"), "slower"),
+    ],
+)
+def test_a_suite_is_slower_where_any_is_else_undecided_where_any_is(verdicts, found):
+    assert verdict_of([time(verdict=each) for each in verdicts]) is Verdict(found)
