@@ -25,12 +25,12 @@ def equal(seed=0):
 
 
 def unclear(seed=1):
-    """Just what is tolerated: never decided."""
+    """Just below what is tolerated: not decided soon."""
     signs = [1, -1]
 
     def draw():
         signs.reverse()
-        return ratio(log(1.03) + 0.01 * signs[0])
+        return ratio(log(1.029) + 0.01 * signs[0])
 
     return draw
 
@@ -111,8 +111,8 @@ def test_fewer_than_two_rounds_decide_nothing(budget_s, rounds):
 
 def test_a_twin_that_alarmed_once_has_alarmed_whatever_came_later():
     """A gate that looked there would have ended there."""
-    off = [ratio(log(1.03) + 0.01 * (-1) ** i, twin=0.2 + 0.001 * (-1) ** i) for i in range(5)]
-    later = iter([*off, *[ratio(log(1.03) + 0.01 * (-1) ** i, twin=-1.0) for i in range(100)]])
+    off = [ratio(log(1.029) + 0.01 * (-1) ** i, twin=0.2 + 0.001 * (-1) ** i) for i in range(5)]
+    later = iter([*off, *[ratio(log(1.029) + 0.01 * (-1) ** i, twin=-1.0) for i in range(100)]])
     take = ScriptedTake({"a": equal(), "b": lambda: next(later), "c": equal()})
     times = measured(take, budget_s=30.0)
     assert by_name(times)["b"].looks > 1
