@@ -1,0 +1,51 @@
+"""How many bytes have every lane's gradient when half of each lane's backward is done, at 8 equal buckets and one more.
+
+No scheme can be ahead of the gradients. A layer's weight gradient needs the input gradients of all layers behind it:
+of L equal layers w weight gradients cost w + (w - 1) of the 2 L - 1 kernels, so at half of these w <= (L + 1) / 2, or
+50 % of the bytes. Where the bytes lie at the end, as in a ResNet, whose backward begins with them, it can be more.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.measure.dependencies import dependencies
+from dpbench.parallel import DataParallel, Policy
+from dpbench.results.counts import Phase
+from dpbench.simulator import mark, recording
+from dpbench.workloads.convnet import ConvnetSize, ResNet
+
+DEVICES = [f"sim:{i}" for i in range(4)]
+BUCKETS = 8
+
+
+def overlap(base, inputs, dispatch):
+    """Of the reduced bytes the share that is ready at half, and the share whose copies can have started by then."""
+    base.to("sim:0")
+    bucket_bytes = -(-sum(p.nbytes for p in base.parameters()) // BUCKETS)
+    policy = Policy(bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes, dispatch=dispatch)
+    wrapper = DataParallel(base, DEVICES, policy=policy)
+    for batch in inputs:
+        base.zero_grad()
+        with recording() as recorded:
+            mark(Phase.FORWARD.value)
+            loss = wrapper(batch.to("sim:0")).sum()
+            mark(Phase.BACKWARD.value)
+            loss.backward()
+    found = dependencies(recorded, home=0)
+    return found.ready_at_half_bytes / found.reduced_bytes, found.startable_at_half_bytes / found.reduced_bytes
+
+
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("batches", [(8,), (6, 8)], ids=["first", "after a short batch"])
+def test_over_70_percent_of_a_resnets_bytes_are_ready_at_half(dispatch, batches):
+    resnet50 = ResNet(ConvnetSize(blocks=(3, 4, 6, 3), width=4, side=32, classes=16))
+    ready, startable = overlap(resnet50, [torch.randn(batch, 3, 32, 32) for batch in batches], dispatch)
+    assert min(ready, startable) >= 0.7
+
+
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+def test_half_of_the_bytes_of_equal_layers_but_for_a_bucket_are_ready_at_half(dispatch):
+    layers = nn.Sequential(*[nn.Linear(16, 16) for _ in range(4 * BUCKETS)])
+    ready, startable = overlap(layers, [torch.randn(16, 16)], dispatch)
+    assert 0.5 - 1 / BUCKETS <= startable <= ready <= 0.5 + 1 / (8 * BUCKETS)
