@@ -51,7 +51,7 @@ class Spread(_Frozen):
     twin_spread: float
 
 
-class Tested(_Frozen):
+class Examined(_Frozen):
     """One condition. `drawn` gates are resampled from the recorded rounds, `whole` ones were run end to end.
 
     `found` are the whole gates whose slower benchmark is the one that was planted in.
@@ -69,7 +69,7 @@ class Tested(_Frozen):
 class SelfTest(_Frozen):
     """All conditions; `alarm_rate` is the suite's by design, `began` and `ended` when the trials were recorded."""
 
-    tested: tuple[Tested, ...]
+    tested: tuple[Examined, ...]
     alarm_rate: float
     budget_s: float
     began: str
@@ -112,10 +112,10 @@ def result_of(trials: Sequence[Trial], settings: Settings, budget_s: float, gate
     )
 
 
-def _tested(condition: Condition, trials: Sequence[Trial], pool: Pool, drawn: Verdicts) -> Tested:
+def _tested(condition: Condition, trials: Sequence[Trial], pool: Pool, drawn: Verdicts) -> Examined:
     whole = [trial for trial in trials if trial.condition is condition and trial.gate is not None]
     durations_s = [trial.duration_s for trial in whole]
-    return Tested(
+    return Examined(
         condition=condition,
         spreads=tuple(_spread(name, pool) for name in pool.ratios),
         drawn=drawn,

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.gate.self_test_result import SelfTest, Spread, Tested, Verdicts, interval_of_share
+from dpbench.gate.self_test_result import SelfTest, Spread, Examined, Verdicts, interval_of_share
 from dpbench.report.gate_tables import Grid
 from dpbench.report.gate_text import table
 from dpbench.report.gate_words import NONE, growth, share
@@ -49,7 +49,7 @@ def _verdicts(found: SelfTest) -> Grid:
     )
 
 
-def _row(tested: Tested) -> tuple[str, ...]:
+def _row(tested: Examined) -> tuple[str, ...]:
     longest = NONE if tested.longest_s is None else f"{tested.longest_s:.0f} s"
     return (
         tested.condition,
