@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.gate.self_test_result import SelfTest, Spread, Examined, Verdicts, interval_of_share
+from dpbench.gate.self_test_result import Examined, SelfTest, Spread, Verdicts, interval_of_share
 from dpbench.report.gate_tables import Grid
 from dpbench.report.gate_text import table
 from dpbench.report.gate_words import NONE, growth, share

@@ -2,7 +2,7 @@ import json
 
 from rich.console import Console
 
-from dpbench.gate.self_test_result import SelfTest, Spread, Examined, Verdicts
+from dpbench.gate.self_test_result import Examined, SelfTest, Spread, Verdicts
 from dpbench.gate.trial import Condition
 from dpbench.report.gate_self_test import alarms_as_designed, self_test_json, self_test_text
 from tests.report.making_gate import ENVIRONMENT
