@@ -130,7 +130,6 @@ def test_asv_compare_and_dpbench_asv_compare_agree(asv):
         base, head, ratio = of_asv[place]
         assert (seconds(base), seconds(head)) == (pytest.approx(each["base"], 5e-3), pytest.approx(each["head"], 5e-3))
         assert ratio == f"{each['ratio']['value']:.2f}"
-    assert all(each["ratio"]["low"] > 2 for each in of_dpbench.values() if "shared" in each["environment"])
 
 
 def environment_in(cell):
