@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from dpbench.cli_shared import Json, example, option, show
-from dpbench.gate.conduct import conduct
+from dpbench.gate.conduct import conclude_broken, conduct
 from dpbench.gate.errors import GateError
 from dpbench.gate.examine import examine
 from dpbench.gate.judgement import Judgement, Verdict
@@ -63,10 +63,15 @@ def gate(
     with Console(stderr=True).status("preparing") as status:
         if self_test:
             return _examined(asked, rounds, gates, status.update, as_json=as_json)
-        found = conduct(asked, progress=status.update)
-    _write(found, writers, summary)
-    if github:
-        sys.stdout.write(annotations(found))
+        try:
+            found = conduct(asked, progress=status.update)
+        except GateError as error:
+            broken = conclude_broken(asked, str(error))
+            _tell(broken, writers, summary, github=github)
+            if as_json:
+                show(gate_json(broken))
+            raise
+    _tell(found, writers, summary, github=github)
     show(gate_json(found) if as_json else gate_text(found))
     return EXIT_CODES[found.verdict]
 
@@ -122,7 +127,9 @@ def _check_writable(path: Path) -> None:
         raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that is there")
 
 
-def _write(found: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None) -> None:
+def _tell(
+    found: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None, *, github: bool
+) -> None:
     try:
         for path, text in writers.items():
             replace_text(path, text(found))
@@ -131,6 +138,8 @@ def _write(found: Judgement, writers: Mapping[Path, Callable[[Judgement], str]],
                 file.write(gate_markdown(found))
     except OSError as error:
         raise GateError(f"{error.filename}: cannot be written: {error.strerror}") from error
+    if github:
+        sys.stderr.write(annotations(found))  # a runner of GitHub's reads both streams
 
 
 def _interrupted(*_: object) -> NoReturn:

@@ -12,12 +12,12 @@ from dpbench.gate.errors import GateError
 from dpbench.gate.evidence import measured_false_alarms
 from dpbench.gate.history import series_of
 from dpbench.gate.history_file import HistoryFileError, append_history, history_path, read_records
-from dpbench.gate.judgement import Drift, Judgement
+from dpbench.gate.judgement import Drift, Judgement, Revision, Verdict
 from dpbench.gate.lockstep import Sides
 from dpbench.gate.overall import history_line, overall
-from dpbench.gate.prepare import Asked, Prepared, prepare, write_sides
+from dpbench.gate.prepare import WORKTREE, Asked, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
-from dpbench.gate.settings import SettingsError
+from dpbench.gate.settings import Settings, SettingsError
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, taking
 from dpbench.results.record import Environment
 from dpbench.run.ask import ProbeError
@@ -45,6 +45,20 @@ def conduct(asked: Asked, *, launch: Launcher = launch, progress: Progress = lam
     except (SettingsError, HistoryFileError, NoStepDetectionError, ProbeError) as error:
         raise GateError(" ".join(str(error).split())) from error
     return judgement
+
+
+def conclude_broken(asked: Asked, why: str) -> Judgement:
+    """What is told in place of a judgement by those who need one, as a pull request's comment does."""
+    return Judgement(
+        verdict=Verdict.BROKEN,
+        why=why,
+        base=Revision(asked=asked.base, commit=None),
+        head=Revision(asked=asked.head or WORKTREE, commit=None),
+        tiers=asked.tiers,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        duration_s=0.0,
+        alarm_rate=Settings().alarm_rate,
+    )
 
 
 def _counters(prepared: Prepared, base: Path, head: Path, launch: Launcher, progress: Progress) -> Counters:

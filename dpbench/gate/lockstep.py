@@ -18,7 +18,7 @@ from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 
 LOCKSTEP = child_command("dpbench.run.lockstep")
-BLOCKS = 12
+BLOCKS = 8
 BLOCK_S = 0.025
 _JOB_TIMEOUT_S = 120.0
 _LOOK_AROUND_S = 0.2
@@ -61,6 +61,7 @@ def take_round(
             block_s=BLOCK_S,
             timeout_s=_JOB_TIMEOUT_S,
             seed=number,
+            checked=number == 0,  # what a commit computes is the same in every round
         )
         for benchmark in benchmarks
     )

@@ -14,6 +14,7 @@ from dpbench.run.wrapper_of import WRAPPER, has_wrapper
 from dpbench.sweep.plan import default_lanes
 from dpbench.sweep.workload_name import is_factory
 
+WORKTREE = "--worktree"
 SETTINGS = Path("benchmarks/gate.toml")
 """Of the repository, where none is named; it need not be there."""
 
@@ -93,7 +94,7 @@ def lanes_of(launch: Launcher) -> tuple[str, ...]:
 def _head(repository: Repository, asked: str | None) -> Revision:
     if asked is not None:
         return repository.resolve("--head", asked)
-    return Revision(asked="--worktree", commit=None, subject=f"{len(repository.changed_files())} files changed")
+    return Revision(asked=WORKTREE, commit=None, subject=f"{len(repository.changed_files())} files changed")
 
 
 def _of_the_tree(repository: Repository, head: str | None) -> tuple[str, ...]:

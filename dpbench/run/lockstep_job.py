@@ -17,7 +17,10 @@ class Side(BaseModel):
 
 
 class LockstepJob(BaseModel):
-    """One benchmark in one round: `blocks` of about `block_s` seconds a side, pinned to `cores`."""
+    """One benchmark in one round: `blocks` of about `block_s` seconds a side, pinned to `cores`.
+
+    `checked`, every side's step is held against the oracle beforehand.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,6 +32,7 @@ class LockstepJob(BaseModel):
     block_s: float = Field(gt=0)
     timeout_s: float = Field(gt=0)
     seed: int
+    checked: bool = True
 
 
 class LockstepJobs(BaseModel):

@@ -21,7 +21,7 @@ from dpbench.run.lifeline import die_with_parent
 from dpbench.run.lockstep_job import LockstepJob, Side
 from dpbench.run.wrapper_of import use_tree
 
-_WARMUP_S = 0.3
+_WARMUP_S = 0.2
 
 
 def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
@@ -65,7 +65,7 @@ def _made_ready(job: LockstepJob, side: Side, answer: Answer) -> Callable[[], fl
         answer(_failed(Outcome.CRASHED, error))
         return None
     try:
-        step = make_step(job.case)
+        step = make_step(job.case, checked=job.checked)
         step_s = _warmed_up(step)
     except WrongResultError as error:
         answer(_failed(Outcome.WRONG_RESULT, error))
