@@ -48,7 +48,7 @@ class Prepared:
 def prepare(asked: Asked, launch: Launcher) -> Prepared:
     """Raises GateError, SettingsError, HistoryFileError or ProbeError."""
     repository = Repository(Path.cwd())
-    base, head = repository.resolve("--base", asked.base), _head(repository, asked.head)
+    base, head = repository.resolve("--base", asked.base), _head(repository, asked)
     if base.commit == head.commit:
         raise GateError(
             f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
@@ -64,7 +64,7 @@ def prepare(asked: Asked, launch: Launcher) -> Prepared:
         lanes=lanes,
         settings=settings_of(repository, asked.settings, lanes),
         history=history,
-        notes=(*_of_the_tree(repository, asked.head), *history.warnings),
+        notes=(*_of_the_tree(repository, asked), *history.warnings),
     )
 
 
@@ -91,15 +91,17 @@ def lanes_of(launch: Launcher) -> tuple[str, ...]:
     return default_lanes(ask_box(launch=launch))
 
 
-def _head(repository: Repository, asked: str | None) -> Revision:
-    if asked is not None:
-        return repository.resolve("--head", asked)
-    return Revision(asked=WORKTREE, commit=None, subject=f"{len(repository.changed_files())} files changed")
+def _head(repository: Repository, asked: Asked) -> Revision:
+    if asked.head is not None:
+        return repository.resolve("--head", asked.head)
+    return Revision(
+        asked=WORKTREE, commit=None, subject=f"{len(repository.changed_files(asked.results))} files changed"
+    )
 
 
-def _of_the_tree(repository: Repository, head: str | None) -> tuple[str, ...]:
-    changed = repository.changed_files()
-    if head != "HEAD" or not changed:
+def _of_the_tree(repository: Repository, asked: Asked) -> tuple[str, ...]:
+    changed = repository.changed_files(asked.results)
+    if asked.head != "HEAD" or not changed:
         return ()
     return (f"{len(changed)} files differ from HEAD and were not measured; --worktree measures the tree itself",)
 

@@ -38,10 +38,11 @@ class Repository:
         subject = self._git("log", "-1", "--format=%s", commit, what=asked)
         return Revision(asked=revision, commit=commit, subject=subject)
 
-    def changed_files(self) -> list[str]:
-        """Tracked files that are not as HEAD has them, and untracked ones that are not ignored."""
-        listed = self._git("status", "--porcelain", what="git status failed")
-        return [line[3:] for line in listed.splitlines()]
+    def changed_files(self, besides: Path) -> list[str]:
+        """Tracked files that differ from HEAD, and untracked ones that are not ignored, but none in `besides`."""
+        listed = self._git("status", "--porcelain", "-z", "--untracked-files=all", what="git status failed")
+        names = [entry[3:] for entry in listed.split("\0") if entry[2:3] == " "]
+        return [name for name in names if not (self.root / name).is_relative_to(besides.resolve())]
 
     def commits_between(self, base: str, head: str) -> frozenset[str]:
         """Those that head has and base has not."""
@@ -79,7 +80,7 @@ class Repository:
             raise GateError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
         if done.returncode:
             raise GateError(what)
-        return done.stdout.strip()
+        return done.stdout.rstrip("\n")
 
 
 @contextmanager
