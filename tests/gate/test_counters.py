@@ -1,0 +1,133 @@
+"""Counters of two commits, without counting anything."""
+
+from pathlib import Path
+
+import pytest
+
+from dpbench.gate.counters import changes, compare_counters, counted_cases, is_worse, name_of
+from dpbench.gate.errors import GateError
+from dpbench.gate.settings import Benchmark
+from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
+from dpbench.results.record import Outcome
+from dpbench.run.count_job import CountJobs, CountRecords
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import VariantName
+from tests.fakes import ended
+from tests.results.making import ENVIRONMENT
+
+CASE = Case(variant=VariantName.TUNED, workload="mlp/tiny", batch=8, devices=("sim:0", "sim:1"), threads=1)
+
+
+def record(operators=3, copies=None, case=CASE, **dependencies):
+    usual = dict.fromkeys(Dependencies.model_fields, 10)
+    links = {link: Traffic(count=1, size_bytes=size_bytes) for link, size_bytes in (copies or {}).items()}
+    counts = Counts(
+        phases={Phase.FORWARD: PhaseCounts(operators=operators, copies=links)},
+        dependencies=Dependencies(**usual | dependencies),
+    )
+    return CountRecord(case=case, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT)
+
+
+def failed(outcome, reason):
+    return CountRecord(case=CASE, outcome=outcome, reason=reason)
+
+
+def told(old, new):
+    return [(change.counter, change.base, change.head, change.is_worse) for change in changes(old, new)]
+
+
+def test_what_is_equal_is_no_change():
+    assert changes(record(), record()) == []
+
+
+@pytest.mark.parametrize(("old", "new", "worse"), [(3, 4, True), (4, 3, False)])
+def test_an_operator_more_is_worse_and_one_less_is_not(old, new, worse):
+    (change,) = changes(record(old), record(new))
+    assert change.benchmark == "counts mlp/tiny sim:0+sim:1" == name_of(CASE)
+    assert (change.counter, change.base, change.head, change.is_worse) == ("forward.operators", old, new, worse)
+
+
+def test_a_link_that_appears_is_worse_and_one_that_vanishes_is_not():
+    link = {"sim:0->sim:1": 64}
+    names = [f"forward.copies.sim:0->sim:1.{what}" for what in ("count", "size_bytes")]
+    assert told(record(), record(copies=link)) == [(names[0], None, 1, True), (names[1], None, 64, True)]
+    assert told(record(copies=link), record()) == [(names[0], 1, None, False), (names[1], 64, None, False)]
+
+
+@pytest.mark.parametrize("name", Dependencies.model_fields)
+def test_of_what_is_ready_early_more_is_better_of_all_else_less(name):
+    more_is_worse = name not in ("ready_at_half_bytes", "startable_at_half_bytes")
+    assert told(record(), record(**{name: 11})) == [(f"dependencies.{name}", 10, 11, more_is_worse)]
+    assert is_worse(f"dependencies.{name}", 11, 10) is not more_is_worse
+    assert not is_worse(f"dependencies.{name}", 10, 10)
+
+
+def counting(base, head):
+    """A launcher that answers for the folders of base and head, and the jobs that it was given."""
+    asked = []
+
+    def launch(command, stdin_text, timeout_s):
+        jobs = CountJobs.model_validate_json(stdin_text)
+        asked.append(jobs)
+        records = base if jobs.tree == "/b" else head
+        return ended(0, CountRecords(records=records).model_dump_json().encode())
+
+    return launch, asked
+
+
+def compared(base, head):
+    launch, asked = counting(base, head)
+    found = compare_counters([CASE] * len(base), Path("/b"), Path("/h"), launch)
+    assert [jobs.tree for jobs in asked] == ["/b", "/h"]
+    return found
+
+
+def test_base_and_head_are_counted_and_compared_case_by_case():
+    found = compared((record(1), record(2)), (record(1), record(5)))
+    assert [(each.base, each.head) for each in found.changes] == [(2, 5)]
+    assert (found.cases, found.notes) == (2, ())
+
+
+def test_what_neither_can_count_is_told_and_no_case():
+    skipped = failed(Outcome.SKIPPED, "no such operator")
+    found = compared((skipped, record()), (skipped, record(4)))
+    assert found.notes == ("counts mlp/tiny sim:0+sim:1: not counted: no such operator",)
+    assert (found.cases, len(found.changes)) == (1, 1)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.CRASHED, Outcome.TIME_OUT])
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_what_one_of_them_cannot_count_is_an_error_of_that_side(outcome, side):
+    sides = [(record(),), (failed(outcome, "why\nTraceback\nits last words"),)]
+    base, head = sides if side == "head" else reversed(sides)
+    with pytest.raises(GateError) as caught:
+        compared(base, head)
+    assert str(caught.value).startswith(f"{side}: counts mlp/tiny sim:0+sim:1: {outcome.replace('_', ' ')}: why")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_crash_of_both_is_an_error_too():
+    with pytest.raises(GateError, match=r"^base: "):
+        compared((failed(Outcome.CRASHED, "x"),), (failed(Outcome.CRASHED, "x"),))
+
+
+def test_a_child_that_ends_without_an_answer_is_an_error_on_one_line():
+    with pytest.raises(GateError, match=r"^base: counting failed: ended with exit status 1 no torch$"):
+        compare_counters([CASE], Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n"))
+
+
+def test_counted_are_the_wrappers_cases_and_the_users_own_steps_on_both_kinds_of_lanes():
+    own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
+    boxs = own.model_copy(update={"devices": None})
+    usual = Benchmark(name="usual", workload="mlp/tiny", batch=6, threshold=0.03)
+    cases = counted_cases([own, boxs, usual, own], of_the_wrapper=False)
+    assert [(case.workload, case.devices, case.batch) for case in cases] == [
+        ("mine:make", ("sim:0", "sim:1", "sim:2"), 6),
+        ("mine:make", ("cpu",) * 3, 6),
+        ("mine:make", ("sim:0", "sim:1"), 6),
+        ("mine:make", ("cpu",) * 2, 6),
+    ]
+    wrapper = counted_cases([usual], of_the_wrapper=True)
+    assert {case.variant for case in wrapper} == {VariantName.TUNED}
+    assert len({case.workload for case in wrapper}) > 1
+    assert counted_cases([own], of_the_wrapper=True) == (*wrapper, *cases[:2])
