@@ -50,6 +50,15 @@ def step_of():
 
 
 @pytest.fixture
+def one_thread():
+    """One intra-op thread until the test ends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def measure_ratios(print_row):
     """Call with a Setting and pairs (variant, reference); answers one PairedRatio a pair, and prints a row of each."""
 

@@ -72,6 +72,7 @@ def in_a_row(step, calls):
     return steps
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("calls", [10, 1])
 def test_replicate(print_row, encoder, stock_replicate, calls):
     """Of 10 calls in a row all but the first find their memory in the caches; a single one finds the others' there."""
@@ -91,6 +92,6 @@ def test_replicate(print_row, encoder, stock_replicate, calls):
         ratio = paired_ratio(times_s["stock"], times_s[name])
         print_row(
             f"replicate, {name}: 1/{ratio.value:.1f} [1/{ratio.low:.1f}, 1/{ratio.high:.1f}] of stock's without copies"
-            f"  24-layer encoder, {len(DEVICES)} CPU lanes, {calls} in a row, {ratio.rounds} rounds"
+            f"  24-layer encoder, {len(DEVICES)} CPU lanes, 1 intra-op thread, {calls} in a row, {ratio.rounds} rounds"
         )
     assert len(stock_replicate()) == len(DEVICES)

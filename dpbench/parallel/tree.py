@@ -99,14 +99,11 @@ def _members(modules: Sequence[nn.Module]) -> tuple[list[type], list[int], list[
 def _things(modules: Sequence[nn.Module]) -> list[Any]:
     """All members, in the order of `_members`."""
     return [
-        *chain.from_iterable(
-            [
-                table.values()
-                for module in modules
-                for table in (module._modules, module._parameters, module._buffers)
-                if table
-            ]
-        )
+        thing
+        for module in modules
+        for table in (module._modules, module._parameters, module._buffers)
+        if table
+        for thing in table.values()
     ]
 
 

@@ -1,0 +1,62 @@
+"""What it costs that each lane has its own copy of the weights, and gradients to add up, with no scheme around it.
+
+`floor` runs all chunks on one copy, which stays in the cache; a data-parallel scheme has to copy, and cannot.
+"""
+
+import copy
+import time
+
+import pytest
+import torch
+
+from dpbench.measure.interleave import interleave, paired_ratio
+from dpbench.measure.session import Seat, Session
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import Data
+from dpbench.sweep.names import VariantName as V
+from dpbench.variants.catalog import VARIANTS
+from dpbench.workloads.catalog import resolve
+
+LANES = 4
+ROUNDS = 300
+
+
+def session(variant):
+    case = Case(variant=variant, workload="mlp/small", batch=64, devices=["cpu"] * LANES, threads=LANES)
+    return Session(case, resolve(case.workload, Data.RANDOM), VARIANTS[variant], Seat((torch.device("cpu"),) * LANES))
+
+
+def own_copies_step():
+    """The step of `floor`, each chunk on a copy of its own, to which one call copies the weights before each step."""
+    floor = session(V.FLOOR)
+    copies = [floor.base, *(copy.deepcopy(floor.base) for _ in range(LANES - 1))]
+    floor.scheme.parallel_apply = lambda chunks: [c(*chunk) for c, chunk in zip(copies, chunks, strict=True)]
+    weights, *others = [list(c.parameters()) for c in copies]
+
+    def copy_weights(*_):
+        for of_lane in others:
+            for parameter in of_lane:
+                parameter.grad = None
+            with torch.no_grad():
+                torch._foreach_copy_(of_lane, weights)
+
+    def add_gradients(*_):
+        for of_lane in others:
+            torch._foreach_add_([p.grad for p in weights], [p.grad for p in of_lane])
+
+    floor._optimizer.register_step_pre_hook(add_gradients)
+    floor._optimizer.register_step_post_hook(copy_weights)
+    return floor.step
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_own_copies(print_row):
+    steps = {"tuned": session(V.TUNED).step, "floor": session(V.FLOOR).step, "own copies": own_copies_step()}
+    times_s = interleave(steps, time.perf_counter, ROUNDS, warmup_rounds=30, seed=0)
+    for name, reference in (("own copies", "floor"), ("tuned", "own copies"), ("tuned", "floor")):
+        ratio = paired_ratio(times_s[name], times_s[reference])
+        print_row(
+            f"{f'{name} / {reference}':31} {ratio.value:7.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+            f"  mlp/small, batch 64, {LANES} CPU lanes, 1 intra-op thread, {ratio.rounds} rounds"
+        )
+    assert all(len(samples_s) == ROUNDS for samples_s in times_s.values())
