@@ -49,12 +49,11 @@ def edited(folder: Path, file: Path, old: str, new: str) -> None:
 
 
 def commit(folder: Path, tag: str) -> None:
-    """Of all there is, tagged; the working tree then goes back to `base`."""
+    """Of all there is, tagged; the working tree then goes back to `base`, where the next begins too."""
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--allow-empty", "-m", f"the {tag} one")
     git(folder, "tag", tag)
-    if tag != "base":
-        git(folder, "checkout", "--quiet", "main")
+    git(folder, "checkout", "--quiet", "--detach", "base")
 
 
 def make_repository(folder: Path) -> None:
@@ -72,6 +71,7 @@ def make_repository(folder: Path) -> None:
     commit(folder, "broken")
     shutil.rmtree(folder / WRAPPER)
     commit(folder, "without")
+    git(folder, "checkout", "--quiet", "main")
 
 
 def command(*words: object, quick: bool = True) -> list[str]:

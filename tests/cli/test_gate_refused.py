@@ -1,0 +1,131 @@
+"""Whatever keeps a gate from judging: one line, exit code 3, nothing left behind."""
+
+import signal
+import sys
+import tempfile
+
+import pytest
+
+from dpbench.cli import main
+from dpbench.gate import counters
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import VariantName
+from tests.cli.repositories import ROOT, SETTINGS, git, make_repository
+from tests.results.test_full_disk import unshared
+
+REFUSED = {
+    "no base": ([], ["--base", "is missing", "main"]),
+    "unknown base": (["--base", "nowhere"], ["--base", "nowhere", "git rev-parse"]),
+    "unknown head": (["--base", "base", "--head", "nowhere"], ["--head", "nowhere", "git rev-parse"]),
+    "a base that is an option": (["--base=--all"], ["--base", "--all"]),
+    "a file, no commit": (["--base", "base:gate.toml"], ["--base", "base:gate.toml"]),
+    "one commit twice": (["--base", "base", "--head", "main"], ["--head", "main", "same commit", "--worktree"]),
+    "head and tree": (["--base", "base", "--head", "equal", "--worktree"], ["--head", "equal", "--worktree"]),
+    "unknown tier": (["--base", "base", "--tiers", "0,4"], ["--tiers", "0,4", "0, 1, 2"]),
+    "a tier twice": (["--base", "base", "--tiers", "0,0"], ["--tiers", "0,0", "once"]),
+    "no tier": (["--base", "base", "--tiers", ""], ["--tiers", "''"]),
+    "no budget": (["--base", "base", "--budget", "soon"], ["--budget", "soon", "5m"]),
+    "unknown option": (["--base", "base", "--had", "equal"], ["--had"]),
+    "a stray word": (["base"], ["base"]),
+    "no settings": (["--base", "base", "--head", "equal", "--settings", "none.toml"], ["none.toml", "cannot be read"]),
+    "settings of no form": (["--base", "base", "--head", "equal", "--settings", ".git/HEAD"], ["HEAD", "is not TOML"]),
+    "no folder for the comment": (["--base", "base", "--markdown", "no/a.md"], ["no/a.md", "cannot be written"]),
+    "a folder for the comment": (["--base", "base", "--junit", "dpbench"], ["dpbench", "cannot be written"]),
+    "head lacks the wrapper": (
+        ["--base", "base", "--head", "without", "--tiers", "0"],
+        ["without", "has no dpbench/parallel"],
+    ),
+    "base lacks the wrapper": (
+        ["--base", "without", "--head", "base", "--tiers", "0"],
+        ["without", "has no dpbench/parallel"],
+    ),
+    "a drift without a history": (["--base", "base", "--head", "equal", "--tiers", "2"], ["--tiers", "history"]),
+}
+CASE = Case(variant=VariantName.TUNED, workload="mlp/tiny", batch=8, devices=("sim:0", "sim:1"), threads=1)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gate") / "repository"
+    folder.mkdir()
+    make_repository(folder)
+    return folder
+
+
+@pytest.fixture
+def refused(repository, tmp_path, monkeypatch, capfd):
+    """Call the gate in this process and answer its one line."""
+
+    def call(*words, cwd=repository):
+        monkeypatch.chdir(cwd)
+        settings = () if "--settings" in words else ("--settings", "gate.toml")
+        usual = (*settings, "--results", tmp_path / "results")
+        monkeypatch.setattr(sys, "argv", ["dpbench", "gate", *map(str, (*words, *usual))])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        assert ended.value.code == 3, out + err
+        assert out == ""
+        assert len(err.splitlines()) == 1, err
+        assert err.startswith("dpbench: ")
+        return err
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(counters, "checked_cases", lambda: [CASE])
+    usual = signal.getsignal(signal.SIGTERM)
+    yield call
+    signal.signal(signal.SIGTERM, usual)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert list(tmp_path.glob("results/**/*.jsonl")) == []
+    assert git(repository, "status", "--porcelain") == ""
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused(refused, options, words):
+    line = refused(*options)
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("tier", ["0", "1"])
+def test_a_base_that_does_not_build(refused, tier):
+    line = refused("--base", "broken", "--head", "base", "--tiers", tier)
+    assert "base: " in line
+    assert "SyntaxError" in line
+
+
+def test_a_threshold_that_is_no_number(refused, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(SETTINGS.replace('"20%"', '"a lot"'))
+    line = refused("--base", "base", "--head", "equal", "--settings", file)
+    assert all(word in line for word in ("mine.toml", "tiny", "threshold", "a lot", "3%")), line
+
+
+def test_a_folder_that_is_in_no_repository(refused, tmp_path):
+    assert "is in no git repository" in refused("--base", "main", cwd=tmp_path)
+
+
+def test_an_unreadable_history(refused, tmp_path):
+    (tmp_path / "results/gate/history.jsonl").mkdir(parents=True)
+    line = refused("--base", "base", "--head", "equal")
+    assert "history.jsonl" in line
+    (tmp_path / "results/gate/history.jsonl").rmdir()
+
+
+def test_no_space_for_the_commits(repository, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f"mount -t tmpfs -o size=16k none {small}"
+    try:
+        allowed = unshared(mount)
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed")
+    if allowed.returncode != 0:
+        pytest.skip(f"this machine allows no mounts: {allowed.stderr.strip()}")
+    gate = f"{sys.executable} -P -m dpbench gate --base base --head equal --tiers 0 --results {tmp_path / 'results'}"
+    done = unshared(f"{mount} && cd {repository} && PYTHONPATH={ROOT} TMPDIR={small} {gate}; echo $?; ls -A {small}")
+    assert done.stdout == "3\n"
+    assert done.stderr.startswith(f"dpbench: '{small}/dpbench-gate-")
+    assert done.stderr.endswith(" cannot be written: No space left on device\n")
+    assert not (tmp_path / "results").exists()
