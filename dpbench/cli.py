@@ -247,6 +247,8 @@ def main() -> NoReturn:
     """Run the command line and exit with one of `ExitCode`."""
     try:
         code = app(standalone_mode=False) or ExitCode.OK
+        if code == ExitCode.INTERRUPTED:  # which is what typer makes of a KeyboardInterrupt
+            raise KeyboardInterrupt
     except _WRONG_INPUT as error:
         code = _complain(str(error), ExitCode.WRONG_INPUT)
     except GateError as error:
@@ -258,7 +260,7 @@ def main() -> NoReturn:
     except (ProbeError, CountingError, UnusableBoxError) as error:
         code = _complain(str(error), ExitCode.UNUSABLE_BOX)
     except (KeyboardInterrupt, typer.Abort):
-        code = _complain("interrupted; the records so far are kept", ExitCode.INTERRUPTED)
+        code = _complain("interrupted; what was recorded so far is kept", ExitCode.INTERRUPTED)
     sys.exit(code)
 
 
