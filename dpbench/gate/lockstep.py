@@ -18,8 +18,10 @@ from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 
 LOCKSTEP = child_command("dpbench.run.lockstep")
-BLOCKS = 8
-BLOCK_S = 0.025
+BLOCKS = 30
+BLOCK_S = 0.01
+"""Short: neighbours change what a core can do from one hundredth of a second to the next, and a block is held against
+those beside it. Filling the caches again takes a hundredth of a block, of every side's alike."""
 _JOB_TIMEOUT_S = 120.0
 _LOOK_AROUND_S = 0.2
 

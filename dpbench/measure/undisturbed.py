@@ -35,8 +35,12 @@ def undisturbed(action: Callable[[], object], clock: Clock) -> Callable[[], floa
 
 
 def counted_s(wall_s: float, ran_s: float, waited_s: float, other_threads_s: float) -> float:
-    """What is left of the wall clock; at least what this thread `ran`, as the kernel's two books differ at times."""
-    return max(wall_s - max(0.0, waited_s - other_threads_s), min(ran_s, wall_s))
+    """What is left of the wall clock; at least what this thread `ran`, as the kernel's two books differ at times.
+
+    Where a hypervisor takes the core away both books may say that nothing ran: then all of the wall clock counts.
+    """
+    left_s = max(wall_s - max(0.0, waited_s - other_threads_s), min(ran_s, wall_s))
+    return left_s if left_s > 0 else wall_s
 
 
 def _waited() -> Callable[[], float]:
