@@ -18,7 +18,7 @@ from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 
 LOCKSTEP = child_command("dpbench.run.lockstep")
-BLOCKS = 30
+BLOCKS = 20
 BLOCK_S = 0.01
 """Short: neighbours change what a core can do from one hundredth of a second to the next, and a block is held against
 those beside it. Filling the caches again takes a hundredth of a block, of every side's alike."""

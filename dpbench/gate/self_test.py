@@ -67,10 +67,14 @@ def record(bench: Bench, path: Path, rounds: int, gates: int, progress: Progress
 
 
 def _wanted(rounds: int, gates: int) -> Iterator[tuple[Condition, int, bool]]:
-    for is_round, count in ((True, rounds), (False, gates)):
-        for number in range(count):
-            for condition in Condition:
-                yield condition, number, is_round
+    """Gates are spread among the rounds, so that a part of the time has its part of both."""
+    for number in range(max(rounds, gates)):
+        of_rounds = range(number, min(number + 1, rounds))
+        of_gates = range(number * gates // max(rounds, gates), (number + 1) * gates // max(rounds, gates))
+        for is_round, numbers in ((True, of_rounds), (False, of_gates)):
+            for each in numbers:
+                for condition in Condition:
+                    yield condition, each, is_round
 
 
 def _loops_of_a_whole_step(bench: Bench, progress: Progress) -> dict[str, float]:
