@@ -1,0 +1,203 @@
+"""The coordinator and its sides, real, over copies of the wrapper in which one thing is wrong."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpbench.gate.lockstep import LOCKSTEP
+from dpbench.results.lockstep import SideName
+from dpbench.results.record import Outcome
+from dpbench.run.launch import launch
+from dpbench.run.lockstep_job import LockstepJob, LockstepJobs, LockstepRounds, Side
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import VariantName
+
+ROOT = Path(__file__).parents[2]
+FORWARD = "    def forward(self, *inputs: Any, **kwargs: Any) -> Any:\n"
+GATHERED = "return self.gather(outputs, self.output_device)"
+BLOCKS, CORE = 3, max(os.sched_getaffinity(0))
+
+WRONG_GRADIENTS = (GATHERED, "return [2 * each for each in [self.gather(outputs, self.output_device)]][0]")
+KILLED = (FORWARD, f"{FORWARD}        import os, signal\n        os.kill(os.getpid(), signal.SIGSEGV)\n")
+HANGING = (FORWARD, f"{FORWARD}        while True:\n            pass\n")
+RAISING = (FORWARD, f"{FORWARD}        raise ValueError('not today')\n")
+LATE = (
+    FORWARD,
+    f"{FORWARD}        self.taken = getattr(self, 'taken', 0) + 1\n"
+    "        if os.environ.get('DPBENCH_TEST_LATE') and self.taken == 100:\n            raise ValueError('late')\n",
+)
+ONE_AT_A_TIME = """
+import fcntl as _fcntl, os as _os, torch as _torch
+_lock = open({lock!r}, "w")
+try:
+    _fcntl.flock(_lock, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+except BlockingIOError:
+    _alone = False
+else:
+    _alone = True
+    with open({log!r}, "a") as _log:
+        _log.write(f"{{_os.getpid()}}\\n")
+
+def _room():
+    if not _alone:
+        raise _torch.OutOfMemoryError("no room for a second one")
+
+_forward = DataParallel.forward
+DataParallel.forward = lambda self, *inputs, **kwargs: (_room(), _forward(self, *inputs, **kwargs))[1]
+"""
+FACTORY = """
+from dpbench.sweep.names import Data
+from dpbench.workloads.base import Workload
+from dpbench.workloads.catalog import resolve
+{above}
+def make():
+    usual = resolve("mlp/tiny", Data.RANDOM)
+    def model():
+        {first}
+        return usual.model()
+    return Workload(model=model, batch=usual.batch, loss=usual.loss)
+"""
+
+
+def tree(folder, *edit):
+    """A copy of the wrapper, with `edit` made in its module."""
+    wrapper = folder / "dpbench/parallel"
+    shutil.copytree(ROOT / "dpbench/parallel", wrapper, ignore=shutil.ignore_patterns("__pycache__"))
+    if edit:
+        text = (wrapper / "module.py").read_text()
+        assert edit[0] in text
+        (wrapper / "module.py").write_text(text.replace(*edit, 1))
+    return folder
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tree(tmp_path / "base")
+
+
+def job(base, head, workload="mlp/tiny", timeout_s=60.0, variables=None, **fields):
+    side = Side(tree=str(base))
+    usual = {
+        "benchmark": "tiny",
+        "case": Case(variant=VariantName.TUNED_SEQUENCE, workload=workload, batch=8, devices=("cpu", "cpu"), threads=1),
+        "sides": {
+            SideName.BASE: side,
+            SideName.TWIN: side,
+            SideName.HEAD: Side(tree=str(head), environment=variables or {}),
+        },
+        "cores": (CORE,),
+        "blocks": BLOCKS,
+        "block_s": 0.02,
+        "timeout_s": timeout_s,
+        "seed": 0,
+    }
+    return LockstepJob.model_validate({**usual, **fields})
+
+
+def taken(*jobs):
+    end = launch(LOCKSTEP, LockstepJobs(jobs=jobs).model_dump_json(), 120.0)
+    assert end.returncode == 0, end.tail.decode()
+    return LockstepRounds.model_validate_json(end.record).rounds
+
+
+def failure(found):
+    return found.outcome, found.side, found.reason
+
+
+def test_every_side_has_as_many_blocks_and_a_round_as_many_benchmarks_as_asked_for(base):
+    steps = job(base, base, benchmark="first"), job(base, base, benchmark="second", blocks=1, block_s=1e-6)
+    first, second = taken(*steps)
+    assert (first.benchmark, second.benchmark) == ("first", "second")
+    for found, blocks in ((first, BLOCKS), (second, 1)):
+        assert (found.outcome, found.cores, found.resident) == (Outcome.OK, str(CORE), True)
+        assert set(found.times_s) == set(SideName)
+        assert {len(times) for times in found.times_s.values()} == {blocks}
+    lengths = {len(block) for times in first.times_s.values() for block in times}
+    assert len(lengths) == 1
+    assert lengths.pop() > 1  # steps of about a millisecond, blocks of twenty
+    assert {len(block) for times in second.times_s.values() for block in times} == {1}
+
+
+def test_what_fails_is_told_of_its_side_and_leaves_the_next_benchmark_alone(base, tmp_path):
+    """All in one launch, as importing torch takes longer than all of them."""
+    syntax = tree(tmp_path / "syntax")
+    (syntax / "dpbench/parallel/__init__.py").write_text("def (:\n")
+    wrong, killed, raising, hanging = (
+        tree(tmp_path / name, *edit)
+        for name, edit in (
+            ("wrong", WRONG_GRADIENTS),
+            ("killed", KILLED),
+            ("raising", RAISING),
+            ("hanging", HANGING),
+        )
+    )
+    found = taken(
+        job(base, syntax),
+        job(base, wrong),
+        job(base, killed),
+        job(base, raising),
+        job(base, hanging, timeout_s=3.0),
+        job(killed, base),
+        job(base, base),
+    )
+    assert [failure(each)[:2] for each in found] == [
+        (Outcome.CRASHED, SideName.HEAD),
+        (Outcome.WRONG_RESULT, SideName.HEAD),
+        (Outcome.CRASHED, SideName.HEAD),
+        (Outcome.CRASHED, SideName.HEAD),
+        (Outcome.TIME_OUT, SideName.HEAD),
+        (Outcome.CRASHED, SideName.BASE),
+        (Outcome.OK, None),
+    ]
+    assert found[0].reason.startswith("SyntaxError: ")
+    assert "SIGSEGV" in found[2].reason
+    assert found[3].reason == "ValueError: not today"
+    assert found[4].reason == "no answer in time"
+
+
+def test_what_fails_in_a_block_is_told_too(base, tmp_path):
+    late = tree(tmp_path / "late", *LATE)
+    module = late / "dpbench/parallel/module.py"
+    module.write_text(module.read_text().replace("\nfrom ", "\nimport os\nfrom ", 1))
+    (found,) = taken(job(base, late, blocks=20, variables={"DPBENCH_TEST_LATE": "1"}))
+    assert failure(found) == (Outcome.CRASHED, SideName.HEAD, "ValueError: late")
+    (found,) = taken(job(late, late, blocks=BLOCKS))  # the variable is head's alone
+    assert found.outcome is Outcome.OK
+
+
+def test_what_does_not_fit_side_by_side_takes_turns_in_processes_of_their_own(tmp_path):
+    lone, log = tree(tmp_path / "lone"), tmp_path / "log"
+    text = ONE_AT_A_TIME.format(lock=str(tmp_path / "lock"), log=str(log))
+    with (lone / "dpbench/parallel/__init__.py").open("a") as file:
+        file.write(text)
+    (found,) = taken(job(lone, lone))
+    assert (found.outcome, found.resident) == (Outcome.OK, False)
+    assert {len(times) for times in found.times_s.values()} == {BLOCKS}
+    pids = log.read_text().split()
+    assert len(pids) == len(set(pids)) == 1 + 1 + 3 * BLOCKS  # side by side, to learn how long a step is, the turns
+
+
+def test_a_users_own_step_is_that_of_each_tree(tmp_path):
+    base, head = tmp_path / "base", tmp_path / "head"
+    for folder, first in ((base, "import network"), (head, "raise ValueError('of head')")):
+        folder.mkdir()
+        (folder / "mine.py").write_text(FACTORY.format(above="", first=first))
+        (folder / "network.py").touch()
+    good, bad, missing = taken(
+        job(base, base, "mine:make"), job(base, head, "mine:make"), job(base, base, "yours:make")
+    )
+    assert good.outcome is Outcome.OK
+    assert failure(bad)[:2] == (Outcome.CRASHED, SideName.HEAD)
+    assert "of head" in bad.reason
+    assert failure(missing)[:2] == (Outcome.SKIPPED, SideName.BASE)
+    assert "yours:make" in missing.reason
+
+
+def test_a_request_that_is_none_ends_the_child_with_the_reason():
+    end = launch(LOCKSTEP, json.dumps({"jobs": []}), 60.0)
+    assert end.returncode != 0
+    assert b"jobs" in end.tail
+    assert end.record == b""
