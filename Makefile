@@ -1,19 +1,23 @@
 # Two commands matter: `make compare` and `make test`. Both set everything up in .venv first, once.
+# On a box with a GPU `make gpu` needs no .venv: only a PYTHON whose torch sees the GPU, and WHEELS of what that lacks.
 #
 #   PYTHON=python3.12   the interpreter that .venv is made from (3.11 or newer)
 #   TORCH=2.11.0        another torch than the pinned one
 #   TORCH=system        the torch that PYTHON already has; the default where it has one
 #   ARGS="--batch 64"   passed on to the command
+#   WHEELS=build/wheels where `make gpu-wheels` puts wheels, for GPU_PYTHON=3.12 on x86-64, and `make gpu` looks for them
 
 PYTHON ?= python3
 TORCH ?= $(shell $(PYTHON) -c 'import sys, importlib.util as u; print("system" if u.find_spec("torch") and sys.prefix == sys.base_prefix else "pinned")' 2>/dev/null || echo pinned)
 ARGS ?=
+WHEELS ?= build/wheels
+GPU_PYTHON ?= 3.12
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 
-.PHONY: compare test lint asv-html clean counts-check gate-counters
+.PHONY: compare test gpu gpu-wheels lint asv-html clean counts-check gate-counters
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -22,6 +26,16 @@ compare: $(READY)
 # Two at a time: most tests wait for children of their own.
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+gpu:
+	@$(PYTHON) benchmarks/on_gpu.py --wheels "$(WHEELS)" $(ARGS)
+
+# All that dpbench and its tests need, but for what comes with a torch: that, numpy and scipy. 5 MiB.
+gpu-wheels:
+	$(PYTHON) -m pip download --quiet --dest "$(WHEELS)" --constraint constraints.txt --only-binary=:all: \
+	  --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) \
+	  nvidia-ml-py psutil pydantic pytest pytest-timeout rich typer $(ARGS)
+	@du -sh "$(WHEELS)"
 
 counts-check: $(READY)
 	$(BIN)/dpbench counts --check

@@ -1,0 +1,178 @@
+"""What a box with a GPU is asked, in one command: tests, races, and how the variants compare on lanes of one GPU.
+
+    python benchmarks/on_gpu.py [--out DIR] [--wheels DIR] [--minutes 9] [--rounds 2] [--steps tests,races,...]
+
+Nothing needs to be installed but torch: the checkout is put on PYTHONPATH, and what lacks comes from wheels, unpacked
+under build/gpu. Each step has its share of the time that is left and is interrupted when that is over; whatever it ends
+with, the next one begins. What it prints goes to DIR/STEP.txt too. Exit codes: 0 all passed; 1 some failed; 2 cannot
+begin here.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Timer
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "build" / "gpu"
+MODULES = ("numpy", "psutil", "pydantic", "pynvml", "pytest", "pytest_timeout", "rich", "scipy", "torch", "typer")
+LANES = "cuda:0,cuda:0*2,cuda:0*4"
+GRACE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """`arguments` are Python's, in which ``{budget}`` is the seconds it may measure; `weight` is its share of time."""
+
+    name: str
+    arguments: tuple[str, ...]
+    weight: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+    passing: tuple[int, ...] = (0,)
+
+
+def pytest(name: str, weight: float, *arguments: str, **environment: str) -> Step:
+    command = ("-m", "pytest", "-m", "gpu", "-raP", "-p", "pytest_timeout", "-p", "no:cacheprovider", *arguments)
+    # Whatever plugins the box has besides, they are of other versions.
+    return Step(name, command, weight, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment})
+
+
+def compare(name: str, workload: str, batch: int, out: Path, rounds: int) -> Step:
+    asked = ("--workloads", workload, "--batch", str(batch), "--devices", LANES, "--rounds", str(rounds))
+    command = ("-m", "dpbench", "compare", *asked, "--budget", "{budget}s", "--results", str(out))
+    return Step(name, command, 6)
+
+
+def steps_of(out: Path, rounds: int) -> list[Step]:
+    races = ("-k", "pause and (lanes2 or policies)", "tests/gpu/test_streams.py")
+    return [
+        pytest("tests", 3, "tests/gpu"),
+        pytest("races", 2, *races, TORCH_CUDA_SANITIZER="1"),
+        Step("doctor", ("-m", "dpbench", "doctor", "--quick"), 1, passing=(0, 1)),  # 1: it found something to say
+        Step("telemetry", ("-m", "benchmarks.telemetry_cost", "--windows", "10", "--steps", "100"), 1),
+        compare("launch_bound", "mlp/small", 64, out, rounds),
+        compare("compute_bound", "transformer/small", 8, out, rounds),
+    ]
+
+
+def main() -> int:
+    options = parse()
+    environment = os.environ | {"PYTHONPATH": f"{SITE}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
+    if reason := why_not(options.wheels, environment):
+        print(f"gpu: {reason}; nothing was run", file=sys.stderr)
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    steps = chosen(steps_of(options.out, options.rounds), options.steps)
+    ends = dict(run_all(steps, environment, options.out, 60 * options.minutes))
+    failed = [step.name for step in steps if ends[step.name] not in step.passing]
+    print(f"gpu: {'failed: ' + ', '.join(failed) if failed else 'all passed'}; everything is in {options.out}")
+    return 1 if failed else 0
+
+
+def why_not(wheels: Path, environment: Mapping[str, str]) -> str | None:
+    """Why this interpreter cannot begin, once the wheels are unpacked."""
+    if said := answer("import torch\nif not torch.cuda.is_available(): print(torch.__version__)", environment):
+        return f"{sys.executable}: {said if 'Error' in said else f'torch {said} sees no CUDA device'}"
+    shutil.rmtree(SITE, ignore_errors=True)
+    if found := sorted(map(str, wheels.glob("*.whl"))):
+        # Without their dependencies: torch's own, such as numpy, stay the box's.
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(SITE)]
+        if subprocess.run([*pip, *found], check=False).returncode:
+            return f"the wheels in {wheels} cannot be installed"
+    look = f"from importlib.util import find_spec\nprint(*[name for name in {MODULES} if not find_spec(name)])"
+    lacking = answer(look, environment)
+    return f"{sys.executable} lacks {lacking}; `make gpu-wheels` fetches wheels to bring along" if lacking else None
+
+
+def answer(code: str, environment: Mapping[str, str]) -> str:
+    """What it prints, or the last line of its error."""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
+    return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
+
+
+def chosen(steps: Sequence[Step], names: str | None) -> list[Step]:
+    known = [step.name for step in steps]
+    wanted = known if names is None else names.split(",")
+    if unknown := set(wanted) - set(known):
+        sys.exit(f"gpu: steps: {', '.join(sorted(unknown))}: allowed: {', '.join(known)}")
+    return [step for step in steps if step.name in wanted]
+
+
+def run_all(
+    steps: Sequence[Step], environment: Mapping[str, str], out: Path, seconds: float
+) -> Iterator[tuple[str, int]]:
+    """Each step's name and exit code."""
+    deadline_s = time.monotonic() + seconds
+    for number, step in enumerate(steps):
+        weights = sum(each.weight for each in steps[number:])
+        limit_s = max(1.0, deadline_s - time.monotonic()) * step.weight / weights
+        begin_s = time.monotonic()
+        print(f"gpu: {step.name}, {limit_s:.0f} s at most", flush=True)
+        code = run(step, environment, out / f"{step.name}.txt", limit_s)
+        said = "passed" if code in step.passing else f"failed with {code}"
+        print(f"gpu: {step.name} {said} after {time.monotonic() - begin_s:.0f} s", flush=True)
+        yield step.name, code
+
+
+def run(step: Step, environment: Mapping[str, str], log: Path, limit_s: float) -> int:
+    """Its exit code; interrupted at the limit, as by Ctrl-C, and killed a while later."""
+    arguments = [argument.replace("{budget}", f"{0.7 * limit_s:.0f}") for argument in step.arguments]
+    with (
+        log.open("w") as file,
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=ROOT,
+            env={**environment, **step.environment},
+            start_new_session=True,
+        ) as process,
+    ):
+        signals = [
+            Timer(limit_s, end, (process, signal.SIGINT)),
+            Timer(limit_s + GRACE_S, end, (process, signal.SIGKILL)),
+        ]
+        for timer in signals:
+            timer.start()
+        try:
+            for line in process.stdout or ():
+                file.write(line)
+                print(line, end="", flush=True)
+            return process.wait()
+        finally:
+            for timer in signals:
+                timer.cancel()
+            end(process, signal.SIGKILL)
+
+
+def end(process: "subprocess.Popen[str]", how: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, how)
+    except ProcessLookupError:
+        return
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    dated = ROOT / "results" / "gpu" / f"{datetime.now(UTC):%Y-%m-%d}"
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or dated))
+    parser.add_argument("--wheels", type=Path, default=ROOT / "build" / "wheels")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

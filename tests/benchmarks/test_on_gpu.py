@@ -1,0 +1,64 @@
+"""What runs on a box with a GPU, as far as one without can tell."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import on_gpu
+from benchmarks.on_gpu import Step, chosen, run_all, steps_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(name, code, **options):
+    return Step(name, ("-c", code), 1, **options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; make gpu would run")
+def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
+    out = tmp_path / "out"
+    command = ["make", "gpu", f"PYTHON={sys.executable}", f"ARGS=--out {out}"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    said = f"gpu: {sys.executable}: torch {torch.__version__} sees no CUDA device; nothing was run"
+    assert done.stderr.splitlines()[0] == said
+    assert not out.exists()
+
+
+def test_a_step_that_fails_stops_none_after_it_and_what_is_said_is_kept(tmp_path, capfd):
+    steps = [
+        python("one", "print('here', '{budget}'); raise SystemExit(1)"),
+        python("two", "import os; print(os.environ['X'])", environment={"X": "x"}),
+    ]
+    assert list(run_all(steps, os.environ, tmp_path, 20.0)) == [("one", 1), ("two", 0)]
+    assert (tmp_path / "one.txt").read_text() == "here 7\n"
+    assert (tmp_path / "two.txt").read_text() == "x\n"
+    assert "one failed with 1" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("code", "end"), [("pass", 1), ("import signal; signal.signal(2, signal.SIG_IGN)", -9)])
+def test_a_step_is_interrupted_at_its_limit_and_killed_if_that_does_not_help(code, end, tmp_path, monkeypatch):
+    monkeypatch.setattr(on_gpu, "GRACE_S", 0.5)
+    hang = f"import time; {code}; print('begun', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: exit(1)"
+    assert list(run_all([python("hang", hang)], os.environ, tmp_path, 2.0)) == [("hang", end)]
+    assert (tmp_path / "hang.txt").read_text() == "begun\n"
+
+
+def test_steps_are_chosen_by_name(tmp_path):
+    steps = steps_of(tmp_path, 2)
+    assert [step.name for step in chosen(steps, "races,tests")] == ["tests", "races"]
+    assert chosen(steps, None) == steps
+    with pytest.raises(SystemExit, match="test: allowed: tests, races"):
+        chosen(steps, "test")
+
+
+def test_what_is_run_is_there():
+    """Of the files that may come back from a lent box: a text a step, and the records of each comparison."""
+    steps = steps_of(Path("out"), 2)
+    for step in steps:
+        assert all((ROOT / word).exists() for word in step.arguments if word.startswith("tests/"))
+    assert len(steps) + sum("compare" in step.arguments for step in steps) <= 8

@@ -1,0 +1,68 @@
+"""Where the tests of this folder run: lanes that share one GPU, and moments on its streams.
+
+``DPBENCH_GPU_TESTS_ON=cpu`` is for whoever writes these tests on a box without a GPU: the same bodies run on lanes of
+the CPU, so that a slip of the pen is found before a GPU is at hand. Nothing pauses there and nothing is late, so of
+streams it proves nothing.
+"""
+
+import os
+
+import pytest
+import torch
+
+from dpbench.parallel import DataParallel, Policy
+
+IS_DRY_RUN = os.environ.get("DPBENCH_GPU_TESTS_ON") == "cpu"
+DEVICE = torch.device("cpu") if IS_DRY_RUN else torch.device("cuda", 0)
+SHORT, LONG = 20_000_000, 1_000_000_000
+"""Cycles: about 10 and 500 ms. Issuing a whole step takes a few ms."""
+
+# Streams that share one of the GPU's queues wait for each other; by default there are 8 (CUDA C++ Programming Guide).
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
+needs_streams = pytest.mark.skipif(IS_DRY_RUN, reason="a dry run on the CPU has no streams")
+
+
+def skip_without_gpu() -> None:
+    if not IS_DRY_RUN and not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device; `make gpu` runs these on one", allow_module_level=True)
+
+
+def wrap(base, lanes, **policy):
+    devices = ["cpu" if IS_DRY_RUN else 0] * lanes
+    return DataParallel(base, devices, policy=Policy(**{"dispatch": "sequence", **policy}))
+
+
+def synchronize():
+    if not IS_DRY_RUN:
+        torch.cuda.synchronize()
+
+
+def on_host(tensor):
+    """In memory from which copies do not block."""
+    return tensor.cpu() if IS_DRY_RUN else tensor.cpu().pin_memory()
+
+
+class Moment:
+    """The present end of the current stream. In a dry run a pause never ends, and everything else has come."""
+
+    def __init__(self, is_pause=False):
+        self._is_pause = is_pause
+        self._event = None
+        if not IS_DRY_RUN:
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def has_come(self):
+        return not self._is_pause if self._event is None else self._event.query()
+
+    def wait(self):
+        if self._event is not None:
+            self._event.synchronize()
+
+
+def pause(cycles=SHORT):
+    """Has the current stream do nothing for so long; the moment at which it goes on."""
+    if not IS_DRY_RUN:
+        torch.cuda._sleep(cycles)
+    return Moment(is_pause=True)

@@ -1,0 +1,79 @@
+"""What measures: the clock, NVML's telemetry, and a gate's round."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpbench.gate.lockstep import Sides, take_round
+from dpbench.gate.settings import Benchmark
+from dpbench.measure.clock import make_clock
+from dpbench.measure.telemetry import telemetry_of
+from dpbench.parallel.lanes import use_stream
+from dpbench.results.telemetry import Reading
+from dpbench.run.launch import launch
+from dpbench.sweep.names import VariantName
+from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
+
+pytestmark = pytest.mark.gpu
+skip_without_gpu()
+
+ROOT = Path(__file__).parents[2]
+STEPS = 200
+
+
+@needs_streams
+def test_the_clock_waits_for_a_stream_that_sleeps():
+    clock = make_clock([DEVICE])
+    with use_stream(DEVICE, torch.cuda.Stream(DEVICE)):
+        asleep = pause(LONG)
+    assert not asleep.has_come()
+    clock()
+    assert asleep.has_come()
+
+
+def test_telemetry_of_a_window_has_readings_or_reasons():
+    """Printed too: which of them a GPU and its driver give is worth knowing."""
+    telemetry, clock = telemetry_of([DEVICE]), make_clock([DEVICE])
+    a = torch.randn(512 if DEVICE.type == "cpu" else 4096, 512, device=DEVICE)
+    clock()
+    telemetry.begin()
+    for _ in range(STEPS):
+        a @ a.T
+    clock()
+    told = telemetry.end(STEPS)[str(DEVICE)]
+    if isinstance(told, str):
+        print(f"no telemetry: {told}")  # noqa: T201
+        assert DEVICE.type == "cpu"
+        return
+    assert told.window_s > 0
+    readings = {name: value for name, value in told if isinstance(value, Reading)} | told.throttled_s
+    for name, found in readings.items():
+        print(f"{name:32} {found.reason or found.value} {found.source or ''}")  # noqa: T201
+        assert found.value is None or found.value >= 0, name
+        assert found.value is None or not name.endswith("percent") or found.value <= 100, name
+    assert any(found.value is not None for found in readings.values())
+
+
+def test_a_gates_round_finds_equal_trees_equally_fast():
+    """A factor of 1.5 is no threshold: it tells apart what works from what measured something else."""
+    lanes = (str(DEVICE),) * 2
+    suite = [
+        Benchmark(
+            name=name,
+            workload="mlp/small",
+            batch=64,
+            devices="+".join(lanes),
+            variant=variant,
+            threshold="3%",
+        )
+        for name, variant in (("sequence", VariantName.TUNED_SEQUENCE), ("threads", VariantName.TUNED_THREADS))
+    ]
+    taken = take_round(suite, Sides(ROOT, ROOT), 0, lanes, launch)
+    assert set(taken.ratios) == {"sequence", "threads"}
+    for name, ratio in taken.ratios.items():
+        print(f"{name}: {1e3 * ratio.base_s:.4g} ms, head / base {math.exp(ratio.contrast):.4f}")  # noqa: T201
+        assert abs(ratio.contrast) < math.log(1.5)
+        assert abs(ratio.twin) < math.log(1.5)
+    assert taken.environment is not None

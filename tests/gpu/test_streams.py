@@ -1,0 +1,191 @@
+"""Pauses forced on streams: they change no number, and show what does not wait for what."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from tests.gpu.device import DEVICE, IS_DRY_RUN, LONG, Moment, on_host, pause, skip_without_gpu, synchronize, wrap
+from tests.parallel.models import Call
+from tests.parallel.oracle import assert_grads
+
+pytestmark = pytest.mark.gpu
+skip_without_gpu()
+
+WIDTH = 16
+MANY_BUCKETS = {"bucket_bytes": 4096, "first_bucket_bytes": 512}
+ONE_TENSOR_EACH = {"bucket_bytes": 1, "first_bucket_bytes": 1}
+IS_OVERLAPPED = [True] if IS_DRY_RUN else [True, False]  # off, the pause must be seen: the test can fail
+
+
+def deep():
+    layers = [layer for _ in range(6) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
+    return nn.Sequential(*layers).double().to(DEVICE)
+
+
+def late(function):
+    def run(*args, **kwargs):
+        pause()
+        return function(*args, **kwargs)
+
+    return run
+
+
+def pause_here(*_):
+    pause()  # and answer nothing: what a hook answers is taken for the better value
+
+
+def pause_in_backward(module, inputs, output):
+    output.register_hook(pause_here)
+
+
+def delay(target):
+    def apply(monkeypatch, base):
+        owner, _, name = target.rpartition(".")
+        monkeypatch.setattr(target, late(getattr(__import__(owner, fromlist=[name]), name)))
+
+    return apply
+
+
+PAUSES = {
+    "before a batch leaves the host": delay("dpbench.parallel.transfer.copy_to"),
+    "before a bucket is packed": delay("torch._foreach_copy_"),
+    "before a bucket goes to a lane": delay("dpbench.parallel.flat.copy_into"),
+    "before gradients are summed": delay("dpbench.parallel.handout._sum_together"),
+    "in forward": lambda monkeypatch, base: base[4].register_forward_pre_hook(pause_here),
+    "in backward": lambda monkeypatch, base: base[4].register_forward_hook(pause_in_backward),
+    "before the optimizer": lambda monkeypatch, base: monkeypatch.setattr(SGD, "step", late(SGD.step)),
+}
+
+
+def train(module, base, batches):
+    """Weights are written right after they are read, and freed memory is filled with rubbish."""
+    optimizer = SGD(base.parameters(), lr=0.05)
+    for batch in batches:
+        optimizer.zero_grad()
+        module(batch).square().sum().backward()
+        optimizer.step()
+        [torch.full_like(parameter, torch.nan) for parameter in base.parameters()]
+    return [parameter.detach() for parameter in base.parameters()]
+
+
+@pytest.mark.parametrize("is_from_host", [False, True], ids=["batch there", "batch on the host"])
+@pytest.mark.parametrize("place", PAUSES)
+def test_a_pause_changes_no_number(place, is_from_host, lanes, dispatch, monkeypatch):
+    base, batches = deep(), torch.randn(4, 8, WIDTH, dtype=torch.float64).to(DEVICE)
+    expected = copy.deepcopy(base)
+    want = train(expected, expected, batches)
+    wrapper = wrap(base, lanes, dispatch=dispatch, **MANY_BUCKETS)
+    PAUSES[place](monkeypatch, base)
+    got = train(wrapper, base, [on_host(batch) for batch in batches] if is_from_host else batches)
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("policy", [{"skip_unchanged": True}, {"cache_replicas": False}, {"coalesce": False}], ids=str)
+def test_a_pause_changes_no_number_under_other_policies(policy, monkeypatch):
+    base, batches = deep(), torch.randn(4, 8, WIDTH, dtype=torch.float64).to(DEVICE)
+    expected = copy.deepcopy(base)
+    want = train(expected, expected, batches)
+    wrapper = wrap(base, 4, **MANY_BUCKETS, **policy)
+    PAUSES["before a bucket goes to a lane"](monkeypatch, base)
+    torch.testing.assert_close(train(wrapper, base, batches), want)
+
+
+def two_layers():
+    return Call(
+        lambda self, x: self.last(self.first(x)), first=nn.Linear(WIDTH, WIDTH), last=nn.Linear(WIDTH, WIDTH)
+    ).to(DEVICE)
+
+
+def assert_plain_gradients(base, x):
+    expected = copy.deepcopy(base)
+    expected.zero_grad()
+    expected(x).sum().backward()
+    assert_grads(base, {name: parameter.grad for name, parameter in expected.named_parameters()}, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
+def test_the_first_layer_runs_while_the_last_ones_weights_are_on_their_way(is_overlapped, monkeypatch):
+    from dpbench.parallel import flat
+
+    copies, pauses, first_layers, copy_into = [], [], [], flat.copy_into
+
+    def copy_late(*args):
+        copies.append(args)
+        if len(copies) == 3:  # first.weight, first.bias, last.weight
+            pauses.append(pause(LONG))
+        copy_into(*args)
+
+    base, x = two_layers(), torch.randn(8, WIDTH, device=DEVICE)
+    handle = base.first.register_forward_hook(lambda *_: first_layers.append(Moment()))
+    wrapper = wrap(base, 2, overlap_broadcast=is_overlapped, **ONE_TENSOR_EACH)
+    monkeypatch.setattr(flat, "copy_into", copy_late)
+    loss = wrapper(x).sum()
+    first_layers[0].wait()
+    assert pauses[0].has_come() is not is_overlapped
+    loss.backward()
+    handle.remove()
+    assert_plain_gradients(base, x)
+
+
+@pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
+def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs(is_overlapped, monkeypatch):
+    from dpbench.parallel import handout
+
+    hooks, pauses, sums, sum_together = [], [], [], handout._sum_together
+
+    def forward(self, x):
+        hidden = self.first(x)
+        hidden.register_hook(before_first_layer)
+        return self.last(hidden)
+
+    def before_first_layer(grad):
+        hooks.append(grad)
+        if len(hooks) == 2:  # of both lanes, the last layer's backward is issued
+            pauses.append(pause(LONG))
+
+    def sum_and_mark(*args):
+        total = sum_together(*args)
+        sums.append(Moment())
+        return total
+
+    base, x = two_layers(), torch.randn(8, WIDTH, device=DEVICE)
+    base.function = forward
+    wrapper = wrap(base, 2, overlap_reduce=is_overlapped, **ONE_TENSOR_EACH)
+    monkeypatch.setattr(handout, "_sum_together", sum_and_mark)
+    wrapper(x).sum().backward()
+    sums[0].wait()
+    assert pauses[0].has_come() is not is_overlapped
+    assert_plain_gradients(base, x)
+
+
+@pytest.mark.parametrize("is_from_host", [False, True], ids=["batch there", "batch on the host"])
+def test_a_step_is_issued_without_waiting_for_the_device(is_from_host, lanes, dispatch):
+    """Twice to warm up, memory for a device that lags behind included; then any wait would outlast the pause."""
+    base, x = deep(), torch.randn(8, WIDTH, dtype=torch.float64).to(DEVICE)
+    wrapper = wrap(base, lanes, dispatch=dispatch, **MANY_BUCKETS)
+    batches = [on_host(x) if is_from_host else x]
+    for attempt in range(3):
+        synchronize()
+        asleep = pause(LONG)
+        with forbidden_waits(attempt == 2):
+            train(wrapper, base, batches)
+        was_asleep = not asleep.has_come()
+    assert was_asleep
+
+
+class forbidden_waits:
+    """torch raises at every wait for a stream that it knows of, as ``.item()`` is one."""
+
+    def __init__(self, is_on):
+        self._mode = "error" if is_on and not IS_DRY_RUN else None
+
+    def __enter__(self):
+        if self._mode:
+            torch.cuda.set_sync_debug_mode(self._mode)
+
+    def __exit__(self, *_):
+        if self._mode:
+            torch.cuda.set_sync_debug_mode("default")
