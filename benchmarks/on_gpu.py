@@ -52,12 +52,12 @@ def compare(name: str, workload: str, batch: int, out: Path, rounds: int) -> Ste
 
 
 def steps_of(out: Path, rounds: int) -> list[Step]:
-    races = ("-k", "pause and (lanes2 or policies)", "tests/gpu/test_streams.py")
+    races = ("-k", "pause and (lanes2 or policies or missing)", "tests/gpu/test_streams.py")
     return [
-        pytest("tests", 3, "tests/gpu"),
+        pytest("tests", 5, "tests/gpu"),
         pytest("races", 2, *races, TORCH_CUDA_SANITIZER="1"),
         Step("doctor", ("-m", "dpbench", "doctor", "--quick"), 1, passing=(0, 1)),  # 1: it found something to say
-        Step("telemetry", ("-m", "benchmarks.telemetry_cost", "--windows", "10", "--steps", "100"), 1),
+        Step("telemetry", ("benchmarks/telemetry_cost.py", "--windows", "10", "--steps", "100"), 1),
         compare("launch_bound", "mlp/small", 64, out, rounds),
         compare("compute_bound", "transformer/small", 8, out, rounds),
     ]

@@ -14,8 +14,8 @@ from dpbench.parallel import DataParallel, Policy
 
 IS_DRY_RUN = os.environ.get("DPBENCH_GPU_TESTS_ON") == "cpu"
 DEVICE = torch.device("cpu") if IS_DRY_RUN else torch.device("cuda", 0)
-SHORT, LONG = 20_000_000, 1_000_000_000
-"""Cycles: about 10 and 500 ms. Issuing a whole step takes a few ms."""
+SHORT, LONG = 10_000_000, 600_000_000
+"""Cycles: about 5 and 300 ms. Issuing a whole step takes a few ms."""
 
 # Streams that share one of the GPU's queues wait for each other; by default there are 8 (CUDA C++ Programming Guide).
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")

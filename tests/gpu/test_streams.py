@@ -1,13 +1,27 @@
 """Pauses forced on streams: they change no number, and show what does not wait for what."""
 
 import copy
+import os
 
 import pytest
 import torch
 from torch import nn
+from torch.cuda._sanitizer import CUDASanitizerErrors
 from torch.optim import SGD
 
-from tests.gpu.device import DEVICE, IS_DRY_RUN, LONG, Moment, on_host, pause, skip_without_gpu, synchronize, wrap
+from dpbench.parallel.arrival import Arrival
+from tests.gpu.device import (
+    DEVICE,
+    IS_DRY_RUN,
+    LONG,
+    Moment,
+    needs_streams,
+    on_host,
+    pause,
+    skip_without_gpu,
+    synchronize,
+    wrap,
+)
 from tests.parallel.models import Call
 from tests.parallel.oracle import assert_grads
 
@@ -91,6 +105,20 @@ def test_a_pause_changes_no_number_under_other_policies(policy, monkeypatch):
     wrapper = wrap(base, 4, **MANY_BUCKETS, **policy)
     PAUSES["before a bucket goes to a lane"](monkeypatch, base)
     torch.testing.assert_close(train(wrapper, base, batches), want)
+
+
+@needs_streams
+def test_a_pause_shows_a_wait_that_is_missing(monkeypatch):
+    """So that the tests above can fail. Under torch's sanitizer it is that which sees it."""
+    error = CUDASanitizerErrors if "TORCH_CUDA_SANITIZER" in os.environ else AssertionError
+    base, batches = deep(), torch.randn(4, 8, WIDTH, dtype=torch.float64).to(DEVICE)
+    expected = copy.deepcopy(base)
+    want = train(expected, expected, batches)
+    wrapper = wrap(base, 2, **MANY_BUCKETS)
+    PAUSES["before a bucket goes to a lane"](monkeypatch, base)
+    monkeypatch.setattr(Arrival, "wait", lambda self: None)
+    with pytest.raises(error):
+        torch.testing.assert_close(train(wrapper, base, batches), want)
 
 
 def two_layers():
