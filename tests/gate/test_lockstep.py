@@ -31,7 +31,7 @@ def no_wait(monkeypatch):
     monkeypatch.setattr(lockstep, "_LOOK_AROUND_S", 0.001)
 
 
-def take(*rounds, asked=None, record=None):
+def take(*rounds, number=7, asked=None, record=None):
     def launch(command, stdin_text, timeout_s):
         assert command == LOCKSTEP
         if asked is not None:
@@ -41,7 +41,7 @@ def take(*rounds, asked=None, record=None):
             0 if record is None else 1, answer if record is None else record, tail=b"Traceback\nits last words\n"
         )
 
-    return take_round(SUITE, SIDES, 7, ("cpu",), launch)
+    return take_round(SUITE, SIDES, number, ("cpu",), launch)
 
 
 def failed(outcome, side=SideName.HEAD):
@@ -60,7 +60,14 @@ def test_each_benchmark_is_a_job_and_has_its_cores():
     assert (one.case, every.case) == (SUITE[0].case(len(USABLE), ("cpu",)), SUITE[1].case(len(USABLE), ("cpu",)))
     assert (one.case.threads, every.case.threads) == (1, len(USABLE))
     assert {each.seed for each in jobs.jobs} == {7}
+    assert not any(each.checked for each in jobs.jobs)
     assert timeout_s >= one.timeout_s + every.timeout_s
+
+
+def test_what_a_step_computes_is_checked_in_the_first_round():
+    asked = []
+    take(round_of("wide"), round_of("all"), number=0, asked=asked)
+    assert all(each.checked for each in asked[0][0].jobs)
 
 
 def test_the_twin_is_base_and_what_is_planted_is_heads_alone():

@@ -75,10 +75,26 @@ def path(tmp_path):
 
 
 def test_so_many_rounds_and_gates_of_each_condition_take_turns(path):
-    trials, _, told = recorded(path, 2, 1)
+    trials, _, _ = recorded(path, 2, 1)
     rounds = [(trial.condition, trial.number) for trial in trials if trial.gate is None]
     assert rounds == [(condition, number) for number in range(2) for condition in Condition]
-    assert [(trial.condition, trial.number) for trial in trials[8:]] == [(condition, 0) for condition in Condition]
+    gates = [(trial.condition, trial.number) for trial in trials if trial.gate is not None]
+    assert gates == [(condition, 0) for condition in Condition]
+
+
+@pytest.mark.parametrize(("rounds", "gates"), [(6, 2), (2, 6), (5, 3), (0, 2), (3, 0), (1, 1)])
+def test_gates_are_spread_among_the_rounds(path, rounds, gates):
+    """At any time as many of the one as of the other, in proportion, but for one; where there are more rounds."""
+    trials, _, _ = recorded(path, rounds, gates)
+    kinds = [trial.gate is None for trial in trials if trial.condition is Condition.EQUAL]
+    assert (kinds.count(True), kinds.count(False)) == (rounds, gates)
+    for count in range(1, len(kinds) + 1) if rounds >= gates else ():
+        so_far = kinds[:count]
+        assert abs(so_far.count(False) - so_far.count(True) * gates / rounds) <= 1
+
+
+def test_progress_is_told(path):
+    _, _, told = recorded(path, 2, 1)
     assert told[0] == "calibrating what is planted, round 1 of 3"
     assert told[3] == "0 of 12 done; round 1, equal"
     assert told[-1] == "11 of 12 done; gate 1, 10 % slower"

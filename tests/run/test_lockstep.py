@@ -141,7 +141,7 @@ def test_what_fails_is_told_of_its_side_and_leaves_the_next_benchmark_alone(base
         job(base, raising),
         job(base, hanging, timeout_s=3.0),
         job(killed, base),
-        job(base, base),
+        job(base, wrong, checked=False),
     )
     assert [failure(each)[:2] for each in found] == [
         (Outcome.CRASHED, SideName.HEAD),
