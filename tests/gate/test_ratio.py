@@ -21,8 +21,8 @@ def test_head_is_held_against_base_and_twin_and_the_twin_against_base():
 
 
 def test_a_block_counts_by_its_mean_and_a_round_by_the_median_of_its_blocks():
-    head = [[1.0, 3.0], [2.0, 2.0], [50.0, 0.1]]
-    found = ratio_of(lockstep_round(base=[[1.0]] * 3, twin=[[1.0]] * 3, head=head))
+    head = [[1.0, 1.0, 4.0], [2.0, 2.0, 2.0], [50.0, 0.1, 0.1]]
+    found = ratio_of(lockstep_round(base=[[1.0]] * 3, twin=[[1.0], [9.0], [1.0]], head=head))
     assert found.contrast == pytest.approx(log(2))
     assert found.head_s == pytest.approx(2)
     assert found.twin == 0

@@ -110,7 +110,7 @@ def test_on_all_cores_the_alarm_is_above_what_such_noise_lets_be_seen():
 
 
 @pytest.mark.parametrize("cores", Cores)
-@pytest.mark.parametrize("half", [0.0005, 0.01])
+@pytest.mark.parametrize("half", [0.0005, 0.01, 0.05])
 def test_what_is_detectable_is_called_slower_nine_times_in_ten(cores, half):
     """Of a mean that is `detectable` and scatters by its own standard error, by the rule for that error."""
     found = judge(benchmark(cores=cores), rounds_of(0.0, half), 1, RULE)
