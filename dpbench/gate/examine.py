@@ -9,7 +9,7 @@ from dpbench.gate.evidence import self_test_path, trials_path, write_self_test
 from dpbench.gate.plant import plant
 from dpbench.gate.prepare import Asked, lanes_of, settings_of
 from dpbench.gate.revisions import Repository, gate_folder
-from dpbench.gate.self_test import Bench, record
+from dpbench.gate.self_test import Bench, one_core, record
 from dpbench.gate.self_test_result import SelfTest, result_of
 from dpbench.gate.settings import SettingsError
 from dpbench.run.ask import ProbeError
@@ -29,6 +29,10 @@ def examine(
         settings = settings_of(repository, asked.settings, lanes)
     except (SettingsError, ProbeError) as error:
         raise GateError(" ".join(str(error).split())) from error
+    if not one_core(settings):
+        raise GateError(
+            'benchmarks: all use all cores, where nothing is planted; allowed: at least one with cores = "one"'
+        )
     with gate_folder() as folder:
         base, planted = folder / "base", folder / "planted"
         for tree in (base, planted):

@@ -60,7 +60,7 @@ class Repository:
         if done.returncode:
             raise GateError(f"{commit[:10]}: git archive failed: {_last_line(done.stderr.decode(errors='replace'))}")
         with _disk(folder), tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
-            tar.extractall(folder, filter="data")
+            tar.extractall(folder, filter="tar")  # links may lead anywhere, as in a checkout
 
     def write_tree(self, folder: Path) -> None:
         """The working tree as it is now, without what git ignores, into `folder`, new."""

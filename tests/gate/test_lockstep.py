@@ -1,6 +1,5 @@
 """A round as the gate asks for it, and what it makes of the answer."""
 
-import os
 from math import log
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.fakes import ended
 from tests.gate.making_rounds import benchmark, lockstep_round
 from tests.results.making import ENVIRONMENT
 
-USABLE = sorted(os.sched_getaffinity(0))
+USABLE = [0, 2, 3]
 SIDES = Sides(Path("/b"), Path("/h"), {"wide": {"X": "1"}})
 SUITE = [benchmark("wide"), benchmark("all", cores=Cores.ALL)]
 
@@ -27,8 +26,15 @@ def round_of(name, head=1.1):
 
 
 @pytest.fixture(autouse=True)
-def no_wait(monkeypatch):
-    monkeypatch.setattr(lockstep, "_LOOK_AROUND_S", 0.001)
+def box(monkeypatch):
+    """Four cores, the busier the lower their number; three of them may be used."""
+
+    class Process:
+        def cpu_affinity(self):
+            return USABLE[::-1]
+
+    monkeypatch.setattr(lockstep.psutil, "Process", Process)
+    monkeypatch.setattr(lockstep.psutil, "cpu_percent", lambda interval, percpu: [90.0, 50.0, 20.0, 10.0])
 
 
 def take(*rounds, number=7, asked=None, record=None):
@@ -54,9 +60,8 @@ def test_each_benchmark_is_a_job_and_has_its_cores():
     ((jobs, timeout_s),) = asked
     one, every = jobs.jobs
     assert [each.benchmark for each in jobs.jobs] == ["wide", "all"]
-    assert len(one.cores) == 1
-    assert set(one.cores) <= set(USABLE)
-    assert every.cores == tuple(USABLE)
+    assert one.cores == (3,)
+    assert every.cores == (0, 2, 3)
     assert (one.case, every.case) == (SUITE[0].case(len(USABLE), ("cpu",)), SUITE[1].case(len(USABLE), ("cpu",)))
     assert (one.case.threads, every.case.threads) == (1, len(USABLE))
     assert {each.seed for each in jobs.jobs} == {7}

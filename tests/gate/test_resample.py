@@ -27,6 +27,7 @@ def test_equal_pools_raise_no_alarm():
     found = drawn(pool())
     assert len(found) == 200
     assert set(found) == {Verdict.PASS}
+    assert drawn(pool(), slower_in=(), gates=2) == [Verdict.PASS] * 2
 
 
 def test_a_pool_that_is_slower_by_20_percent_is_always_found():

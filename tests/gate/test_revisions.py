@@ -81,6 +81,16 @@ def test_a_commit_is_written_as_it_was_and_the_users_tree_stays(folder, tmp_path
     assert git(folder, "status", "--porcelain") == before
 
 
+def test_links_may_lead_anywhere(folder, tmp_path):
+    (folder / "absolute").symlink_to("/nowhere/at/all")
+    (folder / "in/outside").symlink_to("../../outside.txt")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "links")
+    Repository(folder).write_commit("HEAD", tmp_path / "new")
+    assert os.readlink(tmp_path / "new/absolute") == "/nowhere/at/all"
+    assert os.readlink(tmp_path / "new/in/outside") == "../../outside.txt"
+
+
 def test_the_tree_is_written_as_it_is_without_what_is_ignored_or_gone(folder, tmp_path):
     (folder / "new ü.txt").write_text("new")
     (folder / "built.out").write_text("built")

@@ -82,6 +82,12 @@ def test_false_alarms_are_those_of_equal_code_with_nothing_else_running(found):
     assert SelfTest.model_validate_json(found.model_dump_json()) == found
 
 
+def test_those_of_a_loaded_machine_are_not_cited(found):
+    loaded = of(found, Condition.LOADED).model_copy(update={"drawn": Verdicts(slower=7, passed=3)})
+    tested = tuple(loaded if each.condition is Condition.LOADED else each for each in found.tested)
+    assert found.model_copy(update={"tested": tested[::-1]}).false_alarms == found.false_alarms
+
+
 def test_nothing_is_planted_in_what_uses_all_cores():
     """B is slow by 10 % in the recorded rounds, and would be found."""
     settings = Settings(benchmarks=(benchmark("a"), benchmark("b", cores=Cores.ALL)))
