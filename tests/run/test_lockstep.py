@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from dpbench.gate.lockstep import LOCKSTEP
 from dpbench.results.lockstep import SideName
 from dpbench.results.record import Outcome
 from dpbench.run.launch import launch
+from dpbench.run.lockstep import _in_turns
 from dpbench.run.lockstep_job import LockstepJob, LockstepJobs, LockstepRounds, Side
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import VariantName
@@ -182,7 +184,10 @@ def test_what_does_not_fit_side_by_side_takes_turns_in_processes_of_their_own(tm
 
 def test_a_users_own_step_is_that_of_each_tree(tmp_path):
     base, head = tmp_path / "base", tmp_path / "head"
-    for folder, first in ((base, "import network"), (head, "raise ValueError('of head')")):
+    for folder, first in (
+        (base, "import network"),
+        (head, "import os; raise ValueError(f'of head on {os.sched_getaffinity(0)}')"),
+    ):
         folder.mkdir()
         (folder / "mine.py").write_text(FACTORY.format(above="", first=first))
         (folder / "network.py").touch()
@@ -191,9 +196,28 @@ def test_a_users_own_step_is_that_of_each_tree(tmp_path):
     )
     assert good.outcome is Outcome.OK
     assert failure(bad)[:2] == (Outcome.CRASHED, SideName.HEAD)
-    assert "of head" in bad.reason
+    assert f"of head on {{{CORE}}}" in bad.reason
     assert failure(missing)[:2] == (Outcome.SKIPPED, SideName.BASE)
     assert "yours:make" in missing.reason
+
+
+def test_every_side_has_its_turn_in_each_block_in_an_order_by_lot(base):
+    def orders(seed):
+        taken = []
+
+        def turn(name, steps):
+            taken.append((name, steps))
+            return (1.0,) * steps
+
+        times = _in_turns(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, turn)))
+        assert {name: len(blocks) for name, blocks in times.items()} == dict.fromkeys(SideName, 40)
+        assert {steps for _, steps in taken} == {4}  # of 6 ms each, for 20 ms
+        blocks = [tuple(name for name, _ in taken[start : start + 3]) for start in range(0, 120, 3)]
+        assert all(set(block) == set(SideName) for block in blocks)
+        return blocks
+
+    assert len(set(orders(0))) == 6
+    assert orders(0) == orders(0) != orders(1)
 
 
 def test_a_request_that_is_none_ends_the_child_with_the_reason():
