@@ -53,12 +53,13 @@ def take_round(
 ) -> Taken:
     """One of each benchmark. Raises GateError where any of them fails, with the side and its reason."""
     usable = sorted(psutil.Process().cpu_affinity())
+    quietest = (quietest_core(usable),)
     jobs = tuple(
         LockstepJob(
             benchmark=benchmark.name,
             case=benchmark.case(len(usable), lanes),
             sides=sides.of(benchmark.name),
-            cores=(quietest_core(usable),) if benchmark.cores is Cores.ONE else tuple(usable),
+            cores=quietest if benchmark.cores is Cores.ONE else tuple(usable),
             blocks=BLOCKS,
             block_s=BLOCK_S,
             timeout_s=_JOB_TIMEOUT_S,

@@ -28,7 +28,8 @@ from dpbench.run.start import child_command
 ROUNDS, GATES = 60, 10
 """Of each condition."""
 
-_CALIBRATING_LOOPS, _CALIBRATING_ROUNDS = 20_000, 3
+_CALIBRATING_LOOPS, _CALIBRATING_ROUNDS = 20_000, (2, 6)
+_CALIBRATED_SHARE, _LEAST_SHARE = 0.1, 0.01
 
 Progress = Callable[[str], object]
 
@@ -78,22 +79,31 @@ def _wanted(rounds: int, gates: int) -> Iterator[tuple[Condition, int, bool]]:
 
 
 def _loops_of_a_whole_step(bench: Bench, progress: Progress) -> dict[str, float]:
-    """How many planted loops take as long as a step of each benchmark."""
-    shares: dict[str, list[float]] = {benchmark.name: [] for benchmark in bench.settings.benchmarks}
-    sides = bench.sides(dict.fromkeys(shares, _CALIBRATING_LOOPS))
-    for number in range(_CALIBRATING_ROUNDS):
-        progress(f"calibrating what is planted, round {number + 1} of {_CALIBRATING_ROUNDS}")
-        taken = take_round(bench.settings.benchmarks, sides, number, bench.lanes, bench.launch)
-        for name, ratio in taken.ratios.items():
-            shares[name].append(expm1(ratio.contrast))
-    return {name: _CALIBRATING_LOOPS / median(found) for name, found in shares.items()}
+    """How many planted loops take as long as a step of each benchmark that they are planted in.
+
+    First roughly, then with as many as slow each by about a tenth, so that it is known best where it is used.
+    """
+    names = [benchmark.name for benchmark in one_core(bench.settings)]
+    loops = dict.fromkeys(names, float(_CALIBRATING_LOOPS))
+    for rounds in _CALIBRATING_ROUNDS:
+        shares: dict[str, list[float]] = {name: [] for name in names}
+        planted = {name: round(count) for name, count in loops.items()}
+        for number in range(rounds):
+            progress(f"calibrating what is planted, round {number + 1} of {rounds}")
+            taken = take_round(one_core(bench.settings), bench.sides(planted), number, bench.lanes, bench.launch)
+            for name, ratio in taken.ratios.items():
+                shares[name].append(expm1(ratio.contrast))
+        whole = {name: planted[name] / max(median(found), _LEAST_SHARE) for name, found in shares.items()}
+        loops = {name: count * _CALIBRATED_SHARE for name, count in whole.items()}
+    return whole
 
 
 def _round(bench: Bench, condition: Condition, number: int, loops: Mapping[str, float]) -> Trial:
-    """Planted in every benchmark, as each is a matter of its own."""
+    """Planted in every benchmark that is asked to find it, as each is a matter of its own; else of all."""
     sides = bench.sides({name: round(whole * condition.planted) for name, whole in loops.items()})
+    benchmarks = one_core(bench.settings) if condition.planted else bench.settings.benchmarks
     started_at, start_s = _now(), time.monotonic()
-    taken = take_round(bench.settings.benchmarks, sides, number, bench.lanes, bench.launch)
+    taken = take_round(benchmarks, sides, number, bench.lanes, bench.launch)
     return Trial(
         condition=condition,
         number=number,

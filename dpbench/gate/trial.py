@@ -35,8 +35,8 @@ class Condition(StrEnum):
 class Trial(BaseModel):
     """A round, or a whole gate, under a condition.
 
-    A round has all benchmarks by name, planted in each; `gate` is None. A gate has the slowdown planted in one,
-    `planted_in`. `duration_s` is of the round or of the gate.
+    A round has all benchmarks by name, or, planted in each, those of one core; `gate` is None. A gate has the slowdown
+    planted in one, `planted_in`. `duration_s` is of the round or of the gate.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

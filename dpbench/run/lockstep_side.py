@@ -86,7 +86,6 @@ def _made_ready(job: LockstepJob, side: Side, answer: Answer) -> Callable[[], fl
         answer(_failed(Outcome.CRASHED, error))
     else:
         _pin(job.cores)
-        gc.collect()
         gc.freeze()  # what there is now stays, so that collections look at the step's own garbage alone
         answer({"steps_s": [step_s]})
         return step
