@@ -6,6 +6,7 @@ far are kept. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3
 """
 
 import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -259,6 +260,11 @@ def main() -> NoReturn:
         _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", code)
     except (ProbeError, CountingError, UnusableBoxError) as error:
         code = _complain(str(error), ExitCode.UNUSABLE_BOX)
+    except Exception as error:
+        if sys.argv[1:2] != ["gate"]:
+            raise
+        traceback.print_exc()  # an exit code of 1 would say that a commit is slower
+        code = _complain(f"the gate itself failed: {type(error).__name__}: {error}", ExitCode.BROKEN_GATE)
     except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted; what was recorded so far is kept", ExitCode.INTERRUPTED)
     sys.exit(code)

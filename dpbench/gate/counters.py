@@ -1,6 +1,6 @@
 """Tier 0: what a step asks of the machine, counted exactly, of base and of head. No noise, so that one more counts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from dpbench.sweep.workload_name import is_factory
 _LANES = ("cpu", "cpu")
 """Counted where a benchmark leaves its devices to the box: counts should not depend on that."""
 
+_REDUCED = "dependencies.reduced_bytes"
 _BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_half_bytes")
 
 
@@ -70,15 +71,16 @@ def changes(old: CountRecord, new: CountRecord) -> list[CounterChange]:
     """Of one case, both ok. Pure."""
     assert old.counts is not None
     assert new.counts is not None
+    olds, news = old.counts.by_name(), new.counts.by_name()
     return [
         CounterChange(
             benchmark=name_of(old.case),
             counter=change.name,
             base=change.old,
             head=change.new,
-            is_worse=is_worse(change.name, change.old or 0, change.new or 0),
+            is_worse=is_worse(change.name, olds, news),
         )
-        for change in diff(old.counts.by_name(), new.counts.by_name())
+        for change in diff(olds, news)
     ]
 
 
@@ -86,6 +88,9 @@ def name_of(case: Case) -> str:
     return f"counts {case.workload} {format_devices(case.devices)}"
 
 
-def is_worse(counter: str, old: int, new: int) -> bool:
-    """Less is better of all but what is ready early, where more is. A link that is new counts from 0."""
-    return new < old if counter in _BETTER_MORE else new > old
+def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool:
+    """Less is better of all but what is ready early, of which a greater share is. What is not there counts as 0."""
+    old, new = olds.get(counter, 0), news.get(counter, 0)
+    if counter not in _BETTER_MORE:
+        return new > old
+    return new * olds.get(_REDUCED, 0) < old * news.get(_REDUCED, 0)

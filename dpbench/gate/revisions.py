@@ -1,9 +1,10 @@
 """Commits as folders, without touching the user's tree, its index or its list of worktrees.
 
 `git archive` writes a commit's files where nothing of git's remembers them: a gate that is killed leaves no worktree to
-prune. Its folder, which names the gate's process, is removed by the next gate.
+prune. Its folder, on which nobody has a lock then, is removed by the next gate.
 """
 
+import fcntl
 import io
 import os
 import shutil
@@ -11,13 +12,13 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpbench.gate.errors import GateError
 from dpbench.gate.judgement import Revision
 
-_PREFIX = "dpbench-gate-"
+_PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
 
 
@@ -84,31 +85,33 @@ class Repository:
 
 @contextmanager
 def gate_folder() -> Iterator[Path]:
-    """A folder for this gate's commits, gone at the end; what killed gates left goes now."""
+    """A folder for this gate's commits, gone at the end; what killed gates left goes now.
+
+    A gate holds a lock on its folder for as long as it lives, also seen from another container that shares the place.
+    """
     place = Path(tempfile.gettempdir())
     for left in place.glob(f"{_PREFIX}*"):
-        if not _is_alive(left.name.removeprefix(_PREFIX).split("-")):
+        with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
-    me = os.getpid()
     with _disk(place):
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{me}-{_started(me)}-"))
+        new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))  # by a name that no other gate takes for left over
+    with _locked(new):
+        folder = new.rename(place / f"{_PREFIX}{new.name.removeprefix(_NEW_PREFIX)}")
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises OSError where another process holds it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield folder
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(named: list[str]) -> bool:
-    """Whether the process that a folder is named after is there, and not another of the same number."""
-    try:
-        return _started(int(named[0])) == named[1]
-    except (OSError, ValueError, IndexError):
-        return False
-
-
-def _started(pid: int) -> str:
-    """In ticks since the machine began, which setting its clock leaves alone (proc_pid_stat(5), starttime)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        os.close(fd)
 
 
 @contextmanager

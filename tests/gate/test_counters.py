@@ -58,8 +58,16 @@ def test_a_link_that_appears_is_worse_and_one_that_vanishes_is_not():
 def test_of_what_is_ready_early_more_is_better_of_all_else_less(name):
     more_is_worse = name not in ("ready_at_half_bytes", "startable_at_half_bytes")
     assert told(record(), record(**{name: 11})) == [(f"dependencies.{name}", 10, 11, more_is_worse)]
-    assert is_worse(f"dependencies.{name}", 11, 10) is not more_is_worse
-    assert not is_worse(f"dependencies.{name}", 10, 10)
+    fewer = told(record(**{name: 11}), record())
+    assert (f"dependencies.{name}", 11, 10, not more_is_worse) in fewer
+
+
+def test_what_is_ready_early_counts_by_its_share_of_what_is_reduced():
+    ready, reduced = "dependencies.ready_at_half_bytes", "dependencies.reduced_bytes"
+    half_of_fewer = {ready: 5, reduced: 10}
+    assert not is_worse(ready, {ready: 10, reduced: 20}, half_of_fewer)
+    assert is_worse(ready, {ready: 12, reduced: 20}, half_of_fewer)
+    assert not is_worse(ready, {ready: 8, reduced: 20}, half_of_fewer)
 
 
 def counting(base, head):
