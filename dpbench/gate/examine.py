@@ -7,7 +7,7 @@ from pathlib import Path
 from dpbench.gate.errors import GateError
 from dpbench.gate.evidence import self_test_path, trials_path, write_self_test
 from dpbench.gate.plant import plant
-from dpbench.gate.prepare import Asked, lanes_of, settings_of
+from dpbench.gate.prepare import Asked, to_be_timed
 from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.self_test import Bench, one_core, record
 from dpbench.gate.self_test_result import SelfTest, result_of
@@ -25,8 +25,7 @@ def examine(
     repository = Repository(Path.cwd())
     commit = str(repository.resolve("--base", asked.base).commit)
     try:
-        lanes = lanes_of(launch)
-        settings = settings_of(repository, asked.settings, lanes)
+        lanes, settings = to_be_timed(repository, asked.settings, launch)
     except (SettingsError, ProbeError) as error:
         raise GateError(" ".join(str(error).split())) from error
     if not one_core(settings):

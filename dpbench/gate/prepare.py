@@ -11,10 +11,14 @@ from dpbench.gate.settings import Settings, default_benchmarks, load_settings
 from dpbench.run.ask import ask_box
 from dpbench.run.runner import Launcher
 from dpbench.run.wrapper_of import WRAPPER, has_wrapper
-from dpbench.sweep.plan import default_lanes
+from dpbench.sweep.names import VariantName
+from dpbench.sweep.plan import PlanError, check_lanes, default_lanes
+from dpbench.sweep.suits import why_not
 from dpbench.sweep.workload_name import is_factory
 
 WORKTREE = "--worktree"
+_NO_MATTER: tuple[str, ...] = ("cpu",)
+_DDP = "has a process for each device, where a gate's sides take turns with one each; allowed: the other variants"
 SETTINGS = Path("benchmarks/gate.toml")
 """Of the repository, where none is named; it need not be there."""
 
@@ -55,14 +59,17 @@ def prepare(asked: Asked, launch: Launcher) -> Prepared:
             "allowed: two different ones, or --worktree"
         )
     history = read_history(history_path(asked.results))
-    lanes = lanes_of(launch) if 1 in asked.tiers else ("cpu",)
+    if 1 in asked.tiers:
+        lanes, settings = to_be_timed(repository, asked.settings, launch)
+    else:
+        lanes, settings = _NO_MATTER, settings_of(repository, asked.settings, _NO_MATTER)
     return Prepared(
         repository=repository,
         base=base,
         head=head,
         commits=repository.commits_between(str(base.commit), head.commit or "HEAD"),
         lanes=lanes,
-        settings=settings_of(repository, asked.settings, lanes),
+        settings=settings,
         history=history,
         notes=(*_of_the_tree(repository, asked), *history.warnings),
     )
@@ -86,9 +93,22 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
     return base, head
 
 
-def lanes_of(launch: Launcher) -> tuple[str, ...]:
-    """The box's own. Raises ProbeError."""
-    return default_lanes(ask_box(launch=launch))
+def to_be_timed(repository: Repository, path: Path | None, launch: Launcher) -> tuple[tuple[str, ...], Settings]:
+    """The box's own lanes, and settings whose benchmarks it can time. Raises GateError, SettingsError or ProbeError."""
+    box = ask_box(launch=launch)
+    if box.torch is None:
+        raise GateError(f"torch: does not import here ({box.torch_error}); allowed: a Python with a working torch")
+    lanes = default_lanes(box)
+    settings = settings_of(repository, path, lanes)
+    for benchmark in settings.benchmarks:
+        case = benchmark.case(box.cores, lanes)
+        try:
+            check_lanes(case.devices, case.batch, box)
+        except PlanError as error:
+            raise GateError(f"benchmark {benchmark.name!r}: {error}") from error
+        if reason := _DDP if case.variant is VariantName.DDP else why_not(case, box):
+            raise GateError(f"benchmark {benchmark.name!r}: variant: {case.variant.value!r}: {reason}")
+    return lanes, settings
 
 
 def _head(repository: Repository, asked: Asked) -> Revision:

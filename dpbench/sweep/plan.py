@@ -102,10 +102,11 @@ def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, box: Box)
         if error is not None:
             raise PlanError(error if workload in error else f"workloads: {workload!r}: {error}")
     for devices in lanes:
-        _check_lanes(devices, min(spec.batch), box)
+        check_lanes(devices, min(spec.batch), box)
 
 
-def _check_lanes(devices: tuple[str, ...], smallest_batch: int, box: Box) -> None:
+def check_lanes(devices: tuple[str, ...], smallest_batch: int, box: Box) -> None:
+    """Raises PlanError where the box lacks one of the devices, or a batch would leave one without an item."""
     text = format_devices(devices)
     for device in devices:
         if device not in box.devices and not device.startswith("sim:"):

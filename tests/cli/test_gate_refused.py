@@ -102,6 +102,23 @@ def test_a_threshold_that_is_no_number(refused, tmp_path):
     assert all(word in line for word in ("mine.toml", "tiny", "threshold", "a lot", "3%")), line
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ('variant = "ddp"', ("'tiny'", "'ddp'", "a process for each device")),
+        ('variant = "torch_dp"', ("'tiny'", "'torch_dp'", "accelerator")),
+        ('devices = "sim*2"', ("'tiny'", "simulated devices have no times")),
+        ('devices = "cuda:9"', ("'tiny'", "cuda:9", "not on this box")),
+    ],
+)
+def test_what_this_box_cannot_time(refused, tmp_path, more, words):
+    file = tmp_path / "mine.toml"
+    kept = [line for line in SETTINGS.splitlines() if not line.startswith(more.partition(" ")[0])]
+    file.write_text("\n".join([*kept, more]))
+    line = refused("--base", "base", "--head", "equal", "--settings", file)
+    assert all(word in line for word in words), line
+
+
 def test_a_self_test_of_all_cores_alone(refused, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(f'{SETTINGS}cores = "all"\n')
