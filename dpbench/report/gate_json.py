@@ -4,7 +4,6 @@ SCHEMA history
     1  first.
 """
 
-import json
 from typing import Any
 
 from dpbench.gate.judgement import Judgement, Verdict
@@ -14,11 +13,10 @@ EXIT_CODES = {Verdict.PASS: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.
 
 
 def gate_json(judgement: Judgement) -> dict[str, Any]:
-    """``{"schema", "verdict", "exit_code", ...}``, then the judgement's own fields; what is not finite is None."""
-    fields = json.loads(json.dumps(judgement.model_dump(mode="json")), parse_constant=lambda _: None)
+    """``{"schema", "verdict", "exit_code", ...}``, then the judgement's own fields, all of whose numbers are finite."""
     return {
         "schema": SCHEMA,
         "verdict": str(judgement.verdict),
         "exit_code": EXIT_CODES[judgement.verdict],
-        **fields,
+        **judgement.model_dump(mode="json"),
     }

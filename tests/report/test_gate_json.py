@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate_json import EXIT_CODES, gate_json
@@ -52,6 +53,6 @@ def test_the_fields_are_as_they_are_written_down() -> None:
     assert gate_json(BROKEN)["times"] == []
 
 
-def test_what_is_not_finite_is_none() -> None:
-    assert gate_json(judged(duration_s=float("nan")))["duration_s"] is None
-    assert gate_json(judged(duration_s=float("inf")))["duration_s"] is None
+def test_what_is_not_finite_cannot_be_judged() -> None:
+    with pytest.raises(ValidationError, match="finite"):
+        judged(duration_s=float("nan"))
