@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.gate.self_test_result import Examined, SelfTest, Spread, Verdicts, interval_of_share
+from dpbench.gate.self_test_result import SelfTest, Spread, Verdicts, interval_of_share
 from dpbench.report.gate_tables import Grid
 from dpbench.report.gate_text import table
 from dpbench.report.gate_words import NONE, growth, share
@@ -14,7 +14,8 @@ from dpbench.results.record import Environment
 
 
 def self_test_text(found: SelfTest) -> RenderableType:
-    return Group(*table(_verdicts(found)), Text(), *table(_rounds(found)))
+    parts = [table(grid(found)) for grid in (_drawn, _whole, _rounds)]
+    return Group(*parts[0], Text(), *parts[1], *parts[2])
 
 
 def self_test_json(found: SelfTest) -> dict[str, Any]:
@@ -33,34 +34,45 @@ def machine(environment: Environment) -> str:
     )
 
 
-def _verdicts(found: SelfTest) -> Grid:
+def _drawn(found: SelfTest) -> Grid:
     """A gate that calls equal code slower is a false alarm, one that calls slower code slower has found it."""
     return Grid(
-        title=f"Gates that say slower, with the 95 % interval; {found.began[:10]}, {machine(found.environment)}",
-        headers=("head is", "drawn gates", "slower", "undecided", "whole gates", "slower ", "undecided ", "longest"),
-        rows=tuple(_row(tested) for tested in found.tested),
-        numbers=frozenset(("drawn gates", "slower", "undecided", "whole gates", "slower ", "undecided ", "longest")),
+        title=f"Gates drawn from the recorded rounds; {found.began[:10]}, {machine(found.environment)}",
+        headers=("head is", "gates", "say slower", "undecided"),
+        rows=tuple(
+            (each.condition, str(each.drawn.gates), _share(each.drawn), str(each.drawn.undecided))
+            for each in found.tested
+        ),
+        numbers=frozenset(("gates", "say slower", "undecided")),
         below=(
-            f"Drawn gates are resampled from the rounds below, whole ones were run end to end. By design at most "
-            f"{share(found.alarm_rate)} of gates of equal code are called slower; a gate may take "
-            f"{number(found.budget_s)} s. A slowdown is planted in one benchmark of a gate, in turn in each that "
-            "runs on one core.",
+            f"With the 95 % interval. By design at most {share(found.alarm_rate)} of gates of equal code are called "
+            f"slower; a gate may take {number(found.budget_s)} s. A slowdown is planted in one benchmark of a gate, in "
+            "turn in each that runs on one core.",
         ),
     )
 
 
-def _row(tested: Examined) -> tuple[str, ...]:
-    longest = NONE if tested.longest_s is None else f"{tested.longest_s:.0f} s"
-    return (
-        tested.condition,
-        str(tested.drawn.gates),
-        _share(tested.drawn),
-        str(tested.drawn.undecided),
-        str(tested.whole.gates),
-        _share(tested.whole),
-        str(tested.whole.undecided),
-        longest,
+def _whole(found: SelfTest) -> Grid:
+    return Grid(
+        title="Gates run end to end",
+        headers=("head is", "gates", "say slower", "undecided", "median", "longest"),
+        rows=tuple(
+            (
+                each.condition,
+                str(each.whole.gates),
+                _share(each.whole),
+                str(each.whole.undecided),
+                _seconds(each.median_s),
+                _seconds(each.longest_s),
+            )
+            for each in found.tested
+        ),
+        numbers=frozenset(("gates", "say slower", "undecided", "median", "longest")),
     )
+
+
+def _seconds(time_s: float | None) -> str:
+    return NONE if time_s is None else f"{time_s:.0f} s"
 
 
 def _share(verdicts: Verdicts) -> str:
@@ -72,7 +84,7 @@ def _share(verdicts: Verdicts) -> str:
 
 def _rounds(found: SelfTest) -> Grid:
     return Grid(
-        title="Rounds they were drawn from; spreads are standard deviations between rounds",
+        title="Recorded rounds; spreads are standard deviations between rounds",
         headers=("head is", "benchmark", "rounds", "head / base", "spread", "of base / base"),
         rows=tuple(
             (
