@@ -1,6 +1,6 @@
 """The cases of the gate's self-test, given to asv and to pytest-benchmark, each used as its users do.
 
-    python -m benchmarks.gate_peers --times 6
+    python -m benchmarks.gate_peers --times 6 --self-test results/gate/self-test-HOST.json
 
 A throw-away repository has a commit for each condition: the wrapper as it is, and with work planted into its forward
 that takes 5 % or 10 % of a step of `launch_bound`. The gate's benchmarks of one core are written down in each tool's
@@ -25,12 +25,14 @@ from statistics import median
 from benchmarks.about import heading
 from dpbench.gate.lockstep import Sides, take_round
 from dpbench.gate.plant import LOOPS, environment, plant
-from dpbench.gate.self_test_result import interval_of_share
+from dpbench.gate.self_test_result import SelfTest, interval_of_share
 from dpbench.gate.settings import DEFAULT_BENCHMARKS, Cores
+from dpbench.gate.trial import Condition
 from dpbench.run.launch import launch
 
 ROOT = Path(__file__).parents[1]
-CONDITIONS = {"equal": 0.0, "slower_5": 0.05, "slower_10": 0.10}
+CONDITIONS = {Condition.EQUAL: "equal", Condition.SLOWER_5: "slower_5", Condition.SLOWER_10: "slower_10"}
+"""And the tag of its commit."""
 BENCHMARKS = [benchmark for benchmark in DEFAULT_BENCHMARKS if benchmark.cores is Cores.ONE]
 _CALIBRATING_LOOPS = 20_000
 
@@ -101,8 +103,8 @@ class Repository:
         self._commit("base")
         plant(folder)
         planted = (folder / "dpbench/parallel/__init__.py").read_text()
-        for name, share in CONDITIONS.items():
-            count = round(loops * share)
+        for condition, name in CONDITIONS.items():
+            count = round(loops * condition.planted)
             told = planted.replace(f'os.environ.get("{LOOPS}", "0")', f'"{count}"')
             (folder / "dpbench/parallel/__init__.py").write_text(f"{told}\n# {name}\n")
             self._commit(name)
@@ -124,22 +126,22 @@ class Repository:
         self.run("git", "tag", name)
 
 
-def asv_says_slower(repository: Repository, condition: str) -> bool:
+def asv_says_slower(repository: Repository, condition: Condition) -> bool:
     repository.checkout("main")
-    shutil.rmtree(repository.folder / "results", ignore_errors=True)
-    return repository.run(sys.executable, "-m", "asv", "continuous", "base", condition) == 1
+    shutil.rmtree(repository.folder / "results", ignore_errors=True)  # else asv adds to what it has
+    return repository.run(sys.executable, "-m", "asv", "continuous", "base", CONDITIONS[condition]) == 1
 
 
-def pytest_says_slower(repository: Repository, condition: str) -> bool:
+def pytest_says_slower(repository: Repository, condition: Condition) -> bool:
     shutil.rmtree(repository.folder / ".benchmarks", ignore_errors=True)
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:dpbench", "--rootdir=.", "benchmarks/test_step.py")
     repository.checkout("base")
     repository.run(*pytest, "--benchmark-save=base")
-    repository.checkout(condition)
+    repository.checkout(CONDITIONS[condition])
     return repository.run(*pytest, "--benchmark-compare", "--benchmark-compare-fail=mean:5%") == 1
 
 
-TOOLS: dict[str, Callable[[Repository, str], bool]] = {
+TOOLS: dict[str, Callable[[Repository, Condition], bool]] = {
     "asv continuous": asv_says_slower,
     "pytest-benchmark mean:5%": pytest_says_slower,
 }
@@ -153,14 +155,18 @@ def loops_of_a_step() -> int:
         plant(planted)
         sides = Sides(ROOT, planted, {BENCHMARKS[0].name: environment(_CALIBRATING_LOOPS)})
         rounds = [take_round(BENCHMARKS[:1], sides, number, (), launch) for number in range(3)]
-    share = median(expm1(each.ratios[BENCHMARKS[0].name].contrast) for each in rounds)
+    share = max(0.01, median(expm1(each.ratios[BENCHMARKS[0].name].contrast) for each in rounds))
     return round(_CALIBRATING_LOOPS / share)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--times", type=int, default=6, help="of each tool under each condition")
+    parser.add_argument(
+        "--self-test", type=Path, required=True, help="the gate's own, results/gate/self-test-HOST.json"
+    )
     options = parser.parse_args()
+    ours = SelfTest.model_validate_json(options.self_test.read_bytes())
     print(heading("benchmarks.gate_peers"))
     found = {(tool, condition): [] for tool in TOOLS for condition in CONDITIONS}
     with tempfile.TemporaryDirectory() as folder:
@@ -173,10 +179,16 @@ def main() -> None:
                 print(
                     f"{number + 1}: {tool}, {condition}: {'slower' if said[-1] else 'no'}, {took_s:.0f} s", flush=True
                 )
-    print("\nwhere head is    tool                       says slower")
-    for (tool, condition), said in found.items():
-        low, high = interval_of_share(sum(said), len(said))
-        print(f"{condition:16} {tool:26} {sum(said)} of {len(said)}  [{low:.0%}, {high:.0%}]")
+    counts = {key: (sum(said), len(said)) for key, said in found.items()}
+    for each in ours.tested:
+        if each.condition in CONDITIONS:
+            counts["dpbench gate", each.condition] = each.whole.slower, each.whole.gates
+            counts["dpbench gate, drawn", each.condition] = each.drawn.slower, each.drawn.gates
+    print(f"\n{'head is':12} {'tool':25} {'says slower':14} 95 % interval")
+    for tool, condition in sorted(counts, key=lambda key: list(CONDITIONS).index(key[1])):
+        slower, of = counts[tool, condition]
+        low, high = interval_of_share(slower, of)
+        print(f"{condition:12} {tool:25} {f'{slower} of {of}':14} {low:.1%} to {high:.1%}")
 
 
 if __name__ == "__main__":
