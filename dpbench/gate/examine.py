@@ -1,17 +1,19 @@
 """The gate's self-test from what was asked to what it says, which the gates that follow cite."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dpbench.gate.errors import GateError
 from dpbench.gate.evidence import self_test_path, trials_path, write_self_test
+from dpbench.gate.history_line import machine_of
 from dpbench.gate.plant import plant
 from dpbench.gate.prepare import Asked, to_be_timed
 from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.self_test import Bench, one_core, record
 from dpbench.gate.self_test_result import SelfTest, result_of
 from dpbench.gate.settings import SettingsError
+from dpbench.gate.trial import Trial
 from dpbench.run.ask import ProbeError
 from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher
@@ -41,7 +43,15 @@ def examine(
         plant(planted)
         bench = Bench(settings, lanes, base, planted, launch, asked.budget_s)
         trials = record(bench, trials_path(asked.results, socket.gethostname()), rounds, gates, progress)
+    _check_of_one_machine(trials, trials_path(asked.results, socket.gethostname()))
     progress("drawing gates from the recorded rounds")
     found = result_of(trials, settings, asked.budget_s)
     write_self_test(self_test_path(asked.results, found.environment), found)
     return found
+
+
+def _check_of_one_machine(trials: Sequence[Trial], path: Path) -> None:
+    """Machines may have one name; what was recorded on several says nothing of any."""
+    machines = {machine_of(trial.environment) for trial in trials}
+    if len(machines) > 1:
+        raise GateError(f"{path}: holds trials of {len(machines)} machines; allowed: one, so move the file away first")
