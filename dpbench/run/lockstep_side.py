@@ -8,9 +8,7 @@ coordinator                             side
 
 import gc
 import json
-import math
 import os
-import signal
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -26,9 +24,8 @@ _BALLAST, _MOST_BALLAST_BYTES = 64, 4096
 
 
 def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
-    """Make ready, then answer for each block until the other end is closed."""
+    """Make ready, then answer for each block until the other end is closed; the coordinator ends a side that hangs."""
     die_with_parent(parent_pid)
-    signal.alarm(math.ceil(job.timeout_s))  # which the kernel ends it with, whatever it hangs in
     os.environ.update(side.environment)
     answer = _answering(pipe)
     ballast = _shifted_heap()  # noqa: F841  # held until the end

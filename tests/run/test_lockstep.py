@@ -142,7 +142,7 @@ def test_what_fails_is_told_of_its_side_and_leaves_the_next_benchmark_alone(base
         job(base, wrong),
         job(base, killed),
         job(base, raising),
-        job(base, hanging, timeout_s=3.0),
+        job(base, hanging, timeout_s=8.0),
         job(killed, base),
         job(base, wrong, checked=False),
     )
