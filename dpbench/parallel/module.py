@@ -1,7 +1,6 @@
 """`DataParallel`: a module that runs on several devices at once, one chunk of the batch on each."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from torch import nn
@@ -15,6 +14,7 @@ from dpbench.parallel.join import Target
 from dpbench.parallel.lanes import Lane
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy
 from dpbench.parallel.replicas import ReplicaPool, replicate
+from dpbench.parallel.replicatable import check_device
 from dpbench.parallel.scatter import scatter_kwargs, scatter_to
 from dpbench.parallel.transfer import check_links
 
@@ -69,7 +69,7 @@ class DataParallel(nn.Module, Generic[T]):
         with _RecordFunctionFast("DataParallel.forward"):
             if not self.device_ids:
                 return self.module(*inputs, **kwargs)
-            self._check_base_device()
+            self._replicas.check_device(self.module)
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
@@ -111,15 +111,6 @@ class DataParallel(nn.Module, Generic[T]):
         """Tells of a write that nothing shows, as through ``.data``, where `Policy.skip_unchanged` is on."""
         self._replicas.mark_dirty()
 
-    def _check_base_device(self) -> None:
-        stray = self._replicas.stray_device(self.module)
-        if stray is not None:
-            raise RuntimeError(
-                "module must have its parameters and buffers "
-                f"on device {self.src_device_obj} (device_ids[0]) but found one of "
-                f"them on device: {stray}"
-            )
-
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _RUNTIME}
 
@@ -144,13 +135,7 @@ def data_parallel(  # noqa: PLR0917 - the stock signature
     devices = resolve_device_ids(device_ids)
     if not devices:
         raise RuntimeError("no available devices were found")
-    for tensor in chain(module.parameters(), module.buffers()):
-        if tensor.device != devices[0]:
-            raise RuntimeError(
-                "module must have its parameters and buffers "
-                f"on device {devices[0]} (device_ids[0]) but found one of "
-                f"them on device: {tensor.device}"
-            )
+    check_device([*module.parameters(), *module.buffers()], devices[0])
     chunks, kwarg_chunks = scatter_kwargs(inputs, module_kwargs, devices, dim)
     if not chunks and not kwarg_chunks:
         chunks, kwarg_chunks = ((),), ({},)

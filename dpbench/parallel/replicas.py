@@ -19,7 +19,7 @@ from dpbench.parallel.broadcast import Broadcast
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.policy import Policy
-from dpbench.parallel.replicatable import check_replicatable
+from dpbench.parallel.replicatable import check_device, check_replicatable
 from dpbench.parallel.shells import Shells, states_of
 from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch
@@ -74,12 +74,12 @@ class ReplicaPool:
         tree = self._tree
         return tree if tree is not None and tree.root is base and tree.is_current() else self._read(base)
 
-    def stray_device(self, base: nn.Module) -> torch.device | None:
-        """The device of the first of the base's tensors that is not on the first device, if there is one."""
+    def check_device(self, base: nn.Module) -> None:
+        """Raises RuntimeError unless all of the base is on the first device."""
         tree = self._tree
-        if tree is None or tree.root is not base or not tree.has_same_tensors():
+        if tree is None or tree.root is not base or not tree.is_probably_whole():
             tree = self._read(base)
-        return tree.stray_device(self.devices[0])
+        check_device(tree.tensors, self.devices[0])
 
     def _read(self, base: nn.Module) -> Tree:
         tree = Tree(base)
@@ -107,6 +107,7 @@ class ReplicaPool:
             for replica_set in self._sets:
                 if replica_set.tree is tree and replica_set.is_idle():
                     return replica_set, replica_set.claim(count)
+            check_device(tree.tensors, self.devices[0])  # what `is_probably_whole` may have been blind to
             made = ReplicaSet(tree, self._policy, self._watch)
             if self._tree is tree:
                 self._sets = [*self._sets[-MAX_SETS + 1 :], made]

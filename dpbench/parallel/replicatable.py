@@ -1,10 +1,28 @@
 """What cannot be replicated, and what only in part."""
 
 import warnings
+from collections.abc import Sequence
+from operator import attrgetter
 
 import torch
+from torch import Tensor
 
 from dpbench.parallel.tree import Tree
+
+_DEVICE = attrgetter("device")
+
+
+def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
+    """Raises RuntimeError, with the stock text, for the first of the base's tensors that is not on `device`."""
+    devices = list(map(_DEVICE, tensors))
+    if devices.count(device) == len(devices):
+        return
+    stray = next(each for each in devices if each != device)
+    raise RuntimeError(
+        "module must have its parameters and buffers "
+        f"on device {device} (device_ids[0]) but found one of "
+        f"them on device: {stray}"
+    )
 
 
 def check_replicatable(tree: Tree) -> None:

@@ -45,6 +45,8 @@ def scatter_to(
     lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """As `scatter_kwargs`, on the streams of the lanes."""
+    if len(lanes) == 1 and inputs and not kwargs and _are_at(lanes[0].device, inputs):
+        return (inputs,), ({},)
 
     def cut(tensor: Tensor) -> Sequence[Tensor]:
         return cut_tensor(tensor, lanes, dim)
@@ -60,6 +62,11 @@ def scatter_to(
     args += [()] * (count - len(args))
     named += [{}] * (count - len(named))
     return tuple(args), tuple(dict(chunk) for chunk in named)
+
+
+def _are_at(device: torch.device, inputs: tuple[Any, ...]) -> bool:
+    """Whether all are tensors of the device: then one lane has nothing to cut, nor to move."""
+    return all(isinstance(value, Tensor) and value.device == device for value in inputs)
 
 
 def chunk_weights(batch: int, devices: int | Sequence[DeviceLike]) -> Tensor:
