@@ -4,6 +4,7 @@ pytest benchmarks/pytest_suite
 """
 
 import platform
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -87,17 +88,26 @@ def measure_ratios(print_row):
 def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[float]]:
     workload = resolve(setting.workload, Data.RANDOM)
     devices = [torch.device(device) for device in setting.devices]
-    steps = {}
-    for name in variants:
-        lanes = devices[:1] if name is VariantName.SINGLE else devices
-        case = Case(
-            variant=name,
-            workload=setting.workload,
-            batch=setting.batch,
-            devices=[str(lane) for lane in lanes],
-            threads=usable_cores(),
-        )
-        steps[name] = Session(case, workload, VARIANTS[name], Seat(tuple(lanes))).step
+    case = Case(
+        variant=variants[0],
+        workload=setting.workload,
+        batch=setting.batch,
+        devices=list(setting.devices),
+        threads=usable_cores(),
+    )
+    session = Session(case, workload, VARIANTS[variants[0]], Seat(tuple(devices)))
+    # All schemes around one base: where its weights come to lie in memory changes a step by percents.
+    schemes = {name: VARIANTS[name].wrap(session.base, devices) for name in variants[1:]}
+    schemes[variants[0]] = session.scheme
+
+    def step_of(name: VariantName) -> Callable[[], object]:
+        def step() -> object:
+            session.scheme = schemes[name]
+            return session.step()
+
+        return step
+
+    steps = {name: step_of(name) for name in variants}
     return interleave(steps, make_clock(devices), setting.rounds, warmup_rounds=max(10, setting.rounds // 5), seed=0)
 
 

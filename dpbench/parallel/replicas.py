@@ -19,7 +19,7 @@ from dpbench.parallel.broadcast import Broadcast
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.policy import Policy
-from dpbench.parallel.replicatable import check_device, check_replicatable
+from dpbench.parallel.replicatable import check_device, check_replicatable, stray_device
 from dpbench.parallel.shells import Shells, states_of
 from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch
@@ -77,9 +77,13 @@ class ReplicaPool:
     def check_device(self, base: nn.Module) -> None:
         """Raises RuntimeError unless all of the base is on the first device."""
         tree = self._tree
-        if tree is None or tree.root is not base or not tree.is_probably_whole():
-            tree = self._read(base)
-        check_device(tree.tensors, self.devices[0])
+        if (
+            tree is None
+            or tree.root is not base
+            or not (tree.has_same_members() or tree.is_whole())
+            or stray_device(tree.tensors, self.devices[0]) is not None  # or so it seems
+        ):
+            check_device(self._read(base).tensors, self.devices[0])
 
     def _read(self, base: nn.Module) -> Tree:
         tree = Tree(base)
@@ -107,7 +111,7 @@ class ReplicaPool:
             for replica_set in self._sets:
                 if replica_set.tree is tree and replica_set.is_idle():
                     return replica_set, replica_set.claim(count)
-            check_device(tree.tensors, self.devices[0])  # what `is_probably_whole` may have been blind to
+            check_device(tree.tensors, self.devices[0])  # what `has_same_members` may have been blind to
             made = ReplicaSet(tree, self._policy, self._watch)
             if self._tree is tree:
                 self._sets = [*self._sets[-MAX_SETS + 1 :], made]

@@ -12,17 +12,21 @@ from dpbench.parallel.tree import Tree
 _DEVICE = attrgetter("device")
 
 
-def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
-    """Raises RuntimeError, with the stock text, for the first of the base's tensors that is not on `device`."""
+def stray_device(tensors: Sequence[Tensor], device: torch.device) -> torch.device | None:
+    """The device of the first tensor that is not on `device`, if there is one."""
     devices = list(map(_DEVICE, tensors))
-    if devices.count(device) == len(devices):
-        return
-    stray = next(each for each in devices if each != device)
-    raise RuntimeError(
-        "module must have its parameters and buffers "
-        f"on device {device} (device_ids[0]) but found one of "
-        f"them on device: {stray}"
-    )
+    return None if devices.count(device) == len(devices) else next(each for each in devices if each != device)
+
+
+def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
+    """Raises RuntimeError, with the stock text, unless all of the base's tensors are on `device`."""
+    stray = stray_device(tensors, device)
+    if stray is not None:
+        raise RuntimeError(
+            "module must have its parameters and buffers "
+            f"on device {device} (device_ids[0]) but found one of "
+            f"them on device: {stray}"
+        )
 
 
 def check_replicatable(tree: Tree) -> None:

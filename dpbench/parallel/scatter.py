@@ -45,7 +45,7 @@ def scatter_to(
     lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """As `scatter_kwargs`, on the streams of the lanes."""
-    if len(lanes) == 1 and inputs and not kwargs and _are_at(lanes[0].device, inputs):
+    if len(lanes) == 1 and inputs and not kwargs and all(_is_chunk(value, lanes[0], dim) for value in inputs):
         return (inputs,), ({},)
 
     def cut(tensor: Tensor) -> Sequence[Tensor]:
@@ -62,11 +62,6 @@ def scatter_to(
     args += [()] * (count - len(args))
     named += [{}] * (count - len(named))
     return tuple(args), tuple(dict(chunk) for chunk in named)
-
-
-def _are_at(device: torch.device, inputs: tuple[Any, ...]) -> bool:
-    """Whether all are tensors of the device: then one lane has nothing to cut, nor to move."""
-    return all(isinstance(value, Tensor) and value.device == device for value in inputs)
 
 
 def chunk_weights(batch: int, devices: int | Sequence[DeviceLike]) -> Tensor:
@@ -87,6 +82,11 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int) -> list[Tensor]:
     """The chunks of one tensor, each on its lane's device."""
     chunks = tensor.chunk(len(lanes), dim)
     return [send(chunk, lane, lanes[0].device) for chunk, lane in zip(chunks, lanes, strict=False)]
+
+
+def _is_chunk(value: Any, lane: Lane, dim: int) -> bool:
+    """Whether it is a tensor that the only lane would get as it is: nothing to cut, nothing to move."""
+    return isinstance(value, Tensor) and value.device == lane.device and -value.dim() <= dim < value.dim()
 
 
 def _plain_lanes(devices: Sequence[DeviceLike]) -> list[Lane]:

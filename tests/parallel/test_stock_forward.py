@@ -42,6 +42,18 @@ def test_a_new_tensor_elsewhere_is_seen(lanes, name):
         wrapper(torch.randn(4, 5))
 
 
+def test_a_table_exchanged_for_one_with_a_tensor_elsewhere_is_seen():
+    wrapper = DataParallel(mlp(), ["cpu"] * 2)
+    wrapper(torch.randn(4, 5))
+    head = wrapper.module[2]
+    former = head._parameters  # kept, as by those who mean to put it back
+    head._parameters = {**former, "bias": torch.nn.Parameter(torch.ones(3, device="meta"))}
+    with pytest.raises(RuntimeError, match="on device: meta"):
+        wrapper(torch.randn(4, 5))
+    head._parameters = former
+    assert wrapper(torch.randn(4, 5)).shape == (4, 3)
+
+
 def test_one_device_calls_the_module_itself_and_gathers_nothing():
     def forward(self, x):
         self.calls = getattr(self, "calls", 0) + 1

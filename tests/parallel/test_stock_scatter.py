@@ -33,6 +33,20 @@ def test_a_chunk_that_is_there_already_is_a_view():
     assert [chunk.data_ptr() for chunk in scatter(x, FOUR)] == [row.data_ptr() for row in x]
 
 
+def test_one_lane_gets_the_tensors_that_are_there_themselves():
+    x, y = torch.ones(4, 2), torch.ones(3)
+    ((a, b),), kwargs = scatter_kwargs((x, y), {}, ["cpu"])
+    assert a is x
+    assert b is y
+    assert kwargs == ({},)
+
+
+@pytest.mark.parametrize(("x", "dim"), [(torch.ones(()), 0), (torch.ones(4), 1), (torch.ones(4), -2)])
+def test_one_lane_needs_the_dimension_too(x, dim):
+    with pytest.raises((RuntimeError, IndexError), match=r"at least a 1-dim|out of range"):
+        scatter_kwargs((x,), {}, ["cpu"], dim)
+
+
 def test_memory_format_is_kept():
     x = torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)
     assert all(chunk.is_contiguous(memory_format=torch.channels_last) for chunk in scatter(x, FOUR))
