@@ -28,13 +28,22 @@ def encoder():
 
 @pytest.fixture
 def stock_replicate(monkeypatch, encoder):
-    """Every copy is the base's own tensor, and no autograd node leads back: what is left is the work on modules."""
+    """Every copy is the base's own memory: what is left is the work on modules, and autograd's outputs."""
 
-    def no_copies(tensors, devices, *_, **__):
-        return [list(tensors) for _ in devices]
+    def without_copies(tensors, devices, *_, **__):
+        outputs = Uncopied.apply(len(devices), *tensors)
+        return [outputs[i * len(tensors) : (i + 1) * len(tensors)] for i in range(len(devices))]
 
-    monkeypatch.setattr(stock, "_broadcast_coalesced_reshape", no_copies)
+    monkeypatch.setattr(stock, "_broadcast_coalesced_reshape", without_copies)
     return lambda: stock.replicate(encoder, list(range(len(DEVICES))))
+
+
+class Uncopied(torch.autograd.Function):
+    """Stock's `Broadcast`, one node with an output for each tensor on each device, without the bytes."""
+
+    @staticmethod
+    def forward(_ctx, count, *tensors):
+        return tuple(tensor.detach() for _ in range(count) for tensor in tensors)
 
 
 def tuned_replicate(encoder):
@@ -64,6 +73,13 @@ def refresh_shells(encoder):
     return refresh
 
 
+def hand_out_tensors(encoder):
+    """The tensors alone: the copies, a new tensor for each parameter on each lane, and autograd's node."""
+    broadcast = Broadcast(Tree(encoder), DEFAULT_POLICY, None)
+    lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
+    return lambda: broadcast.hand_out(lanes, lanes)
+
+
 def in_a_row(step, calls):
     def steps():
         for _ in range(calls):
@@ -80,6 +96,7 @@ def test_replicate(print_row, encoder, stock_replicate, calls):
         "stock": stock_replicate,
         "tuned": tuned_replicate(encoder),
         "its shells alone": refresh_shells(encoder),
+        "its tensors alone": hand_out_tensors(encoder),
     }
     times_s = interleave(
         {name: in_a_row(step, calls) for name, step in steps.items()},
