@@ -84,7 +84,7 @@ class Tree:
         return kinds == old_kinds and counts == old_counts and names == old_names and _are_same(things, old_things)
 
     def has_same_members(self) -> bool:
-        """As `is_whole` for a tenth of the time, but blind to a module that has other tables than it had.
+        """As `is_whole` for a sixth of the time, but blind to a module that has other tables than it had.
 
         Enough to check devices by, where nothing but an early and clear error depends on it.
         """
