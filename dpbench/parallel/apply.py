@@ -30,7 +30,7 @@ class Dispatcher:
 
     def run(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
         """The calls' results, in order. The first call runs in the caller's thread."""
-        if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE:
+        if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
             return _run_in_sequence(calls, state)
         if self._dispatch is Dispatch.THREADS:
             return self._run_on_threads(calls, state)

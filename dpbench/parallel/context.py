@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import overrides
-from torch.utils import _python_dispatch
 
 T = TypeVar("T")
 
@@ -29,9 +28,9 @@ class ThreadState:
     multithreading: bool
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
     autocast_cache: bool
-    saved_tensor_hooks: Any
+    has_saved_tensor_hooks: bool
+    has_dispatch_modes: bool
     function_modes: tuple[Any, ...]
-    dispatch_modes: tuple[Any, ...]
     intra_op_threads: int
 
     @classmethod
@@ -45,11 +44,21 @@ class ThreadState:
                 (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST_TYPES
             ),
             autocast_cache=torch.is_autocast_cache_enabled(),
-            saved_tensor_hooks=torch._C._autograd._top_saved_tensors_default_hooks(False),
+            has_saved_tensor_hooks=torch._C._autograd._top_saved_tensors_default_hooks(False) is not None,
+            has_dispatch_modes=torch._C._len_torch_dispatch_stack() > 0,
             function_modes=tuple(overrides._get_current_function_mode_stack()),
-            dispatch_modes=tuple(_python_dispatch._get_current_dispatch_mode_stack()),
             intra_op_threads=torch.get_num_threads(),
         )
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the caller is told of every saved tensor or operator, whose order then counts: no lane may leave
+        this thread.
+
+        A checkpoint around the wrapper tells saved tensors apart by their number alone; lanes that run at the same
+        time would get each other's.
+        """
+        return self.has_saved_tensor_hooks or self.has_dispatch_modes
 
     def set_flags(self) -> None:
         torch._C._set_grad_enabled(self.grad)
@@ -71,24 +80,16 @@ class ThreadState:
         """Runs the call in another thread as if it were this one's; context variables are for the caller to bring."""
         if torch.get_num_threads() != self.intra_op_threads:
             torch.set_num_threads(self.intra_op_threads)
-        with torch.inference_mode(self.inference), self._stacks():
+        with torch.inference_mode(self.inference), self._modes():
             self.set_flags()
             return call()
 
     @contextmanager
-    def _stacks(self) -> Iterator[None]:
-        if self.saved_tensor_hooks is not None:
-            torch._C._autograd._push_saved_tensors_default_hooks(*self.saved_tensor_hooks)
+    def _modes(self) -> Iterator[None]:
         for mode in self.function_modes:
             overrides._push_mode(mode)
-        for mode in self.dispatch_modes:
-            _python_dispatch._push_mode(mode)
         try:
             yield
         finally:
-            for mode in reversed(self.dispatch_modes):
-                _python_dispatch._pop_mode(getattr(mode, "_mode_key", None))
             for _ in self.function_modes:
                 overrides._pop_mode()
-            if self.saved_tensor_hooks is not None:
-                torch._C._autograd._pop_saved_tensors_default_hooks()

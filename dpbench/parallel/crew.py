@@ -1,5 +1,6 @@
 """Long-lived threads: a crew has one per lane beyond the first, so that a lane always has the same thread."""
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ class CrewPool:
         self._idle: list[Crew] = []
         self._all: list[Crew] = []
         self._lock = threading.Lock()
+        self._process = os.getpid()
         weakref.finalize(self, _close, self._all).atexit = False  # at exit the executors end their threads
 
     def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
@@ -53,6 +55,10 @@ class CrewPool:
 
     def _take(self) -> Crew:
         with self._lock:
+            if self._process != os.getpid():  # forked: the threads have stayed behind
+                self._process = os.getpid()
+                self._idle.clear()
+                self._all.clear()
             if self._idle:
                 return self._idle.pop()
             crew = Crew()

@@ -134,8 +134,7 @@ class Shells:
                 _await(shell, delivery)
                 continue
             for name, i in parameter_slots:
-                # In both, as in stock's replicas: found without nn.Module.__getattr__.
-                parameters[name] = state[name] = None if i is None else tensors[i]
+                parameters[name] = None if i is None else tensors[i]
             for name, i in buffer_slots:
                 buffers[name] = None if i is None else tensors[i]
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
@@ -211,3 +210,7 @@ def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], de
     own_table = replica.__dict__.get("_parameters")
     if isinstance(own_table, dict):
         own_table.update(former)
+        for name, tensor in former.items():
+            # Found there alone, as in the base: what a forward puts in the table would else stay unread.
+            if replica.__dict__.get(name) is tensor:
+                del replica.__dict__[name]

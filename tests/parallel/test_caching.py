@@ -3,8 +3,11 @@
 import copy
 import gc
 import io
+import multiprocessing
+import os
 import pickle
 import threading
+import time
 import weakref
 
 import pytest
@@ -262,6 +265,26 @@ def test_checkpointing_gives_the_gradients_of_the_plain_module(reentrant, dispat
     assert_grads(base, {name: p.grad for name, p in expected.named_parameters()})
 
 
+@pytest.mark.parametrize(("dispatch", "naps"), [("sequence", {0, 1}), ("threads", {0}), ("auto", {0, 1})])
+def test_a_checkpoint_around_the_wrapper_recomputes_in_the_order_of_its_forward(dispatch, naps):
+    # It knows what is saved by its number alone, and the lanes share it.
+    from torch.utils.checkpoint import checkpoint
+
+    calls = []
+
+    def forward(self, x):
+        calls.append(x)
+        if (len(calls) - 1) // LANES in naps and x[0, 0] == 0:
+            time.sleep(0.05)  # the first lane comes last, if the lanes run at the same time
+        return (x * self.weight).square()
+
+    base = Call(forward, weight=nn.Parameter(torch.full((1,), 3.0)))
+    x = torch.arange(8.0)[:, None].requires_grad_()
+    checkpoint(wrap(base, dispatch=dispatch), x, use_reentrant=False).sum().backward()
+    torch.testing.assert_close(x.grad, 18 * x.detach())
+    torch.testing.assert_close(base.weight.grad, 6 * x.detach().square().sum()[None])
+
+
 TREE_CHANGES = {
     "module replaced": lambda base: base.__setitem__(0, nn.Linear(5, 7)),
     "module added": lambda base: base.append(nn.Linear(3, 2)),
@@ -374,3 +397,21 @@ def test_a_wrapper_dying_on_its_own_thread_ends_its_threads():
     holder[0](torch.ones(4))
     gc.collect()
     assert not set(lane_threads()) - before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_process_has_threads_of_its_own():
+    base = Call(lambda self, x: x * self.weight, weight=nn.Parameter(torch.full((1,), 3.0)))
+    wrapper = wrap(base, dispatch="threads")
+    wrapper(torch.ones(8))
+
+    def child():
+        os._exit(0 if wrapper(torch.ones(8)).tolist() == [3.0] * 8 else 1)
+
+    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
+    process.start()
+    process.join(20)
+    is_hanging = process.exitcode is None
+    process.kill()
+    assert not is_hanging
+    assert process.exitcode == 0

@@ -205,3 +205,17 @@ def test_convolutions_in_channels_last():
 
     x = torch.randn(4, 3, 6, 6).contiguous(memory_format=torch.channels_last)
     assert_same_step(make, wrap, x, lanes=LANES, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("inner", [nn.Linear(5, 4), nn.LSTM(5, 4, batch_first=True)], ids=["plain", "custom"])
+def test_weights_that_a_forward_puts_in_the_tables_are_used(inner, is_training):
+    # As torch.func.functional_call does it, with which meta-learning puts its fast weights in.
+    def forward(self, x):
+        doubled = {name: 2 * weight for name, weight in self.inner.named_parameters()}
+        out = torch.func.functional_call(self.inner, doubled, (x,))
+        return out[0] if isinstance(out, tuple) else out
+
+    base, x = Call(forward, inner=inner), torch.randn(8, 3, 5)
+    with torch.set_grad_enabled(is_training):
+        torch.testing.assert_close(DataParallel(base, ["cpu"] * 4)(x), base(x))
