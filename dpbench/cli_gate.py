@@ -60,6 +60,7 @@ def gate(
     summary = _summary_file() if github else None
     for path in (*writers, *([summary] if summary else [])):
         _check_writable(path)
+    _check_replaceable(markdown, junit)
     with Console(stderr=True).status("preparing") as status:
         if self_test:
             return _examined(asked, rounds, gates, status.update, as_json=as_json)
@@ -125,6 +126,15 @@ def _summary_file() -> Path | None:
 def _check_writable(path: Path) -> None:
     if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that is there")
+
+
+def _check_replaceable(markdown: Path | None, junit: Path | None) -> None:
+    """Each becomes a new file, also where a device or a pipe is."""
+    for path in filter(None, (markdown, junit)):
+        if path.exists() and not path.is_file():
+            raise GateError(f"{str(path)!r} cannot be written; allowed: a file, and neither a device nor a pipe")
+    if markdown is not None and junit is not None and markdown.resolve() == junit.resolve():
+        raise GateError(f"--junit: {str(junit)!r} is the file of --markdown too; allowed: one for each")
 
 
 def _tell(

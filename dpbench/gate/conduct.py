@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from dpbench.gate.accepted import apply_accepted
 from dpbench.gate.counters import Counters, compare_counters, counted_cases
@@ -34,10 +33,10 @@ def conduct(asked: Asked, *, launch: Launcher = launch, progress: Progress = lam
     try:
         prepared = prepare(asked, launch)
         with gate_folder() as folder:
-            base, head = write_sides(prepared, folder)
-            counters = _counters(prepared, base, head, launch, progress) if 0 in asked.tiers else Counters()
+            sides = Sides(*write_sides(prepared, folder))
+            counters = _counters(asked, prepared, sides, launch, progress) if 0 in asked.tiers else Counters()
             left_s = asked.budget_s - (time.monotonic() - start_s)
-            take = taking(Sides(base, head), prepared.lanes, launch)
+            take = taking(sides, prepared.lanes, launch)
             times = _times(asked, prepared, take, left_s, progress)
         judgement = _judged(asked, prepared, counters, times, started_at)
         judgement = judgement.model_copy(update={"duration_s": time.monotonic() - start_s})
@@ -61,10 +60,13 @@ def conclude_broken(asked: Asked, why: str) -> Judgement:
     )
 
 
-def _counters(prepared: Prepared, base: Path, head: Path, launch: Launcher, progress: Progress) -> Counters:
+def _counters(asked: Asked, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
     progress("counting what a step does, of base and of head")
-    cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=has_wrapper(base))
-    return compare_counters(cases, base, head, launch)
+    cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=has_wrapper(sides.base))
+    found = compare_counters(cases, sides.base, sides.head, launch)
+    if not found.cases and 1 not in asked.tiers:
+        raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
+    return found
 
 
 def _times(asked: Asked, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:

@@ -1,5 +1,6 @@
 """Tier 0: what a step asks of the machine, counted exactly, of base and of head. No noise, so that one more counts."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +53,9 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
         if old.outcome is new.outcome is Outcome.SKIPPED:
             notes[f"{name_of(old.case)}: not counted: {old.reason}"] = None
             continue
-        for side, record in (("base", old), ("head", new)):
+        for side, record, tree in (("base", old, base), ("head", new, head)):
             if record.outcome is not Outcome.OK:
-                raise GateError(f"{side}: {name_of(record.case)}: {record.why}")
+                raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, tree)}")
         counted += 1
         changed += changes(old, new)
     return Counters(tuple(changed), counted, tuple(notes))
@@ -65,6 +66,12 @@ def _count(side: str, cases: Sequence[Case], tree: Path, launch: Launcher) -> tu
         return count_all(cases, tree=tree, launch=launch)
     except CountingError as error:
         raise GateError(f"{side}: {' '.join(str(error).split())}") from error
+
+
+def _where(record: CountRecord, tree: Path) -> str:
+    """The last place in the commit's folder that a traceback names: that of a wrong syntax is not in its last words."""
+    places = re.findall(rf'File "{re.escape(str(tree))}/(.+?)", line (\d+)', record.reason or "")
+    return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
 
 
 def changes(old: CountRecord, new: CountRecord) -> list[CounterChange]:

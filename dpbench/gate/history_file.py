@@ -46,6 +46,13 @@ def append_history(path: Path, line: HistoryLine) -> None:
         raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
 
 
+def check_appendable(path: Path) -> None:
+    """Raises HistoryFileError where `append_history` could not write, as far as that is known beforehand."""
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not os.access(there, os.W_OK):
+        raise HistoryFileError(f"{path}: cannot be written; allowed: --results with a folder that can be")
+
+
 def read_history(path: Path) -> History:
     """All lines, none where there is no file. A torn end is dropped with a warning.
 

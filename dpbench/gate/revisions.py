@@ -75,12 +75,13 @@ class Repository:
 
     def _git(self, *words: str, what: str) -> str:
         try:
-            done = subprocess.run(["git", "-C", str(self.root), *words], capture_output=True, text=True, check=False)
+            done = subprocess.run(["git", "-C", str(self.root), *words], capture_output=True, check=False)
         except OSError as error:
             raise GateError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
         if done.returncode:
-            raise GateError(what)
-        return done.stdout.rstrip("\n")
+            reason = os.fsdecode(done.stderr).partition("\n")[0]
+            raise GateError(f"{what}; git: {reason}" if reason else what)
+        return os.fsdecode(done.stdout).rstrip("\n")  # names and subjects may be in any encoding
 
 
 @contextmanager
@@ -89,7 +90,10 @@ def gate_folder() -> Iterator[Path]:
 
     A gate holds a lock on its folder for as long as it lives, also seen from another container that shares the place.
     """
-    place = Path(tempfile.gettempdir())
+    try:
+        place = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise GateError(f"TMPDIR: {error.strerror}; allowed: a folder that can be written") from error
     for left in place.glob(f"{_PREFIX}*"):
         with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)

@@ -1,5 +1,6 @@
 """Whatever keeps a gate from judging: one line, exit code 3, nothing left behind."""
 
+import os
 import signal
 import sys
 import tempfile
@@ -31,6 +32,7 @@ REFUSED = {
     "settings of no form": (["--base", "base", "--head", "equal", "--settings", ".git/HEAD"], ["HEAD", "is not TOML"]),
     "no folder for the comment": (["--base", "base", "--markdown", "no/a.md"], ["no/a.md", "cannot be written"]),
     "a folder for the comment": (["--base", "base", "--junit", "dpbench"], ["dpbench", "cannot be written"]),
+    "one file for two forms": (["--base", "base", "--markdown", "a", "--junit", "a"], ["--junit", "'a'", "--markdown"]),
     "head lacks the wrapper": (
         ["--base", "base", "--head", "without", "--tiers", "0"],
         ["without", "has no dpbench/parallel"],
@@ -93,6 +95,40 @@ def test_a_base_that_does_not_build(refused, tier):
     line = refused("--base", "broken", "--head", "base", "--tiers", tier)
     assert "base: " in line
     assert "SyntaxError" in line
+    assert "__init__.py, line 1" in line
+
+
+def test_a_file_that_is_none_is_not_replaced(refused, tmp_path):
+    """As root the gate could put a file in the place of ``/dev/null``."""
+    os.mkfifo(tmp_path / "pipe")
+    line = refused("--base", "base", "--head", "without", "--markdown", tmp_path / "pipe", "--tiers", "0")
+    assert "pipe' cannot be written; allowed: a file" in line
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_benchmark_that_neither_commit_has_is_no_pass(refused, repository, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(SETTINGS.replace("mlp/tiny", "mine.nowhere:step"))
+    again = git(repository, "commit-tree", "without^{tree}", "-p", "without", "-m", "again")
+    line = refused("--base", "without", "--head", again, "--tiers", "0", "--settings", file)
+    assert all(word in line for word in ("--tiers", "counts mine.nowhere:step", "No module named 'mine'")), line
+
+
+def test_a_history_that_cannot_be_written_is_known_before_anything_is_measured(repository, tmp_path):
+    results = tmp_path / "results"
+    results.mkdir()
+    mount = f"mount --bind {results} {results} && mount -o remount,ro,bind {results}"
+    try:
+        allowed = unshared(mount)
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed")
+    if allowed.returncode != 0:
+        pytest.skip(f"this machine allows no mounts: {allowed.stderr.strip()}")
+    # a head that would break, were it measured
+    gate = f"{sys.executable} -P -m dpbench gate --base base --head broken --tiers 1 --results {results}"
+    done = unshared(f"{mount} && cd {repository} && PYTHONPATH={ROOT} {gate}; echo $?")
+    assert done.stdout == "3\n"
+    assert done.stderr.startswith(f"dpbench: {results}/gate/history.jsonl: cannot be written; allowed: ")
 
 
 def test_a_threshold_that_is_no_number(refused, tmp_path):

@@ -114,6 +114,17 @@ def test_what_one_of_them_cannot_count_is_an_error_of_that_side(outcome, side):
     assert "\n" not in str(caught.value)
 
 
+def test_where_in_the_commit_it_broke_is_told():
+    """Of an error in a file's syntax the last words do not name the file."""
+    why = (
+        'ended\n  File "/usr/lib/a.py", line 1\n  File "/h/in/it.py", line 147\n    def (:\nSyntaxError: invalid syntax'
+    )
+    with pytest.raises(GateError, match=r"ended: SyntaxError: invalid syntax \(in/it\.py, line 147\)$"):
+        compared((record(),), (failed(Outcome.CRASHED, why),))
+    with pytest.raises(GateError, match=r"ended: SyntaxError: invalid syntax$"):
+        compared((failed(Outcome.CRASHED, why),), (record(),))
+
+
 def test_a_crash_of_both_is_an_error_too():
     with pytest.raises(GateError, match=r"^base: "):
         compared((failed(Outcome.CRASHED, "x"),), (failed(Outcome.CRASHED, "x"),))

@@ -47,6 +47,25 @@ def test_a_revision_is_a_whole_hash_and_the_first_line_of_its_message(folder):
     assert found.subject == "the first: with  two spaces"
 
 
+def test_names_and_subjects_in_no_known_encoding_are_read(folder):
+    name = os.fsdecode(b"\xff odd")
+    (folder / name).write_text("odd")
+    repository = Repository(folder)
+    assert repository.changed_files(folder / "results") == [name]
+    repository.write_tree(folder.parent / "tree")
+    assert (folder.parent / "tree" / name).read_text() == "odd"
+    git(folder, "config", "i18n.logOutputEncoding", "ISO-8859-1")
+    git(folder, "commit", "--quiet", "--allow-empty", "-m", "größer")
+    assert repository.resolve("--head", "HEAD").subject.startswith("gr")
+
+
+def test_a_repository_that_git_refuses_is_told_with_gits_reason(folder, monkeypatch):
+    for name, value in (("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1"), ("GIT_CONFIG_GLOBAL", os.devnull)):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(GateError, match=r"is in no git repository; git: fatal: detected dubious ownership"):
+        Repository(folder)
+
+
 @pytest.mark.parametrize("revision", ["nowhere", "", "-h", "--all", "HEAD:first.txt", "HEAD..one", "HEAD~7"])
 def test_what_is_no_commit_is_refused_with_the_option_it_came_by(folder, revision):
     with pytest.raises(GateError, match=r"^--base: .* is no revision here; allowed: ") as caught:
@@ -173,3 +192,12 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(GateError, match="cannot be written: No such file"), gate_folder():
         pytest.fail("made")
+
+
+def test_no_place_for_the_folder_is_told(monkeypatch):
+    def nowhere():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(GateError, match=r"^TMPDIR: No usable temporary directory found in \['/tmp'\]; allowed: "):
+        gate_folder().__enter__()

@@ -173,6 +173,12 @@ def test_5_percent_with_a_spread_of_1_percent_is_found_in_nine_gates_of_ten():
     assert found.count(Verdict.SLOWER) >= 270
 
 
+def test_what_grew_by_just_what_is_tolerated_passes_no_more_often_than_is_allowed():
+    """78 of 2,000 suites; 100 are allowed."""
+    found = list(verdicts([lambda rng: noisy(rng, TOLERATED, 0.01)], SUITES, seed=11)).count(Verdict.PASS)
+    assert 0.03 * SUITES <= found <= 0.05 * SUITES
+
+
 def test_faster_code_passes():
     faster = [lambda rng: noisy(rng, -0.2)] * BENCHMARKS
     assert set(verdicts(faster, 100, seed=9)) == {Verdict.PASS}
