@@ -90,8 +90,6 @@ class _Held:
         self._missed: list[str] = []
 
     def run(self, asked: _Asked, item: pytest.Item, benchmark: "Pedantic") -> Any:
-        import torch
-
         from dpbench.measure.benchmarked import LEAST_ROUNDS, counters_of, figures_of, run_rounds, window_json
         from dpbench.results.baseline import to_json
 
@@ -99,7 +97,7 @@ class _Held:
             raise ValueError(f"rounds: {asked.rounds} tell nothing of how they vary; allowed: {LEAST_ROUNDS} and above")
         marker = item.get_closest_marker("dp_threshold")
         threshold = None if marker is None else _threshold(marker)
-        devices = [torch.device(device) for device in asked.devices]
+        devices = _devices(asked.devices)
         result, window = run_rounds(benchmark, asked.step, devices, asked.rounds, asked.warmup_rounds)
         if benchmark.stats is None:  # --benchmark-disable
             return result
@@ -125,19 +123,15 @@ class _Held:
 
         pytest-benchmark warns after this of any field that differs, one of ours that is not there yet among them.
         """
-        from dpbench.results.baseline import BaselineError, from_json, refuse_foreign
+        from dpbench.results.baseline import BaselineError, parse_saved, refuse_foreign
 
-        machine = compared_benchmark["machine_info"].get(_EXTRA)
-        if machine is None:  # saved without any dp_benchmark
-            return
         try:
+            saved = parse_saved(compared_benchmark)
+            if saved.machine is None:  # saved without any dp_benchmark
+                return
             machine_info[_EXTRA] = _this_machine()
-            refuse_foreign(machine_info[_EXTRA], machine)
-            self._baselines = {
-                each["fullname"]: from_json(each["extra_info"][_EXTRA], each["fullname"])
-                for each in compared_benchmark["benchmarks"]
-                if _EXTRA in each["extra_info"]
-            }
+            refuse_foreign(machine_info[_EXTRA], saved.machine)
+            self._baselines = saved.figures()
         except BaselineError as error:
             raise pytest.UsageError(f"--benchmark-compare: {error}") from error
 
@@ -146,7 +140,7 @@ class _Held:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A baseline whose test is gone, or was skipped, is no silent success."""
-        if self._config.getoption("benchmark_disable") or self._config.getoption("benchmark_skip"):
+        if not (_measures(self._config) and _came_to_its_end(session)):
             return
         done = {row.name for row in self._rows} | self._not_wanted
         self._missed = [name for name in self._baselines if name not in done and _is_asked_for(name, session)]
@@ -173,6 +167,18 @@ def _this_machine() -> dict[str, Any]:
     return machine_of(read_environment())
 
 
+def _devices(asked: "Sequence[str | torch.device]") -> "list[torch.device]":
+    import torch
+
+    told = f"devices: {asked!r}; allowed: a list of all that the step uses, such as ['cpu'] or ['cuda:0', 'cuda:1']"
+    if isinstance(asked, str) or not asked:
+        raise ValueError(told)
+    try:
+        return [torch.device(device) for device in asked]
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(told) from error
+
+
 def _threshold(marker: pytest.Mark) -> Any:
     from dpbench.results.baseline import parse_threshold
 
@@ -186,6 +192,20 @@ def _judge(now: "Figures", then: "Figures | None", threshold: Any) -> None:
         pytest.fail("has no baseline; allowed: one saved by a run of this test, with --benchmark-save", pytrace=False)
     if threshold is not None and (lines := slower(now, then, threshold)):
         pytest.fail("\n".join(lines), pytrace=False)
+
+
+def _measures(config: pytest.Config) -> bool:
+    """Whether all that is asked for would be; `--lf` leaves out what it does without calling it deselected."""
+    is_off = config.getoption("benchmark_disable") and not config.getoption("benchmark_enable")
+    is_skipped = config.getoption("benchmark_skip") and not config.getoption("benchmark_only")
+    others = any(config.getoption(name, default=False) for name in ("collectonly", "setuponly", "setupplan", "lf"))
+    return not (is_off or is_skipped or others)
+
+
+def _came_to_its_end(session: pytest.Session) -> bool:
+    """Not so after -x, an interrupt, or a file that could not be collected, each of which fails by itself."""
+    ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return session.exitstatus in ends and not session.shouldfail
 
 
 def _is_asked_for(name: str, session: pytest.Session) -> bool:

@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from dpbench.results.baseline import BaselineError, Figures, from_json, to_json
+from dpbench.results.stats import Estimate
+
 pytest_plugins = ["pytester"]
 
 FAKE = """
@@ -34,7 +37,7 @@ def {name}(dp_benchmark):
 
 def forget_the_suite(_):
     """Pytest in pytest forgets all that was imported in it; but torch, and what holds its types, stands only once."""
-    for name in ("conftest", "fake", "test_suite"):
+    for name in ("conftest", "fake", "test_a", "test_suite", "test_the_last"):
         sys.modules.pop(name, None)
 
 
@@ -150,6 +153,53 @@ def test_a_baseline_that_was_not_asked_for_is_not_missed(run, words):
     assert run("--benchmark-compare=0001", *words, suite=SUITE + "\ndef test_other(): pass\n").ret == 0
 
 
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize(
+    "words", [["--benchmark-disable", "--benchmark-enable"], ["--benchmark-skip", "--benchmark-only"]]
+)
+def test_switched_on_again_it_misses_what_is_gone(run, words):
+    """A project may have the first in its addopts; pytest-benchmark lets the second win."""
+    result = run("--benchmark-compare", *words, suite="def test_other(): pass")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["FAILED test_suite.py::test_step: has a baseline, and was not measured"])
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize("words", ["--collect-only", "--setup-plan", "--setup-only"])
+def test_a_run_that_measures_nothing_misses_nothing(run, words):
+    result = run("--benchmark-compare", words)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*was not measured*")
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize(
+    ("words", "broken"),
+    [
+        (["-x"], "def test_a(): assert False"),
+        (["--maxfail=1"], "def test_a(): assert False"),
+        ([], "import pytest\ndef test_a(): pytest.exit('enough')"),
+        ([], "import not_there"),
+    ],
+)
+def test_what_a_run_that_was_stopped_did_not_come_to_is_not_missed(run, pytester, words, broken):
+    pytester.makepyfile(test_a=broken)
+    result = run("--benchmark-compare", *words)
+    assert result.ret in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
+    result.stdout.no_fnmatch_line("*was not measured*")
+
+
+def test_what_did_not_fail_last_time_is_not_missed(run, pytester):
+    """--lf leaves out files, and tests of a file, without calling them deselected."""
+    other = "from fake import step\ndef test_other(dp_benchmark): dp_benchmark(step, rounds=20, count=False)\n"
+    pytester.makepyfile(test_the_last=other)
+    assert run("--benchmark-save=before", suite=SUITE + other).ret == 0
+    assert run("--benchmark-compare", suite=SUITE + other, step_s=0.004).ret == 1
+    result = run("--benchmark-compare", "--lf", suite=SUITE + other)
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+
+
 def test_a_comparison_without_any_baseline_fails(run):
     result = run("--benchmark-compare")
     assert result.ret == 1
@@ -173,11 +223,40 @@ def test_a_foreign_baseline_is_refused_before_any_test(run, saved, field, value,
     assert "passed" not in result.stdout.str()
 
 
-def test_a_damaged_baseline_is_one_line(run, saved):
-    rewrite(saved, lambda content: content["benchmarks"][0]["extra_info"]["dpbench"].pop("median_s"))
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda content: content.pop("machine_info"), "machine_info: Field required"),
+        (lambda content: content.update(machine_info=None), "machine_info: Input should be *"),
+        (lambda content: content["machine_info"].update(dpbench=[]), "machine_info.dpbench: Input should be *"),
+        (lambda content: content["benchmarks"][0].pop("fullname"), "benchmarks.0.fullname: Field required"),
+        (lambda content: content["benchmarks"][0].pop("extra_info"), "benchmarks.0.extra_info: Field required"),
+        (
+            lambda content: content["benchmarks"][0]["extra_info"].update(dpbench="fast"),
+            "benchmarks.0.extra_info.dpbench: Input should be *",
+        ),
+        (
+            lambda content: content["benchmarks"][0]["extra_info"]["dpbench"].pop("median_s"),
+            "test_suite.py::test_step: median_s: *",
+        ),
+    ],
+)
+def test_a_damaged_baseline_is_one_line(run, saved, change, told):
+    rewrite(saved, change)
     result = run("--benchmark-compare")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*baseline: test_suite.py::test_step: median_s: *"])
+    result.stderr.fnmatch_lines([f"ERROR: --benchmark-compare: baseline: {told}"])
+
+
+@pytest.mark.parametrize("figure", ["median_s", "minimum_s"])
+@pytest.mark.parametrize("end", ["value", "low", "high"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_baseline_that_nothing_can_be_held_against_is_refused(figure, end, number):
+    saved = to_json(Figures(Estimate(0.002, 0.001, 0.003), Estimate(0.001, 0.001, 0.002), 20))
+    assert from_json(saved, "test_step").rounds == 20
+    saved[figure][end] = number
+    with pytest.raises(BaselineError, match=rf"test_step: {figure}: .*{end}={number}.*; allowed: .* above 0"):
+        from_json(saved, "test_step")
 
 
 @pytest.mark.parametrize(
@@ -209,3 +288,30 @@ def test_without_pytest_benchmark_it_is_inert(pytester):
 def test_importing_it_is_cheap():
     code = "import sys, dpbench.pytest_plugin; assert not {'torch', 'numpy', 'pydantic', 'pynvml'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [('"cuda:0"', "'cuda:0'"), ("[]", "[[][]]"), ('["gpu"]', "[[]'gpu'[]]"), ("None", "None")],
+)
+def test_devices_that_are_none_are_refused(run, devices, told):
+    """Without any it would time how fast work is queued, and a text is a list of letters."""
+    result = run(suite=SUITE.replace('["cpu", "cpu"]', devices))
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([f"E *ValueError: devices: {told}; allowed: *"])
+
+
+def test_a_step_that_raises_leaves_the_garbage_collector_as_it_was(run):
+    suite = """
+import gc
+import pytest
+
+def fail():
+    raise RuntimeError("in the step")
+
+def test_raises(dp_benchmark):
+    with pytest.raises(RuntimeError, match="in the step"):
+        dp_benchmark(fail, rounds=20, warmup_rounds=0)
+    assert gc.get_freeze_count() == 0
+"""
+    assert run(suite=suite).ret == 0

@@ -47,11 +47,13 @@ def run_rounds(
         step()
     gc.collect()
     gc.freeze()
-    now()
-    window.begin()
-    result = benchmark.pedantic(lambda: _whole(step, now), setup=lambda: _idle(now), rounds=rounds, iterations=1)
-    window.end(rounds)
-    gc.unfreeze()
+    try:
+        now()
+        window.begin()
+        result = benchmark.pedantic(lambda: _whole(step, now), setup=lambda: _idle(now), rounds=rounds, iterations=1)
+        window.end(rounds)
+    finally:
+        gc.unfreeze()
     return result, window
 
 

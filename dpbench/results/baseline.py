@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dpbench.results.record import Environment
 from dpbench.results.stats import Estimate
@@ -29,6 +30,32 @@ class Figures:
 
 
 _FIGURES = TypeAdapter(Figures)
+
+
+class _Told(BaseModel):
+    dpbench: dict[str, Any] | None = None
+
+
+class _Benchmark(BaseModel):
+    fullname: str
+    extra_info: _Told
+
+
+class Saved(BaseModel):
+    """Of a file of pytest-benchmark's, what stands in it under our name."""
+
+    machine_info: _Told
+    benchmarks: tuple[_Benchmark, ...]
+
+    @property
+    def machine(self) -> dict[str, Any] | None:
+        """As `machine_of` told it; None where nothing of ours was measured."""
+        return self.machine_info.dpbench
+
+    def figures(self) -> dict[str, Figures]:
+        """By the test's name. Raises BaselineError."""
+        told = {each.fullname: each.extra_info.dpbench for each in self.benchmarks}
+        return {name: from_json(fields, name) for name, fields in told.items() if fields is not None}
 
 
 @dataclass(frozen=True)
@@ -74,13 +101,24 @@ def to_json(figures: Figures) -> dict[str, Any]:
     return asdict(figures)
 
 
+def parse_saved(content: Mapping[str, Any]) -> Saved:
+    """Raises BaselineError."""
+    try:
+        return Saved.model_validate(content)
+    except ValidationError as error:
+        raise BaselineError(f"baseline: {_what_is_wrong(error)}") from error
+
+
 def from_json(fields: Mapping[str, Any], name: str) -> Figures:
     """What `to_json` gave, among other fields. Raises BaselineError."""
     try:
-        return _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
+        found = _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise BaselineError(f"baseline: {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise BaselineError(f"baseline: {name}: {_what_is_wrong(error)}") from error
+    for field, figure in (("median_s", found.median_s), ("minimum_s", found.minimum_s)):
+        if not all(isfinite(each) and each > 0 for each in (figure.value, _low(figure), _high(figure))):
+            raise BaselineError(f"baseline: {name}: {field}: {figure}; allowed: finite seconds above 0")
+    return found
 
 
 def machine_of(environment: Environment) -> dict[str, Any]:
@@ -100,6 +138,11 @@ def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
         raise BaselineError(
             f"baseline: it and this machine differ in {', '.join(differing)}; allowed: a baseline of this machine"
         )
+
+
+def _what_is_wrong(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _low(found: Estimate) -> float:
