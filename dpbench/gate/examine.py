@@ -7,13 +7,15 @@ from pathlib import Path
 from dpbench.gate.errors import GateError
 from dpbench.gate.evidence import self_test_path, trials_path, write_self_test
 from dpbench.gate.history_line import machine_of
+from dpbench.gate.lockstep import take_round
 from dpbench.gate.plant import plant
 from dpbench.gate.prepare import Asked, to_be_timed
 from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.self_test import Bench, one_core, record
 from dpbench.gate.self_test_result import SelfTest, result_of
 from dpbench.gate.settings import SettingsError
-from dpbench.gate.trial import Trial
+from dpbench.gate.trial import Trial, read_trials
+from dpbench.results.record import Environment
 from dpbench.run.ask import ProbeError
 from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher
@@ -42,16 +44,29 @@ def examine(
             raise GateError(f"--base: {asked.base!r} has no wrapper to plant a slowdown in; allowed: one that has")
         plant(planted)
         bench = Bench(settings, lanes, base, planted, launch, asked.budget_s)
-        trials = record(bench, trials_path(asked.results, socket.gethostname()), rounds, gates, progress)
-    _check_of_one_machine(trials, trials_path(asked.results, socket.gethostname()))
+        path = trials_path(asked.results, socket.gethostname())
+        progress("looking at this machine")
+        _check_of_this_machine(read_trials(path), _here(bench), path)
+        trials = record(bench, path, rounds, gates, progress)
     progress("drawing gates from the recorded rounds")
     found = result_of(trials, settings, asked.budget_s)
     write_self_test(self_test_path(asked.results, found.environment), found)
     return found
 
 
-def _check_of_one_machine(trials: Sequence[Trial], path: Path) -> None:
-    """Machines may have one name; what was recorded on several says nothing of any."""
-    machines = {machine_of(trial.environment) for trial in trials}
-    if len(machines) > 1:
-        raise GateError(f"{path}: holds trials of {len(machines)} machines; allowed: one, so move the file away first")
+def _here(bench: Bench) -> Environment:
+    """What a round that is not kept says of this machine."""
+    taken = take_round(one_core(bench.settings)[:1], bench.sides({}), 0, bench.lanes, bench.launch)
+    assert taken.environment is not None
+    return taken.environment
+
+
+def _check_of_this_machine(trials: Sequence[Trial], here: Environment, path: Path) -> None:
+    """Machines may have one name; what was recorded on another says nothing of this one."""
+    this = machine_of(here).model_dump()
+    for other in (machine_of(trial.environment).model_dump() for trial in trials):
+        if unlike := next((name for name, value in this.items() if other[name] != value), None):
+            differs = f"{unlike} {other[unlike]}, here {this[unlike]}"
+            raise GateError(
+                f"{path}: has trials of another machine of this name ({differs}); allowed: this one's, so move it away"
+            )

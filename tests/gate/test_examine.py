@@ -1,14 +1,23 @@
 """A self-test's file may come from another machine of the same name."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from dpbench.gate import examine
 from dpbench.gate.errors import GateError
-from dpbench.gate.examine import _check_of_one_machine
+from dpbench.gate.evidence import trials_path
+from dpbench.gate.examine import _check_of_this_machine
+from dpbench.gate.lockstep import Taken
+from dpbench.gate.prepare import Asked
+from dpbench.gate.settings import Settings
 from dpbench.gate.trial import Condition, read_trials
 
-RECORDED = read_trials(Path(__file__).parents[2] / "results/gate/self-test-vm.jsonl")
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "results/gate"
+RECORDED = read_trials(FOLDER / "self-test-vm.jsonl")
+HERE = RECORDED[0].environment
 
 
 @pytest.mark.parametrize("condition", Condition)
@@ -19,16 +28,34 @@ def test_what_is_committed_has_60_rounds_and_10_gates_of_each_condition(conditio
 
 
 def test_what_is_committed_is_of_one_machine():
-    _check_of_one_machine(RECORDED, Path("self-test-vm.jsonl"))
+    _check_of_this_machine(RECORDED, HERE, Path("self-test-vm.jsonl"))
 
 
-def test_trials_of_two_machines_are_refused():
-    other = RECORDED[0].environment.model_copy(update={"cores": 64})
+def test_trials_of_another_machine_are_refused_also_where_none_lack():
+    other = HERE.model_copy(update={"cores": 64})
+    with pytest.raises(GateError, match=r"self-test-vm\.jsonl: .* another machine of this name .*; allowed: "):
+        _check_of_this_machine(RECORDED, other, Path("self-test-vm.jsonl"))
     mixed = (*RECORDED, RECORDED[0].model_copy(update={"environment": other}))
-    with pytest.raises(GateError, match=r"self-test-vm\.jsonl: holds trials of 2 machines; allowed: one"):
-        _check_of_one_machine(mixed, Path("self-test-vm.jsonl"))
+    with pytest.raises(GateError, match=r"cores 64, here 2"):
+        _check_of_this_machine(mixed, HERE, Path("self-test-vm.jsonl"))
 
 
 def test_another_commit_is_no_other_machine():
-    other = RECORDED[0].environment.model_copy(update={"commit": "f" * 40, "dirty": True})
-    _check_of_one_machine((*RECORDED, RECORDED[0].model_copy(update={"environment": other})), Path("x"))
+    other = HERE.model_copy(update={"commit": "f" * 40, "dirty": True})
+    _check_of_this_machine((*RECORDED, RECORDED[0].model_copy(update={"environment": other})), HERE, Path("x"))
+
+
+def test_a_whole_file_of_another_machine_is_noticed_before_anything_is_recorded(tmp_path, monkeypatch):
+    """All that a self-test does, but for the box that is asked and the rounds that are taken."""
+    path = trials_path(tmp_path / "results", socket.gethostname())
+    path.parent.mkdir(parents=True)
+    recorded = (FOLDER / "self-test-vm.jsonl").read_bytes()
+    path.write_bytes(recorded)
+    other = HERE.model_copy(update={"cpu_model": "another"})
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(examine, "to_be_timed", lambda *_: (("cpu",), Settings()))
+    monkeypatch.setattr(examine, "take_round", lambda *_: Taken({}, other))
+    with pytest.raises(GateError, match="another machine of this name"):
+        examine.examine(Asked("HEAD", results=tmp_path / "results"), 60, 10, progress=lambda _: None)
+    assert list(path.parent.iterdir()) == [path]
+    assert path.read_bytes() == recorded
