@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import nan
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FiniteFloat, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from dpbench.results.asv_machine import AsvError, what_is_wrong
 from dpbench.results.atomic import replace_text
@@ -66,7 +66,7 @@ class ResultFile(BaseModel):
     python: str
     requirements: dict[str, Any]
     env_vars: dict[str, Any] = {}
-    result_columns: Annotated[tuple[str, ...], BeforeValidator(tuple)] = COLUMNS
+    result_columns: tuple[str, ...] = COLUMNS
     results: dict[str, list[Any]] = {}
     durations: dict[str, Any] = {}
     version: Literal[2] = 2

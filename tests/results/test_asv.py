@@ -85,6 +85,7 @@ def test_rows_of_others_stay_as_they_are(path):
         ({"version": 3}, "has version 3; allowed: 2"),
         ({"version": 1}, "has version 1; allowed: 2"),
         ({"commit_hash": None}, "is no file of results: commit_hash is None: Input should be a valid string"),
+        ({"result_columns": None}, "is no file of results: result_columns is None: Input should be a valid tuple"),
         ({"result_columns": ["result", "colour"]}, r"is no file of results: .*unknown columns \['colour'\]"),
     ],
 )
