@@ -69,19 +69,21 @@ class Bucket:
             base = lanes[0]
             packed = self._pack(sources, base)
             packed_at = record_event(base.device, base.near)
-            left_at = [self._send_to(copy, lane, base, packed, signature) for copy, lane in outdated]
+            left_at = [self._send_to(copy, lane, base, packed) for copy, lane in outdated]
+            held = [] if signature is None else [source.detach() for source in sources]
+            for copy, _ in outdated:
+                copy.sent, copy.sent_from = signature, held
             if not self._is_flat:
                 self._stage.leaving = left_at
             is_beside = base.near != base.compute
             self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at]) if is_beside else None
         return copies
 
-    def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor, signature: Signature | None) -> Any:
+    def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor) -> Any:
         """Has the lane's side streams copy; the event at which its near stream has read `packed`."""
         wait_stream(lane.near, base.near)
         with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
             copy.fill(packed, lane)
-        copy.sent = signature
         return record_event(base.device, lane.near)
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:

@@ -31,6 +31,7 @@ class FlatCopy:
         self._reader: Stream = None
         self.arrival: Arrival | None = None
         self.sent: Any = None  # what the values are of, for `unchanged.py`
+        self.sent_from: list[Tensor] = []  # keeps what that names from being other tensors' memory
 
     def fill(self, flat: Tensor, lane: Lane) -> None:
         """Copies a flat of the same size here, on the current streams of the source and of the lane."""
@@ -54,7 +55,13 @@ class FlatCopy:
         self._reader = None
 
     def hand_out(self, is_watched: bool) -> list[Tensor]:
-        """New tensors over the values. If watched, `was_written` can tell of them."""
+        """New tensors over the values. If watched, `was_written` can tell of them.
+
+        Watched values may serve several forwards: their tensors share version counters then, so that autograd finds
+        what one of them wrote under the graph of another.
+        """
+        if is_watched and self._handed_out:
+            return [tensor.detach() for tensor in self._handed_out]
         tensors = [template.data for template in self._templates]
         self._handed_out = tensors if is_watched else []
         return tensors

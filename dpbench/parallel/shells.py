@@ -3,6 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -56,6 +57,8 @@ class Shells:
         self._shells: list[Any] = [
             type(node.module).__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
+        self._custom: list[nn.Module] = []
+        self._custom_counts: list[int] = []
         self._make_dicts()
         self._counts_when_empty = _count_references(self._shells)
         links = _links_when_full(tree.nodes)
@@ -66,6 +69,8 @@ class Shells:
             self._make(node, shell) for node, shell in zip(self._nodes, self._shells, strict=True) if node.is_plain
         ]
         self._states = [shell.state for shell in self._plain]
+        self._module_tables = [shell.modules for shell in self._plain if shell.children]
+        self._children = [shell.children for shell in self._plain if shell.children]
         self._tables: list[dict[str, Any]] = []
         self._bare_tables: list[dict[str, Any]] = []
         for shell in self._plain:
@@ -91,14 +96,27 @@ class Shells:
 
     def is_idle(self) -> bool:
         """Whether nothing but these shells themselves refers to any of them."""
-        return _count_references(self._shells) == (
-            self._counts_when_empty if self._is_empty else self._counts_when_full
-        )
+        counts = _count_references(self._shells)
+        if self._is_empty:
+            return counts == self._counts_when_empty
+        if _count_references(self._custom) != self._custom_counts:
+            return False
+        is_as_filled = self._module_tables == self._children
+        return (is_as_filled and counts == self._counts_when_full) or counts == self._counts_as_linked()
+
+    def _counts_as_linked(self) -> list[int]:
+        """The counts of shells of which a forward has replaced, removed or registered some, if all are idle."""
+        tables = [shell.modules.values() for shell in self._plain]
+        tables += [module._modules.values() for module in self._custom]
+        compiled = [shell.state.get("forward") for shell in self._plain if shell.is_compiled]
+        links = Counter(map(id, chain(compiled, *tables)))
+        return [count + links[id(shell)] for shell, count in zip(self._shells, self._counts_when_empty, strict=True)]
 
     def empty(self) -> None:
         """Drops all state. To be called only when idle, or about to be refreshed."""
         if self._is_empty:
             return
+        self._custom, self._custom_counts = [], []
         if self._clear_dicts():
             self._is_empty = True
         else:
@@ -145,26 +163,18 @@ class Shells:
             shell if node.is_plain else node.module._replicate_for_data_parallel()
             for node, shell in zip(self._nodes, self._shells, strict=True)
         ]
-        for node, module in zip(self._nodes, modules, strict=True):
-            if node.is_plain:
-                module._modules.update((name, None if i is None else modules[i]) for name, i in node.children)
-            else:
-                _assign_members(module, node, modules, delivery)
+        _link(self._nodes, modules, delivery)
+        self._custom = [module for node, module in zip(self._nodes, modules, strict=True) if not node.is_plain]
+        self._custom_counts = [count - 1 for count in _count_references(self._custom)]  # `modules` goes
         return modules[0]
 
 
 def _links_when_full(nodes: Sequence[Node]) -> Counter[int]:
     """How often shells are referred to by the tables of their parents between a refresh and the next emptying.
 
-    A compiled module also refers to its child in place of its compiled forward. Modules that replicate in a way of
-    their own are new each time; what is under such a root only is let go with it after the forward.
+    A compiled module also refers to its child in place of its compiled forward.
     """
-    kept = {i for i, node in enumerate(nodes) if node.is_plain}
-    reached = kept
-    while reached:
-        reached = {i for j in reached for _, i in nodes[j].children if i is not None} - kept
-        kept |= reached
-    children = [i for j in kept for _, i in nodes[j].children * (1 + nodes[j].is_compiled) if i is not None]
+    children = [i for node in nodes for _, i in node.children * (1 + node.is_compiled) if i is not None]
     return Counter(i for i in children if nodes[i].is_plain)
 
 
@@ -184,6 +194,15 @@ def _await(shell: _Shell, delivery: Delivery) -> None:
 def _awaited_table(slots: Slots, delivery: Delivery) -> AwaitedTable:
     values = {name: None if i is None else delivery.tensors[i] for name, i in slots}
     return AwaitedTable(values, {name: delivery.arrivals[i] for name, i in slots if i in delivery.arrivals})
+
+
+def _link(nodes: Sequence[Node], modules: list[nn.Module], delivery: Delivery) -> None:
+    """Makes the modules each other's children, and gives the custom ones their tensors."""
+    for node, module in zip(nodes, modules, strict=True):
+        if node.is_plain:
+            module._modules.update((name, None if i is None else modules[i]) for name, i in node.children)
+        else:
+            _assign_members(module, node, modules, delivery)
 
 
 def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], delivery: Delivery) -> None:

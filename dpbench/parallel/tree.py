@@ -119,6 +119,7 @@ def _is_plain(kind: type[nn.Module]) -> bool:
     return (
         kind.__setattr__ is nn.Module.__setattr__
         and kind._replicate_for_data_parallel is nn.Module._replicate_for_data_parallel
+        and not any(vars(each).get("__slots__") for each in kind.__mro__)  # state beside the ``__dict__``
     )
 
 

@@ -39,7 +39,9 @@ class ChangeWatch:
         self._dirty_marks += 1
 
     def signature(self, tensors: Sequence[Tensor]) -> Signature:
-        """Equal to an earlier one only if the tensors, kept alive in between, provably have their values of then."""
+        """Equal to an earlier one only if the tensors, kept alive in between with their memory, provably have their
+        values of then.
+        """
         return (self._dirty_marks, *[(t.data_ptr(), _version(t), self._steps[id(t)]) for t in tensors])
 
 

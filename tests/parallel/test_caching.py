@@ -265,6 +265,83 @@ def test_checkpointing_gives_the_gradients_of_the_plain_module(reentrant, dispat
     assert_grads(base, {name: p.grad for name, p in expected.named_parameters()})
 
 
+@pytest.mark.parametrize("is_root", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_of_what_replicates_in_a_way_of_its_own_keeps_all_below_it(reentrant, is_root):
+    from torch.utils.checkpoint import checkpoint
+
+    class Own(nn.Sequential):
+        def _replicate_for_data_parallel(self):
+            return super()._replicate_for_data_parallel()
+
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=reentrant)
+
+    base = Own(mlp()) if is_root else nn.Sequential(Own(mlp()))
+    wrapper, x = wrap(base), torch.randn(8, 5, requires_grad=True)
+    base(x).square().sum().backward()
+    want, x.grad = x.grad, None
+    loss = wrapper(x).square().sum()
+    wrapper(x.detach().requires_grad_())
+    loss.backward()
+    torch.testing.assert_close(x.grad, want)
+
+
+REGISTERING = {
+    "replaced": lambda self: setattr(self, "spare", nn.Identity()),
+    "named twice": lambda self: setattr(self, "current", self.inner[0]),
+    "deleted": lambda self: delattr(self, "spare"),
+}
+
+
+@pytest.mark.parametrize("register", REGISTERING.values(), ids=REGISTERING)
+def test_modules_that_a_forward_registers_do_not_hold_a_set(register):
+    def forward(self, x):
+        register(self)
+        return self.inner(x)
+
+    wrapper = wrap(Call(forward, inner=mlp(), spare=nn.Linear(2, 2)))
+    train(wrapper, 3)
+    assert len(sets_of(wrapper)) == 1
+
+
+def test_a_child_that_a_forward_replaced_and_the_user_kept_holds_its_set():
+    kept = []
+
+    def forward(self, x):
+        kept.append(self.spare)
+        self.spare = nn.Identity()
+        return x
+
+    wrapper = wrap(Call(forward, spare=nn.Linear(2, 2)))
+    wrapper(torch.ones(8))
+    want = kept[1].weight.clone()
+    with torch.no_grad():
+        wrapper.module.spare.weight.mul_(2)
+    wrapper(torch.ones(8))
+    torch.testing.assert_close(kept[1].weight, want)
+
+
+def test_what_a_forward_writes_to_slots_is_gone_too():
+    class Slotted(nn.Module):
+        __slots__ = ("cached",)
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            if not hasattr(self, "cached"):
+                self.cached = self.weight.clone()
+            return x * self.cached
+
+    wrapper = wrap(Slotted())
+    wrapper(torch.ones(4))
+    with torch.no_grad():
+        wrapper.module.weight.mul_(2)
+    assert wrapper(torch.ones(4)).tolist() == [2] * 4
+
+
 @pytest.mark.parametrize(("dispatch", "naps"), [("sequence", {0, 1}), ("threads", {0}), ("auto", {0, 1})])
 def test_a_checkpoint_around_the_wrapper_recomputes_in_the_order_of_its_forward(dispatch, naps):
     # It knows what is saved by its number alone, and the lanes share it.

@@ -134,6 +134,36 @@ def test_what_a_replica_wrote_to_its_weights_does_not_stay():
             assert wrapper(torch.ones(LANES)).tolist() == [1] * LANES
 
 
+def test_what_a_later_replica_wrote_to_its_weights_is_no_graphs_unseen():
+    def forward(self, x):
+        out = x * self.weight.square()
+        if self.is_writing and self.weight is not base.weight:
+            with torch.no_grad():
+                self.weight.mul_(3)
+        return out
+
+    base = Call(forward, weight=nn.Parameter(torch.ones(1)), is_writing=False)
+    wrapper = wrap(base)
+    out = wrapper(torch.ones(LANES, requires_grad=True))
+    base.is_writing = True
+    with torch.no_grad():
+        wrapper(torch.ones(LANES))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    base.is_writing = False
+    assert wrapper(torch.ones(LANES)).tolist() == [1] * LANES
+
+
+def test_memory_given_back_and_taken_again_is_not_the_same():
+    wrapper = wrap(nn.Linear(5, 64))
+    weight = wrapper.module.weight
+    for batch in (6, 6, 2, 6):  # short: a lane left out has older values
+        infer(wrapper, batch)
+        weight.data = weight.data * 0.5
+        weight.data = weight.data * 0.5  # most likely where it was at first
+    infer(wrapper)
+
+
 def test_mark_dirty_tells_of_a_write_that_nothing_shows(sent):
     wrapper = wrap(mlp())
     infer(wrapper)
