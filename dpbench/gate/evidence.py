@@ -33,17 +33,27 @@ def write_self_test(path: Path, found: SelfTest) -> None:
         raise GateError(f"{path}: cannot be written: {error.strerror}") from error
 
 
+def check_self_tests(results: Path) -> None:
+    """Raises GateError for a file that `measured_false_alarms` could not read."""
+    for path in _self_tests(results):
+        _read(path)
+
+
 def measured_false_alarms(
     results: Path, lines: Sequence[HistoryLine], environment: Environment | None
 ) -> FalseAlarms | None:
     """None where nothing was measured on a machine like that of this environment. Raises GateError."""
     if environment is None:
         return None
-    for path in sorted((results / "gate").glob(_FILES)):
+    for path in _self_tests(results):
         tested = _read(path)
         if _kind(tested.environment) == _kind(environment):
             return tested.false_alarms
     return false_alarms_of_twins(lines, environment)
+
+
+def _self_tests(results: Path) -> list[Path]:
+    return sorted((results / "gate").glob(_FILES))
 
 
 def _kind(environment: Environment) -> Environment:

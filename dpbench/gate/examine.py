@@ -13,7 +13,7 @@ from dpbench.gate.prepare import Asked, to_be_timed
 from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.self_test import Bench, one_core, record
 from dpbench.gate.self_test_result import SelfTest, result_of
-from dpbench.gate.settings import SettingsError
+from dpbench.gate.settings import Settings, SettingsError
 from dpbench.gate.trial import Trial, read_trials
 from dpbench.results.record import Environment
 from dpbench.run.ask import ProbeError
@@ -46,12 +46,23 @@ def examine(
         bench = Bench(settings, lanes, base, planted, launch, asked.budget_s)
         path = trials_path(asked.results, socket.gethostname())
         progress("looking at this machine")
-        _check_of_this_machine(read_trials(path), _here(bench), path)
+        there = read_trials(path)
+        _check_of_these_benchmarks(there, settings, path)
+        _check_of_this_machine(there, _here(bench), path)
         trials = record(bench, path, rounds, gates, progress)
     progress("drawing gates from the recorded rounds")
     found = result_of(trials, settings, asked.budget_s)
     write_self_test(self_test_path(asked.results, found.environment), found)
     return found
+
+
+def _check_of_these_benchmarks(trials: Sequence[Trial], settings: Settings, path: Path) -> None:
+    recorded, asked = {name for trial in trials for name in trial.rounds}, {each.name for each in settings.benchmarks}
+    if recorded and recorded != asked:
+        raise GateError(
+            f"{path}: has trials of {', '.join(sorted(recorded))}; allowed: those of {', '.join(sorted(asked))}, "
+            "so move it away"
+        )
 
 
 def _here(bench: Bench) -> Environment:

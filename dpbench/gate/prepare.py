@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.gate.errors import GateError
+from dpbench.gate.evidence import check_self_tests
 from dpbench.gate.history_file import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
@@ -61,6 +62,7 @@ def prepare(asked: Asked, launch: Launcher) -> Prepared:
     history = read_history(history_path(asked.results))
     if 1 in asked.tiers:
         check_appendable(history_path(asked.results))
+        check_self_tests(asked.results)
         lanes, settings = to_be_timed(repository, asked.settings, launch)
     else:
         lanes, settings = _NO_MATTER, settings_of(repository, asked.settings, _NO_MATTER)

@@ -173,6 +173,14 @@ def test_an_unreadable_history(refused, tmp_path):
     (tmp_path / "results/gate/history.jsonl").rmdir()
 
 
+def test_an_unreadable_self_test_is_known_before_anything_is_measured(refused, tmp_path):
+    file = tmp_path / "results/gate/self-test-x.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    line = refused("--base", "base", "--head", "broken", "--tiers", "1")
+    assert "self-test-x.json: is no self-test's result" in line
+
+
 def test_no_space_for_the_commits(repository, tmp_path):
     small = tmp_path / "small"
     small.mkdir()

@@ -8,11 +8,12 @@ import pytest
 from dpbench.gate import examine
 from dpbench.gate.errors import GateError
 from dpbench.gate.evidence import trials_path
-from dpbench.gate.examine import _check_of_this_machine
+from dpbench.gate.examine import _check_of_these_benchmarks, _check_of_this_machine
 from dpbench.gate.lockstep import Taken
 from dpbench.gate.prepare import Asked
 from dpbench.gate.settings import Settings
 from dpbench.gate.trial import Condition, read_trials
+from tests.gate.making_rounds import benchmark
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results/gate"
@@ -38,6 +39,17 @@ def test_trials_of_another_machine_are_refused_also_where_none_lack():
     mixed = (*RECORDED, RECORDED[0].model_copy(update={"environment": other}))
     with pytest.raises(GateError, match=r"cores 64, here 2"):
         _check_of_this_machine(mixed, HERE, Path("self-test-vm.jsonl"))
+
+
+def test_trials_of_other_benchmarks_are_refused_with_their_names():
+    _check_of_these_benchmarks(RECORDED, Settings(), Path("x"))
+    _check_of_these_benchmarks((), Settings(), Path("x"))
+    one_more = [*Settings().benchmarks, benchmark("wide")]
+    for others in (one_more, Settings().benchmarks[1:]):
+        with pytest.raises(
+            GateError, match=r"x: has trials of all_cores, inference, launch_bound, .*; allowed: those of"
+        ):
+            _check_of_these_benchmarks(RECORDED, Settings(benchmarks=others), Path("x"))
 
 
 def test_another_commit_is_no_other_machine():
