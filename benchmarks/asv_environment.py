@@ -4,6 +4,7 @@ Making one takes a second and installs nothing; asv's own `virtualenv` installs 
 commit to commit, `dpbench.parallel`, is put there by asv_overlay.py.
 """
 
+import re
 import sys
 import venv
 from pathlib import Path
@@ -22,14 +23,15 @@ class SharedEnvironment(environment.Environment):
     matches_python_fallback = False
 
     def __init__(self, conf: Any, python: str, requirements: Any, tagged_env_vars: Any) -> None:  # noqa: ARG002
-        if not self.matches(python):
+        if python != f"{sys.version_info.major}.{sys.version_info.minor}":
             raise environment.EnvironmentUnavailable(f"{self.tool_name}: Python {python} is not the one that runs asv")
         self._python, self._requirements = python, {}  # the base class makes the environment's name of them first
         super().__init__(conf, python, {}, tagged_env_vars)
 
     @classmethod
     def matches(cls, python: str) -> bool:
-        return python == f"{sys.version_info.major}.{sys.version_info.minor}"
+        """Any version: what is no version asv uses as it is, and what nobody takes it refuses without a word."""
+        return re.fullmatch(r"\d+\.\d+", python) is not None
 
     def _setup(self) -> None:
         log.info(f"Creating {self.name}, which shares {sys.prefix}")
