@@ -100,6 +100,7 @@ class DataParallel(nn.Module, Generic[T]):
             self._replicas.settle()
 
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
+        self._replicas.settle()  # a subclass may have a `parallel_apply` of its own
         device = resolve_target(output_device)
         nears = [lane.near for lane in self._lanes()] if device == self.src_device_obj else []
         return gather_to(Target(device, tuple(nears), self.policy.host_staged), outputs, self.dim)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, handout, join, transfer
+from dpbench.parallel import DataParallel, Policy, handout, join, parallel_apply, transfer
 from dpbench.parallel import broadcast as broadcast_module
 from dpbench.parallel import flat as flat_module
 from dpbench.parallel.arrival import Arrival
@@ -209,6 +209,17 @@ def steps(wrapper, make_input=lambda: torch.randn(8, 20), is_training=True):
         with torch.no_grad():
             for parameter in wrapper.parameters():
                 parameter.add_(1)
+
+
+@pytest.mark.parametrize(("output", "overlap"), [("sim:0", False), ("sim:1", True)])
+def test_a_parallel_apply_of_a_subclass_has_no_race(output, overlap):
+    class Own(DataParallel):
+        def parallel_apply(self, replicas, inputs, kwargs):
+            return parallel_apply(replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+
+    base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
+    wrapper = Own(base, DEVICES, output, policy=Policy(**SMALL, overlap_copies=overlap))
+    steps(wrapper, is_training=False)
 
 
 def test_forgetting_to_wait_for_a_weight_is_a_race(monkeypatch):
