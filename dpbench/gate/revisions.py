@@ -69,9 +69,9 @@ class Repository:
         with _disk(folder):
             for name in filter(None, listed.split("\0")):
                 source, target = self.root / name, folder / name
-                if source.is_file():
+                if source.is_file() or source.is_symlink():
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source, target)
+                    shutil.copyfile(source, target, follow_symlinks=False)
 
     def _git(self, *words: str, what: str) -> str:
         try:

@@ -120,6 +120,19 @@ def test_the_tree_is_written_as_it_is_without_what_is_ignored_or_gone(folder, tm
     assert (tmp_path / "tree/first.txt").read_text() == "3"
 
 
+def test_links_of_the_tree_stay_links_as_those_of_a_commit_do(folder, tmp_path):
+    (folder / "way in").symlink_to("in", target_is_directory=True)
+    (folder / "dangling").symlink_to("nowhere")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "links")
+    Repository(folder).write_tree(tmp_path / "tree")
+    Repository(folder).write_commit("HEAD", tmp_path / "commit")
+    for side in ("tree", "commit"):
+        links = {path.name: os.readlink(path) for path in (tmp_path / side).iterdir() if path.is_symlink()}
+        assert links == {"link": "first.txt", "way in": "in", "dangling": "nowhere"}
+        assert (tmp_path / side / "way in/it/ä file.txt").read_text() == "deep"
+
+
 def test_changed_files_are_named_but_for_the_results(folder, results):
     repository = Repository(folder)
     assert repository.changed_files(results) == []
