@@ -21,8 +21,13 @@ def use_tree(tree: Path) -> None:
     """
     assert WRAPPER not in sys.modules
     if has_wrapper(tree):
-        sys.meta_path.insert(0, _WrapperOf(tree))
+        find_wrapper_in(tree)
     os.chdir(tree)
+
+
+def find_wrapper_in(tree: Path) -> None:
+    """From now on this process imports the wrapper of `tree`, or none: ModuleNotFoundError where it has none."""
+    sys.meta_path.insert(0, _WrapperOf(tree))
 
 
 def has_wrapper(tree: Path) -> bool:
@@ -36,7 +41,12 @@ class _WrapperOf:
         self._parent = str((tree / _path(WRAPPER)).parent)
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
-        return PathFinder.find_spec(name, [self._parent]) if name == WRAPPER else None
+        if name != WRAPPER:
+            return None
+        spec = PathFinder.find_spec(name, [self._parent])
+        if spec is None:  # else the running one would be found, and taken for the tree's
+            raise ModuleNotFoundError(f"No module named {name!r} in this commit", name=name)
+        return spec
 
 
 def _path(module: str) -> str:
