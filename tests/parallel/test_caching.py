@@ -305,6 +305,25 @@ def test_modules_that_a_forward_registers_do_not_hold_a_set(register):
     assert len(sets_of(wrapper)) == 1
 
 
+@pytest.mark.filterwarnings("ignore:the replicas of a compiled module run it eagerly")
+def test_modules_that_a_compiled_ones_forward_registers_do_not_hold_a_set():
+    def forward(self, x):
+        self.current = self.inner[0]
+        return self.inner(x)
+
+    wrapper = wrap(torch.compile(Call(forward, inner=mlp()), backend="eager"))
+    train(wrapper, 3)
+    assert len(sets_of(wrapper)) == 1
+
+
+def test_scripted_modules_use_one_set_throughout():
+    wrapper = wrap(torch.jit.script(mlp()))
+    train(wrapper, 1)
+    first = sets_of(wrapper)[0]
+    train(wrapper, 2)
+    assert sets_of(wrapper) == [first]
+
+
 def test_a_child_that_a_forward_replaced_and_the_user_kept_holds_its_set():
     kept = []
 
@@ -483,7 +502,8 @@ def test_a_forked_process_has_threads_of_its_own():
     wrapper(torch.ones(8))
 
     def child():
-        os._exit(0 if wrapper(torch.ones(8)).tolist() == [3.0] * 8 else 1)
+        is_right = wrapper(torch.ones(8)).tolist() == [3.0] * 8
+        os._exit(0 if is_right and len(wrapper._dispatcher._crews._all) == 1 else 1)  # and the parent's are not its own
 
     process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
     process.start()
