@@ -7,7 +7,7 @@ from dpbench.sweep.names import VariantName as V
 
 LAUNCH_BOUND = Setting("mlp/small", batch=64, devices=("cpu",) * 4, rounds=300)
 COMPUTE_BOUND = Setting("mlp/base", batch=512, devices=("cpu",) * 4, rounds=60)
-ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=1000)
+ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=2000)
 
 # Those that do something on CPU lanes, where nothing overlaps.
 TECHNIQUES = (V.TUNED, V.TUNED_THREADS, V.TUNED_NO_CACHE_REPLICAS, V.TUNED_NO_COALESCE, V.TUNED_SKIP_UNCHANGED, V.NAIVE)

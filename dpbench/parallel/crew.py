@@ -2,17 +2,19 @@
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from typing import Any
 
 Call = Callable[[], Any]
 
 
 class Crew:
-    """Threads of one forward at a time. An executor of one thread each: it also ends them when the interpreter does."""
+    """Threads of one forward at a time, an executor of one thread each.
+
+    An executor's thread ends when the executor is gone, or the interpreter ends. Nobody waits for it: garbage may be
+    collected anywhere, even in a thread that is just starting and holds the lock without which none can be joined.
+    """
 
     def __init__(self) -> None:
         self._threads: list[ThreadPoolExecutor] = []
@@ -29,21 +31,14 @@ class Crew:
             wait(futures)
         return [result, *[future.result() for future in futures]]
 
-    def close(self) -> None:
-        for thread in self._threads:
-            with suppress(RuntimeError):  # from one of the threads itself, which cannot wait for its own end
-                thread.shutdown()
-
 
 class CrewPool:
     """The crews of one wrapper: as many as its forwards ran at the same time, inside each other or concurrently."""
 
     def __init__(self) -> None:
         self._idle: list[Crew] = []
-        self._all: list[Crew] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
-        weakref.finalize(self, _close, self._all).atexit = False  # at exit the executors end their threads
 
     def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
         """As `Crew.run`, on a crew that nobody else uses meanwhile."""
@@ -58,14 +53,4 @@ class CrewPool:
             if self._process != os.getpid():  # forked: the threads have stayed behind
                 self._process = os.getpid()
                 self._idle.clear()
-                self._all.clear()
-            if self._idle:
-                return self._idle.pop()
-            crew = Crew()
-            self._all.append(crew)
-            return crew
-
-
-def _close(crews: list[Crew]) -> None:
-    for crew in crews:
-        crew.close()
+            return self._idle.pop() if self._idle else Crew()

@@ -67,18 +67,17 @@ class DataParallel(nn.Module, Generic[T]):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         with _RecordFunctionFast("DataParallel.forward"):
+            module = self.module
             if not self.device_ids:
-                return self.module(*inputs, **kwargs)
-            self._replicas.check_device(self.module)
+                return module(*inputs, **kwargs)
+            self._replicas.check_device(module)
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
             if len(self.device_ids) == 1:
-                return self.module(*chunks[0], **kwarg_chunks[0])
+                return module(*chunks[0], **kwarg_chunks[0])
             # No name for the replicas here: they have to be idle by the time their set is emptied.
-            outputs = self.parallel_apply(
-                self.replicate(self.module, self.device_ids[: len(chunks)]), chunks, kwarg_chunks
-            )
+            outputs = self.parallel_apply(self.replicate(module, self.device_ids[: len(chunks)]), chunks, kwarg_chunks)
             self._replicas.empty_idle()
             return self.gather(outputs, self.output_device)
 

@@ -46,7 +46,7 @@ def scatter_to(
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """As `scatter_kwargs`, on the streams of the lanes."""
     if len(lanes) == 1 and inputs and not kwargs and all(_is_chunk(value, lanes[0], dim) for value in inputs):
-        return (inputs,), ({},)
+        return (tuple([value.view_as(value) for value in inputs]),), ({},)
 
     def cut(tensor: Tensor) -> Sequence[Tensor]:
         return cut_tensor(tensor, lanes, dim)
@@ -85,7 +85,7 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int) -> list[Tensor]:
 
 
 def _is_chunk(value: Any, lane: Lane, dim: int) -> bool:
-    """Whether it is a tensor that the only lane would get as it is: nothing to cut, nothing to move."""
+    """Whether it is a tensor of which the only lane gets all: nothing to cut, nothing to move."""
     return isinstance(value, Tensor) and value.device == lane.device and -value.dim() <= dim < value.dim()
 
 

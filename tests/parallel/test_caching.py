@@ -477,22 +477,44 @@ def test_threads_live_as_long_as_their_wrapper():
     mine = set(lane_threads()) - before
     assert len(mine) == LANES - 1
     del wrapper
-    assert not any(thread.is_alive() for thread in mine)
+    assert all(has_ended(thread) for thread in mine)
+
+
+def has_ended(thread):
+    """Soon, that is: nobody waits for it."""
+    thread.join(timeout=60)
+    return not thread.is_alive()
+
+
+def test_a_wrapper_that_dies_waits_for_nobody():
+    """It may do so in a thread for which its own wait, as one does that is just starting."""
+    never, gone = threading.Event(), threading.Event()
+    wrapper = wrap(mlp(), dispatch="threads")
+    wrapper(torch.randn(8, 5))
+    (crew,) = wrapper._dispatcher._crews._idle
+    crew._threads[0].submit(never.wait)
+    held = [wrapper]
+    del wrapper, crew
+    dying = threading.Thread(target=lambda: (held.clear(), gc.collect(), gone.set()), daemon=True)
+    dying.start()
+    assert gone.wait(timeout=60)
+    never.set()
 
 
 def test_a_wrapper_dying_on_its_own_thread_ends_its_threads():
-    holder = []
+    holder, mine = [], set()
 
     def forward(self, x):
         holder.clear()  # the last reference but the caller's own
+        mine.add(threading.current_thread())
         return x
 
     gc.collect()
-    before = set(lane_threads())
     holder.append(wrap(Call(forward), dispatch="threads"))
     holder[0](torch.ones(4))
     gc.collect()
-    assert not set(lane_threads()) - before
+    assert len(mine) == LANES
+    assert all(has_ended(thread) for thread in mine - {threading.current_thread()})
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -503,7 +525,9 @@ def test_a_forked_process_has_threads_of_its_own():
 
     def child():
         is_right = wrapper(torch.ones(8)).tolist() == [3.0] * 8
-        os._exit(0 if is_right and len(wrapper._dispatcher._crews._all) == 1 else 1)  # and the parent's are not its own
+        os._exit(
+            0 if is_right and len(wrapper._dispatcher._crews._idle) == 1 else 1
+        )  # and the parent's are not its own
 
     process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
     process.start()

@@ -33,12 +33,15 @@ def test_a_chunk_that_is_there_already_is_a_view():
     assert [chunk.data_ptr() for chunk in scatter(x, FOUR)] == [row.data_ptr() for row in x]
 
 
-def test_one_lane_gets_the_tensors_that_are_there_themselves():
-    x, y = torch.ones(4, 2), torch.ones(3)
+def test_one_lane_gets_views_too_so_that_a_forward_may_reshape_its_own_in_place():
+    x, y = torch.ones(4, 2), torch.ones(3, requires_grad=True)
     ((a, b),), kwargs = scatter_kwargs((x, y), {}, ["cpu"])
-    assert a is x
-    assert b is y
     assert kwargs == ({},)
+    assert a.data_ptr() == x.data_ptr()
+    a.t_().requires_grad_()
+    assert (x.shape, x.requires_grad) == ((4, 2), False)
+    (2 * b).sum().backward()
+    assert y.grad.tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize(("x", "dim"), [(torch.ones(()), 0), (torch.ones(4), 1), (torch.ones(4), -2)])
