@@ -51,7 +51,9 @@ def test_no_thread_outlives_its_wrapper():
     mine = lane_threads() - before
     assert len(mine) == 3
     del wrapper
-    assert not any(thread.is_alive() for thread in mine)
+    for thread in mine:
+        thread.join(timeout=60)  # soon: the wrapper itself waits for nobody
+        assert not thread.is_alive()
 
 
 def test_the_memory_of_a_wrapper_goes_with_it():
