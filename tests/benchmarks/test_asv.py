@@ -72,7 +72,8 @@ def test_the_slowdown_is_among_the_published_regressions(asv, published):
     assert name == f"{STEP_TIME}('tuned', 'mlp/small', 64, 2)"
     assert last_s > best_s
     revisions = json.loads((published / "index.json").read_text())["revision_to_hash"]
-    assert [revisions[str(jump[1])] for jump in jumps] == [asv.commits["slow"]]
+    # Among others, perhaps: what a busy machine does to the neighbours is not the planted one's.
+    assert asv.commits["slow"] in [revisions[str(jump[1])] for jump in jumps]
 
 
 def test_facts_of_the_machine_are_selectors(published):
