@@ -68,8 +68,9 @@ def test_the_wrapper_is_the_commits_and_all_else_the_working_trees(asv):
 
 
 def test_the_slowdown_is_among_the_published_regressions(asv, published):
-    ((name, _, _, _, last_s, best_s, jumps),) = json.loads((published / "regressions.json").read_text())["regressions"]
-    assert name == f"{STEP_TIME}('tuned', 'mlp/small', 64, 2)"
+    listed = json.loads((published / "regressions.json").read_text())["regressions"]
+    (planted,) = [entry for entry in listed if entry[0] == f"{STEP_TIME}('tuned', 'mlp/small', 64, 2)"]
+    *_, last_s, best_s, jumps = planted
     assert last_s > best_s
     revisions = json.loads((published / "index.json").read_text())["revision_to_hash"]
     # Among others, perhaps: what a busy machine does to the neighbours is not the planted one's.
