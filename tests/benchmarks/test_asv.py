@@ -73,8 +73,9 @@ def test_the_slowdown_is_among_the_published_regressions(asv, published):
     *_, last_s, best_s, jumps = planted
     assert last_s > best_s
     revisions = json.loads((published / "index.json").read_text())["revision_to_hash"]
-    # Among others, perhaps: what a busy machine does to the neighbours is not the planted one's.
-    assert asv.commits["slow"] in [revisions[str(jump[1])] for jump in jumps]
+    # A busy machine may add a step of its own to "slow still", never one of this size.
+    large = [revisions[str(revision)] for _, revision, before_s, after_s in jumps if after_s > 2 * before_s]
+    assert large == [asv.commits["slow"]]
 
 
 def test_facts_of_the_machine_are_selectors(published):

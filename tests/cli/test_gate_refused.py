@@ -12,7 +12,7 @@ from dpbench.gate import counters
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import VariantName
 from tests.cli.repositories import ROOT, SETTINGS, git, make_repository
-from tests.results.test_full_disk import unshared
+from tests.results.test_full_disk import skip_unless_allowed, unshared
 
 REFUSED = {
     "no base": ([], ["--base", "is missing", "main"]),
@@ -118,12 +118,7 @@ def test_a_history_that_cannot_be_written_is_known_before_anything_is_measured(r
     results = tmp_path / "results"
     results.mkdir()
     mount = f"mount --bind {results} {results} && mount -o remount,ro,bind {results}"
-    try:
-        allowed = unshared(mount)
-    except FileNotFoundError:
-        pytest.skip("unshare is not installed")
-    if allowed.returncode != 0:
-        pytest.skip(f"this machine allows no mounts: {allowed.stderr.strip()}")
+    skip_unless_allowed(mount)
     # a head that would break, were it measured
     gate = f"{sys.executable} -P -m dpbench gate --base base --head broken --tiers 1 --results {results}"
     done = unshared(f"{mount} && cd {repository} && PYTHONPATH={ROOT} {gate}; echo $?")
@@ -185,12 +180,7 @@ def test_no_space_for_the_commits(repository, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     mount = f"mount -t tmpfs -o size=16k none {small}"
-    try:
-        allowed = unshared(mount)
-    except FileNotFoundError:
-        pytest.skip("unshare is not installed")
-    if allowed.returncode != 0:
-        pytest.skip(f"this machine allows no mounts: {allowed.stderr.strip()}")
+    skip_unless_allowed(mount)
     gate = f"{sys.executable} -P -m dpbench gate --base base --head equal --tiers 0 --results {tmp_path / 'results'}"
     done = unshared(f"{mount} && cd {repository} && PYTHONPATH={ROOT} TMPDIR={small} {gate}; echo $?; ls -A {small}")
     assert done.stdout == "3\n"

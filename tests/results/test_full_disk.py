@@ -34,15 +34,19 @@ def unshared(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, check=False)
 
 
-def test_appending_to_a_full_disk_says_so_and_keeps_every_record_before(tmp_path: Path) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
+def skip_unless_allowed(mount: str) -> None:
     try:
-        allowed = unshared(f"mount -t tmpfs -o size=16k none {folder}")
+        allowed = unshared(mount)
     except FileNotFoundError:
         pytest.skip("unshare is not installed")
     if allowed.returncode != 0:
         pytest.skip(f"this machine allows no mounts: {allowed.stderr.strip()}")
+
+
+def test_appending_to_a_full_disk_says_so_and_keeps_every_record_before(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    skip_unless_allowed(f"mount -t tmpfs -o size=16k none {folder}")
     done = unshared(MOUNTED.format(folder=folder, root=ROOT, python=sys.executable, code=WRITER))
     assert done.returncode == 0, done.stderr
     number, _, error = done.stdout.strip().partition(" ")
