@@ -80,7 +80,7 @@ class ReplicaPool:
         if (
             tree is None
             or tree.root is not base
-            or not (tree.has_same_members() or tree.is_whole())
+            or not tree.has_same_members()
             or stray_device(tree.tensors, self.devices[0]) is not None  # or so it seems
         ):
             check_device(self._read(base).tensors, self.devices[0])

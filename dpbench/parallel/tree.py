@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-_STRIDED = torch.strided
+_LAYOUT = attrgetter("shape", "dtype", "device", "requires_grad", "layout")
 _TABLES = tuple(map(attrgetter, ("_modules", "_parameters", "_buffers")))
 Slots = tuple[tuple[str, int | None], ...]
 """Names with an index into the tree's modules or tensors; None where the base has None."""
@@ -65,39 +65,51 @@ class Tree:
         self.modules = modules
         self.buffer_indices = {i for node in self.nodes for _, i in node.buffers if i is not None}
         self.is_lazy = any(is_lazy(tensor) for tensor in self.tensors)
-        self._members = _members(modules)
+        self._kinds = list(map(type, modules))
         self._tables = _tables(modules)
-        self._table_members = gc.get_referents(*self._tables)
-        self._are_dicts = all(isinstance(table, dict) for table in self._tables)  # a ScriptModule's tell nothing
-        self._layouts = None if self.is_lazy else _layouts(self.tensors)
+        self._plain_tables = [table for table in self._tables if isinstance(table, dict)]
+        self._script_tables = [table for table in self._tables if not isinstance(table, dict)]
+        self._counts = list(map(len, self._tables))
+        self._names = self._names_now()
+        self._members = self._members_now()
+        self._layouts = [] if self.is_lazy else list(map(_LAYOUT, self.tensors))
+        self._strided = [tensor for tensor in self.tensors if tensor.layout is torch.strided]
+        self._strides = [] if self.is_lazy else list(map(Tensor.stride, self._strided))
 
     def is_current(self) -> bool:
         """Whether the base still has these very modules and tensors, with the same types and layouts."""
-        return self.is_whole() and _layouts(self.tensors) == self._layouts
+        return (
+            self.is_whole()
+            and list(map(_LAYOUT, self.tensors)) == self._layouts
+            and list(map(Tensor.stride, self._strided)) == self._strides
+        )
 
     def is_whole(self) -> bool:
-        """Whether the base still has these very modules and tensors."""
-        if self._layouts is None:
-            return False  # uninitialized parameters become others unseen
-        kinds, counts, names, things = _members(self.modules)
-        old_kinds, old_counts, old_names, old_things = self._members
-        return kinds == old_kinds and counts == old_counts and names == old_names and _are_same(things, old_things)
+        """Whether the base still has these very modules and tensors, by the same names."""
+        return (
+            self.has_same_members()
+            and list(map(type, self.modules)) == self._kinds
+            and _are_same(_tables(self.modules), self._tables)
+            and list(map(len, self._tables)) == self._counts
+            and self._names_now() == self._names
+        )
 
     def has_same_members(self) -> bool:
-        """As `is_whole` for a sixth of the time, but blind to a module that has other tables than it had.
+        """As `is_whole` for a fraction of the time, but blind to new names, and to a module that has other tables.
 
         Enough to check devices by, where nothing but an early and clear error depends on it.
         """
-        return self._are_dicts and _are_same(gc.get_referents(*self._tables), self._table_members)
+        # Of lazy modules none tells: uninitialized parameters become others unseen.
+        return not self.is_lazy and _are_same(self._members_now(), self._members)
 
+    def _members_now(self) -> list[Any]:
+        # A dict with names for keys tells the collector of its values alone: the fastest way to all of them.
+        members = gc.get_referents(*self._plain_tables)
+        members += chain.from_iterable([table.values() for table in self._script_tables])
+        return members
 
-def _members(modules: Sequence[nn.Module]) -> tuple[list[type], list[int], list[str], list[Any]]:
-    """Of each module its type, and how many members its tables have; of all members the names and the objects."""
-    tables = _tables(modules)
-    filled = list(filter(None, tables))
-    names = [*chain.from_iterable([table.keys() for table in filled])]  # a ScriptModule's table cannot be iterated
-    things = [*chain.from_iterable([table.values() for table in filled])]
-    return list(map(type, modules)), list(map(len, tables)), names, things
+    def _names_now(self) -> list[str]:
+        return [*chain.from_iterable(self._plain_tables)]  # those of a ScriptModule are compiled in
 
 
 def _tables(modules: Sequence[nn.Module]) -> list[Any]:
@@ -107,12 +119,6 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
 def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
     """By identity, since == of tensors compares their values. The old ones live on, so that none has another's id."""
     return len(things) == len(old_things) and all(map(is_, things, old_things))
-
-
-def _layouts(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
-    return [
-        (t.shape, t.dtype, t.device, t.requires_grad, t.stride() if t.layout is _STRIDED else t.layout) for t in tensors
-    ]
 
 
 def _is_plain(kind: type[nn.Module]) -> bool:

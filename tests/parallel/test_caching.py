@@ -411,6 +411,35 @@ def test_a_changed_tree_is_seen_at_the_next_forward(change):
     torch.testing.assert_close(wrapper(x), want)
 
 
+ALIKE_CHANGES = {
+    "dtype": lambda base: base.double(),
+    "shape": lambda base: setattr(base[2].bias, "data", torch.ones(1)),
+    "memory format": lambda base: setattr(base[0].weight, "data", base[0].weight.data.T.contiguous().T),
+    "frozen": lambda base: base[0].weight.requires_grad_(False),
+    "renamed": lambda base: base[2]._parameters.update(other=base[2]._parameters.pop("bias")),
+}
+
+
+@pytest.mark.parametrize("change", ALIKE_CHANGES.values(), ids=ALIKE_CHANGES)
+def test_replicas_have_names_and_layouts_of_the_changed_base(change):
+    def seen(module):
+        return [(name, p.shape, p.dtype, p.stride(), p.requires_grad) for name, p in module.named_parameters()]
+
+    base = mlp()
+    wrapper = wrap(base)
+    wrapper(torch.randn(8, 5))
+    change(base)
+    assert [seen(replica) for replica in wrapper.replicate(base, wrapper.device_ids)] == [seen(base)] * LANES
+
+
+def test_a_scripted_modules_new_parameter_is_a_changed_tree():
+    scripted, x = torch.jit.script(nn.Linear(5, 4)), torch.randn(8, 5)
+    wrapper = wrap(nn.Sequential(scripted))
+    wrapper(x)
+    scripted.weight = nn.Parameter(torch.ones(4, 5))
+    torch.testing.assert_close(wrapper(x), scripted(x))
+
+
 def test_two_modules_swapping_a_name_is_a_changed_tree():
     def forward(self, x):
         return x * getattr(self.a, "w", 1) + getattr(self.b, "w", 1)
