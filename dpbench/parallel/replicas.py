@@ -19,7 +19,7 @@ from dpbench.parallel.broadcast import Broadcast
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.policy import Policy
-from dpbench.parallel.replicatable import check_device, check_replicatable, stray_device
+from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
 from dpbench.parallel.shells import Shells, states_of
 from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch
@@ -81,7 +81,7 @@ class ReplicaPool:
             tree is None
             or tree.root is not base
             or not tree.has_same_members()
-            or stray_device(tree.tensors, self.devices[0]) is not None  # or so it seems
+            or not are_on(self.devices[0], tree.tensors)  # or so it seems
         ):
             check_device(self._read(base).tensors, self.devices[0])
 

@@ -2,26 +2,28 @@
 
 import warnings
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import attrgetter, countOf
 
 import torch
 from torch import Tensor
 
+from dpbench.parallel.devices import CPU
 from dpbench.parallel.tree import Tree
 
-_DEVICE = attrgetter("device")
+_DEVICE, _IS_CPU = attrgetter("device"), attrgetter("is_cpu")
 
 
-def stray_device(tensors: Sequence[Tensor], device: torch.device) -> torch.device | None:
-    """The device of the first tensor that is not on `device`, if there is one."""
-    devices = list(map(_DEVICE, tensors))
-    return None if devices.count(device) == len(devices) else next(each for each in devices if each != device)
+def are_on(device: torch.device, tensors: Sequence[Tensor]) -> bool:
+    """Whether all tensors are on `device`."""
+    if device == CPU:
+        return all(map(_IS_CPU, tensors))  # half the time: no device objects are made
+    return countOf(map(_DEVICE, tensors), device) == len(tensors)
 
 
 def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
     """Raises RuntimeError, with the stock text, unless all of the base's tensors are on `device`."""
-    stray = stray_device(tensors, device)
-    if stray is not None:
+    if not are_on(device, tensors):
+        stray = next(tensor.device for tensor in tensors if tensor.device != device)
         raise RuntimeError(
             "module must have its parameters and buffers "
             f"on device {device} (device_ids[0]) but found one of "
