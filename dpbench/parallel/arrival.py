@@ -53,6 +53,14 @@ class AwaitedTable(dict[str, Tensor | None]):
         self._wait_for(name)
         return super().pop(name, *default)
 
+    def popitem(self) -> tuple[str, Tensor | None]:
+        self._wait_for_all()
+        return super().popitem()
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        self._wait_for(name)
+        return super().setdefault(name, default)
+
     def items(self) -> Any:
         self._wait_for_all()
         return super().items()

@@ -222,6 +222,7 @@ def test_k10_fewer_items_than_devices_is_fewer_replicas(dispatch):
 
 def test_k11_a_plain_attribute_written_in_forward_is_lost(dispatch):
     def forward(self, x):
+        assert not hasattr(self, "last")  # of the forward before
         self.calls += 1
         self.last = x
         self.inner.mark = "written"

@@ -1,0 +1,56 @@
+"""Every way to read a weight waits for its arrival: without the wait it would be a race, which raises RaceError."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel.arrival import Arrival
+from dpbench.simulator import RaceError
+from tests.parallel.models import Call
+
+DEVICES = [f"sim:{i}" for i in range(4)]
+SMALL = Policy(bucket_bytes=200, first_bucket_bytes=64, dispatch="sequence")
+
+READS = {
+    "attribute": lambda layer: layer.weight,
+    "parameters": lambda layer: next(layer.parameters()),
+    "state_dict": lambda layer: layer.state_dict()["weight"],
+    "former": lambda layer: layer._former_parameters["weight"],
+    "item": lambda layer: layer._parameters["weight"],
+    "get": lambda layer: layer._parameters.get("weight"),
+    "pop": lambda layer: layer._parameters.pop("weight"),
+    "popitem": lambda layer: [layer._parameters.popitem() for _ in ("bias", "weight")][-1][1],
+    "setdefault": lambda layer: layer._parameters.setdefault("weight", None),
+    "items": lambda layer: next(iter(layer._parameters.items()))[1],
+    "values": lambda layer: next(iter(layer._parameters.values())),
+    "copy": lambda layer: layer._parameters.copy()["weight"],
+    "copy.copy": lambda layer: copy.copy(layer._parameters)["weight"],
+    "dict": lambda layer: dict(layer._parameters)["weight"],
+    "unpacked": lambda layer: {**layer._parameters}["weight"],
+    "or": lambda layer: (layer._parameters | {})["weight"],
+    "or, reflected": lambda layer: ({} | layer._parameters)["weight"],
+}
+
+
+def read_by(read):
+    base = Call(lambda self, x: x * read(self.layer).sum(), layer=nn.Linear(20, 20, bias=False)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=SMALL)
+    with torch.no_grad():
+        for _ in range(3):
+            base.layer.weight.add_(1)
+            wrapper(torch.ones(8, 1, device="sim:0"))
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_read_waits(read):
+    read_by(read)
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_read_that_does_not_wait_is_a_race(read, monkeypatch):
+    monkeypatch.setattr(Arrival, "wait", lambda self: None)
+    with pytest.raises(RaceError):
+        read_by(read)
