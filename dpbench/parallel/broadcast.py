@@ -17,7 +17,7 @@ from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.buckets import Item, plan_buckets, put
 from dpbench.parallel.flat import FlatCopy, Stage, shape_of, shaped_views
 from dpbench.parallel.handout import connect
-from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_stream
+from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.transfer import copy_to
 from dpbench.parallel.tree import Tree
@@ -75,8 +75,11 @@ class Bucket:
                 copy.sent, copy.sent_from = signature, held
             if not self._is_flat:
                 self._stage.leaving = left_at
-            is_beside = base.near != base.compute
-            self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at]) if is_beside else None
+            self.departure = None
+            if base.near != base.compute:
+                self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
+                for _, lane in outdated:  # the stage may go with its set, while another thread's hub goes on
+                    record_stream(packed, lane.near)
         return copies
 
     def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor) -> Any:

@@ -1,5 +1,6 @@
 """Cut a batch into chunks, one per lane. The adjoint, putting gradients of chunks together, is autograd's own."""
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,14 +18,15 @@ Cut = Callable[[Tensor], Sequence[Tensor]]
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0) -> Any:
     """Slices tensors along `dim` into chunks of ceil(size / devices), one per device, fewer if the batch is short.
 
-    Tuples, named tuples, lists and dicts are walked; other objects are handed to every device by reference.
+    Tuples, named tuples, lists and dicts are walked, empty ones excepted; other objects are handed to every device by
+    reference.
     A tensor gives a tuple, anything else a list. A chunk already on its device is a view.
     """
     lanes = _plain_lanes(target_gpus)
     if isinstance(inputs, Tensor):
         return tuple(cut_tensor(inputs, lanes, dim))
     chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, lanes, dim))
-    return [inputs for _ in lanes] if chunks is None else chunks
+    return _copies(inputs, len(lanes)) if chunks is None else chunks
 
 
 def scatter_kwargs(
@@ -56,8 +58,8 @@ def scatter_to(
         count = len(lanes) if inputs or kwargs else 0
     else:
         count = max(len(chunks) for chunks in (input_chunks, kwarg_chunks) if chunks is not None)
-    args = [inputs] * count if input_chunks is None else input_chunks
-    named = [kwargs] * count if kwarg_chunks is None else kwarg_chunks
+    args = _copies(inputs, count) if input_chunks is None else input_chunks
+    named = _copies(kwargs, count) if kwarg_chunks is None else kwarg_chunks
     # As in stock: what has too few chunks is padded, and the replica that gets too little says what it misses.
     args += [()] * (count - len(args))
     named += [{}] * (count - len(named))
@@ -121,6 +123,25 @@ def _walk_members(values: Sequence[Any], cut: Cut) -> list[tuple[Any, ...]] | No
         return None
     lanes = min(counts)
     columns = [
-        [value] * lanes if chunks is None else chunks[:lanes] for value, chunks in zip(values, walked, strict=True)
+        _copies(value, lanes) if chunks is None else chunks[:lanes]
+        for value, chunks in zip(values, walked, strict=True)
     ]
     return list(zip(*columns, strict=True))
+
+
+def _copies(value: Any, count: int) -> Chunks:
+    """A value without tensors, once per lane: each has its own lists and dicts, as a forward may pop from them."""
+    if not isinstance(value, tuple | list | dict) or not value:
+        return [value] * count
+    if isinstance(value, dict):
+        made = [copy.copy(value) for _ in range(count)]  # not by its type, which may take no items, as defaultdict's
+        for key, member in value.items():
+            for own, member_copy in zip(made, _copies(member, count), strict=True):
+                own[key] = member_copy
+        return made
+    columns = list(zip(*[_copies(member, count) for member in value], strict=True))
+    if isinstance(value, list):
+        return [list(column) for column in columns]
+    if hasattr(value, "_fields"):
+        return [type(value)(*column) for column in columns]
+    return columns if type(value) is tuple else [value] * count

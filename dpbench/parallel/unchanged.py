@@ -33,7 +33,9 @@ class ChangeWatch:
         weakref.finalize(self, handle.remove)
 
     def _note_step(self, optimizer: Optimizer) -> None:
-        self._steps.update(id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+        # A step may have dropped the gradients that it used.
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._steps.update(id(p) for p in parameters if p.requires_grad or p.grad is not None)
 
     def mark_dirty(self) -> None:
         self._dirty_marks += 1

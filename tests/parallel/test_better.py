@@ -296,7 +296,8 @@ def test_b8_a_wrapper_may_call_itself(dispatch):
 
     wrapper = wrapped(forward, dispatch, inner=nn.Linear(2, 2))
     x = torch.randn(9, 2)
-    torch.testing.assert_close(wrapper(x), wrapper.module.inner(x))
+    for _ in range(3):  # a crew that is back too early is shared the second time, and waits for itself
+        torch.testing.assert_close(wrapper(x), wrapper.module.inner(x))
 
 
 def test_b8_wrappers_may_be_nested(dispatch):

@@ -88,6 +88,22 @@ def test_a_fused_optimizers_step_is_sent(kind, sent):
         optimizer.step()
 
 
+def test_a_fused_optimizer_that_drops_the_gradients_in_its_step_is_seen(sent):
+    class Dropping(torch.optim.Adam):
+        def step(self, closure=None):
+            super().step(closure)
+            self.zero_grad()
+
+    wrapper = wrap(mlp())
+    optimizer = Dropping(wrapper.parameters(), lr=0.1, fused=True)
+    for _ in range(3):
+        sent()
+        infer(wrapper)
+        assert sent() == LANES - 1
+        wrapper(torch.randn(6, 5)).sum().backward()
+        optimizer.step()
+
+
 def test_a_step_on_others_parameters_sends_nothing(sent):
     wrapper, other = wrap(mlp()), nn.Linear(2, 2)
     infer(wrapper)

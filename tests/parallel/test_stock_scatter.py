@@ -1,6 +1,6 @@
 """Section 1c of the research: how inputs are cut and handed out."""
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 
 import pytest
 import torch
@@ -82,6 +82,31 @@ def test_what_has_no_tensor_goes_to_every_device_by_reference():
     assert scatter(value, FOUR) == [value] * 4
     assert scatter([1, 2], FOUR) == [[1, 2]] * 4
     assert scatter((), FOUR) == [()] * 4
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_lists_and_dicts_without_tensors_are_each_lanes_own(lanes):
+    options = defaultdict(int, a=[3], b=({"c": 1},))
+    chunks, kwargs = scatter_kwargs((torch.arange(4), options, Pair([1], None)), {"k": [2]}, FOUR[:lanes])
+    for (_, mine, pair), named in zip(chunks, kwargs, strict=True):
+        assert mine == options
+        assert type(mine) is defaultdict
+        assert (mine.pop("a").pop(), mine.pop("b")[0].pop("c"), pair.a.pop(), named["k"].pop()) == (3, 1, 1, 2)
+    assert options == {"a": [3], "b": ({"c": 1},)}
+
+
+def test_lists_and_dicts_are_each_lanes_own_where_no_tensor_is_near():
+    given = {"k": [1]}
+    for chunks in (scatter(given, FOUR), scatter_kwargs((given,), {}, FOUR)[0], scatter_kwargs((), given, FOUR)[1]):
+        assert len({id(chunk) for chunk in chunks}) == 4
+    _, kwargs = scatter_kwargs((), given, FOUR)
+    kwargs[0]["k"].pop()
+    assert [chunk["k"] for chunk in kwargs] == [[], [1], [1], [1]]
+
+
+@pytest.mark.parametrize("value", [[], {}, object(), torch.Size([2, 3])], ids=repr)
+def test_what_cannot_be_changed_or_is_empty_stays_the_same_object(value):
+    assert all(chunk is value for chunk in scatter(value, FOUR))
 
 
 def test_a_tuple_is_cut_to_its_shortest_member():

@@ -35,8 +35,15 @@ READS = {
 }
 
 
-def read_by(read):
-    base = Call(lambda self, x: x * read(self.layer).sum(), layer=nn.Linear(20, 20, bias=False)).to("sim:0")
+class Own(nn.Linear):
+    """With a replication of its own, of which nobody knows where it keeps the weights."""
+
+    def _replicate_for_data_parallel(self):
+        return super()._replicate_for_data_parallel()
+
+
+def read_by(read, kind=nn.Linear):
+    base = Call(lambda self, x: x * read(self.layer).sum(), layer=kind(20, 20, bias=False)).to("sim:0")
     wrapper = DataParallel(base, DEVICES, policy=SMALL)
     with torch.no_grad():
         for _ in range(3):
@@ -54,3 +61,10 @@ def test_a_read_that_does_not_wait_is_a_race(read, monkeypatch):
     monkeypatch.setattr(Arrival, "wait", lambda self: None)
     with pytest.raises(RaceError):
         read_by(read)
+
+
+def test_what_replicates_in_a_way_of_its_own_waits_for_all_first(monkeypatch):
+    read_by(READS["attribute"], Own)
+    monkeypatch.setattr(Arrival, "wait", lambda self: None)
+    with pytest.raises(RaceError):
+        read_by(READS["attribute"], Own)
