@@ -56,6 +56,15 @@ def test_steps_are_chosen_by_name(tmp_path):
         chosen(steps, "test")
 
 
+def test_a_plain_run_of_the_tests_does_not_trace_the_gpu():
+    """Importing torch's sanitizer is enough for that, and each allocation then costs a walk up the stack."""
+    code = "import sys, tests.gpu.test_streams\nsys.exit('torch.cuda._sanitizer' in sys.modules)"
+    environment = {name: value for name, value in os.environ.items() if name != "TORCH_CUDA_SANITIZER"}
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, env=environment | {"DPBENCH_GPU_TESTS_ON": "cpu"}
+    )
+
+
 def test_what_is_run_is_there():
     """Of the files that may come back from a lent box: a text a step, and the records of each comparison."""
     steps = steps_of(Path("out"), 2)
