@@ -14,7 +14,7 @@ from dpbench.parallel.context import ThreadState
 from dpbench.parallel.crew import CrewPool
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Stream, current_stream, use_device, use_stream
-from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy
+from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
 from dpbench.parallel.trial import Trials
 
 Call = Callable[[], Any]
@@ -61,6 +61,7 @@ def parallel_apply(
     first one's error is raised as its own type, with its place and traceback as text, once all have ended.
     A single call leaves nothing to measure: "auto" is "threads", as in stock.
     """
+    check_policy(policy)
     if policy.dispatch is Dispatch.AUTO:
         policy = replace(policy, dispatch=Dispatch.THREADS)
     return apply_with(Dispatcher(policy), modules, inputs, kwargs_tup, devices)

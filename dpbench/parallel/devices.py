@@ -1,6 +1,7 @@
 """From what a user may write for a device to the devices of the lanes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from torch._utils import _get_all_device_indices, _get_available_device_type
@@ -20,11 +21,15 @@ def resolve_device(device: DeviceLike) -> torch.device:
         if device < 0:
             raise ValueError(f"device {device} is negative; indices from 0 up, and -1 for the CPU, are allowed")
         return torch.device(kind, device)
-    device = torch.device(device)
+    try:
+        device = torch.device(device)
+    except TypeError as error:
+        text = f"Expected a torch.device with a specified index or an integer, but got:{device}"  # stock's
+        raise ValueError(f"{text}; a name, as 'cpu', is allowed too") from error
     if device.type == "cpu":
         return CPU
     if device.index is None:
-        return torch.device(device.type, torch.get_device_module(device).current_device())
+        return torch.device(device.type, _module_of(device).current_device())
     return device
 
 
@@ -34,6 +39,8 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
     That is, as in the stock wrapper, where there is no accelerator (or only "mps") and none is asked for by name.
     Raises ValueError for a list that is empty, of mixed types, or names a device that does not exist.
     """
+    if device_ids is not None and (isinstance(device_ids, str) or not isinstance(device_ids, Collection)):
+        raise ValueError(f"device_ids is {device_ids!r}; a list of indices, names and devices is allowed")
     if device_ids is not None and not device_ids:
         raise ValueError(f"device_ids is {device_ids!r}; at least one device is needed")
     if device_ids is None or all(isinstance(device, int) for device in device_ids):
@@ -44,17 +51,26 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
     kinds = {device.type for device in devices}
     if len(kinds) > 1:
         raise ValueError(f"device_ids is {list(device_ids)!r}; all lanes must be of one type, not {sorted(kinds)}")
-    _check_exist(devices)
+    check_exist("device_ids", devices)
     return devices
 
 
-def _check_exist(devices: list[torch.device]) -> None:
+def check_exist(argument: str, devices: Sequence[torch.device]) -> None:
+    """Raises ValueError, which names the argument, unless all devices, of one type, are on this machine."""
     if devices[0].type == "cpu":
         return
-    count = torch.get_device_module(devices[0]).device_count()
+    count = _module_of(devices[0]).device_count()
     for device in devices:
         if not 0 <= device.index < count:
-            raise ValueError(f"device_ids names {device}; this machine has {count} of type {device.type!r}")
+            raise ValueError(f"{argument} names {device}; this machine has {count} of type {device.type!r}")
+
+
+def _module_of(device: torch.device) -> Any:
+    try:
+        return torch.get_device_module(device)
+    except RuntimeError as error:
+        text = f"device {device} is none that computes; 'cpu' and the accelerators of this machine are allowed"
+        raise ValueError(text) from error
 
 
 def as_stock_id(device: torch.device) -> int | torch.device:

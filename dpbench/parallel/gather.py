@@ -44,13 +44,23 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
     if isinstance(first, Tensor):
         return join_tensors(outputs, target, dim)
     if isinstance(first, dict):
+        _check_alike(outputs, dict)
         return _gather_items(outputs, target, dim)
     if isinstance(first, tuple | list):
+        _check_alike(outputs, tuple | list)
         make: Callable[[list[Any]], Any] = getattr(first, "_make", type(first))  # a named tuple has _make
         return make([_gather(list(members), target, dim) for members in zip(*outputs, strict=True)])
     if dataclasses.is_dataclass(first):
+        _check_alike(outputs, type(first))
         return _gather_fields(outputs, target, dim)
     return None if first is None else outputs
+
+
+def _check_alike(outputs: list[Any], kind: Any) -> None:
+    for i, output in enumerate(outputs):
+        if not isinstance(output, kind):
+            given, other = type(outputs[0]).__name__, type(output).__name__
+            raise TypeError(f"replica 0 gave a {given} where replica {i} gave {other}; cannot gather")
 
 
 def _gather_items(outputs: list[Any], target: Target, dim: int) -> Any:

@@ -8,11 +8,11 @@ from torch._C._profiler import _RecordFunctionFast  # as `record_function`; with
 from torch.nn.parallel.data_parallel import _check_balance
 
 from dpbench.parallel.apply import Dispatcher, apply_with, parallel_apply
-from dpbench.parallel.devices import DeviceLike, as_stock_id, resolve_device, resolve_device_ids
+from dpbench.parallel.devices import DeviceLike, as_stock_id, check_exist, resolve_device, resolve_device_ids
 from dpbench.parallel.gather import gather, gather_to, resolve_target
 from dpbench.parallel.join import Target
 from dpbench.parallel.lanes import Lane
-from dpbench.parallel.policy import DEFAULT_POLICY, Policy
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.replicas import ReplicaPool, replicate
 from dpbench.parallel.replicatable import check_device
 from dpbench.parallel.scatter import scatter_kwargs, scatter_to
@@ -41,6 +41,7 @@ class DataParallel(nn.Module, Generic[T]):
         policy: Policy = DEFAULT_POLICY,
     ) -> None:
         super().__init__()
+        check_policy(policy)
         self.module = module
         devices = resolve_device_ids(device_ids)
         self.device_ids = [as_stock_id(device) for device in devices]
@@ -52,6 +53,7 @@ class DataParallel(nn.Module, Generic[T]):
             self.output_device = self.device_ids[0]
         else:
             resolved = resolve_device(output_device)
+            check_exist("output_device", [resolved])
             self.output_device = -1 if output_device == -1 else as_stock_id(resolved)
         self.src_device_obj = devices[0]
         self._start_runtime()
@@ -130,6 +132,7 @@ def data_parallel(  # noqa: PLR0917 - the stock signature
     policy: Policy = DEFAULT_POLICY,
 ) -> Any:
     """Evaluates ``module(*inputs, **module_kwargs)`` over `device_ids` once; the functional `DataParallel`."""
+    check_policy(policy)
     if not isinstance(inputs, tuple):
         inputs = () if inputs is None else (inputs,)
     devices = resolve_device_ids(device_ids)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 MIB = 1024 * 1024
 
@@ -61,3 +62,8 @@ _SWITCHES = (
     "host_staged",
 )
 DEFAULT_POLICY = Policy()
+
+
+def check_policy(policy: Any) -> None:
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy is {policy!r}; a Policy is allowed")

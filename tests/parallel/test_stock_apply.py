@@ -1,6 +1,7 @@
 """Section 1e of the research: how replicas are called, and what becomes of their errors."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -86,6 +87,20 @@ def test_all_replicas_end_before_an_error_is_raised():
     with pytest.raises(KeyError):
         DataParallel(Call(forward), TWO, policy=Policy(dispatch="threads"))(torch.arange(2.0))
     assert done.is_set()
+
+
+def test_an_interrupt_of_the_callers_own_replica_waits_for_the_others_too():
+    ended = []
+
+    def forward(self, x):
+        if x[0] == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.05)
+        ended.append(int(x[0]))
+
+    with pytest.raises(KeyboardInterrupt):
+        DataParallel(Call(forward), TWO, policy=Policy(dispatch="threads"))(torch.arange(2.0))
+    assert ended == [1]
 
 
 def test_grad_mode_reaches_replicas(dispatch):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import dpbench.parallel
-from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel import DataParallel, Policy, data_parallel, parallel_apply
 from tests.parallel.models import mlp
 
 CPU = torch.device("cpu")
@@ -89,6 +89,12 @@ def test_several_devices_do_not_move_the_module():
 BAD_DEVICES = {
     "empty": ((), r"device_ids is \(\); at least one device is needed"),
     "mixed": (["cpu", "meta:0"], "all lanes must be of one type"),
+    "a name": ("cpu", "device_ids is 'cpu'; a list of indices, names and devices is allowed"),
+    "an index": (0, "device_ids is 0; a list of indices, names and devices is allowed"),
+    "a device": (CPU, r"device_ids is device\(type='cpu'\); a list of"),
+    "no device": (["cpu", None], "Expected a torch.device with a specified index or an integer, but got:None"),
+    "a fraction": ([0.5], "Expected a torch.device with a specified index or an integer, but got:0.5"),
+    "no accelerator": (["meta"] * 2, "device meta is none that computes; 'cpu' and the accelerators of this machine"),
 }
 
 
@@ -96,6 +102,24 @@ BAD_DEVICES = {
 def test_bad_device_lists_are_errors_that_say_what_is_allowed(device_ids, message):
     with pytest.raises(ValueError, match=message):
         DataParallel(mlp(), device_ids)
+
+
+@pytest.mark.parametrize("output_device", ["cuda:99", "meta", "meta:0", 0.5])
+def test_a_bad_output_device_is_an_error_at_construction(output_device):
+    with pytest.raises(ValueError, match=rf"{output_device}.*(machine|allowed)"):
+        DataParallel(mlp(), ["cpu"] * 2, output_device)
+
+
+@pytest.mark.parametrize("policy", [None, "threads", Policy])
+def test_what_is_no_policy_is_an_error_that_says_so(policy):
+    x = torch.randn(4, 5)
+    for use in (
+        lambda: DataParallel(mlp(), ["cpu"] * 2, policy=policy),
+        lambda: data_parallel(mlp(), x, ["cpu"] * 2, policy=policy),
+        lambda: parallel_apply([mlp()], [x], policy=policy),
+    ):
+        with pytest.raises(TypeError, match=r"policy is .*; a Policy is allowed"):
+            use()
 
 
 def test_subclasses_may_override_each_step():

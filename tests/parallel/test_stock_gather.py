@@ -1,5 +1,6 @@
 """Section 1f of the research: how outputs come together."""
 
+import dataclasses
 from collections import OrderedDict, namedtuple
 
 import pytest
@@ -83,3 +84,27 @@ def test_gather_is_differentiable_twice():
     tensors = [torch.randn(n, 2, dtype=torch.double, requires_grad=True) for n in (2, 1)]
     assert torch.autograd.gradcheck(lambda *t: gather(t, "cpu"), tensors)
     assert torch.autograd.gradgradcheck(lambda *t: gather(t, "cpu"), tensors)
+
+
+@dataclasses.dataclass
+class Point:
+    x: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ({"a": ONE}, None, "dict where replica 1 gave NoneType"),
+        ({"a": ONE}, ONE, "dict where replica 1 gave Tensor"),
+        ([ONE], None, "list where replica 1 gave NoneType"),
+        ((ONE,), ONE[:1], "tuple where replica 1 gave Tensor"),  # whose rows are no members
+        (Point(ONE), (ONE,), "Point where replica 1 gave tuple"),
+    ],
+)
+def test_outputs_of_different_kinds_name_the_replica_and_what_it_gave(first, second, names):
+    with pytest.raises(TypeError, match=f"replica 0 gave a {names}; cannot gather"):
+        gather([first, second], "cpu")
+
+
+def test_lists_and_tuples_go_together():
+    assert gather([[ONE], (TWO,)], "cpu")[0].shape == (3, 3)
