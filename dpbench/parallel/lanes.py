@@ -14,6 +14,7 @@ Each lane has two side streams, so that transfers of different lanes run at the 
 Lane 0 is the base's; its near stream is the *hub*, on which buckets are packed and gradients added up.
 """
 
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -81,14 +82,16 @@ class SideStreams:
         self._devices = list(devices)
         self._is_staged = is_staged
         self._streams: list[tuple[Stream, Stream]] = []
+        self._lock = threading.Lock()
         self._on_cpu = [Lane(device, None, None, None) for device in devices] if devices[0].type == "cpu" else None
 
     def lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
         """The first `count` lanes; all on the caller's own streams unless `is_overlapped`."""
         if self._on_cpu is not None:
             return self._on_cpu[:count]
-        if is_overlapped and not self._streams:
-            self._streams = [_new_pair(self._devices[0], device) for device in self._devices]
+        if is_overlapped:
+            with self._lock:  # what one forward sets out on, it settles on too, whichever began first
+                self._streams = self._streams or [_new_pair(self._devices[0], device) for device in self._devices]
         computes = [current_stream(device) for device in self._devices[:count]]
         pairs = self._streams if is_overlapped else [(computes[0], compute) for compute in computes]
         return [

@@ -5,12 +5,14 @@ without a race.
 """
 
 import copy
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, handout, join, parallel_apply, transfer
+from dpbench.parallel import DataParallel, Policy, handout, join, lanes, parallel_apply, transfer
 from dpbench.parallel import broadcast as broadcast_module
 from dpbench.parallel import flat as flat_module
 from dpbench.parallel.arrival import Arrival
@@ -127,6 +129,16 @@ def test_changing_streams_between_steps_has_no_race():
         with stream:
             wrapper(torch.randn(16, 5)).sum().backward()
         torch.sim.current_stream("sim:1").wait_stream(stream)
+
+
+def test_threads_that_begin_together_get_the_same_side_streams(monkeypatch):
+    """Else the one that began first would settle on streams of the other's."""
+    new_pair = lanes._new_pair
+    monkeypatch.setattr(lanes, "_new_pair", lambda *devices: time.sleep(0.01) or new_pair(*devices))
+    streams = lanes.SideStreams([torch.device(device) for device in DEVICES])
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: streams.lanes(len(DEVICES), is_overlapped=True), range(2))
+    assert [lane.near for lane in first] == [lane.near for lane in second]
 
 
 def test_a_side_stream_inside_forward_waits_for_the_weights_it_reads():
