@@ -1,6 +1,7 @@
 """Section 1a of the research: constructor and attributes, as in ``torch.nn.DataParallel``."""
 
 import inspect
+import sys
 import warnings
 
 import pytest
@@ -84,6 +85,15 @@ def test_a_single_device_gets_the_module_at_construction():
 
 def test_several_devices_do_not_move_the_module():
     assert DataParallel(nn.Linear(2, 2, device="meta"), ["cpu"] * 2).module.weight.is_meta
+
+
+def test_cuda_devices_are_checked_for_balance(monkeypatch):
+    module, checked = sys.modules[DataParallel.__module__], []
+    monkeypatch.setattr(module, "resolve_device_ids", lambda ids: [torch.device("cuda", i) for i in ids])
+    monkeypatch.setattr(module, "check_links", lambda devices: None)
+    monkeypatch.setattr(module, "_check_balance", checked.append)
+    DataParallel(mlp(), [1, 0])
+    assert checked == [[1, 0]]
 
 
 BAD_DEVICES = {

@@ -106,6 +106,14 @@ def test_data_parallel_is_differentiable():
         torch.testing.assert_close(grad, parameter.grad)
 
 
+def test_data_parallel_cuts_and_joins_along_dim():
+    seen = []
+    module = Call(lambda self, x: seen.append(x.shape) or x)
+    x = torch.randn(2, 6)
+    torch.testing.assert_close(data_parallel(module, x, ["cpu"] * 3, dim=1), x)
+    assert seen == [(2, 2)] * 3
+
+
 def test_data_parallel_of_one_device_is_the_module():
     assert data_parallel(Call(lambda self, x: "as is"), torch.ones(2), ["cpu"]) == "as is"
 

@@ -56,7 +56,9 @@ def test_the_order_of_devices_is_the_callers():
 @pytest.mark.parametrize("output", [3, "sim:1", "cpu", -1])
 def test_the_output_device_is_the_callers(output):
     out = DataParallel(mlp().to("sim:0"), FOUR, output)(torch.randn(8, 5))
-    assert out.device == torch.device({3: "sim:3", -1: "cpu"}.get(output, output))
+    expected = torch.device({3: "sim:3", -1: "cpu"}.get(output, output))
+    assert out.device == expected
+    assert data_parallel(mlp().to("sim:0"), torch.randn(8, 5), FOUR, output).device == expected
 
 
 def test_a_base_elsewhere_names_both_devices():
