@@ -19,6 +19,7 @@ from dpbench.parallel.flat import FlatCopy, Stage, shape_of, shaped_views
 from dpbench.parallel.handout import connect
 from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Policy
+from dpbench.parallel.replicatable import check_not_transformed
 from dpbench.parallel.transfer import copy_to
 from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch, Signature
@@ -132,6 +133,7 @@ class Broadcast:
         The first lane shares the base's memory. In grad mode what requires grad is no leaf: one autograd node
         per bucket leads back to the base, and will add the gradients up on the streams of `reduce_lanes`.
         """
+        check_not_transformed(self._tensors)
         deliveries = [Delivery(list(self._tensors), {}) for _ in lanes]
         if len(lanes) > 1:
             with _plain_mode():
@@ -154,8 +156,9 @@ class Broadcast:
         sources = [self._tensors[i] for i in bucket.indices]
         is_watched = self._watch is not None and self._always_sent.isdisjoint(bucket.indices)
         signature = self._watch.signature(sources) if self._watch is not None and is_watched else None
-        for delivery, copy in zip(deliveries[1:], bucket.send(sources, lanes, signature), strict=True):
-            put(copy.hand_out(is_watched), delivery.tensors, bucket.indices)
+        copies = bucket.send(sources, lanes, signature)
+        for delivery, lane, copy in zip(deliveries[1:], lanes[1:], copies, strict=True):
+            put(copy.hand_out(lane, is_watched), delivery.tensors, bucket.indices)
             if copy.arrival is not None:
                 delivery.arrivals.update(dict.fromkeys(bucket.indices, copy.arrival))
         if bucket.departure is not None:
@@ -190,6 +193,8 @@ def _fits_flat(tensor: Tensor) -> bool:
 
 @contextmanager
 def _plain_mode() -> Iterator[None]:
-    """No autograd, and ordinary tensors even under inference mode: what is kept must serve later training too."""
-    with torch.inference_mode(False), torch.no_grad():
+    """No autograd, and ordinary tensors even under inference mode or a transform of ``torch.func``: what is kept must
+    serve later training too.
+    """
+    with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
         yield

@@ -30,6 +30,7 @@ class ThreadState:
     autocast_cache: bool
     has_saved_tensor_hooks: bool
     has_dispatch_modes: bool
+    has_transforms: bool
     function_modes: tuple[Any, ...]
     intra_op_threads: int
 
@@ -46,19 +47,20 @@ class ThreadState:
             autocast_cache=torch.is_autocast_cache_enabled(),
             has_saved_tensor_hooks=torch._C._autograd._top_saved_tensors_default_hooks(False) is not None,
             has_dispatch_modes=torch._C._len_torch_dispatch_stack() > 0,
+            has_transforms=torch._C._are_functorch_transforms_active(),
             function_modes=tuple(overrides._get_current_function_mode_stack()),
             intra_op_threads=torch.get_num_threads(),
         )
 
     @property
     def is_watched(self) -> bool:
-        """Whether the caller is told of every saved tensor or operator, whose order then counts: no lane may leave
-        this thread.
+        """Whether the caller is told of every saved tensor or operator, whose order then counts, or transforms them by
+        ``torch.func``: no lane may leave this thread.
 
         A checkpoint around the wrapper tells saved tensors apart by their number alone; lanes that run at the same
         time would get each other's.
         """
-        return self.has_saved_tensor_hooks or self.has_dispatch_modes
+        return self.has_saved_tensor_hooks or self.has_dispatch_modes or self.has_transforms
 
     def set_flags(self) -> None:
         torch._C._set_grad_enabled(self.grad)

@@ -6,6 +6,7 @@ from operator import attrgetter, countOf
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from dpbench.parallel.devices import CPU
 from dpbench.parallel.tree import Tree
@@ -47,6 +48,25 @@ def check_replicatable(tree: Tree) -> None:
             isinstance(child, torch.jit.ScriptModule) for child in module.modules()
         ):
             raise RuntimeError("Cannot replicate network where python modules are children of ScriptModule")
+
+
+def check_not_transformed(tensors: Sequence[Tensor]) -> None:
+    """Raises NotImplementedError for tensors with tangents, or under a transform of ``torch.func``.
+
+    What is sent is their plain values: derivatives would silently lack the other lanes' share. Inputs may be either.
+    """
+    has_transforms = torch._C._are_functorch_transforms_active()
+    if not has_transforms and forward_ad._current_level < 0:
+        return
+    for tensor in tensors:
+        if (
+            torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+            or forward_ad.unpack_dual(tensor).tangent is not None
+        ):
+            raise NotImplementedError(
+                "the parameters and buffers of `DataParallel` cannot be differentiated or mapped over by torch.func, "
+                "nor have tangents; its inputs can. Take the bare module, or its gradients by autograd"
+            )
 
 
 def _warn_of_compiled(tree: Tree) -> None:
