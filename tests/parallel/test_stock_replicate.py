@@ -180,6 +180,8 @@ def test_sparse_buffers_arrive_sparse():
     base = Call(lambda self, x: torch.mm(self.s, x.T).T, s=nn.Buffer(torch.eye(3).to_sparse()))
     x = torch.randn(4, 3)
     torch.testing.assert_close(DataParallel(base, TWO)(x), x)
+    first, second = (replica.s._values().data_ptr() for replica in replicate(base, TWO))
+    assert first == base.s._values().data_ptr() != second
 
 
 def test_buffers_that_require_grad_get_it():
