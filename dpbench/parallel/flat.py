@@ -28,7 +28,7 @@ class FlatCopy:
         self._dtype = dtype
         self._templates: list[Tensor] = []
         self._handed_out: list[Tensor] = []
-        self._reader: Stream = None
+        self._readers: list[Stream] = []
         self.arrival: Arrival | None = None
         self.sent: Any = None  # what the values are of, for `unchanged.py`
         self.sent_from: list[Tensor] = []  # keeps what that names from being other tensors' memory
@@ -38,12 +38,9 @@ class FlatCopy:
         self._handed_out.clear()
         if not self._templates or count_uses(self._flat) != self._own_uses:
             self._allocate(flat.numel(), lane.device)
-        # Asked apart: a stream compared with None is neither equal nor unequal (torch/csrc/Stream.cpp).
-        if self._reader is None or lane.compute != self._reader:
-            record_stream(self._flat, lane.compute)
-            wait_stream(lane.far, self._reader)
-            self._reader = lane.compute
-        wait_stream(lane.far, lane.compute)
+        for reader in self._readers:
+            wait_stream(lane.far, reader)
+        self._readers = [reader for reader in self._readers if reader == lane.compute]  # whom the memory is kept for
         copy_into(self._flat, flat, lane.is_staged)
         is_beside = lane.far != lane.compute
         self.arrival = Arrival(lane.device, [record_event(lane.device, lane.far)]) if is_beside else None
@@ -52,14 +49,20 @@ class FlatCopy:
         self._flat = torch.empty(count, dtype=self._dtype, device=device)
         self._templates = shaped_views(self._flat, self._shapes)
         self._own_uses = count_uses(self._flat)
-        self._reader = None
+        self._readers = []
 
-    def hand_out(self, is_watched: bool) -> list[Tensor]:
-        """New tensors over the values. If watched, `was_written` can tell of them.
+    def hand_out(self, lane: Lane, is_watched: bool) -> list[Tensor]:
+        """New tensors over the values, to be read on the lane's compute stream. If watched, `was_written` can tell of
+        them.
 
         Watched values may serve several forwards: their tensors share version counters then, so that autograd finds
         what one of them wrote under the graph of another.
         """
+        if lane.compute is not None and lane.compute not in self._readers:
+            record_stream(self._flat, lane.compute)
+            if self._readers and self.arrival is None:  # then the first to read it had filled it on its own stream
+                wait_stream(lane.compute, self._readers[0])
+            self._readers.append(lane.compute)
         if is_watched and self._handed_out:
             return [tensor.detach() for tensor in self._handed_out]
         tensors = [template.data for template in self._templates]

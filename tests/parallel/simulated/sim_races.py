@@ -131,6 +131,47 @@ def test_changing_streams_between_steps_has_no_race():
         torch.sim.current_stream("sim:1").wait_stream(stream)
 
 
+class on_a_stream_of_its_own:
+    """Device 1's current stream is another one, which nothing but the wrapper orders."""
+
+    def __enter__(self):
+        self._stream = torch.sim.stream(torch.sim.Stream("sim:1"))
+        self._stream.__enter__()
+
+    def __exit__(self, *error):
+        self._stream.__exit__(*error)
+
+
+def reads_in_vain():
+    def forward(self, x):
+        self.layer(x)  # and nothing that anybody would wait for
+
+    return Call(forward, layer=nn.Linear(20, 20)).to("sim:0")
+
+
+@pytest.mark.parametrize("is_overlapped", [True, False])
+def test_unchanged_weights_may_be_read_on_another_stream(is_overlapped):
+    base = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20)).to("sim:0")
+    policy = Policy(**SMALL, skip_unchanged=True, overlap_broadcast=is_overlapped)
+    wrapper = DataParallel(base, DEVICES, "sim:2", policy=policy)
+    wrapper(torch.randn(8, 20))
+    with on_a_stream_of_its_own():
+        wrapper(torch.randn(8, 20))
+
+
+@pytest.mark.parametrize("skip_unchanged", [True, False])
+def test_weights_read_on_another_stream_are_written_after(skip_unchanged):
+    policy = Policy(**SMALL, skip_unchanged=skip_unchanged)
+    wrapper = DataParallel(base := reads_in_vain(), DEVICES, policy=policy)
+    for _ in range(3):
+        with torch.no_grad():
+            wrapper(torch.randn(8, 20))
+            with on_a_stream_of_its_own():
+                wrapper(torch.randn(8, 20))
+            for parameter in base.parameters():
+                parameter.add_(1)
+
+
 def test_threads_that_begin_together_get_the_same_side_streams(monkeypatch):
     """Else the one that began first would settle on streams of the other's."""
     new_pair = lanes._new_pair
@@ -263,12 +304,8 @@ def test_forgetting_that_weights_were_just_written_is_a_race(monkeypatch):
 def test_forgetting_who_still_reads_a_flat_is_a_race(monkeypatch):
     monkeypatch.setattr(flat_module, "wait_stream", lambda waiting, awaited: None)
 
-    def forward(self, x):
-        self.layer(x)  # and nothing that anybody would wait for
-
-    base = Call(forward, layer=nn.Linear(20, 20)).to("sim:0")
     with pytest.raises(RaceError):
-        steps(DataParallel(base, DEVICES, policy=Policy(**SMALL)), is_training=False)
+        steps(DataParallel(reads_in_vain(), DEVICES, policy=Policy(**SMALL)), is_training=False)
 
 
 def infer_elsewhere(policy):
@@ -296,6 +333,19 @@ def share_the_pool(policy):
             _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
 
 
+def come_and_go(policy):
+    """The wrapper goes while its weights are read; other code is given its side streams, and allocates on them."""
+    for _ in range(3):
+        wrapper = DataParallel(reads_in_vain(), DEVICES, policy=policy)
+        with torch.no_grad():
+            wrapper(torch.randn(8, 20))
+        lanes_but_the_first = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_broadcast)[1:]
+        del wrapper
+        for lane in lanes_but_the_first:
+            with torch.sim.stream(lane.far):
+                _ = [torch.zeros(count, device=lane.device) for count in (400, 20)]
+
+
 def train_from(place):
     return lambda policy: train(normed, policy, PLACES[place], lambda: torch.randn(16, 5), steps=6)
 
@@ -305,6 +355,7 @@ HANDOVERS = {
     "gradients kept": (handout, "record_stream", share_the_pool),
     "sparse gradients": (transfer, "wait_stream", learn_sparsely),
     "outputs wait": (join, "wait_stream", train_from("first device")),
+    "weights kept": (flat_module, "record_stream", come_and_go),
     "inputs wait": (transfer, "wait_stream", infer_elsewhere),
     "inputs kept": (transfer, "record_stream", infer_elsewhere),
 }
