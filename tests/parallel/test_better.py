@@ -234,6 +234,19 @@ def test_b3_compiled_modules_give_right_results_and_stay_whole(kind, dispatch):
         torch.testing.assert_close(wrapper(x), module(x))
 
 
+@pytest.mark.parametrize("kind", ["wrapper", "step"])
+def test_b3_a_compiled_wrapper_or_step_gives_right_results(kind, dispatch):
+    base, x = mlp(), torch.randn(6, 5)
+    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    call = wrapper if kind == "wrapper" else lambda x: wrapper(x) * 1
+    compiled = torch.compile(call, backend="aot_eager")
+    want = torch.autograd.grad(base(x).square().sum(), list(base.parameters()))
+    for _ in range(2):
+        got = torch.autograd.grad(compiled(x).square().sum(), list(base.parameters()))
+        torch.testing.assert_close(got, want)
+        assert len(wrapper._replicas._sets) == 1
+
+
 @pytest.mark.filterwarnings("ignore:the replicas of a compiled module")
 def test_b3_a_module_compiled_in_place_runs_as_its_replica():
     seen = []
