@@ -7,17 +7,24 @@ import torch
 from torch import nn
 
 from tests.gpu.device import DEVICE, IS_DRY_RUN, on_host, skip_without_gpu, wrap
-from tests.parallel.models import Tied, mlp, normed
+from tests.parallel.models import Call, Tied, mlp, normed
 from tests.parallel.oracle import Chunked, assert_grads, assert_same_step
 
 pytestmark = pytest.mark.gpu
 skip_without_gpu()
+
+
+def recurrent():
+    """With cuDNN the base's weights are views of one storage, and the replicas' are not."""
+    return Call(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(5, 4, num_layers=2, batch_first=True))
+
 
 MODELS = {
     "mlp": (mlp, lambda batch: torch.randn(batch, 5)),
     "batch norm": (normed, lambda batch: torch.randn(batch, 5)),
     "tied": (Tied, lambda batch: torch.randint(11, (batch, 3))),
     "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), lambda n: torch.randn(n, 6, 8)),
+    "recurrent": (recurrent, lambda batch: torch.randn(batch, 6, 5)),
     "convolution": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), lambda n: torch.randn(n, 3, 6, 6)),
 }
 
