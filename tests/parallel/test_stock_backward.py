@@ -150,6 +150,19 @@ def test_hooks_of_a_parameter_see_the_sum_once():
     torch.testing.assert_close(seen[0], base[0].weight.grad)
 
 
+def test_gradients_that_hooks_of_replicas_kept_stay_as_they_were():
+    kept = []
+
+    def forward(self, x):
+        self.weight.register_hook(kept.append)
+        return x * self.weight
+
+    base = Call(forward, weight=nn.Parameter(torch.zeros(())))
+    on()(base)(torch.arange(8.0)).sum().backward()
+    assert base.weight.grad.item() == sum(range(8))
+    assert sorted(grad.item() for grad in kept) == [0 + 1, 2 + 3, 4 + 5, 6 + 7]
+
+
 def test_retain_graph_allows_a_second_backward():
     base = mlp()
     loss = on()(base)(torch.randn(8, 5)).sum()

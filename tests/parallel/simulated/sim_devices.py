@@ -116,6 +116,15 @@ def test_gather_across_devices_is_differentiable_twice():
     assert torch.autograd.gradgradcheck(joined, tensors)
 
 
+def test_gather_keeps_what_all_parts_agree_in():
+    last = torch.ones(1, 2, 3, 3).contiguous(memory_format=torch.channels_last)
+    for parts, is_last in (((last, last), True), ((last, last.contiguous()), False)):
+        joined = gather([part.to(device) for part, device in zip(parts, FOUR, strict=False)], "sim:0")
+        assert joined.is_contiguous(memory_format=torch.channels_last) is is_last
+    single = [torch.ones(1, device="sim:0"), torch.ones(1, dtype=torch.double, device="sim:1")]
+    assert gather(single, "sim:0").dtype == torch.double  # as on one device
+
+
 def test_gather_refuses_sizes_that_do_not_fit_instead_of_stretching_them():
     with pytest.raises(RuntimeError, match=r"Gather got an input of invalid size: got \[2, 1\], but expected \[2, 3\]"):
         gather([torch.ones(2, 3, device="sim:0"), torch.ones(2, 1, device="sim:1")], "sim:0")
