@@ -124,7 +124,8 @@ def _raise_first_error(outputs: Sequence[Any]) -> None:
     except Exception as first:
         for other in errors[1:]:
             first.add_note(f"Also caught {other.exc_type.__name__} {other.where}.\n{other.exc_msg}")
-        raise
+        # Without the frame of `reraise`, which names the error: a cycle that would keep the replicas for the collector.
+        raise first.with_traceback(None)
 
 
 def _first_tensor(value: Any) -> Tensor | None:

@@ -87,14 +87,22 @@ class ReplicaPool:
 
     def _read(self, base: nn.Module) -> Tree:
         tree = Tree(base)
-        if self._is_kept(base):
+        if self._is_kept(tree):
             with self._lock:
                 self._tree, self._sets = tree, []
         return tree
 
-    def _is_kept(self, base: nn.Module) -> bool:
-        """Not what is a replica itself, of a wrapper around this one: it comes with new weights every time."""
-        return self._policy.cache_replicas and _COUNTS_ARE_EXACT and "_is_replica" not in base.__dict__
+    def _is_kept(self, tree: Tree) -> bool:
+        """Not what comes with new weights every time: a replica of a wrapper around this one, or a base whose tables
+        hold what is no parameter, for the length of a ``torch.func.functional_call``.
+        """
+        weights = (tree.tensors[i] for node in tree.nodes if node.is_plain for _, i in node.parameters if i is not None)
+        return (
+            self._policy.cache_replicas
+            and _COUNTS_ARE_EXACT
+            and "_is_replica" not in tree.root.__dict__
+            and all(isinstance(weight, nn.Parameter) for weight in weights)
+        )
 
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
         """Replicas of `base` on the first `count` devices, with its present values and state."""

@@ -1,5 +1,6 @@
 """Replicas are cached, their state never is; what an older graph or anyone else uses is never written again."""
 
+import contextlib
 import copy
 import gc
 import io
@@ -211,6 +212,33 @@ def test_a_child_that_a_hook_kept_holds_its_whole_set():
     wrapper(torch.randn(8, 5))
     assert len(shells) == LANES
     assert len(sets_of(wrapper)) == 2
+
+
+def test_a_failed_forward_holds_no_set_once_its_error_is_gone():
+    def forward(self, x):
+        raise KeyError
+
+    wrapper = wrap(Call(forward, inner=mlp()))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            with contextlib.suppress(KeyError):
+                wrapper(torch.randn(8, 5))
+    finally:
+        gc.enable()
+    assert len(sets_of(wrapper)) == 1
+
+
+@pytest.mark.parametrize("is_graph", [True, False])
+def test_weights_put_in_the_tables_for_one_call_are_let_go(is_graph):
+    wrapper, factor = wrap(mlp()), torch.ones((), requires_grad=is_graph)
+    wrapper(torch.randn(8, 5))
+    weights = {name: weight.detach() * factor for name, weight in wrapper.named_parameters()}
+    alive = [weakref.ref(weight) for weight in weights.values()]
+    torch.func.functional_call(wrapper, weights, torch.randn(8, 5))
+    del weights
+    assert not any(reference() is not None for reference in alive)
 
 
 def test_the_pool_of_sets_is_bounded():
