@@ -195,16 +195,43 @@ def test_b7_going_through_the_host_is_the_users_to_choose():
     assert links == {(None, i) for i in range(4)} | {(i, None) for i in range(4)}
 
 
-@pytest.mark.parametrize("name", ["mlp", "normed"])
-def test_the_stock_wrapper_gives_the_same_step(name):
-    make = {"mlp": mlp, "normed": normed}[name]
+def frozen():
+    base = mlp()
+    base[0].requires_grad_(False)
+    return base
+
+
+def channels_last():
+    base = nn.Sequential(
+        nn.Unflatten(1, (5, 1, 1)), nn.Conv2d(5, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1)
+    )
+    return base.to(memory_format=torch.channels_last)
+
+
+def lists_and_dicts():
+    def forward(self, x):
+        return x * self.many[0] + self.named["a"] + self.buffer
+
+    buffer = torch.randn(5, requires_grad=True)
+    many, named = nn.ParameterList([torch.randn(5)]), nn.ParameterDict({"a": torch.randn(5)})
+    return Call(forward, many=many, named=named, buffer=nn.Buffer(buffer))
+
+
+def sparse():
+    return Call(lambda self, x: self.rows(x.abs().long()).mean(1), rows=nn.Embedding(9, 3, sparse=True))
+
+
+@pytest.mark.parametrize("make", [mlp, normed, frozen, channels_last, lists_and_dicts, sparse])
+def test_the_stock_wrapper_gives_the_same_step(make):
     results = []
     for wrap in (lambda m: torch.nn.DataParallel(m, [0, 1, 2, 3]), lambda m: DataParallel(m, [0, 1, 2, 3])):
         torch.manual_seed(0)
         base = make().to("sim:0")
         out = wrap(base)(torch.randn(16, 5))
         out.square().sum().backward()
-        tensors = [out, *[p.grad for p in base.parameters()], *base.buffers()]
-        results.append([tensor.detach().cpu() for tensor in tensors])
-    for ours, theirs in zip(*results, strict=True):
+        grads = [p.grad for p in base.parameters() if p.grad is not None]
+        tensors = [t.detach().cpu() for t in (out, *grads, *base.buffers())]
+        results.append([(t.to_dense() if t.is_sparse else t, t.layout) for t in tensors])
+    for (ours, our_layout), (theirs, their_layout) in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
+        assert our_layout == their_layout
