@@ -125,7 +125,7 @@ def _raise_first_error(outputs: Sequence[Any]) -> None:
         for other in errors[1:]:
             first.add_note(f"Also caught {other.exc_type.__name__} {other.where}.\n{other.exc_msg}")
         # Without the frame of `reraise`, which names the error: a cycle that would keep the replicas for the collector.
-        raise first.with_traceback(None)
+        raise first.with_traceback(None) from None
 
 
 def _first_tensor(value: Any) -> Tensor | None:

@@ -46,7 +46,7 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
     if isinstance(first, dict):
         _check_alike(outputs, dict)
         return _gather_items(outputs, target, dim)
-    if isinstance(first, tuple | list):
+    if isinstance(first, tuple | list) and not isinstance(first, torch.Size):
         _check_alike(outputs, tuple | list)
         make: Callable[[list[Any]], Any] = getattr(first, "_make", type(first))  # a named tuple has _make
         return make([_gather(list(members), target, dim) for members in zip(*outputs, strict=True)])

@@ -297,7 +297,10 @@ def test_b5_dataclasses_are_gathered_field_by_field(dispatch):
     assert (out.name, out.count, out.nothing) == (["chunk"] * 3, [3, 3, 1], None)
 
 
-@pytest.mark.parametrize("values", [[1, 2], [0.5, 1.5], [True, False], ["a", "b"], [b"a", b"b"], [{1}, {2}]])
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2], [0.5, 1.5], [True, False], ["a", "b"], [b"a", b"b"], [{1}, {2}], [torch.Size([2]), torch.Size([1])]],
+)
 def test_b5_other_values_become_a_list_with_one_entry_per_replica(values):
     assert gather(values, "cpu") == values
     assert gather([{"v": value} for value in values], "cpu") == {"v": values}
