@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SLEEP = "        import time; time.sleep(0.15)\n"
+SLEEP = "        import time; time.sleep(0.3)\n"
 FORWARD = "    def forward(self, *inputs: Any, **kwargs: Any) -> Any:\n"
 ONE_CASE = r"step_time.*'tuned', 'mlp/small', 64, 2\)"
 
@@ -69,9 +69,9 @@ def asv(tmp_path_factory):
         found.commits[name] = found.git("rev-parse", "HEAD")
     module.write_text("raise RuntimeError('the wrapper of the working tree')\n")
     found.dpbench("asv-machine", "--machine", "here")
-    one_round = ("--machine", "here", "--attribute", "rounds=1", "--bench", ONE_CASE, "--show-stderr")
-    compared = found.call("continuous", *one_round, found.commits["fast"], found.commits["slow"], check=False)
+    two_rounds = ("--machine", "here", "--attribute", "rounds=2", "--bench", ONE_CASE, "--show-stderr")
+    compared = found.call("continuous", *two_rounds, found.commits["fast"], found.commits["slow"], check=False)
     found.outputs["continuous"] = compared.stdout + compared.stderr
     (folder / "commits").write_text("\n".join([found.commits["none"], found.commits["slow still"]]))
-    found.outputs["run"] = found.call("run", *one_round, "HASHFILE:commits").stdout
+    found.outputs["run"] = found.call("run", *two_rounds, "HASHFILE:commits").stdout
     return found

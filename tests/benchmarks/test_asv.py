@@ -39,7 +39,7 @@ def test_samples_are_kept_for_asvs_own_statistics(asv):
     fast, slow = (row(asv, name).points[POINT] for name in ("fast", "slow"))
     assert len(fast.samples) > 5
     assert fast.stats["ci_99_a"] <= fast.result <= fast.stats["ci_99_b"]
-    assert min(slow.samples) > 0.15
+    assert min(slow.samples) > 0.3
 
 
 def test_a_commit_without_the_wrapper_is_skipped_not_failed(asv):
