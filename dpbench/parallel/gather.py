@@ -67,6 +67,10 @@ def _gather_items(outputs: list[Any], target: Target, dim: int) -> Any:
     first = outputs[0]
     if not all(len(first) == len(output) for output in outputs):
         raise ValueError("All dicts must have the same number of keys")
+    for i, output in enumerate(outputs):
+        if first.keys() != output.keys():
+            given, other = list(first), list(output)
+            raise ValueError(f"replica 0 gave the keys {given} where replica {i} gave {other}; cannot gather")
     return type(first)((key, _gather([output[key] for output in outputs], target, dim)) for key in first)
 
 

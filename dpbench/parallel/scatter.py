@@ -92,7 +92,9 @@ def _is_chunk(value: Any, lane: Lane, dim: int) -> bool:
 
 
 def _plain_lanes(devices: Sequence[DeviceLike]) -> list[Lane]:
-    """Lanes on the caller's own streams."""
+    """Lanes on the caller's own streams. Raises ValueError without any device."""
+    if not len(devices):
+        raise ValueError(f"target_gpus is {devices!r}; at least one device is needed")
     return SideStreams([resolve_device(device) for device in devices]).lanes(len(devices), is_overlapped=False)
 
 

@@ -38,6 +38,11 @@ def test_dicts_of_different_lengths_are_an_error():
         gather([{"x": ONE}, {"x": ONE, "y": ONE}], "cpu")
 
 
+def test_dicts_of_different_keys_are_an_error():
+    with pytest.raises(ValueError, match=r"replica 0 gave the keys \['x'\] where replica 1 gave \['y'\]"):
+        gather([{"x": ONE}, {"y": ONE}], "cpu")
+
+
 def test_tuples_of_different_lengths_are_an_error():
     with pytest.raises(ValueError, match="zip"):
         gather([(ONE,), (ONE, ONE)], "cpu")

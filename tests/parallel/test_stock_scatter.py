@@ -159,3 +159,9 @@ def test_inputs_that_require_grad_get_it():
     x = torch.randn(8, 2, requires_grad=True)
     DataParallel(Call(lambda self, x: x.square()), FOUR)(x).sum().backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+@pytest.mark.parametrize("call", [scatter, lambda inputs, devices: scatter_kwargs((inputs,), None, devices)])
+def test_no_device_is_an_error(call):
+    with pytest.raises(ValueError, match=r"target_gpus is \[\]; at least one device is needed"):
+        call(torch.ones(2), [])
