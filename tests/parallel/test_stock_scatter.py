@@ -104,7 +104,7 @@ def test_lists_and_dicts_are_each_lanes_own_where_no_tensor_is_near():
     assert [chunk["k"] for chunk in kwargs] == [[], [1], [1], [1]]
 
 
-@pytest.mark.parametrize("value", [[], {}, object(), torch.Size([2, 3])], ids=repr)
+@pytest.mark.parametrize("value", [[], {}, object(), torch.Size([2, 3])], ids=["list", "dict", "object", "size"])
 def test_what_cannot_be_changed_or_is_empty_stays_the_same_object(value):
     assert all(chunk is value for chunk in scatter(value, FOUR))
 
