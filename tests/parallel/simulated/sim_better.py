@@ -1,4 +1,4 @@
-"""B1 to B8 on devices that differ: what `test_better_context.py` shows on CPU lanes. B7 is in `sim_devices.py`."""
+"""B1 to B8 on devices that differ: what `test_better_*.py` show on CPU lanes. B7 is in `sim_devices.py`."""
 
 import contextvars
 import copy

@@ -1,0 +1,69 @@
+"""B4 to B6: constants a forward may take, outputs it may give, parameters it finds."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy, gather
+from tests.parallel.models import Call
+from tests.parallel.three_lanes import LANES, wrapped
+
+
+def test_b4_constants_go_with_a_batch_smaller_than_the_devices(dispatch):
+    wrapper = DataParallel(Call(lambda self, x, y=0, *, k: x * k + y), ["cpu"] * 4, policy=Policy(dispatch=dispatch))
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(wrapper(x, k=2.0), x * 2)
+    torch.testing.assert_close(wrapper(x, 1, k=2.0), x * 2 + 1)
+    torch.testing.assert_close(wrapper(1, y=x, k=3), x + 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    logits: torch.Tensor
+    parts: dict[str, torch.Tensor]
+    name: str
+    count: int
+    nothing: Any = None
+    derived: Any = dataclasses.field(init=False, default=None)
+
+
+def test_b5_dataclasses_are_gathered_field_by_field(dispatch):
+    wrapper = wrapped(lambda self, x: Output(x, {"twice": 2 * x}, "chunk", len(x)), dispatch)
+    x = torch.randn(7, 2)
+    out = wrapper(x)
+    assert type(out) is Output
+    torch.testing.assert_close(out.logits, x)
+    torch.testing.assert_close(out.parts["twice"], 2 * x)
+    assert (out.name, out.count, out.nothing) == (["chunk"] * 3, [3, 3, 1], None)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2], [0.5, 1.5], [True, False], ["a", "b"], [b"a", b"b"], [{1}, {2}], [torch.Size([2]), torch.Size([1])]],
+)
+def test_b5_other_values_become_a_list_with_one_entry_per_replica(values):
+    assert gather(values, "cpu") == values
+    assert gather([{"v": value} for value in values], "cpu") == {"v": values}
+    assert gather([(value,) for value in values], "cpu") == (values,)
+
+
+def test_b5_none_stays_none():
+    assert gather([None, None], "cpu") is None
+    assert gather([{"x": None}, {"x": None}], "cpu") == {"x": None}
+
+
+def test_b6_parameters_are_found_inside_forward(dispatch):
+    seen = []
+
+    def forward(self, x):
+        first = next(self.parameters())
+        seen.append((first.device.type, first.dtype, first.requires_grad, [n for n, _ in self.named_parameters()]))
+        return self.inner(x)
+
+    base = Call(forward, inner=nn.Linear(5, 2))
+    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    wrapper(torch.randn(6, 5))
+    assert seen == [("cpu", torch.float32, True, ["inner.weight", "inner.bias"])] * LANES

@@ -1,0 +1,47 @@
+"""B2: torch.func may transform a wrapper's inputs; weights with tangents, or transformed, are refused."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.forward_ad import dual_level, make_dual
+
+from dpbench.parallel import DataParallel, Policy
+from tests.parallel.models import mlp
+from tests.parallel.three_lanes import LANES
+
+TRANSFORMS = {
+    "vmap": lambda f, x: torch.func.vmap(f)(torch.stack([x, 2 * x])),
+    "grad": lambda f, x: torch.func.grad(lambda x: f(x).square().sum())(x),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,))[1],
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_b2_inputs_may_be_transformed_by_torch_func_and_leave_no_trace(transform, dispatch):
+    base, x = mlp().requires_grad_(False), torch.randn(6, 5)
+    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    torch.testing.assert_close(transform(wrapper, x), transform(base, x))
+    torch.testing.assert_close(wrapper(x), base(x))
+
+
+def with_tangents(f, weight):
+    with dual_level():
+        return f(make_dual(weight, weight))
+
+
+WEIGHTS = {
+    "vmap": lambda f, w: torch.func.vmap(f)(torch.stack([w, w])),
+    "grad": lambda f, w: torch.func.grad(lambda w: f(w).sum())(w),
+    "jvp": lambda f, w: torch.func.jvp(f, (w,), (w,)),
+    "dual": with_tangents,
+}
+
+
+@pytest.mark.parametrize("transform", WEIGHTS.values(), ids=WEIGHTS)
+def test_b2_weights_that_are_transformed_are_refused_for_their_derivatives_would_be_wrong(transform, dispatch):
+    base, x = nn.Linear(5, 3, bias=False), torch.randn(6, 5)
+    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    weight = base.weight.detach()
+    with pytest.raises(NotImplementedError, match="parameters and buffers of `DataParallel` cannot be"):
+        transform(lambda w: torch.func.functional_call(wrapper, {"module.weight": w}, x), weight)
+    torch.testing.assert_close(wrapper(x), base(x))
