@@ -1,0 +1,120 @@
+"""Each wait, and each `record_stream`, is needed: without it the simulator finds a race."""
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy, handout, join, transfer
+from dpbench.parallel import broadcast as broadcast_module
+from dpbench.parallel import flat as flat_module
+from dpbench.parallel.arrival import Arrival
+from dpbench.parallel.flat import Stage
+from dpbench.parallel.replicas import ReplicaPool
+from dpbench.simulator import RaceError
+from tests.parallel.models import Call, normed
+from tests.parallel.simulated.racing import (
+    DEVICES,
+    PLACES,
+    POLICIES,
+    SMALL,
+    learn_sparsely,
+    reads_in_vain,
+    steps,
+    train,
+)
+
+
+def test_forgetting_to_wait_for_a_weight_is_a_race(monkeypatch):
+    monkeypatch.setattr(Arrival, "wait", lambda self: None)
+    with pytest.raises(RaceError):
+        steps(DataParallel(nn.Linear(20, 20).to("sim:0"), DEVICES, policy=Policy(**SMALL)))
+
+
+def test_forgetting_that_the_stage_still_leaves_is_a_race(monkeypatch):
+    monkeypatch.setattr(Stage, "wait_until_free", lambda self, hub: None)
+    base = nn.Sequential(*[nn.LayerNorm(20) for _ in range(6)]).to("sim:0")
+    with pytest.raises(RaceError):
+        steps(DataParallel(base, DEVICES, policy=Policy(**SMALL)))
+
+
+def test_forgetting_that_the_weights_are_still_read_is_a_race(monkeypatch):
+    monkeypatch.setattr(ReplicaPool, "settle", lambda self: None)
+    base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
+    with pytest.raises(RaceError):
+        steps(DataParallel(base, DEVICES, policy=Policy(**SMALL, overlap_copies=False)), is_training=False)
+
+
+def test_forgetting_that_weights_were_just_written_is_a_race(monkeypatch):
+    monkeypatch.setattr(broadcast_module, "wait_stream", lambda waiting, awaited: None)
+    with pytest.raises(RaceError):
+        steps(DataParallel(nn.Linear(20, 20).to("sim:0"), DEVICES, policy=Policy(**SMALL)))
+
+
+def test_forgetting_who_still_reads_a_flat_is_a_race(monkeypatch):
+    monkeypatch.setattr(flat_module, "wait_stream", lambda waiting, awaited: None)
+
+    with pytest.raises(RaceError):
+        steps(DataParallel(reads_in_vain(), DEVICES, policy=Policy(**SMALL)), is_training=False)
+
+
+def infer_elsewhere(policy):
+    """Outputs go where no side stream ends, so that nothing but the hand-overs themselves orders the inputs'."""
+    base = normed().to("sim:0").eval()
+    wrapper = DataParallel(base, DEVICES, "sim:1", policy=policy)
+    with torch.no_grad():
+        for _ in range(6):
+            wrapper(torch.randn(16, 5).to("sim:0") * 1)
+            torch.zeros(16, 5, device="sim:0")
+
+
+def share_the_pool(policy):
+    """Side streams come from a pool (c10/cuda/CUDAStream.h): other code may be given the hub, and allocate on it."""
+    base = normed().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=policy)
+    for _ in range(3):
+        wrapper(torch.randn(16, 5)).sum().backward()
+        with torch.no_grad():
+            for parameter in base.parameters():
+                parameter.add_(parameter.grad)
+                parameter.grad = None
+        hub = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_reduce)[0].near
+        with torch.sim.stream(hub):
+            _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
+
+
+def come_and_go(policy):
+    """The wrapper goes while its weights are read; other code is given its side streams, and allocates on them."""
+    for _ in range(3):
+        wrapper = DataParallel(reads_in_vain(), DEVICES, policy=policy)
+        with torch.no_grad():
+            wrapper(torch.randn(8, 20))
+        lanes_but_the_first = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_broadcast)[1:]
+        del wrapper
+        for lane in lanes_but_the_first:
+            with torch.sim.stream(lane.far):
+                _ = [torch.zeros(count, device=lane.device) for count in (400, 20)]
+
+
+def train_from(place):
+    return lambda policy: train(normed, policy, PLACES[place], lambda: torch.randn(16, 5), steps=6)
+
+
+HANDOVERS = {
+    "gradients wait": (handout, "wait_stream", train_from("first device")),
+    "gradients kept": (handout, "record_stream", share_the_pool),
+    "sparse gradients": (transfer, "wait_stream", learn_sparsely),
+    "outputs wait": (join, "wait_stream", train_from("first device")),
+    "weights kept": (flat_module, "record_stream", come_and_go),
+    "inputs wait": (transfer, "wait_stream", infer_elsewhere),
+    "inputs kept": (transfer, "record_stream", infer_elsewhere),
+}
+
+
+@pytest.mark.parametrize("name", HANDOVERS)
+def test_each_handover_is_needed(name, monkeypatch):
+    module, verb, run = HANDOVERS[name]
+    for policy in ("small buckets", "only copies"):
+        run(POLICIES[policy])
+    monkeypatch.setattr(module, verb, lambda *_: None)
+    with pytest.raises(RaceError):
+        [run(POLICIES[policy]) for policy in ("small buckets", "only copies")]

@@ -1,0 +1,93 @@
+"""No race either on streams that the caller or a replica's forward chose, or that threads settle on together."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy, lanes
+from tests.parallel.models import Call, normed
+from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL, reads_in_vain, train
+
+
+@pytest.mark.parametrize("policy", ["default", "small buckets", "small buckets, threads", "no overlap"])
+def test_a_callers_own_streams_have_no_race(policy):
+    streams = [torch.sim.Stream(device) for device in DEVICES]
+    for device, stream in zip(DEVICES, streams, strict=True):
+        stream.wait_stream(torch.sim.current_stream(device))
+    with streams[3], streams[2], streams[1], streams[0]:
+        train(normed, POLICIES[policy], lambda x: x.to("sim:0"), lambda: torch.randn(16, 5))
+
+
+def test_changing_streams_between_steps_has_no_race():
+    wrapper = train(normed, POLICIES["small buckets"], lambda x: x, lambda: torch.randn(16, 5))
+    for _ in range(3):
+        stream = torch.sim.Stream("sim:1")
+        stream.wait_stream(torch.sim.current_stream("sim:1"))
+        with stream:
+            wrapper(torch.randn(16, 5)).sum().backward()
+        torch.sim.current_stream("sim:1").wait_stream(stream)
+
+
+class on_a_stream_of_its_own:
+    """Device 1's current stream is another one, which nothing but the wrapper orders."""
+
+    def __enter__(self):
+        self._stream = torch.sim.stream(torch.sim.Stream("sim:1"))
+        self._stream.__enter__()
+
+    def __exit__(self, *error):
+        self._stream.__exit__(*error)
+
+
+@pytest.mark.parametrize("is_overlapped", [True, False])
+def test_unchanged_weights_may_be_read_on_another_stream(is_overlapped):
+    base = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 20)).to("sim:0")
+    policy = Policy(**SMALL, skip_unchanged=True, overlap_broadcast=is_overlapped)
+    wrapper = DataParallel(base, DEVICES, "sim:2", policy=policy)
+    wrapper(torch.randn(8, 20))
+    with on_a_stream_of_its_own():
+        wrapper(torch.randn(8, 20))
+
+
+@pytest.mark.parametrize("skip_unchanged", [True, False])
+def test_weights_read_on_another_stream_are_written_after(skip_unchanged):
+    policy = Policy(**SMALL, skip_unchanged=skip_unchanged)
+    wrapper = DataParallel(base := reads_in_vain(), DEVICES, policy=policy)
+    for _ in range(3):
+        with torch.no_grad():
+            wrapper(torch.randn(8, 20))
+            with on_a_stream_of_its_own():
+                wrapper(torch.randn(8, 20))
+            for parameter in base.parameters():
+                parameter.add_(1)
+
+
+def test_threads_that_begin_together_get_the_same_side_streams(monkeypatch):
+    """Else the one that began first would settle on streams of the other's."""
+    new_pair = lanes._new_pair
+    monkeypatch.setattr(lanes, "_new_pair", lambda *devices: time.sleep(0.01) or new_pair(*devices))
+    streams = lanes.SideStreams([torch.device(device) for device in DEVICES])
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: streams.lanes(len(DEVICES), is_overlapped=True), range(2))
+    assert [lane.near for lane in first] == [lane.near for lane in second]
+
+
+def test_a_side_stream_inside_forward_waits_for_the_weights_it_reads():
+    def forward(self, x):
+        side = torch.sim.Stream(x.device)
+        side.wait_stream(torch.sim.current_stream(x.device))
+        with side:
+            y = self.second(x)
+        x.record_stream(side)
+        z = self.first(x)
+        torch.sim.current_stream(x.device).wait_stream(side)
+        y.record_stream(torch.sim.current_stream(x.device))
+        return y + z
+
+    base = Call(forward, first=nn.Linear(20, 20), second=nn.Linear(20, 20)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=Policy(**SMALL))
+    for _ in range(2):
+        wrapper(torch.randn(8, 20))
