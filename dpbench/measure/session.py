@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpbench.measure.host_memory import settle_host_memory
 from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
@@ -44,6 +45,7 @@ class Session:
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, seat: Seat) -> None:
+        settle_host_memory()
         self.base = build_model(case, workload, seat.devices[0])
         self.scheme = variant.wrap(self.base, list(seat.devices))
         self._loss = workload.loss
