@@ -5,8 +5,7 @@ hub      wait compute 0, pack             near i: copy                        fa
 lane                                                     p0' p1' p2' ...   views of the flat, awaited when read
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +135,9 @@ class Broadcast:
         check_not_transformed(self._tensors)
         deliveries = [Delivery(list(self._tensors), {}) for _ in lanes]
         if len(lanes) > 1:
-            with _plain_mode():
+            # No autograd, and ordinary tensors even under inference mode or a transform of `torch.func`: what is kept
+            # must serve later training too.
+            with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
                 wait_stream(lanes[0].near, lanes[0].compute)
                 for bucket in self._buckets:
                     self._send(bucket, lanes, deliveries)
@@ -189,12 +190,3 @@ def _fits_flat(tensor: Tensor) -> bool:
     """Whether the tensor is an ordinary one of its device: dense, and of no subclass with a mind of its own."""
     ordinary = (torch.nn.Parameter, type(torch.empty(0, device=tensor.device)))
     return tensor.layout is torch.strided and type(tensor) in ordinary
-
-
-@contextmanager
-def _plain_mode() -> Iterator[None]:
-    """No autograd, and ordinary tensors even under inference mode or a transform of ``torch.func``: what is kept must
-    serve later training too.
-    """
-    with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
-        yield

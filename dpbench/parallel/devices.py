@@ -12,6 +12,8 @@ CPU = torch.device("cpu")
 
 def resolve_device(device: DeviceLike) -> torch.device:
     """The full device of an index of the default accelerator, a name, or a device; ``-1`` is the CPU, as in stock."""
+    if isinstance(device, torch.device) and (device is CPU or (device.index is not None and device.type != "cpu")):
+        return device
     if isinstance(device, int):
         if device == -1:
             return CPU

@@ -6,7 +6,8 @@ under such a tensor, therefore it is written again only while nothing but its te
 otherwise an older graph, a hook or the user still reads it, and the bucket moves to new memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -117,8 +118,15 @@ def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
 
 
 def count_uses(tensor: Tensor) -> int:
-    """How many tensors use the storage, in Python and in graphs. A backend that hides its storage may tell itself."""
-    module = torch.get_device_module(tensor.device)
-    if hasattr(module, "storage_use_count"):
-        return int(module.storage_use_count(tensor))
+    """How many tensors use the storage, in Python and in graphs."""
+    return _counter_for(tensor.device.type)(tensor)
+
+
+@cache
+def _counter_for(device_type: str) -> Callable[[Tensor], int]:
+    """A backend that hides its storage may tell itself."""
+    return getattr(torch.get_device_module(device_type), "storage_use_count", _storage_use_count)
+
+
+def _storage_use_count(tensor: Tensor) -> int:
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 Stream = Any
 """A stream of the device type's own module; None on the CPU."""
+_NOTHING = nullcontext()
 
 
 def current_stream(device: torch.device) -> Stream:
@@ -32,11 +33,11 @@ def current_stream(device: torch.device) -> Stream:
 
 
 def use_device(device: torch.device) -> AbstractContextManager[Any]:
-    return nullcontext() if device.type == "cpu" else torch.get_device_module(device).device(device)
+    return _NOTHING if device.type == "cpu" else torch.get_device_module(device).device(device)
 
 
 def use_stream(device: torch.device, stream: Stream) -> AbstractContextManager[Any]:
-    return nullcontext() if stream is None else torch.get_device_module(device).stream(stream)
+    return _NOTHING if stream is None else torch.get_device_module(device).stream(stream)
 
 
 def wait_stream(waiting: Stream, awaited: Stream) -> None:

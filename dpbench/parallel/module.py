@@ -21,7 +21,7 @@ from dpbench.parallel.transfer import check_links
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher")
+_RUNTIME = ("_replicas", "_dispatcher", "_ready_for")
 """Attributes that hold memory and threads: never copied or pickled, made anew instead."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -57,7 +57,6 @@ class DataParallel(nn.Module, Generic[T]):
             resolved = resolve_device(output_device)
             check_exist("output_device", [resolved])
             self.output_device = -1 if output_device == -1 else as_stock_id(resolved)
-        self.src_device_obj = devices[0]
         self._start_runtime()
         check_links(devices)
         if devices[0].type == "cuda":
@@ -66,8 +65,11 @@ class DataParallel(nn.Module, Generic[T]):
             self.module.to(devices[0])
 
     def _start_runtime(self) -> None:
-        self._replicas = ReplicaPool([resolve_device(device) for device in self.device_ids], self.policy)
+        devices = [resolve_device(device) for device in self.device_ids]
+        self.src_device_obj = devices[0]
+        self._replicas = ReplicaPool(devices, self.policy)
         self._dispatcher = Dispatcher(self.policy)
+        self._ready_for = [*self.device_ids], self.policy
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -76,6 +78,8 @@ class DataParallel(nn.Module, Generic[T]):
             module = self.module
             if not self.device_ids:
                 return module(*inputs, **kwargs)
+            if self._ready_for != (self.device_ids, self.policy):  # assigned since, as stock's users may
+                self._start_runtime()
             self._replicas.check_device(module)
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
@@ -88,9 +92,8 @@ class DataParallel(nn.Module, Generic[T]):
             return self.gather(outputs, self.output_device)
 
     def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[nn.Module]:
-        devices = [resolve_device(device) for device in device_ids]
-        if module is self.module and devices == self._replicas.devices[: len(devices)]:
-            return self._replicas.replicas(module, len(devices))
+        if module is self.module and list(device_ids) == self.device_ids[: len(device_ids)]:
+            return self._replicas.replicas(module, len(device_ids))
         return replicate(module, device_ids)
 
     def scatter(self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]) -> Any:
@@ -100,7 +103,7 @@ class DataParallel(nn.Module, Generic[T]):
 
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
-            return apply_with(self._dispatcher, replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+            return apply_with(self._dispatcher, replicas, inputs, kwargs, self._replicas.devices[: len(replicas)])
         finally:
             self._replicas.settle()
 

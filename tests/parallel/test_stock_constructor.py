@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import threading
 import warnings
 
 import pytest
@@ -57,6 +58,36 @@ def test_cpu_lanes_read_back_as_devices(device):
     assert wrapper.output_device == CPU
     assert wrapper.src_device_obj == CPU
     assert wrapper.dim == 0
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return self.weight * torch.full((1,), float(len(x)))
+
+
+def test_devices_may_be_assigned_later():
+    wrapper = DataParallel(Counts(), ["cpu"] * 4)
+    assert wrapper(torch.ones(4, 1)).tolist() == [1, 1, 1, 1]
+    wrapper.device_ids = wrapper.device_ids[:2]
+    assert wrapper(torch.ones(4, 1)).tolist() == [2, 2]
+    wrapper.device_ids.extend([CPU] * 4)
+    assert wrapper(torch.ones(6, 1)).tolist() == [1] * 6
+
+
+def test_a_policy_may_be_assigned_later():
+    threads = set()
+    base = Counts()
+    base.register_forward_hook(lambda *_: threads.add(threading.get_ident()))
+    wrapper = DataParallel(base, ["cpu"] * 2, policy=Policy(dispatch="sequence"))
+    wrapper(torch.ones(2, 1))
+    assert threads == {threading.get_ident()}
+    wrapper.policy = Policy(dispatch="threads")
+    wrapper(torch.ones(2, 1))
+    assert len(threads) == 2
 
 
 @pytest.mark.parametrize(("output_device", "kept"), [("cpu", CPU), (-1, -1), (CPU, CPU)])
