@@ -76,6 +76,8 @@ def apply_with(
 ) -> list[Any]:
     """`parallel_apply` on the threads of `dispatcher`."""
     count = len(modules)
+    if not count:
+        raise ValueError(f"modules is {modules!r}; at least one module is needed")
     for name, given in (("inputs", inputs), ("kwargs_tup", kwargs_tup), ("devices", devices)):
         if given is not None and len(given) != count:
             raise AssertionError(f"The number of modules {count} is not equal to the number of {name} {len(given)}")

@@ -22,7 +22,7 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
 
     Tensors are concatenated along `dim` on `target_device`; 0-dim tensors become a vector, with the stock
     warning. Dicts, named tuples, tuples, lists and dataclasses are gathered member by member. None stays None.
-    Anything else, as numbers and strings, becomes a list with one entry per replica.
+    Anything else, as numbers and strings, becomes a list with one entry per replica. Raises ValueError without outputs.
     """
     return gather_to(Target(resolve_target(target_device), ()), outputs, dim)
 
@@ -36,6 +36,8 @@ def resolve_target(device: DeviceLike) -> torch.device:
 
 def gather_to(target: Target, outputs: Sequence[Any], dim: int) -> Any:
     """As `gather`, on the streams of the target."""
+    if not len(outputs):
+        raise ValueError(f"outputs is {outputs!r}; the output of at least one replica is needed")
     return _gather(list(outputs), target, dim)
 
 

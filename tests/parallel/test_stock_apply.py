@@ -50,6 +50,12 @@ def test_unequal_numbers_are_errors(inputs, kwargs, devices, message):
         parallel_apply([nn.Identity()] * 2, inputs, kwargs, devices)
 
 
+@pytest.mark.parametrize("devices", [None, []])
+def test_no_modules_are_an_error_that_says_so(devices):
+    with pytest.raises(ValueError, match=r"modules is \[\]; at least one module is needed"):
+        parallel_apply([], [], None, devices)
+
+
 def raising(self, x):
     raise KeyError("what happened")
 

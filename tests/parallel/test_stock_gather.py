@@ -111,5 +111,11 @@ def test_outputs_of_different_kinds_name_the_replica_and_what_it_gave(first, sec
         gather([first, second], "cpu")
 
 
+@pytest.mark.parametrize("outputs", [[], ()])
+def test_no_outputs_are_an_error_that_says_so(outputs):
+    with pytest.raises(ValueError, match=r"outputs is [\[(][\])]; the output of at least one replica is needed"):
+        gather(outputs, "cpu")
+
+
 def test_lists_and_tuples_go_together():
     assert gather([[ONE], (TWO,)], "cpu")[0].shape == (3, 3)
