@@ -8,62 +8,9 @@ import pytest
 
 from dpbench.results.baseline import BaselineError, Figures, from_json, to_json
 from dpbench.results.stats import Estimate
+from tests.pytest_plugin.suite import SUITE
 
 pytest_plugins = ["pytester"]
-
-FAKE = """
-time_s, step_s = 0.0, {step_s}
-
-def timer():
-    return time_s
-
-def step():
-    global time_s, steps
-    steps += 1
-    time_s += step_s * (1 + 0.01 * (steps % 3))
-    return steps
-
-steps = 0
-"""
-SUITE = """
-import pytest
-from fake import step
-
-@pytest.mark.dp_threshold({threshold})
-def {name}(dp_benchmark):
-    assert dp_benchmark(step, devices=["cpu", "cpu"], rounds=20, warmup_rounds=3, count=False) == 23
-"""
-
-
-def forget_the_suite(_):
-    """Pytest in pytest forgets all that was imported in it; but torch, and what holds its types, stands only once."""
-    for name in ("conftest", "fake", "test_a", "test_suite", "test_the_last"):
-        sys.modules.pop(name, None)
-
-
-@pytest.fixture
-def run(pytester, monkeypatch):
-    """Call pytest in a folder with one benchmark of 2 ms a step; answers the result. The baselines stay."""
-    pytester.syspathinsert()
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # under xdist pytest-benchmark measures nothing
-    monkeypatch.setattr("pytest_benchmark.plugin.get_cpu_info", dict)  # takes a second each time
-    monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot.restore", forget_the_suite)
-
-    def run(*words, step_s=0.002, name="test_step", threshold='median="5%"', suite=SUITE):
-        pytester.makepyfile(fake=FAKE.format(step_s=step_s), test_suite=suite.format(name=name, threshold=threshold))
-        plugins = ("-p", "pytest_benchmark.plugin", "-p", "dpbench.pytest_plugin")
-        return pytester.runpytest_inprocess(*plugins, "--benchmark-timer=fake.timer", *words)
-
-    return run
-
-
-@pytest.fixture
-def saved(pytester, run):
-    """The path of a baseline that was saved."""
-    assert run("--benchmark-save=before").ret == 0
-    (path,) = pytester.path.glob(".benchmarks/*/0001_before.json")
-    return path
 
 
 def rewrite(path, change):
@@ -129,75 +76,6 @@ def test_intervals_that_meet_are_no_verdict(run, saved):
 
     rewrite(saved, widen)
     assert run("--benchmark-compare", step_s=0.004).ret == 0
-
-
-@pytest.mark.usefixtures("saved")
-def test_a_renamed_test_fails_for_both_names(run):
-    result = run("--benchmark-compare", name="test_renamed", step_s=0.02)
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        ["*has no baseline; allowed:*", "FAILED test_suite.py::test_step: has a baseline, and was not measured"]
-    )
-
-
-@pytest.mark.usefixtures("saved")
-def test_a_baseline_whose_test_is_gone_fails_alone_too(run):
-    result = run("--benchmark-compare", suite="def test_other(): pass")
-    assert result.ret == 1
-    result.assert_outcomes(passed=1)
-
-
-@pytest.mark.usefixtures("saved")
-@pytest.mark.parametrize("words", [["-k", "other"], ["test_suite.py::test_other"]])
-def test_a_baseline_that_was_not_asked_for_is_not_missed(run, words):
-    assert run("--benchmark-compare=0001", *words, suite=SUITE + "\ndef test_other(): pass\n").ret == 0
-
-
-@pytest.mark.usefixtures("saved")
-@pytest.mark.parametrize(
-    "words", [["--benchmark-disable", "--benchmark-enable"], ["--benchmark-skip", "--benchmark-only"]]
-)
-def test_switched_on_again_it_misses_what_is_gone(run, words):
-    """A project may have the first in its addopts; pytest-benchmark lets the second win."""
-    result = run("--benchmark-compare", *words, suite="def test_other(): pass")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["FAILED test_suite.py::test_step: has a baseline, and was not measured"])
-
-
-@pytest.mark.usefixtures("saved")
-@pytest.mark.parametrize("words", ["--collect-only", "--setup-plan", "--setup-only"])
-def test_a_run_that_measures_nothing_misses_nothing(run, words):
-    result = run("--benchmark-compare", words)
-    assert result.ret == 0
-    result.stdout.no_fnmatch_line("*was not measured*")
-
-
-@pytest.mark.usefixtures("saved")
-@pytest.mark.parametrize(
-    ("words", "broken"),
-    [
-        (["-x"], "def test_a(): assert False"),
-        (["--maxfail=1"], "def test_a(): assert False"),
-        ([], "import pytest\ndef test_a(): pytest.exit('enough')"),
-        ([], "import not_there"),
-    ],
-)
-def test_what_a_run_that_was_stopped_did_not_come_to_is_not_missed(run, pytester, words, broken):
-    pytester.makepyfile(test_a=broken)
-    result = run("--benchmark-compare", *words)
-    assert result.ret in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
-    result.stdout.no_fnmatch_line("*was not measured*")
-
-
-def test_what_did_not_fail_last_time_is_not_missed(run, pytester):
-    """--lf leaves out files, and tests of a file, without calling them deselected."""
-    other = "from fake import step\ndef test_other(dp_benchmark): dp_benchmark(step, rounds=20, count=False)\n"
-    pytester.makepyfile(test_the_last=other)
-    assert run("--benchmark-save=before", suite=SUITE + other).ret == 0
-    assert run("--benchmark-compare", suite=SUITE + other, step_s=0.004).ret == 1
-    result = run("--benchmark-compare", "--lf", suite=SUITE + other)
-    result.assert_outcomes(passed=1)
-    assert result.ret == 0
 
 
 def test_a_comparison_without_any_baseline_fails(run):

@@ -1,0 +1,38 @@
+"""Pytest in pytest: a folder with one benchmark, run again and again."""
+
+import sys
+
+import pytest
+
+from tests.pytest_plugin.suite import FAKE, SUITE
+
+
+def forget_the_suite(_):
+    """Pytest in pytest forgets all that was imported in it; but torch, and what holds its types, stands only once."""
+    for name in ("conftest", "fake", "test_a", "test_suite", "test_the_last"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Call pytest in a folder with one benchmark of 2 ms a step; answers the result. The baselines stay."""
+    pytester.syspathinsert()
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # under xdist pytest-benchmark measures nothing
+    monkeypatch.setattr("pytest_benchmark.plugin.get_cpu_info", dict)  # takes a second each time
+    monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot.restore", forget_the_suite)
+
+    def run(*words, step_s=0.002, name="test_step", threshold='median="5%"', suite=SUITE):
+        pytester.makepyfile(fake=FAKE.format(step_s=step_s), test_suite=suite.format(name=name, threshold=threshold))
+        plugins = ("-p", "pytest_benchmark.plugin", "-p", "dpbench.pytest_plugin")
+        return pytester.runpytest_inprocess(*plugins, "--benchmark-timer=fake.timer", *words)
+
+    return run
+
+
+@pytest.fixture
+def saved(pytester, run):
+    """The path of a baseline that was saved."""
+    assert run("--benchmark-save=before").ret == 0
+    (path,) = pytester.path.glob(".benchmarks/*/0001_before.json")
+    return path
