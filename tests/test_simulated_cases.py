@@ -4,24 +4,18 @@ Simulated devices are for a whole process, in which torch answers differently: `
 that the stock wrapper takes by default.
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from dpbench.simulator.backend import TESTED, is_tested
+from tests.simulated import NO_GPU, needs_simulator
 
 TESTS = Path(__file__).parent
-NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
 
-@pytest.mark.skipif(
-    not is_tested(torch.__version__),
-    reason=f"the simulator was tested with torch {', '.join(TESTED)}, not with {torch.__version__}",
-)
+@needs_simulator
 @pytest.mark.parametrize("folder", sorted({str(case.parent.relative_to(TESTS)) for case in TESTS.rglob("case_*.py")}))
 def test_the_cases_pass_on_simulated_devices(folder):
     child = [sys.executable, "-m", "pytest", "-q", "-o", "python_files=case_*.py", "-p", "tests.simulator.plugin"]

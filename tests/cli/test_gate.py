@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.cli.repositories import GATHERED, MODULE, SETTINGS, command, edited, environment, git, make_repository
+from tests.simulated import needs_simulator
 
 TIMES, COUNTS = ("--tiers", "1"), ("--tiers", "0")
 
@@ -97,6 +98,7 @@ def test_a_planted_speed_up_passes(gate, tmp_path):
     assert history(tmp_path)[0]["benchmarks"][0]["ratio"] < 1 / 1.2
 
 
+@needs_simulator
 def test_an_operator_more_is_named_and_one_less_passes_and_is_told(gate, repository):
     more = gate("base", "more", *COUNTS, "--json")
     assert more.returncode == 1, more.stderr
@@ -116,6 +118,7 @@ def accepting(repository, expires):
     (repository / "gate.toml").write_text(f"{SETTINGS}\n[[accepted]]\n{entry}")
 
 
+@needs_simulator
 def test_what_is_accepted_passes_with_its_reason_until_it_expires(gate, repository):
     today = datetime.now(UTC).date()
     accepting(repository, today + timedelta(days=2))
@@ -129,6 +132,7 @@ def test_what_is_accepted_passes_with_its_reason_until_it_expires(gate, reposito
     assert "expired" in expired.stdout
 
 
+@needs_simulator
 def test_a_changed_tree_is_told_of_and_measured_where_that_is_asked_for(gate, repository):
     git(repository, "checkout", "--quiet", "equal")
     edited(repository, MODULE, GATHERED, GATHERED.replace(")\n", ").clone()\n"))

@@ -13,6 +13,7 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.names import VariantName
 from tests.cli.repositories import ROOT, SETTINGS, git, make_repository
 from tests.results.test_full_disk import skip_unless_allowed, unshared
+from tests.simulated import needs_simulator
 
 REFUSED = {
     "no base": ([], ["--base", "is missing", "main"]),
@@ -90,7 +91,7 @@ def test_what_cannot_be_is_refused(refused, options, words):
     assert all(word in line for word in words), line
 
 
-@pytest.mark.parametrize("tier", ["0", "1"])
+@pytest.mark.parametrize("tier", [pytest.param("0", marks=needs_simulator), "1"])
 def test_a_base_that_does_not_build(refused, tier):
     line = refused("--base", "broken", "--head", "base", "--tiers", tier)
     assert "base: " in line
@@ -106,6 +107,7 @@ def test_a_file_that_is_none_is_not_replaced(refused, tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
+@needs_simulator
 def test_a_benchmark_that_neither_commit_has_is_no_pass(refused, repository, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(SETTINGS.replace("mlp/tiny", "mine.nowhere:step"))

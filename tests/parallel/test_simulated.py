@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulated import NO_GPU, needs_simulator
+
 FILES = sorted((Path(__file__).parent / "simulated").glob("sim_*.py"))
 
 
+@needs_simulator
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_on_simulated_devices(path):
     command = [sys.executable, "-m", "pytest", "-q", "-o", "python_files=sim_*.py", "-p", "no:cacheprovider", str(path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=root, env=NO_GPU)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -16,6 +16,7 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.counting import checked_cases
 from dpbench.sweep.names import Family
 from tests.fakes import ended
+from tests.simulated import needs_simulator
 
 SIM4 = tuple(f"sim:{i}" for i in range(4))
 FACTORIES = """
@@ -46,6 +47,7 @@ def case(variant, workload="mlp/tiny", devices=SIM4):
     return Case(variant=variant, workload=workload, batch=8, devices=devices, threads=1)
 
 
+@needs_simulator
 def test_ten_processes_count_the_same():
     """Five forks of each of two, of the variant with the most threads: on simulated devices, and its Python calls."""
     cases = [case("naive"), case("naive", devices=("cpu",) * 4)]
@@ -57,6 +59,7 @@ def test_ten_processes_count_the_same():
         assert all(counts == found[0] for counts in found)
 
 
+@needs_simulator
 def test_one_more_copy_fails_the_check_and_is_named(tmp_path):
     cases = [case("tuned"), case("naive")]
     update_counts(tmp_path, count_all(cases))
@@ -86,6 +89,7 @@ def phases():
     return {(record.case.workload, str(record.case.variant)): record.counts.phases for record in records}
 
 
+@needs_simulator
 @pytest.mark.parametrize("family", Family)
 def test_naive_sends_over_each_link_what_the_stock_wrapper_sends(phases, family):
     naive, stock = phases[f"{family}/tiny", "naive"], phases[f"{family}/tiny", "torch_dp"]
@@ -95,6 +99,7 @@ def test_naive_sends_over_each_link_what_the_stock_wrapper_sends(phases, family)
     assert naive[Phase.BACKWARD].copies["sim:3->sim:0"].size_bytes > 0
 
 
+@needs_simulator
 def test_ddp_reduces_each_gradient_once(phases):
     ddp = phases["mlp/tiny", "ddp"]
     reduced = phases["mlp/tiny", "torch_dp"][Phase.BACKWARD].copies["sim:1->sim:0"].size_bytes
@@ -102,6 +107,7 @@ def test_ddp_reduces_each_gradient_once(phases):
     assert ddp[Phase.FORWARD].collectives == {}
 
 
+@needs_simulator
 def test_a_crash_a_hang_and_what_cannot_be_simulated_leave_the_others_alone(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
@@ -127,6 +133,7 @@ def test_a_crash_a_hang_and_what_cannot_be_simulated_leave_the_others_alone(tmp_
         countable((absent,))
 
 
+@needs_simulator
 def test_the_events_of_the_counted_step_are_written(tmp_path):
     path = tmp_path / "events.jsonl"
     (record,) = count_all([case("tuned")], events=path)

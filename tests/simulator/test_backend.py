@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from dpbench.simulator import simulate
+from dpbench.simulator.backend import TESTED
 from dpbench.simulator.machine import the_machine
+from tests.simulated import NO_GPU
+
+
+@pytest.fixture
+def _tested(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", f"{TESTED[-1]}.0")
 
 
 def test_importing_registers_nothing():
@@ -18,7 +25,7 @@ assert not torch.accelerator.is_available() and not hasattr(torch, "sim")
 assert torch.Stream.__module__ != "dpbench.simulator.device"
 assert "dpbench" not in torch.autograd._engine_run_backward.__module__
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, env=NO_GPU)
 
 
 def test_an_untested_torch_is_refused(monkeypatch):
@@ -27,12 +34,14 @@ def test_an_untested_torch_is_refused(monkeypatch):
         simulate(2)
 
 
+@pytest.mark.usefixtures("_tested")
 def test_another_backend_is_not_pushed_aside(monkeypatch):
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
     with pytest.raises(RuntimeError, match="another backend, npu, is registered"):
         simulate(2)
 
 
+@pytest.mark.usefixtures("_tested")
 def test_a_real_accelerator_is_not_hidden(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     with pytest.raises(RuntimeError, match="torch sees a real accelerator"):
