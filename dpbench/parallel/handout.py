@@ -54,19 +54,13 @@ class HandOut(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         per_lane = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
-        sums = sum_over_lanes(per_lane, ctx.lanes)
-        base = ctx.lanes[0]
-        if base.near != base.compute:
-            for total in sums:
-                if total is not None:
-                    record_stream(total, base.compute)  # the optimizer's, who reads what the hub allocated
-        return (None, None, *sums)
+        return (None, None, *sum_over_lanes(per_lane, ctx.lanes))
 
 
 def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:
     """Adds up on the first lane's device, tensor by tensor in the order of the lanes; differentiable itself.
 
-    To be called on the hub, which has to come after the gradients.
+    To be called on the hub, which has to come after the gradients. The sums are kept for the base's compute stream.
     """
     if _layouts(grad for of_lane in grads for grad in of_lane) == _DENSE:
         return list(_sum_together(grads, lanes))
@@ -86,14 +80,33 @@ def _sum_together(grads: Sequence[Sequence[Any]], lanes: Sequence[Lane]) -> tupl
     """One message and one kernel per lane."""
     # All set out before the hub waits for the first, or each would set out after the last one's arrival.
     arriving = [_bring(of_lane, lane, lanes[0]) for of_lane, lane in zip(grads, lanes, strict=True)]
-    total, is_own = arriving[0], False
+    base, total = lanes[0], arriving[0]
     for arrived, lane in zip(arriving[1:], lanes[1:], strict=True):
-        wait_stream(lanes[0].near, lane.near)
-        if is_own:
+        wait_stream(base.near, lane.near)
+        if total is not arriving[0]:
             torch._foreach_add_(total, arrived)
+        elif lane.device != base.device and _may_hold(arrived, total):
+            torch._foreach_add_(arrived, total)
+            total = arrived
         else:
-            total, is_own = torch._foreach_add(total, arrived), True
+            total = torch._foreach_add(total, arrived)
+    is_one_flat = any(total is arrived for arrived in arriving[1:])
+    for tensor in total[:1] if is_one_flat else total:
+        _keep(tensor, base)
     return total
+
+
+def _may_hold(copies: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether sums may be written to the copies: no graph needs them, and they lie as the others do."""
+    return not torch.is_grad_enabled() and all(
+        copy.stride() == other.stride() for copy, other in zip(copies, others, strict=True)
+    )
+
+
+def _keep(total: Tensor, base: Lane) -> None:
+    """For the optimizer, who reads on the compute stream what was allocated on another."""
+    if base.near != base.compute:
+        record_stream(total, base.compute)
 
 
 def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...]:
@@ -123,4 +136,6 @@ def _sum_alone(column: Sequence[Tensor | None], lanes: Sequence[Lane]) -> Tensor
         with use_stream(lane.device, lane.compute), use_stream(base.device, base.near):
             arrived = copy_to(grad, base.device, lane.is_staged)
             total = arrived if total is None else total + arrived
+    if total is not None:
+        _keep(total, base)
     return total

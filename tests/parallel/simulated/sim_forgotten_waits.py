@@ -68,18 +68,31 @@ def infer_elsewhere(policy):
 
 
 def share_the_pool(policy):
-    """Side streams come from a pool (c10/cuda/CUDAStream.h): other code may be given the hub, and allocate on it."""
-    base = normed().to("sim:0")
-    wrapper = DataParallel(base, DEVICES, policy=policy)
+    """Side streams come from a pool (c10/cuda/CUDAStream.h): other code may be given them, and allocate on them."""
+    share_the_pool_of(normed(), torch.randn(16, 5), policy)
+
+
+def share_the_pool_unequally(policy):
+    """Where a lane has no gradient, the sums are made one by one."""
+    layer = nn.Linear(5, 4)
+    base = Call(lambda self, x: self.layer(x) if x.device.index < 3 else x[:, :4], layer=layer)
+    share_the_pool_of(base, torch.randn(16, 5, requires_grad=True), policy)
+
+
+def share_the_pool_of(base, x, policy):
+    wrapper = DataParallel(base.to("sim:0"), DEVICES, policy=policy)
     for _ in range(3):
-        wrapper(torch.randn(16, 5)).sum().backward()
+        wrapper(x).sum().backward()
         with torch.no_grad():
             for parameter in base.parameters():
                 parameter.add_(parameter.grad)
                 parameter.grad = None
-        hub = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_reduce)[0].near
-        with torch.sim.stream(hub):
-            _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
+        lanes = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_reduce)
+        for lane in lanes:
+            with torch.sim.stream(lane.near):
+                _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
+                lane.near.wait_stream(lanes[0].near)  # after which memory that the hub alone has used is free
+                _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
 
 
 def come_and_go(policy):
@@ -102,6 +115,7 @@ def train_from(place):
 HANDOVERS = {
     "gradients wait": (handout, "wait_stream", train_from("first device")),
     "gradients kept": (handout, "record_stream", share_the_pool),
+    "some lanes' gradients kept": (handout, "record_stream", share_the_pool_unequally),
     "sparse gradients": (transfer, "wait_stream", learn_sparsely),
     "outputs wait": (join, "wait_stream", train_from("first device")),
     "weights kept": (flat_module, "record_stream", come_and_go),
