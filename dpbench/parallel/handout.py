@@ -80,19 +80,18 @@ def _sum_together(grads: Sequence[Sequence[Any]], lanes: Sequence[Lane]) -> tupl
     """One message and one kernel per lane."""
     # All set out before the hub waits for the first, or each would set out after the last one's arrival.
     arriving = [_bring(of_lane, lane, lanes[0]) for of_lane, lane in zip(grads, lanes, strict=True)]
-    base, total = lanes[0], arriving[0]
+    base = lanes[0]
+    total = blocks = arriving[0]  # one tensor at least in each block of memory
     for arrived, lane in zip(arriving[1:], lanes[1:], strict=True):
         wait_stream(base.near, lane.near)
         if total is not arriving[0]:
             torch._foreach_add_(total, arrived)
         elif lane.device != base.device and _may_hold(arrived, total):
             torch._foreach_add_(arrived, total)
-            total = arrived
+            total, blocks = arrived, arrived[:1]
         else:
-            total = torch._foreach_add(total, arrived)
-    is_one_flat = any(total is arrived for arrived in arriving[1:])
-    for tensor in total[:1] if is_one_flat else total:
-        _keep(tensor, base)
+            total = blocks = torch._foreach_add(total, arrived)
+    _keep(blocks, base)
     return total
 
 
@@ -103,10 +102,11 @@ def _may_hold(copies: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     )
 
 
-def _keep(total: Tensor, base: Lane) -> None:
+def _keep(sums: Sequence[Tensor], base: Lane) -> None:
     """For the optimizer, who reads on the compute stream what was allocated on another."""
     if base.near != base.compute:
-        record_stream(total, base.compute)
+        for total in sums:
+            record_stream(total, base.compute)
 
 
 def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...]:
@@ -137,5 +137,5 @@ def _sum_alone(column: Sequence[Tensor | None], lanes: Sequence[Lane]) -> Tensor
             arrived = copy_to(grad, base.device, lane.is_staged)
             total = arrived if total is None else total + arrived
     if total is not None:
-        _keep(total, base)
+        _keep([total], base)
     return total
