@@ -177,8 +177,9 @@ def _send_alone(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Seque
 def _item(tensor: Tensor, is_buffer: bool, policy: Policy) -> Item:
     if not policy.coalesce or not _fits_flat(tensor):
         return Item(None, _byte_count(tensor))
-    # What may be skipped travels apart from what may not.
-    fate = (is_buffer, tensor.requires_grad) if policy.skip_unchanged else None
+    # Buffers travel apart, as in stock: one that a forward resizes, as observers do, grows over what lies behind it.
+    # And what may be skipped travels apart from what may not.
+    fate = (is_buffer, policy.skip_unchanged and tensor.requires_grad)
     return Item((tensor.dtype, fate), _byte_count(tensor))
 
 
@@ -187,6 +188,10 @@ def _byte_count(tensor: Tensor) -> int:
 
 
 def _fits_flat(tensor: Tensor) -> bool:
-    """Whether the tensor is an ordinary one of its device: dense, and of no subclass with a mind of its own."""
+    """Whether the tensor is an ordinary one of its device: dense, and of no subclass with a mind of its own.
+
+    An empty one is there to be resized, so it needs memory of its own.
+    """
     ordinary = (torch.nn.Parameter, type(torch.empty(0, device=tensor.device)))
-    return tensor.layout is torch.strided and type(tensor) in ordinary
+    is_plain = tensor.layout is torch.strided and not tensor.is_quantized and tensor.numel() > 0
+    return is_plain and type(tensor) in ordinary

@@ -3,11 +3,12 @@
 import copy
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.join import Target, join_tensors
@@ -21,7 +22,8 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
     """One value of the form of ``outputs[0]``, which decides, as in stock.
 
     Tensors are concatenated along `dim` on `target_device`; 0-dim tensors become a vector, with the stock
-    warning. Dicts, named tuples, tuples, lists and dataclasses are gathered member by member. None stays None.
+    warning. Dicts, named tuples, tuples, lists, dataclasses, and what is made from the members it iterates over are
+    gathered member by member. None stays None.
     Anything else, as numbers and strings, becomes a list with one entry per replica. Raises ValueError without outputs.
     """
     return gather_to(Target(resolve_target(target_device), ()), outputs, dim)
@@ -55,7 +57,26 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
     if dataclasses.is_dataclass(first):
         _check_alike(outputs, type(first))
         return _gather_fields(outputs, target, dim)
+    if first is not None and _is_collection(first):
+        return _gather_collection(outputs, target, dim)
     return None if first is None else outputs
+
+
+def _is_collection(value: Any) -> bool:
+    """Whether it iterates, in an order and more than once, over tensors or containers of them; arrays hold numbers."""
+    if not isinstance(value, Iterable) or isinstance(value, Iterator | Set) or hasattr(value, "__array__"):
+        return False
+    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(list(value)))
+
+
+def _gather_collection(outputs: list[Any], target: Target, dim: int) -> Any:
+    """As in stock, of what its type makes from members, as a deque or transformers' caches of keys and values."""
+    _check_alike(outputs, type(outputs[0]))
+    members = [_gather(list(column), target, dim) for column in zip(*outputs, strict=True)]
+    try:
+        return type(outputs[0])(members)
+    except (TypeError, AttributeError):  # made in another way
+        return outputs
 
 
 def _check_alike(outputs: list[Any], kind: Any) -> None:
@@ -73,7 +94,10 @@ def _gather_items(outputs: list[Any], target: Target, dim: int) -> Any:
         if first.keys() != output.keys():
             given, other = list(first), list(output)
             raise ValueError(f"replica 0 gave the keys {given} where replica {i} gave {other}; cannot gather")
-    return type(first)((key, _gather([output[key] for output in outputs], target, dim)) for key in first)
+    gathered = copy.copy(first)  # not by its type, which may take no items, as defaultdict's
+    for key in first:
+        gathered[key] = _gather([output[key] for output in outputs], target, dim)
+    return gathered
 
 
 def _gather_fields(outputs: list[Any], target: Target, dim: int) -> Any:

@@ -26,6 +26,8 @@ from dpbench.parallel.unchanged import ChangeWatch
 
 MAX_SETS = 8
 """Sets kept by one wrapper: as many forwards may wait for their backward with shells in use, and still be quick."""
+MAX_CUSTOM_SETS = 2
+"""Where modules replicate in a way of their own: it may leave cycles, in use until the collector comes."""
 
 
 class ReplicaSet:
@@ -122,7 +124,8 @@ class ReplicaPool:
             check_device(tree.tensors, self.devices[0])  # what `has_same_members` may have been blind to
             made = ReplicaSet(tree, self._policy, self._watch)
             if self._tree is tree:
-                self._sets = [*self._sets[-MAX_SETS + 1 :], made]
+                most = MAX_SETS if all(node.is_plain for node in tree.nodes) else MAX_CUSTOM_SETS
+                self._sets = [*self._sets[-most + 1 :], made]
             return made, made.claim(count)
 
     def settle(self) -> None:

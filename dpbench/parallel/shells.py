@@ -2,13 +2,14 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from dpbench.parallel.arrival import AwaitedTable
+from dpbench.parallel.belongings import count_own_references
 from dpbench.parallel.broadcast import Delivery
 from dpbench.parallel.tree import Node, Slots, Tree
 
@@ -16,6 +17,7 @@ _assign = object.__setattr__
 """Past ``nn.Module.__setattr__``, which asks of every value what it is."""
 State = dict[str, Any]
 """What a module has in its ``__dict__``."""
+_TABLES = ("_parameters", "_former_parameters", "_buffers", "_modules")
 
 
 class _Shell(NamedTuple):
@@ -55,7 +57,7 @@ class Shells:
     def __init__(self, tree: Tree) -> None:
         self._nodes = tree.nodes
         self._shells: list[Any] = [
-            type(node.module).__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
+            object.__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
         self._custom: list[nn.Module] = []
         self._custom_counts: list[int] = []
@@ -105,12 +107,23 @@ class Shells:
         return (is_as_filled and counts == self._counts_when_full) or counts == self._counts_as_linked()
 
     def _counts_as_linked(self) -> list[int]:
-        """The counts of shells of which a forward has replaced, removed or registered some, if all are idle."""
+        """The counts of shells, if all are idle, of which a forward has replaced, removed or registered some, or that
+        it has left in attributes.
+        """
         tables = [shell.modules.values() for shell in self._plain]
         tables += [module._modules.values() for module in self._custom]
-        compiled = [shell.state.get("forward") for shell in self._plain if shell.is_compiled]
-        links = Counter(map(id, chain(compiled, *tables)))
+        links = Counter(map(id, chain(*tables))) + count_own_references(self._written())
         return [count + links[id(shell)] for shell, count in zip(self._shells, self._counts_when_empty, strict=True)]
+
+    def _written(self) -> Iterator[Any]:
+        """What the shells' dicts hold and the base's do not, their tables excepted."""
+        modules = [node.module for node in self._nodes if node.is_plain]
+        for module, shell in zip(modules, self._plain, strict=True):
+            of_base = module.__dict__
+            now = list(shell.state.items())  # at once: another thread may be running the shell
+            for name, value in now:
+                if value is not of_base.get(name) and name not in _TABLES:
+                    yield value
 
     def empty(self) -> None:
         """Drops all state. To be called only when idle, or about to be refreshed."""

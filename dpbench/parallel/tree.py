@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 
 _LAYOUT = attrgetter("shape", "dtype", "device", "requires_grad", "layout")
@@ -32,6 +33,10 @@ class Node:
     buffers: Slots
     is_plain: bool
     is_compiled: bool
+
+
+_PLAIN_WAYS = (nn.Module._replicate_for_data_parallel, GraphModule._replicate_for_data_parallel)
+"""A graph module's is to compile its graph anew, and leaves cycles; the code is its class's, so that a shell has it."""
 
 
 class Tree:
@@ -124,7 +129,7 @@ def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
 def _is_plain(kind: type[nn.Module]) -> bool:
     return (
         kind.__setattr__ is nn.Module.__setattr__
-        and kind._replicate_for_data_parallel is nn.Module._replicate_for_data_parallel
+        and kind._replicate_for_data_parallel in _PLAIN_WAYS
         and not any(vars(each).get("__slots__") for each in kind.__mro__)  # state beside the ``__dict__``
     )
 

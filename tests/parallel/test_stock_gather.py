@@ -1,7 +1,7 @@
 """Section 1f of the research: how outputs come together."""
 
 import dataclasses
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 
 import pytest
 import torch
@@ -119,3 +119,102 @@ def test_no_outputs_are_an_error_that_says_so(outputs):
 
 def test_lists_and_tuples_go_together():
     assert gather([[ONE], (TWO,)], "cpu")[0].shape == (3, 3)
+
+
+class Pairs:
+    """As transformers' DynamicCache: iterates over its layers, and is made from what iterates so."""
+
+    def __init__(self, layers=()):
+        self.layers = list(layers)
+
+    def __iter__(self):
+        return iter(self.layers)
+
+
+@pytest.mark.parametrize("kind", [Pairs, deque])
+def test_what_is_made_from_what_it_iterates_over_is_gathered_as_in_stock(kind):
+    out = gather([kind([(ONE, 2 * ONE), (ONE, None)]), kind([(TWO, TWO), (TWO, None)])], "cpu")
+    assert type(out) is kind
+    (first, second), (third, nothing) = out
+    torch.testing.assert_close((first, second, third), (torch.cat([ONE, TWO]), torch.cat([2 * ONE, TWO]), first))
+    assert nothing is None
+
+
+class Fixed:
+    """Iterates over tensors, and is made from something else."""
+
+    def __init__(self, first, second):
+        self.both = first, second
+
+    def __iter__(self):
+        return iter(self.both)
+
+
+class Image:
+    """As an array of numbers, too many to look at one by one."""
+
+    def __array__(self):
+        raise AssertionError
+
+    def __iter__(self):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Fixed(ONE, TWO),
+        lambda: {ONE, TWO},
+        Image,
+        lambda: "ab",
+        lambda: range(3),
+    ],
+)
+def test_other_collections_stay_one_per_replica(make):
+    outputs = [make(), make()]
+    out = gather(outputs, "cpu")
+    assert type(out) is list
+    assert all(ours is given for ours, given in zip(out, outputs, strict=True))
+
+
+def test_an_iterator_is_not_used_up():
+    outputs = [iter([ONE, TWO]), iter([ONE, TWO])]
+    assert [len(list(iterator)) for iterator in gather(outputs, "cpu")] == [2, 2]
+
+
+@dataclasses.dataclass
+class Record(OrderedDict):
+    """As the outputs of diffusers: a dataclass and a dict, made by its fields only."""
+
+    sample: torch.Tensor = None
+    extra: torch.Tensor | None = None
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is not None:
+                self[field.name] = getattr(self, field.name)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+    def __reduce__(self):
+        make, _, *rest = super().__reduce__()
+        return make, tuple(getattr(self, field.name) for field in dataclasses.fields(self)), *rest
+
+
+def test_a_dict_that_is_a_dataclass_is_gathered_as_both():
+    out = gather([Record(ONE), Record(TWO)], "cpu")
+    assert type(out) is Record
+    assert list(out) == ["sample"]
+    assert out.sample is out["sample"]
+    torch.testing.assert_close(out.sample, torch.cat([ONE, TWO]))
+    assert out.extra is None
+
+
+def test_a_defaultdict_keeps_its_default():
+    outputs = [defaultdict(list, a=part) for part in (ONE, TWO)]
+    out = gather(outputs, "cpu")
+    torch.testing.assert_close(out["a"], torch.cat([ONE, TWO]))
+    assert out["other"] == []
+    assert list(outputs[0]) == ["a"]

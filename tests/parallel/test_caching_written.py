@@ -1,0 +1,96 @@
+"""What a forward leaves in its replica goes with the forward, also where it refers to the replica itself."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+from tests.parallel.four_lanes import LANES, sets_of, train, wrap
+from tests.parallel.models import Call, mlp
+
+
+def closure_over(module):
+    def call(x):
+        return module.inner(x)
+
+    return call
+
+
+LEFT = {
+    "bound method": lambda self: self.inner.forward,
+    "own bound method": lambda self: self.forward,
+    "list": lambda self: [self.inner, self],
+    "dict of a tuple": lambda self: {"all": (self.inner, [self.inner])},
+    "partial": lambda self: functools.partial(Call.forward, self),
+    "closure": closure_over,
+    "default": lambda self: lambda x, me=self: me.inner(x),
+    "set": lambda self: {self},
+    "child": lambda self: self.inner[0],
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_references_to_itself_that_a_replica_was_left_do_not_keep_its_set(name):
+    def forward(self, x):
+        # Past nn.Module's own __setattr__, which would register a child.
+        self.__dict__["left"] = LEFT[name](self)
+        return self.inner(x)
+
+    wrapper = wrap(Call(forward, inner=mlp()))
+    train(wrapper, 5)
+    (only,) = sets_of(wrapper)
+    assert only.is_idle()
+    assert not hasattr(only.claim(1)[0], "left")
+
+
+@pytest.mark.parametrize("pick", [lambda left: left, lambda left: left[0]], ids=["outer", "inner"])
+def test_what_someone_else_refers_to_as_well_keeps_its_set(pick):
+    kept = []
+
+    def forward(self, x):
+        self.left = [[self.inner]]
+        if self.is_kept:
+            kept.append(pick(self.left))
+        return self.inner(x)
+
+    base = Call(forward, inner=mlp(), is_kept=True)
+    wrapper, x = wrap(base), torch.randn(8, 5)
+    want = wrapper(x)
+    base.is_kept = False
+    with torch.no_grad():
+        for parameter in base.parameters():
+            parameter.mul_(2)
+    for _ in range(3):
+        wrapper(x)
+    assert len(sets_of(wrapper)) == 2
+    # The first replica's weights are the base's own.
+    for left, chunk, then in list(zip(kept, x.chunk(LANES), want.chunk(LANES), strict=True))[1:]:
+        inner = left[0] if isinstance(left[0], nn.Module) else left[0][0]
+        torch.testing.assert_close(inner(chunk), then)
+
+
+class Own(nn.Sequential):
+    """Its replicas are made in a way of their own, and are in cycles."""
+
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica.__dict__["itself"] = [replica]
+        return replica
+
+
+@pytest.mark.parametrize("make", [lambda: Own(nn.Linear(5, 2)), lambda: nn.Sequential(Own(nn.Linear(5, 2)))])
+def test_replicas_that_are_in_cycles_of_their_own_making_keep_two_sets_at_most(make):
+    wrapper = wrap(make())
+    train(wrapper, 10)
+    assert len(sets_of(wrapper)) <= 2
+
+
+@pytest.mark.parametrize("is_root", [False, True])
+def test_a_graph_module_uses_one_set(is_root):
+    traced = torch.fx.symbolic_trace(mlp())
+    base = traced if is_root else nn.Sequential(traced)
+    wrapper, x = wrap(base), torch.randn(8, 5)
+    train(wrapper, 5)
+    torch.testing.assert_close(wrapper(x), base(x))
+    assert len(sets_of(wrapper)) == 1
