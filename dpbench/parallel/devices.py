@@ -75,8 +75,8 @@ def _module_of(device: torch.device) -> Any:
         raise ValueError(text) from error
 
 
-def as_stock_id(device: torch.device) -> int | torch.device:
-    """An index for the default accelerator, as the stock wrapper keeps it; otherwise the device itself."""
+def as_stock_id(device: torch.device) -> Any:
+    """An index for the default accelerator, as the stock wrapper keeps and declares it; otherwise the device itself."""
     if device.type == _get_available_device_type() and device.index is not None:
         return device.index
     return device

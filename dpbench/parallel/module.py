@@ -1,7 +1,7 @@
 """`DataParallel`: a module that runs on several devices at once, one chunk of the batch on each."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -26,8 +26,10 @@ _RUNTIME = ("_replicas", "_dispatcher", "_ready_for")
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
 
-class DataParallel(nn.Module, Generic[T]):
+class DataParallel(nn.DataParallel[T]):
     """Drop-in for ``torch.nn.DataParallel``; see README.md beside this file for what it does differently.
+
+    It is one by type, so that libraries find the module in it, but shares no code with it.
 
     `device_ids` may repeat a device and name any type: ``["cpu"] * 4`` are four lanes on the CPU. Without it all
     accelerators of the default type are used; if there is none, forward is the module's own. The module's
@@ -42,7 +44,7 @@ class DataParallel(nn.Module, Generic[T]):
         dim: int = 0,
         policy: Policy = DEFAULT_POLICY,
     ) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         check_policy(policy)
         self.module = module
         devices = resolve_device_ids(device_ids)
@@ -91,7 +93,7 @@ class DataParallel(nn.Module, Generic[T]):
             self._replicas.empty_idle()
             return self.gather(outputs, self.output_device)
 
-    def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[nn.Module]:
+    def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[Any]:
         if module is self.module and list(device_ids) == self.device_ids[: len(device_ids)]:
             return self._replicas.replicas(module, len(device_ids))
         return replicate(module, device_ids)

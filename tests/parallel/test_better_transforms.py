@@ -43,5 +43,5 @@ def test_b2_weights_that_are_transformed_are_refused_for_their_derivatives_would
     wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
     weight = base.weight.detach()
     with pytest.raises(NotImplementedError, match="parameters and buffers of `DataParallel` cannot be"):
-        transform(lambda w: torch.func.functional_call(wrapper, {"module.weight": w}, x), weight)
+        transform(lambda w: torch.func.functional_call(nn.Sequential(wrapper), {"0.module.weight": w}, x), weight)
     torch.testing.assert_close(wrapper(x), base(x))

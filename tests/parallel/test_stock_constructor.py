@@ -1,6 +1,8 @@
 """Section 1a of the research: constructor and attributes, as in ``torch.nn.DataParallel``."""
 
+import copy
 import inspect
+import pickle
 import sys
 import threading
 import warnings
@@ -36,6 +38,18 @@ def test_module_is_a_child_so_that_state_dict_has_its_prefix():
     wrapper = DataParallel(mlp(), ["cpu"] * 2)
     assert list(wrapper.state_dict()) == [f"module.{name}" for name in mlp().state_dict()]
     assert wrapper.module is next(wrapper.children())
+
+
+def test_it_is_one_by_type_so_that_libraries_find_the_module_in_it():
+    """As accelerate, transformers and many a training script do before they save."""
+    wrapper = DataParallel(mlp(), ["cpu"] * 2)
+    for one in (wrapper, copy.deepcopy(wrapper), pickle.loads(pickle.dumps(wrapper))):
+        assert isinstance(one, nn.DataParallel)
+
+
+def test_none_of_the_stock_ones_code_is_inherited():
+    stock = vars(nn.DataParallel)
+    assert [name for name in stock if callable(stock[name]) and name not in vars(DataParallel)] == []
 
 
 @pytest.mark.parametrize("device_ids", [None, [0, 1]])
