@@ -7,6 +7,7 @@ from dpbench.sweep.names import VariantName as V
 
 LAUNCH_BOUND = Setting("mlp/small", batch=64, devices=("cpu",) * 4, rounds=300)
 ATTENTION = Setting("transformer/tiny", batch=16, devices=("cpu",) * 4, rounds=300)  # launch-bound too
+FIXED_COSTS = Setting("mlp/tiny", batch=64, devices=("cpu",) * 4, rounds=1000)  # too short a step for anything else
 COMPUTE_BOUND = Setting("mlp/base", batch=512, devices=("cpu",) * 4, rounds=60)
 ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=2000)
 
@@ -19,6 +20,7 @@ TECHNIQUES = (V.TUNED, V.TUNED_THREADS, V.TUNED_NO_CACHE_REPLICAS, V.TUNED_NO_CO
     [
         pytest.param(LAUNCH_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="launch-bound"),
         pytest.param(ATTENTION, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="attention"),
+        pytest.param(FIXED_COSTS, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="fixed-costs"),
         pytest.param(COMPUTE_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="compute-bound"),
         pytest.param(LAUNCH_BOUND, [(name, V.FLOOR) for name in TECHNIQUES], id="techniques"),
         pytest.param(ONE_LANE, [(V.TUNED, V.SINGLE)], id="one-lane"),
