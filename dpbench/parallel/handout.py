@@ -87,8 +87,10 @@ def _sum_together(grads: Sequence[Sequence[Any]], lanes: Sequence[Lane]) -> tupl
         if total is not arriving[0]:
             torch._foreach_add_(total, arrived)
         elif lane.device != base.device and _may_hold(arrived, total):
-            torch._foreach_add_(arrived, total)
-            total, blocks = arrived, arrived[:1]
+            # Not as views, whose version counter would be one for all; stock's sums are not either.
+            copies = tuple([copy.data for copy in arrived])
+            torch._foreach_add_(copies, total)
+            total, blocks = copies, copies[:1]
         else:
             total = blocks = torch._foreach_add(total, arrived)
     _keep(blocks, base)

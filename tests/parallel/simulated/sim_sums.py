@@ -29,6 +29,15 @@ def test_sums_have_the_layout_that_the_bare_modules_gradients_have():
         torch.testing.assert_close(ours.cpu(), theirs)
 
 
+def test_sums_are_no_views_of_each_others_memory():
+    base = nn.Linear(5, 4).to("sim:0")
+    weight, bias = gradients(DataParallel(base, DEVICES), [base.weight, base.bias], torch.randn(6, 5))
+    before = bias._version
+    weight.zero_()
+    assert bias._version == before
+    weight.detach_()  # refused for a view
+
+
 def test_a_gradient_that_a_hook_keeps_is_not_added_into():
     base = nn.Linear(5, 4).to("sim:0")
     kept = {}
