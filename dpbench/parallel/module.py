@@ -73,6 +73,12 @@ class DataParallel(nn.DataParallel[T]):
         self._dispatcher = Dispatcher(self.policy)
         self._ready_for = [*self.device_ids], self.policy
 
+    def _pool(self) -> ReplicaPool:
+        """For the devices and the policy as they are now; both may be assigned, as stock's devices may."""
+        if self._ready_for != (self.device_ids, self.policy):
+            self._start_runtime()
+        return self._replicas
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(DataParallel.forward, reason=_RUNS_EAGERLY)(self, *inputs, **kwargs)
@@ -80,9 +86,7 @@ class DataParallel(nn.DataParallel[T]):
             module = self.module
             if not self.device_ids:
                 return module(*inputs, **kwargs)
-            if self._ready_for != (self.device_ids, self.policy):  # assigned since, as stock's users may
-                self._start_runtime()
-            self._replicas.check_device(module)
+            self._pool().check_device(module)
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
@@ -95,7 +99,7 @@ class DataParallel(nn.DataParallel[T]):
 
     def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[Any]:
         if module is self.module and list(device_ids) == self.device_ids[: len(device_ids)]:
-            return self._replicas.replicas(module, len(device_ids))
+            return self._pool().replicas(module, len(device_ids))
         return replicate(module, device_ids)
 
     def scatter(self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]) -> Any:
@@ -105,7 +109,8 @@ class DataParallel(nn.DataParallel[T]):
 
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
-            return apply_with(self._dispatcher, replicas, inputs, kwargs, self._replicas.devices[: len(replicas)])
+            devices = self._pool().devices[: len(replicas)]
+            return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
         finally:
             self._replicas.settle()
 
@@ -116,7 +121,7 @@ class DataParallel(nn.DataParallel[T]):
         return gather_to(Target(device, tuple(nears), self.policy.host_staged), outputs, self.dim)
 
     def _lanes(self) -> list[Lane]:
-        return self._replicas.streams.lanes(len(self.device_ids), self.policy.overlap_copies)
+        return self._pool().streams.lanes(len(self.device_ids), self.policy.overlap_copies)
 
     def mark_dirty(self) -> None:
         """Tells of a write that nothing shows, as through ``.data``, where `Policy.skip_unchanged` is on."""

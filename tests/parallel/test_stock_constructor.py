@@ -90,6 +90,10 @@ def test_devices_may_be_assigned_later():
     assert wrapper(torch.ones(4, 1)).tolist() == [2, 2]
     wrapper.device_ids.extend([CPU] * 4)
     assert wrapper(torch.ones(6, 1)).tolist() == [1] * 6
+    wrapper.device_ids.append(CPU)
+    assert len(wrapper.replicate(wrapper.module, wrapper.device_ids)) == 7
+    wrapper.device_ids.append(CPU)
+    assert len(wrapper.scatter((torch.ones(8),), {}, wrapper.device_ids)[0]) == 8
 
 
 def test_a_policy_may_be_assigned_later():
