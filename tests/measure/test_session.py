@@ -31,6 +31,14 @@ def test_a_training_step_moves_the_parameters_by_its_gradients():
     assert any(not torch.equal(old, new) for old, new in zip(before, made.base.parameters(), strict=True))
 
 
+def test_host_memory_is_settled_before_anything_is_made(monkeypatch):
+    order = []
+    monkeypatch.setattr("dpbench.measure.session.settle_host_memory", lambda: order.append("settled"))
+    wrapped = Variant(wrap=lambda base, devices: order.append("made") or base, concurrent_lanes=False)
+    Session(case(), resolve("mlp/tiny", Data.RANDOM), wrapped, Seat(CPU))
+    assert order == ["settled", "made"]
+
+
 def test_gradients_do_not_pile_up_over_steps():
     made = session()
     seen = []
