@@ -103,8 +103,10 @@ class Shells:
             return counts == self._counts_when_empty
         if _count_references(self._custom) != self._custom_counts:
             return False
-        is_as_filled = self._module_tables == self._children
-        return (is_as_filled and counts == self._counts_when_full) or counts == self._counts_as_linked()
+        if self._module_tables == self._children and counts == self._counts_when_full:
+            return True
+        # Counted again, since a thread that is running the shells may have changed both in between.
+        return counts == self._counts_as_linked() == _count_references(self._shells)
 
     def _counts_as_linked(self) -> list[int]:
         """The counts of shells, if all are idle, of which a forward has replaced, removed or registered some, or that

@@ -1,0 +1,187 @@
+"""What a forward does to a weight in its replica, and what anyone does between two steps; and what is seen after it."""
+
+import contextlib
+import copy
+
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy
+
+LANES = 2
+
+
+def written(weight, log):
+    try:
+        weight.mul_(2)
+    except RuntimeError as error:  # of the first lane, whose weights share memory with the base's
+        log.append(str(error))
+
+
+def written_without_grad(weight, log):
+    with torch.no_grad():
+        weight.add_(1)
+
+
+def turned(weight, log):
+    with torch.no_grad():
+        weight.t_()
+
+
+def left(weight, log):
+    with contextlib.suppress(RuntimeError):
+        weight.detach_()
+
+
+def other_data(weight, log):
+    weight.data = torch.full_like(weight, 7)
+
+
+def data_kept_and_exchanged(weight, log):
+    """On the last lane: as many tensors as before use the memory that its weights lay in."""
+    log.append(weight.data)
+    if len(log) == LANES:
+        weight.data = torch.full_like(weight, 7)
+
+
+IN_FORWARD = {
+    "written": written,
+    "written without grad": written_without_grad,
+    "turned": turned,
+    "other data": other_data,
+    "data kept and exchanged": data_kept_and_exchanged,
+    "detached in place": left,
+    "attribute": lambda weight, log: setattr(weight, "mark", 1),
+    "hook": lambda weight, log: weight.register_hook(lambda _: log.append("hook")),
+    "retain_grad": lambda weight, log: weight.retain_grad(),
+    "node's hook": lambda weight, log: weight.grad_fn.register_hook(lambda *_: log.append("node's hook")),
+    "node's prehook": lambda weight, log: weight.grad_fn.register_prehook(lambda *_: log.append("node's prehook")),
+    "node's metadata": lambda weight, log: weight.grad_fn.metadata.update(mark=1),
+    "kept": lambda weight, log: log.append(weight),
+    "view kept": lambda weight, log: log.append(weight.view(-1)),
+    "values kept": lambda weight, log: log.append(weight.detach()),
+    "data kept": lambda weight, log: log.append(weight.data),
+    "graph kept": lambda weight, log: log.append((weight * weight).sum()),
+    "graph without values kept": lambda weight, log: log.append((weight + 1).sum()),
+}
+
+
+def forward_between(wrapper, log):
+    log.append(wrapper(torch.ones(4, 4)).sum())
+
+
+def forward_without_grad(wrapper, log):
+    with torch.no_grad():
+        wrapper(torch.ones(4, 4))
+
+
+def forward_in_inference_mode(wrapper, log):
+    with torch.inference_mode():
+        wrapper(torch.ones(4, 4))
+
+
+def frozen_and_thawed(wrapper, log):
+    weight = wrapper.module.weight.requires_grad_(False)
+    wrapper(torch.ones(4, 4)).sum().backward()
+    weight.requires_grad_()
+
+
+def data_assigned(wrapper, log):
+    wrapper.module.weight.data = wrapper.module.weight.data + 1
+
+
+def buffer_written(wrapper, log):
+    wrapper.module.scale *= wrapper.module.bias.sum()
+
+
+def swapped(wrapper, log):
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    wrapper.module.float()
+
+
+BETWEEN_STEPS = {
+    "a forward": forward_between,
+    "without grad": forward_without_grad,
+    "in inference mode": forward_in_inference_mode,
+    "fewer lanes": lambda wrapper, log: wrapper(torch.ones(1, 4)).sum().backward(),
+    "frozen and thawed": frozen_and_thawed,
+    "data assigned": data_assigned,
+    "data written": lambda wrapper, log: wrapper.module.weight.data.add_(1),
+    "buffer written in the graph": buffer_written,
+    "parameter's hook": lambda wrapper, log: wrapper.module.weight.register_hook(lambda _: log.append("hook")),
+    "hook after the sum": lambda wrapper, log: wrapper.module.weight.register_post_accumulate_grad_hook(
+        lambda _: log.append("hook")
+    ),
+    "swapped": swapped,
+}
+
+
+class Probe(nn.Module):
+    """Notes what it sees of its weight, and does to it what it is told to. Whole numbers, so that sums are exact."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(16.0).view(4, 4) - 8)
+        self.bias = nn.Parameter(torch.arange(4.0))
+        self.register_buffer("scale", torch.ones(4))
+        self.touch, self.log, self.seen = None, [], []
+
+    def forward(self, x):
+        weight = self.weight
+        self.seen.append(seen_of(weight))
+        if self.touch:
+            self.touch(weight, self.log)
+        return nn.functional.linear(x, self.weight, self.bias) * self.scale
+
+
+def seen_of(weight):
+    node = weight.grad_fn
+    return [
+        *(type(weight), weight.shape, weight.stride(), weight.requires_grad, weight.retains_grad, weight._version),
+        *(copy.copy(vars(weight)), weight._backward_hooks, node and "mark" in node.metadata, weight.tolist()),
+    ]
+
+
+def trace(policy, devices, *, in_forward=None, between=None, scale_needs_grad=False):
+    """All that can be seen in four steps and after them, of which the second touches its weights, as plain values.
+
+    Between the second and the third step `between` is called with the wrapper.
+    """
+    torch.__future__.set_swap_module_params_on_conversion(False)  # `swapped` leaves it on
+    probe = Probe().to(devices[0])
+    if scale_needs_grad:
+        probe.scale = probe.bias * 2
+    wrapper = DataParallel(probe, devices, policy=policy)
+    results = []
+    for step in range(4):
+        probe.touch = in_forward if step == 1 else None
+        if step == 2 and between:
+            between(wrapper, probe.log)
+        out = wrapper(torch.ones(4, 4) * (step + 1))
+        (out * out).sum().backward(retain_graph=True)
+        results += [out.tolist(), *gradients(probe)]
+        del out
+        with torch.no_grad():
+            probe.weight -= 1
+    for entry in probe.log:
+        if isinstance(entry, torch.Tensor):
+            results += [entry.tolist(), *later_gradients(entry, probe)]
+    return [results, probe.seen, [entry for entry in probe.log if isinstance(entry, str)]]
+
+
+def gradients(probe):
+    return [probe.weight.grad.tolist(), probe.bias.grad.tolist()]
+
+
+def later_gradients(kept, probe):
+    try:
+        if kept.requires_grad:
+            kept.sum().backward()
+    except RuntimeError as error:  # it needs values of the base's that a step has changed
+        return str(error)
+    return gradients(probe)
+
+
+def check(devices, **what):
+    uncached = Policy(cache_replicas=False, dispatch="sequence")
+    assert trace(Policy(dispatch="sequence"), devices, **what) == trace(uncached, devices, **what)
