@@ -63,10 +63,13 @@ class Bucket:
     def recall(self, tensors: Sequence[Tensor], lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> None:
         """Lets go of what was handed out, unless it may serve again."""
         kept = self.handed_out
-        if kept is not None and not (
-            kept.are_as_new([tensors[i] for i in self.wanted], lanes, reduce_lanes)
-            and all(copy.is_free(kept.count) for copy in self._copies[: len(lanes) - 1])
-        ):
+        if kept is None:
+            return
+        bases = [tensors[i] for i in self.wanted]
+        copies = self._copies[: len(lanes) - 1]
+        if kept.are_as_new(bases, lanes, reduce_lanes) and all(copy.is_free(kept.count) for copy in copies):
+            kept.drop_grads()
+        else:
             self.handed_out = None
 
     def positions_to_renew(self) -> Sequence[int]:

@@ -55,6 +55,11 @@ class HandedOut:
             and self._carry_nothing()
         )
 
+    def drop_grads(self) -> None:
+        """Only a forward that assigns them leaves any, and to ask whether there are is to be warned."""
+        for output in self._outputs:
+            output.grad = None
+
     def _are_unshared(self) -> bool:
         outputs = self._outputs
         # Not every torch counts what a graph has saved among Python's references.

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import warnings
 
 import torch
 from torch import nn
@@ -54,6 +55,7 @@ IN_FORWARD = {
     "attribute": lambda weight, log: setattr(weight, "mark", 1),
     "hook": lambda weight, log: weight.register_hook(lambda _: log.append("hook")),
     "retain_grad": lambda weight, log: weight.retain_grad(),
+    "grad": lambda weight, log: setattr(weight, "grad", torch.ones_like(weight)),
     "node's hook": lambda weight, log: weight.grad_fn.register_hook(lambda *_: log.append("node's hook")),
     "node's prehook": lambda weight, log: weight.grad_fn.register_prehook(lambda *_: log.append("node's prehook")),
     "node's metadata": lambda weight, log: weight.grad_fn.metadata.update(mark=1),
@@ -136,7 +138,10 @@ class Probe(nn.Module):
 
 def seen_of(weight):
     node = weight.grad_fn
+    with warnings.catch_warnings(action="ignore"):  # of asking an inner node of a graph
+        has_grad = weight.grad is not None
     return [
+        has_grad,
         *(type(weight), weight.shape, weight.stride(), weight.requires_grad, weight.retains_grad, weight._version),
         *(copy.copy(vars(weight)), weight._backward_hooks, node and "mark" in node.metadata, weight.tolist()),
     ]
