@@ -6,6 +6,7 @@ under such a tensor, therefore it is written again only while nothing but its te
 otherwise an older graph, a hook or the user still reads it, and the bucket moves to new memory.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -135,4 +136,5 @@ def _counter_for(device_type: str) -> Callable[[Tensor], int]:
 
 
 def _storage_use_count(tensor: Tensor) -> int:
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    storage = tensor.untyped_storage()  # the same object as anyone's in Python who keeps it
+    return torch._C._storage_Use_Count(storage._cdata) + sys.getrefcount(storage)

@@ -4,28 +4,32 @@ To make them is the dearest part of a refresh. Nothing that a forward did to the
 serve again only while they cannot be told from new ones::
 
     who still reads them           references from Python, from graphs (use counts); the storage's in `flat.py`
+    who would find them again      weak references, as caches have; references to the node
     values written in place        the version, of the copies; in grad mode the node
-    other memory, another graph    address and node, as after ``.data =`` or ``detach_()``
-    what a tensor can carry        attributes, hooks, ``retain_grad()``
-    what a node can carry          hooks, metadata
-    a base elsewhere               its address; still a leaf, so that the node leads to its ``.grad``
+    other memory, another graph    address, layout and node, as after ``.data =``, ``t_()`` or ``detach_()``
+    what a tensor can carry        attributes, hooks, ``retain_grad()``, another class
+    what a node can carry          attributes, hooks, metadata
+    a base elsewhere               its address; the tensor in whose ``.grad`` the node's gradients end
 
 The node may serve several graphs, even at once: it saves no tensor, and the sum of the gradients is all it does.
 """
 
 import sys
 from collections.abc import Sequence
-from operator import attrgetter, countOf
-from typing import Any
+from operator import attrgetter, countOf, is_
+from weakref import getweakrefcount
 
 import torch
 from torch import Tensor
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from dpbench.parallel.lanes import Lane
 
 _NODE, _VERSION, _IS_LEAF = attrgetter("grad_fn"), attrgetter("_version"), attrgetter("is_leaf")
 _use_count = Tensor._use_count  # type: ignore[attr-defined]
 _HOOKS, _RETAINS_GRAD = attrgetter("_backward_hooks"), attrgetter("retains_grad")
+_LAYOUT, _STRIDES, _OWNER = attrgetter("shape", "dtype"), Tensor.stride, attrgetter("variable")
 
 
 class HandedOut:
@@ -34,10 +38,14 @@ class HandedOut:
     def __init__(self, outputs: Sequence[Tensor], lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> None:
         self._outputs = list(outputs)  # the only reference to each
         self._for = lanes, reduce_lanes
-        node: Any = outputs[0].grad_fn
-        self._node = node
+        self._node = _NODE(outputs[0])
         self._node.is_hooked = False
+        self._of_node = dict(vars(self._node))
         self._metadata = list(self._node.metadata)
+        self._node_count = sys.getrefcount(self._node)
+        self._ends = [end for end, _ in self._node.next_functions]
+        self._kinds = list(map(type, outputs))
+        self._layouts, self._strides = list(map(_LAYOUT, outputs)), list(map(_STRIDES, outputs))
         self.count = len(outputs) // len(lanes)
         self._address = type(outputs[0]).data_ptr
         self._addresses = list(map(self._address, outputs[self.count :]))
@@ -64,7 +72,11 @@ class HandedOut:
         outputs = self._outputs
         # Not every torch counts what a graph has saved among Python's references.
         counts, uses = map(sys.getrefcount, outputs), map(_use_count, outputs)
-        return countOf(counts, _UNSHARED) == countOf(uses, 1) == len(outputs)
+        return (
+            countOf(counts, _UNSHARED) == countOf(uses, 1) == len(outputs)
+            and not any(map(getweakrefcount, outputs))
+            and sys.getrefcount(self._node) == self._node_count
+        )
 
     def _are_where_they_were(self, bases: Sequence[Tensor]) -> bool:
         """In the graph and in memory."""
@@ -74,15 +86,19 @@ class HandedOut:
             and not any(map(_VERSION, copies))
             and list(map(self._address, copies)) == self._addresses
             and list(map(self._address, firsts)) == list(map(self._address, bases))
+            and list(map(_LAYOUT, self._outputs)) == self._layouts
+            and list(map(_STRIDES, self._outputs)) == self._strides
+            and all(map(is_, map(_OWNER, self._ends), bases))
         )
 
     def _carry_nothing(self) -> bool:
         outputs = self._outputs
         return (
-            not any(map(vars, outputs))
+            list(map(type, outputs)) == self._kinds
+            and not any(map(vars, outputs))
             and not any(map(_RETAINS_GRAD, outputs))
             and countOf(map(_HOOKS, outputs), None) == len(outputs)
-            and not self._node.is_hooked
+            and vars(self._node) == self._of_node
             and list(self._node.metadata) == self._metadata
         )
 
@@ -90,9 +106,10 @@ class HandedOut:
 def keep(
     outputs: Sequence[Tensor], bases: Sequence[Tensor], lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]
 ) -> HandedOut | None:
-    """None if these are not what later forwards are to get, but what a mode made of it."""
+    """None if these are not what later forwards are to get, but what a mode or a graph made of it."""
     is_ordinary = {*map(type, outputs)} <= {Tensor, *map(type, bases)}
-    return HandedOut(outputs, lanes, reduce_lanes) if is_ordinary else None
+    is_conjugable = bases[0].is_complex()  # which neither address nor layout tells
+    return HandedOut(outputs, lanes, reduce_lanes) if is_ordinary and not is_conjugable and _may_serve(bases) else None
 
 
 def _may_serve(bases: Sequence[Tensor]) -> bool:
@@ -103,6 +120,8 @@ def _may_serve(bases: Sequence[Tensor]) -> bool:
         and not torch.is_anomaly_enabled()  # a node tells then in which forward it was made
         # Swapping a parameter makes whatever leads to its gradient raise an error.
         and not torch.__future__.get_swap_module_params_on_conversion()
+        # Others are asked how outputs are made.
+        and all(type(mode) is DeviceContext for mode in _get_current_function_mode_stack())
     )
 
 

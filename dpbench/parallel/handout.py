@@ -67,6 +67,8 @@ def _noting(register: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 _Node: Any = HandOut._backward_cls
 _Node.register_hook, _Node.register_prehook = _noting(_Node.register_hook), _noting(_Node.register_prehook)
+# After a backward torch's own would raise that they are gone: of graphs too that later forwards make with the node.
+_Node.saved_tensors = ()
 
 
 def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:

@@ -1,5 +1,7 @@
 """Weights that were handed out serve the next forward only while they cannot be told from new ones."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -18,32 +20,31 @@ def _unswapped():
     torch.__future__.set_swap_module_params_on_conversion(False)
 
 
-def nodes_of_steps(steps, context=torch.enable_grad, **policy):
-    """The graph node that each of the steps' first weight comes from."""
+def count_nodes(steps, context=torch.enable_grad, **policy):
+    """How many graph nodes the first weight of all steps comes from; by weak references, since kept ones serve once."""
     nodes = []
 
     def forward(self, x):
-        nodes.append(self.inner[0].weight.grad_fn)
+        nodes.append(weakref.ref(self.inner[0].weight.grad_fn))
         return self.inner(x)
 
     wrapper = wrap(Call(forward, inner=mlp()), dispatch="sequence", **policy)
     with context():
         train(wrapper, steps)
-    return nodes
+    return len(set(map(id, nodes)))  # there is one reference for each node
 
 
 def test_untouched_weights_serve_again():
-    assert len(set(nodes_of_steps(5))) == 1
+    assert count_nodes(5) == 1
 
 
 def test_without_the_technique_each_forward_has_weights_of_its_own():
-    assert len(set(nodes_of_steps(5, cache_replicas=False))) == 5
+    assert count_nodes(5, cache_replicas=False) == 5
 
 
 def test_where_anomalies_are_looked_for_each_forward_has_a_node_that_names_it():
     with pytest.warns(UserWarning, match="Anomaly Detection"):
-        nodes = nodes_of_steps(3, torch.autograd.detect_anomaly)
-    assert len(set(nodes)) == 3
+        assert count_nodes(3, torch.autograd.detect_anomaly) == 3
 
 
 @pytest.mark.parametrize("name", IN_FORWARD)
@@ -53,7 +54,7 @@ def test_what_a_forward_does_to_its_weights_does_not_reach_the_next(name):
 
 @pytest.mark.parametrize("name", BETWEEN_STEPS)
 def test_what_happens_between_two_steps_shows_in_the_second(name):
-    check(DEVICES, between=BETWEEN_STEPS[name], scale_needs_grad=name == "buffer written in the graph")
+    check(DEVICES, between=BETWEEN_STEPS[name], scale_needs_grad=name.startswith("buffer"))
 
 
 @pytest.mark.parametrize("name", ["written", "hook", "kept", "other data"])
@@ -68,7 +69,7 @@ def test_one_node_serves_two_graphs_in_one_backward():
     nodes = []
 
     def forward(self, x):
-        nodes.append(self.bias.grad_fn)
+        nodes.append(weakref.ref(self.bias.grad_fn))
         return x + self.bias
 
     base = Call(forward, bias=nn.Parameter(torch.zeros(4)))
@@ -123,7 +124,91 @@ def test_what_a_mode_makes_of_weights_stays_in_the_mode():
     with Marking():
         wrapper(torch.ones(4, 4)).sum().backward()
     wrapper(torch.ones(4, 4)).sum().backward()
-    assert kinds == [Marked, torch.Tensor, torch.Tensor, torch.Tensor]
+    with Marking():
+        wrapper(torch.ones(4, 4)).sum().backward()
+    assert kinds == [Marked, torch.Tensor, torch.Tensor, torch.Tensor, Marked, torch.Tensor]
+
+
+def test_a_default_device_is_no_mode_that_counts():
+    torch.set_default_device("cpu")
+    try:
+        assert count_nodes(3) == 1
+    finally:
+        torch.set_default_device(None)
+
+
+def test_a_node_tells_of_no_forward_but_its_own():
+    def forward(self, x):
+        told.append("traceback_" in self.inner.weight.grad_fn.metadata)
+        return self.inner(x)
+
+    told = []
+    wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4)), DEVICES, policy=Policy(dispatch="sequence"))
+    with pytest.warns(UserWarning, match="Anomaly Detection"), torch.autograd.detect_anomaly():
+        wrapper(torch.ones(4, 4)).sum().backward()
+    wrapper(torch.ones(4, 4)).sum().backward()
+    assert told == [True, True, False, False]
+
+
+def test_a_node_that_has_served_can_be_asked_for_saved_tensors():
+    """As those who draw graphs do. Torch's own are an error once a backward has let go of them."""
+
+    def forward(self, x):
+        saved.append(self.inner.weight.grad_fn.saved_tensors)
+        return self.inner(x)
+
+    saved = []
+    wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4)), DEVICES, policy=Policy(dispatch="sequence"))
+    for _ in range(2):
+        wrapper(torch.ones(4, 4)).sum().backward()
+    assert saved == [()] * 4
+
+
+def test_a_hook_on_a_kept_node_sees_no_later_forward():
+    def forward(self, x):
+        nodes.append(self.inner.weight.grad_fn)
+        return self.inner(x)
+
+    nodes, calls = [], []
+    wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4)), DEVICES, policy=Policy(dispatch="sequence"))
+    wrapper(torch.ones(4, 4)).sum().backward()
+    out = wrapper(torch.ones(4, 4))
+    nodes[0].register_hook(lambda *_: calls.append(1))
+    out.sum().backward()
+    assert not calls
+
+
+def test_a_base_that_is_conjugated_where_it_lies():
+    base = Call(lambda self, x: torch.view_as_real(x * self.weight).sum(1), weight=nn.Parameter(torch.tensor([1 + 2j])))
+    wrapper = DataParallel(base, DEVICES, policy=Policy(dispatch="sequence"))
+    x = torch.ones(2, dtype=torch.cfloat)
+    wrapper(x).sum().backward()
+    base.weight.data = base.weight.data.conj()
+    assert wrapper(x).tolist() == [-1, -1]
+
+
+class Product(torch.autograd.Function):
+    """Keeps the weight's storage alone."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.kept = weight.untyped_storage(), weight.storage_offset(), weight.shape
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * torch.empty(0).set_(*ctx.kept), grad
+
+
+def test_memory_that_is_kept_as_a_storage_is_not_written_again():
+    base = Call(lambda self, x: Product.apply(x, self.weight), weight=nn.Parameter(torch.ones(3)))
+    wrapper = DataParallel(base, DEVICES, policy=Policy(dispatch="sequence"))
+    x = torch.ones(4, 3, requires_grad=True)
+    out = wrapper(x)
+    base.weight.data = torch.full((3,), 7.0)
+    wrapper(x)
+    out.sum().backward()
+    assert x.grad.tolist() == [[1.0] * 3] * 4
 
 
 def test_weights_that_require_grad_are_refused_under_a_transform_also_after_a_step():

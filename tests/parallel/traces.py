@@ -2,7 +2,9 @@
 
 import contextlib
 import copy
+import functools
 import warnings
+import weakref
 
 import torch
 from torch import nn
@@ -29,6 +31,17 @@ def turned(weight, log):
         weight.t_()
 
 
+def turned_on_the_first_lane(weight, log):
+    """Whose version is the base's: it tells nothing."""
+    if not log:
+        turned(weight, log)
+    log.append("turned")
+
+
+def data_turned(weight, log):
+    weight.data = weight.data.t()
+
+
 def left(weight, log):
     with contextlib.suppress(RuntimeError):
         weight.detach_()
@@ -45,17 +58,27 @@ def data_kept_and_exchanged(weight, log):
         weight.data = torch.full_like(weight, 7)
 
 
+@functools.cache
+def marked(kind):
+    return type("Marked", (kind,), {})
+
+
 IN_FORWARD = {
     "written": written,
     "written without grad": written_without_grad,
     "turned": turned,
+    "turned on the first lane": turned_on_the_first_lane,
+    "data turned": data_turned,
     "other data": other_data,
     "data kept and exchanged": data_kept_and_exchanged,
     "detached in place": left,
     "attribute": lambda weight, log: setattr(weight, "mark", 1),
+    "class": lambda weight, log: setattr(weight, "__class__", marked(type(weight))),
+    "weak reference": lambda weight, log: log.append(weakref.ref(weight)),
     "hook": lambda weight, log: weight.register_hook(lambda _: log.append("hook")),
     "retain_grad": lambda weight, log: weight.retain_grad(),
     "grad": lambda weight, log: setattr(weight, "grad", torch.ones_like(weight)),
+    "node's attribute": lambda weight, log: setattr(weight.grad_fn, "mark", 1),
     "node's hook": lambda weight, log: weight.grad_fn.register_hook(lambda *_: log.append("node's hook")),
     "node's prehook": lambda weight, log: weight.grad_fn.register_prehook(lambda *_: log.append("node's prehook")),
     "node's metadata": lambda weight, log: weight.grad_fn.metadata.update(mark=1),
@@ -101,6 +124,16 @@ def swapped(wrapper, log):
     wrapper.module.float()
 
 
+def swapped_once(wrapper, log):
+    swapped(wrapper, log)
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def buffer_cut_off(wrapper, log):
+    """From the graph that it was in: it is a leaf now."""
+    wrapper.module.scale.detach_().requires_grad_()
+
+
 BETWEEN_STEPS = {
     "a forward": forward_between,
     "without grad": forward_without_grad,
@@ -115,6 +148,8 @@ BETWEEN_STEPS = {
         lambda _: log.append("hook")
     ),
     "swapped": swapped,
+    "swapped once": swapped_once,
+    "buffer cut off": buffer_cut_off,
 }
 
 
@@ -143,7 +178,8 @@ def seen_of(weight):
     return [
         has_grad,
         *(type(weight), weight.shape, weight.stride(), weight.requires_grad, weight.retains_grad, weight._version),
-        *(copy.copy(vars(weight)), weight._backward_hooks, node and "mark" in node.metadata, weight.tolist()),
+        *(copy.copy(vars(weight)), weight._backward_hooks, weakref.getweakrefcount(weight), weight.tolist()),
+        *(node and "mark" in node.metadata, hasattr(node, "mark")),
     ]
 
 
@@ -175,7 +211,8 @@ def trace(policy, devices, *, in_forward=None, between=None, scale_needs_grad=Fa
 
 
 def gradients(probe):
-    return [probe.weight.grad.tolist(), probe.bias.grad.tolist()]
+    leaves = [probe.weight, probe.bias, *([probe.scale] if probe.scale.is_leaf else [])]
+    return [leaf.grad.tolist() for leaf in leaves if leaf.grad is not None]
 
 
 def later_gradients(kept, probe):
