@@ -171,7 +171,8 @@ def test_a_hook_on_a_kept_node_sees_no_later_forward():
 
     nodes, calls = [], []
     wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4)), DEVICES, policy=Policy(dispatch="sequence"))
-    wrapper(torch.ones(4, 4)).sum().backward()
+    first = wrapper(torch.ones(4, 4)).sum()  # up to torch 2.11 a node that no graph holds takes no hooks
+    first.backward()
     out = wrapper(torch.ones(4, 4))
     nodes[0].register_hook(lambda *_: calls.append(1))
     out.sum().backward()
