@@ -68,7 +68,7 @@ class Bucket:
         bases = [tensors[i] for i in self.wanted]
         copies = self._copies[: len(lanes) - 1]
         if kept.are_as_new(bases, lanes, reduce_lanes) and all(copy.is_free(kept.count) for copy in copies):
-            kept.drop_grads()
+            kept.renew()
         else:
             self.handed_out = None
 

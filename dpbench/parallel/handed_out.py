@@ -11,7 +11,8 @@ serve again only while they cannot be told from new ones::
     what a node can carry          attributes, hooks, metadata
     a base elsewhere               its address; the tensor in whose ``.grad`` the node's gradients end
 
-The node may serve several graphs, even at once: it saves no tensor, and the sum of the gradients is all it does.
+The node can serve several graphs, since it saves no tensor: one after the other, each when a backward has let go of
+the last. A hook, or whoever asks for a weight's gradient, would else get another graph's too.
 """
 
 import sys
@@ -39,8 +40,8 @@ class HandedOut:
         self._outputs = list(outputs)  # the only reference to each
         self._for = lanes, reduce_lanes
         self._node = _NODE(outputs[0])
-        self._node.is_hooked = False
-        self._of_node = dict(vars(self._node))
+        self._node.is_hooked, self._node.is_done = False, False
+        self._of_node = {**vars(self._node), "is_done": True}
         self._metadata = list(self._node.metadata)
         self._node_count = sys.getrefcount(self._node)
         self._ends = [end for end, _ in self._node.next_functions]
@@ -63,8 +64,10 @@ class HandedOut:
             and self._carry_nothing()
         )
 
-    def drop_grads(self) -> None:
-        """Only a forward that assigns them leaves any, and to ask whether there are is to be warned."""
+    def renew(self) -> None:
+        """Makes new of what is as new."""
+        self._node.is_done = False
+        # Only a forward that assigns them leaves any, and to ask whether there are is to be warned.
         for output in self._outputs:
             output.grad = None
 

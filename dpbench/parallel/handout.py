@@ -21,6 +21,7 @@ from dpbench.parallel.lanes import Lane, record_stream, use_stream, wait_stream
 from dpbench.parallel.transfer import copy_to
 
 _DENSE = {torch.strided}
+_is_graph_retained = torch._C._autograd._get_current_graph_task_keep_graph
 FIRST = 2**62
 """Above every sequence number a forward can reach; only the nodes that write into ``.grad`` have a higher one."""
 
@@ -51,6 +52,7 @@ class HandOut(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.is_done = not _is_graph_retained()
         per_lane = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
         return (None, None, *sum_over_lanes(per_lane, ctx.lanes))
 

@@ -64,20 +64,42 @@ def test_a_trace_sees_what_is_done(name):
     assert trace(policy, DEVICES, in_forward=IN_FORWARD[name]) != trace(policy, DEVICES)
 
 
-def test_one_node_serves_two_graphs_in_one_backward():
-    """No graph keeps the values of a bias: two forwards have the same tensors, and their gradients meet in the node."""
-    nodes = []
+@pytest.mark.parametrize("before", ["nothing", "a step", "a backward that retains the graph"])
+def test_a_hook_sees_no_gradient_of_a_graph_that_still_waits(before):
+    """No graph keeps the values of a bias, so that nothing else tells that the first forward's weights are in use."""
+    seen = []
 
     def forward(self, x):
-        nodes.append(weakref.ref(self.bias.grad_fn))
+        if is_second:
+            self.bias.register_hook(lambda grad: seen.append(grad.tolist()))
         return x + self.bias
 
-    base = Call(forward, bias=nn.Parameter(torch.zeros(4)))
+    is_second = False
+    base = Call(forward, bias=nn.Parameter(torch.zeros(1)))
     wrapper = DataParallel(base, DEVICES, policy=Policy(dispatch="sequence"))
-    first, second = wrapper(torch.ones(4, 4)), wrapper(torch.ones(4, 4))
-    (first.sum() + 2 * second.sum()).backward()
-    assert base.bias.grad.tolist() == [12.0] * 4
-    assert len(set(nodes)) == 1
+    if before == "a step":
+        wrapper(torch.ones(4, 1)).sum().backward()
+    first = wrapper(torch.ones(4, 1)).sum()
+    if before == "a backward that retains the graph":
+        first.backward(retain_graph=True)
+    is_second = True
+    second = wrapper(torch.ones(4, 1)).sum()
+    base.bias.grad = None
+    (first + 2 * second).backward()
+    assert seen == [[4.0]] * LANES
+    assert base.bias.grad.tolist() == [12.0]
+
+
+def test_a_weight_that_a_forward_narrows_is_whole_in_the_next():
+    def forward(self, x):
+        out = x + self.weight.sum()
+        self.weight.data = self.weight.data[:1]
+        return out
+
+    base = Call(forward, weight=nn.Parameter(torch.ones(4)))
+    wrapper = DataParallel(base, DEVICES, policy=Policy(dispatch="sequence"))
+    wrapper(torch.zeros(4)).sum().backward()
+    assert wrapper(torch.zeros(4)).tolist() == [4.0] * 4
 
 
 def test_more_lanes_than_before_get_weights_of_their_own():

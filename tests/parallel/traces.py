@@ -116,7 +116,7 @@ def data_assigned(wrapper, log):
 
 
 def buffer_written(wrapper, log):
-    wrapper.module.scale *= wrapper.module.bias.sum()
+    wrapper.module.scale += wrapper.module.bias.sum()
 
 
 def swapped(wrapper, log):
@@ -191,7 +191,7 @@ def trace(policy, devices, *, in_forward=None, between=None, scale_needs_grad=Fa
     torch.__future__.set_swap_module_params_on_conversion(False)  # `swapped` leaves it on
     probe = Probe().to(devices[0])
     if scale_needs_grad:
-        probe.scale = probe.bias * 2
+        probe.scale = probe.bias + 1
     wrapper = DataParallel(probe, devices, policy=policy)
     results = []
     for step in range(4):
@@ -199,7 +199,7 @@ def trace(policy, devices, *, in_forward=None, between=None, scale_needs_grad=Fa
         if step == 2 and between:
             between(wrapper, probe.log)
         out = wrapper(torch.ones(4, 4) * (step + 1))
-        (out * out).sum().backward(retain_graph=True)
+        (out * out).sum().backward()
         results += [out.tolist(), *gradients(probe)]
         del out
         with torch.no_grad():
