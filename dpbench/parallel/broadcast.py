@@ -15,7 +15,6 @@ from torch import Tensor
 from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.buckets import Item, plan_buckets, put
 from dpbench.parallel.flat import FlatCopy, Stage, shape_of, shaped_views
-from dpbench.parallel.handed_out import HandedOut, keep
 from dpbench.parallel.handout import connect
 from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Policy
@@ -46,9 +45,6 @@ class Bucket:
 
     def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], stage: Stage) -> None:
         self.indices = list(indices)
-        self.wanted = [i for i, source in zip(indices, sources, strict=True) if source.requires_grad]
-        self._all = range(len(sources))
-        self._others = [position for position in self._all if not sources[position].requires_grad]
         self._shapes = [shape_of(source) for source in sources]
         self._byte_count = sum(_byte_count(source) for source in sources)
         self._is_flat = len(sources) == 1 and sources[0].stride() == self._shapes[0][1]  # as it lies in the base
@@ -58,23 +54,6 @@ class Bucket:
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
-        self.handed_out: HandedOut | None = None
-
-    def recall(self, tensors: Sequence[Tensor], lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> None:
-        """Lets go of what was handed out, unless it may serve again."""
-        kept = self.handed_out
-        if kept is None:
-            return
-        bases = [tensors[i] for i in self.wanted]
-        copies = self._copies[: len(lanes) - 1]
-        if kept.are_as_new(bases, lanes, reduce_lanes) and all(copy.is_free(kept.count) for copy in copies):
-            kept.renew()
-        else:
-            self.handed_out = None
-
-    def positions_to_renew(self) -> Sequence[int]:
-        """Of the copies that need new tensors: those of which none are kept."""
-        return self._all if self.handed_out is None else self._others
 
     def send(self, sources: list[Tensor], lanes: Sequence[Lane], signature: Signature | None) -> list[FlatCopy]:
         """Brings the sources to lanes 1, 2, ...; a copy that has them by its signature is left alone."""
@@ -107,7 +86,7 @@ class Bucket:
         """Has the lane's side streams copy; the event at which its near stream has read `packed`."""
         wait_stream(lane.near, base.near)
         with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
-            copy.fill(packed, lane, 0 if self.handed_out is None else self.handed_out.count)
+            copy.fill(packed, lane)
         return record_event(base.device, lane.near)
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
@@ -155,8 +134,6 @@ class Broadcast:
         """
         check_not_transformed(self._tensors)
         deliveries = [Delivery(list(self._tensors), {}) for _ in lanes]
-        for bucket in self._buckets:
-            bucket.recall(self._tensors, lanes, reduce_lanes)
         if len(lanes) > 1:
             # No autograd, and ordinary tensors even under inference mode or a transform of `torch.func`: what is kept
             # must serve later training too.
@@ -170,54 +147,23 @@ class Broadcast:
                 for delivery in deliveries:
                     delivery.await_all()
         if torch.is_grad_enabled():
-            for bucket in self._buckets:
-                self._connect(bucket, deliveries, lanes, reduce_lanes)
-            for i in self._loners:
-                if self._tensors[i].requires_grad:
-                    self._connect_new([i], deliveries, reduce_lanes)
+            parcels = [*(bucket.indices for bucket in self._buckets), *([i] for i in self._loners)]
+            is_early = self._policy.overlap_reduce
+            for parcel in parcels:
+                connect(parcel, [delivery.tensors for delivery in deliveries], reduce_lanes, is_early)
         return deliveries
 
     def _send(self, bucket: Bucket, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
         sources = [self._tensors[i] for i in bucket.indices]
-        is_watched = self._is_watched(bucket)
+        is_watched = self._watch is not None and self._always_sent.isdisjoint(bucket.indices)
         signature = self._watch.signature(sources) if self._watch is not None and is_watched else None
         copies = bucket.send(sources, lanes, signature)
-        positions = bucket.positions_to_renew()
-        indices = [bucket.indices[position] for position in positions]
         for delivery, lane, copy in zip(deliveries[1:], lanes[1:], copies, strict=True):
-            copy.admit(lane)
-            if indices:
-                put(copy.hand_out(positions, is_watched), delivery.tensors, indices)
+            put(copy.hand_out(lane, is_watched), delivery.tensors, bucket.indices)
             if copy.arrival is not None:
                 delivery.arrivals.update(dict.fromkeys(bucket.indices, copy.arrival))
         if bucket.departure is not None:
             deliveries[0].arrivals.update(dict.fromkeys(bucket.indices, bucket.departure))
-
-    def _is_watched(self, bucket: Bucket) -> bool:
-        return self._watch is not None and self._always_sent.isdisjoint(bucket.indices)
-
-    def _connect(
-        self, bucket: Bucket, deliveries: Sequence[Delivery], lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]
-    ) -> None:
-        if not bucket.wanted:
-            return
-        if bucket.handed_out is None:
-            outputs = self._connect_new(bucket.wanted, deliveries, reduce_lanes)
-            if not self._is_watched(bucket):
-                bases = [self._tensors[i] for i in bucket.wanted]
-                bucket.handed_out = keep(outputs, bases, lanes, reduce_lanes)
-        else:
-            for number, delivery in enumerate(deliveries):
-                put(bucket.handed_out.of_lane(number), delivery.tensors, bucket.wanted)
-
-    def _connect_new(
-        self, wanted: Sequence[int], deliveries: Sequence[Delivery], reduce_lanes: Sequence[Lane]
-    ) -> Sequence[Tensor]:
-        tensors = [delivery.tensors for delivery in deliveries]
-        outputs = connect(wanted, tensors, reduce_lanes, self._policy.overlap_reduce)
-        for number, of_lane in enumerate(tensors):
-            put(outputs[number * len(wanted) : (number + 1) * len(wanted)], of_lane, wanted)
-        return outputs
 
 
 def _send_alone(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:

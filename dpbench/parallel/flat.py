@@ -35,14 +35,10 @@ class FlatCopy:
         self.sent: Any = None  # what the values are of, for `unchanged.py`
         self.sent_from: list[Tensor] = []  # keeps what that names from being other tensors' memory
 
-    def is_free(self, kept_count: int) -> bool:
-        """Whether nothing uses the memory but the templates, and as many tensors that are to serve again."""
-        return bool(self._templates) and count_uses(self._flat) == self._own_uses + kept_count
-
-    def fill(self, flat: Tensor, lane: Lane, kept_count: int) -> None:
+    def fill(self, flat: Tensor, lane: Lane) -> None:
         """Copies a flat of the same size here, on the current streams of the source and of the lane."""
         self._handed_out.clear()
-        if not self.is_free(kept_count):
+        if not self._templates or count_uses(self._flat) != self._own_uses:
             self._allocate(flat.numel(), lane.device)
         for reader in self._readers:
             wait_stream(lane.far, reader)
@@ -57,23 +53,21 @@ class FlatCopy:
         self._own_uses = count_uses(self._flat)
         self._readers = []
 
-    def admit(self, lane: Lane) -> None:
-        """To be called for every forward that reads the values, on the lane's compute stream."""
+    def hand_out(self, lane: Lane, is_watched: bool) -> list[Tensor]:
+        """New tensors over the values, to be read on the lane's compute stream. If watched, `was_written` can tell of
+        them.
+
+        Watched values may serve several forwards: their tensors share version counters then, so that autograd finds
+        what one of them wrote under the graph of another.
+        """
         if lane.compute is not None and lane.compute not in self._readers:
             record_stream(self._flat, lane.compute)
             if self._readers and self.arrival is None:  # then the first to read it had filled it on its own stream
                 wait_stream(lane.compute, self._readers[0])
             self._readers.append(lane.compute)
-
-    def hand_out(self, positions: Sequence[int], is_watched: bool) -> list[Tensor]:
-        """New tensors over the values at these positions; all of them if watched, so that `was_written` can tell.
-
-        Watched values may serve several forwards: their tensors share version counters then, so that autograd finds
-        what one of them wrote under the graph of another.
-        """
         if is_watched and self._handed_out:
             return [tensor.detach() for tensor in self._handed_out]
-        tensors = [self._templates[position].data for position in positions]
+        tensors = [template.data for template in self._templates]
         self._handed_out = tensors if is_watched else []
         return tensors
 
@@ -125,7 +119,7 @@ def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
 
 
 def count_uses(tensor: Tensor) -> int:
-    """How many tensors use the storage, in Python and in graphs."""
+    """How many use the storage: tensors, in Python and in graphs, and Python objects that are the storage itself."""
     return _counter_for(tensor.device.type)(tensor)
 
 

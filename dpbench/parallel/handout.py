@@ -8,7 +8,7 @@ wait for all lanes' gradients, while the base's compute goes on. It runs when it
 because its sequence number is raised: the engine takes the ready node with the highest first.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,21 +21,22 @@ from dpbench.parallel.lanes import Lane, record_stream, use_stream, wait_stream
 from dpbench.parallel.transfer import copy_to
 
 _DENSE = {torch.strided}
-_is_graph_retained = torch._C._autograd._get_current_graph_task_keep_graph
 FIRST = 2**62
 """Above every sequence number a forward can reach; only the nodes that write into ``.grad`` have a higher one."""
 
 
-def connect(
-    wanted: Sequence[int], tensors: Sequence[list[Tensor]], lanes: Sequence[Lane], is_early: bool
-) -> Sequence[Tensor]:
-    """Outputs of one node from the first lane's tensors, which require grad, in place of every lane's."""
+def connect(indices: Sequence[int], tensors: Sequence[list[Tensor]], lanes: Sequence[Lane], is_early: bool) -> None:
+    """Replaces, on every lane, those tensors that require grad on the first by outputs of one node from these."""
+    wanted = [i for i in indices if tensors[0][i].requires_grad]
+    if not wanted:
+        return
     copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
     with use_stream(lanes[0].device, lanes[0].near):
         outputs = HandOut.apply(lanes, copies, *[tensors[0][i] for i in wanted])
     if is_early:
         outputs[0].grad_fn._set_sequence_nr(FIRST)
-    return outputs
+    for number, of_lane in enumerate(tensors):
+        put(outputs[number * len(wanted) : (number + 1) * len(wanted)], of_lane, wanted)
 
 
 class HandOut(Function):
@@ -52,25 +53,8 @@ class HandOut(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        ctx.is_done = not _is_graph_retained()
         per_lane = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
         return (None, None, *sum_over_lanes(per_lane, ctx.lanes))
-
-
-def _noting(register: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Nothing else tells of a node's hooks."""
-
-    def note_and_register(node: Any, hook: Any) -> Any:
-        node.is_hooked = True
-        return register(node, hook)
-
-    return note_and_register
-
-
-_Node: Any = HandOut._backward_cls
-_Node.register_hook, _Node.register_prehook = _noting(_Node.register_hook), _noting(_Node.register_prehook)
-# After a backward torch's own would raise that they are gone: of graphs too that later forwards make with the node.
-_Node.saved_tensors = ()
 
 
 def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:

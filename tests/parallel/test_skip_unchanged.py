@@ -19,9 +19,7 @@ def sent(monkeypatch):
     """How many buckets were copied to a lane since last asked."""
     fills = []
     fill = FlatCopy.fill
-    monkeypatch.setattr(
-        FlatCopy, "fill", lambda self, flat, *rest: fills.append(flat.numel()) or fill(self, flat, *rest)
-    )
+    monkeypatch.setattr(FlatCopy, "fill", lambda self, flat, lane: fills.append(flat.numel()) or fill(self, flat, lane))
 
     def count():
         number = len(fills)

@@ -1,4 +1,4 @@
-"""Weights that were handed out serve the next forward only while they cannot be told from new ones: lanes on a GPU."""
+"""What a forward does to its weights, or anyone between two steps, shows where it should and nowhere else."""
 
 import pytest
 

@@ -1,14 +1,11 @@
-"""Weights that were handed out serve the next forward only while they cannot be told from new ones."""
-
-import weakref
+"""What a forward does to its weights, or anyone between two steps, shows where it should and nowhere else."""
 
 import pytest
 import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.four_lanes import train, wrap
-from tests.parallel.models import Call, mlp
+from tests.parallel.models import Call
 from tests.parallel.traces import BETWEEN_STEPS, IN_FORWARD, LANES, Probe, check, trace
 
 DEVICES = ["cpu"] * LANES
@@ -18,33 +15,6 @@ DEVICES = ["cpu"] * LANES
 def _unswapped():
     yield
     torch.__future__.set_swap_module_params_on_conversion(False)
-
-
-def count_nodes(steps, context=torch.enable_grad, **policy):
-    """How many graph nodes the first weight of all steps comes from; by weak references, since kept ones serve once."""
-    nodes = []
-
-    def forward(self, x):
-        nodes.append(weakref.ref(self.inner[0].weight.grad_fn))
-        return self.inner(x)
-
-    wrapper = wrap(Call(forward, inner=mlp()), dispatch="sequence", **policy)
-    with context():
-        train(wrapper, steps)
-    return len(set(map(id, nodes)))  # there is one reference for each node
-
-
-def test_untouched_weights_serve_again():
-    assert count_nodes(5) == 1
-
-
-def test_without_the_technique_each_forward_has_weights_of_its_own():
-    assert count_nodes(5, cache_replicas=False) == 5
-
-
-def test_where_anomalies_are_looked_for_each_forward_has_a_node_that_names_it():
-    with pytest.warns(UserWarning, match="Anomaly Detection"):
-        assert count_nodes(3, torch.autograd.detect_anomaly) == 3
 
 
 @pytest.mark.parametrize("name", IN_FORWARD)
@@ -151,14 +121,6 @@ def test_what_a_mode_makes_of_weights_stays_in_the_mode():
     assert kinds == [Marked, torch.Tensor, torch.Tensor, torch.Tensor, Marked, torch.Tensor]
 
 
-def test_a_default_device_is_no_mode_that_counts():
-    torch.set_default_device("cpu")
-    try:
-        assert count_nodes(3) == 1
-    finally:
-        torch.set_default_device(None)
-
-
 def test_a_node_tells_of_no_forward_but_its_own():
     def forward(self, x):
         told.append("traceback_" in self.inner.weight.grad_fn.metadata)
@@ -170,35 +132,6 @@ def test_a_node_tells_of_no_forward_but_its_own():
         wrapper(torch.ones(4, 4)).sum().backward()
     wrapper(torch.ones(4, 4)).sum().backward()
     assert told == [True, True, False, False]
-
-
-def test_a_node_that_has_served_can_be_asked_for_saved_tensors():
-    """As those who draw graphs do. Torch's own are an error once a backward has let go of them."""
-
-    def forward(self, x):
-        saved.append(self.inner.weight.grad_fn.saved_tensors)
-        return self.inner(x)
-
-    saved = []
-    wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4)), DEVICES, policy=Policy(dispatch="sequence"))
-    for _ in range(2):
-        wrapper(torch.ones(4, 4)).sum().backward()
-    assert saved == [()] * 4
-
-
-def test_a_hook_on_a_kept_node_sees_no_later_forward():
-    def forward(self, x):
-        nodes.append(self.inner.weight.grad_fn)
-        return self.inner(x)
-
-    nodes, calls = [], []
-    wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4)), DEVICES, policy=Policy(dispatch="sequence"))
-    first = wrapper(torch.ones(4, 4)).sum()  # up to torch 2.11 a node that no graph holds takes no hooks
-    first.backward()
-    out = wrapper(torch.ones(4, 4))
-    nodes[0].register_hook(lambda *_: calls.append(1))
-    out.sum().backward()
-    assert not calls
 
 
 def test_a_base_that_is_conjugated_where_it_lies():

@@ -1,4 +1,4 @@
-"""As `test_handed_out.py`, where the lanes have streams and memory of their own."""
+"""As `test_traces.py`, where the lanes have streams and memory of their own."""
 
 import pytest
 import torch
