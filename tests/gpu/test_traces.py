@@ -3,19 +3,12 @@
 import pytest
 
 from tests.gpu.device import DEVICE, skip_without_gpu
-from tests.parallel.traces import BETWEEN_STEPS, IN_FORWARD, LANES, check
+from tests.parallel.traces import LANES, TRACES, check
 
 pytestmark = pytest.mark.gpu
 skip_without_gpu()
 
-DEVICES = [DEVICE] * LANES
 
-
-@pytest.mark.parametrize("name", IN_FORWARD)
-def test_what_a_forward_does_to_its_weights_does_not_reach_the_next(name):
-    check(DEVICES, in_forward=IN_FORWARD[name])
-
-
-@pytest.mark.parametrize("name", BETWEEN_STEPS)
-def test_what_happens_between_two_steps_shows_in_the_second(name):
-    check(DEVICES, between=BETWEEN_STEPS[name], scale_needs_grad=name.startswith("buffer"))
+@pytest.mark.parametrize("name", TRACES)
+def test_nothing_of_an_earlier_forward_shows(name):
+    check([DEVICE] * LANES, name)

@@ -119,14 +119,18 @@ def buffer_written(wrapper, log):
     wrapper.module.scale += wrapper.module.bias.sum()
 
 
+swap_parameters = torch.__future__.set_swap_module_params_on_conversion
+
+
 def swapped(wrapper, log):
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    """And parameters are swapped from now on."""
+    swap_parameters(True)
     wrapper.module.float()
 
 
 def swapped_once(wrapper, log):
     swapped(wrapper, log)
-    torch.__future__.set_swap_module_params_on_conversion(False)
+    swap_parameters(False)
 
 
 def buffer_cut_off(wrapper, log):
@@ -183,12 +187,21 @@ def seen_of(weight):
     ]
 
 
+TRACES = {
+    **{f"in forward: {name}": {"in_forward": touch} for name, touch in IN_FORWARD.items()},
+    **{
+        f"between steps: {name}": {"between": change, "scale_needs_grad": name.startswith("buffer")}
+        for name, change in BETWEEN_STEPS.items()
+    },
+}
+
+
 def trace(policy, devices, *, in_forward=None, between=None, scale_needs_grad=False):
     """All that can be seen in four steps and after them, of which the second touches its weights, as plain values.
 
     Between the second and the third step `between` is called with the wrapper.
     """
-    torch.__future__.set_swap_module_params_on_conversion(False)  # `swapped` leaves it on
+    swap_parameters(False)  # an earlier trace may have left it on, and simulated tensors cannot be moved so
     probe = Probe().to(devices[0])
     if scale_needs_grad:
         probe.scale = probe.bias + 1
@@ -224,6 +237,10 @@ def later_gradients(kept, probe):
     return gradients(probe)
 
 
-def check(devices, **what):
-    uncached = Policy(cache_replicas=False, dispatch="sequence")
-    assert trace(Policy(dispatch="sequence"), devices, **what) == trace(uncached, devices, **what)
+def check(devices, name):
+    """What one of the `TRACES` shows is what it shows where nothing is cached."""
+    cached, uncached = Policy(dispatch="sequence"), Policy(cache_replicas=False, dispatch="sequence")
+    try:
+        assert trace(cached, devices, **TRACES[name]) == trace(uncached, devices, **TRACES[name])
+    finally:
+        swap_parameters(False)
