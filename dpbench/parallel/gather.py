@@ -12,13 +12,14 @@ from torch.utils._pytree import tree_leaves
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.join import Target, join_tensors
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 
 _MINUS_ONE = (
     'Using -1 to represent CPU tensor is deprecated. Please use a device object or string instead, e.g., "cpu".'
 )
 
 
-def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
+def gather(outputs: Any, target_device: DeviceLike, dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
     """One value of the form of ``outputs[0]``, which decides, as in stock.
 
     Tensors are concatenated along `dim` on `target_device`; 0-dim tensors become a vector, with the stock
@@ -26,7 +27,8 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0) -> Any:
     gathered member by member. None stays None.
     Anything else, as numbers and strings, becomes a list with one entry per replica. Raises ValueError without outputs.
     """
-    return gather_to(Target(resolve_target(target_device), ()), outputs, dim)
+    check_policy(policy)
+    return gather_to(Target(resolve_target(target_device), (), policy.host_staged), outputs, dim)
 
 
 def resolve_target(device: DeviceLike) -> torch.device:

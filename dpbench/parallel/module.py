@@ -45,6 +45,7 @@ class DataParallel(nn.DataParallel[T]):
         policy: Policy = DEFAULT_POLICY,
     ) -> None:
         nn.Module.__init__(self)
+        torch._C._log_api_usage_once("torch.nn.parallel.DataParallel")
         check_policy(policy)
         self.module = module
         devices = resolve_device_ids(device_ids)
@@ -100,11 +101,11 @@ class DataParallel(nn.DataParallel[T]):
     def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[Any]:
         if module is self.module and list(device_ids) == self.device_ids[: len(device_ids)]:
             return self._pool().replicas(module, len(device_ids))
-        return replicate(module, device_ids)
+        return replicate(module, device_ids, policy=self.policy)
 
     def scatter(self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]) -> Any:
         if list(device_ids) != self.device_ids:
-            return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
+            return scatter_kwargs(inputs, kwargs, device_ids, self.dim, self.policy)
         return scatter_to(self._lanes(), inputs, kwargs or {}, self.dim)
 
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
@@ -153,11 +154,11 @@ def data_parallel(  # noqa: PLR0917 - the stock signature
     if not devices:
         raise RuntimeError("no available devices were found")
     check_device([*module.parameters(), *module.buffers()], devices[0])
-    chunks, kwarg_chunks = scatter_kwargs(inputs, module_kwargs, devices, dim)
+    chunks, kwarg_chunks = scatter_kwargs(inputs, module_kwargs, devices, dim, policy)
     if not chunks and not kwarg_chunks:
         chunks, kwarg_chunks = ((),), ({},)
     if len(devices) == 1:
         return module(*chunks[0], **kwarg_chunks[0])
     used = devices[: len(chunks)]
-    outputs = parallel_apply(replicate(module, used), chunks, kwarg_chunks, used, policy)
-    return gather(outputs, devices[0] if output_device is None else output_device, dim)
+    outputs = parallel_apply(replicate(module, used, policy=policy), chunks, kwarg_chunks, used, policy)
+    return gather(outputs, devices[0] if output_device is None else output_device, dim, policy)

@@ -24,6 +24,10 @@ class Policy:
     `skip_unchanged` does not send again the parameters that provably did not change: opt in only if nothing
     writes to them through ``.data``, NumPy or their storage, or call `DataParallel.mark_dirty` after such a write.
     `host_staged` sends what goes between devices through the host even where the direct way passed its trial.
+
+    The functions take a policy too, and of it what a single call on the caller's own streams can use: `replicate`
+    the buckets and `host_staged`, `scatter` and `gather` `host_staged`, `parallel_apply` `dispatch`,
+    `data_parallel` all of these.
     """
 
     cache_replicas: bool = True

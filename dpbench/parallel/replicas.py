@@ -10,6 +10,7 @@ another set of shells serves instead.
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch import nn
 from dpbench.parallel.broadcast import Broadcast
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
-from dpbench.parallel.policy import Policy
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
 from dpbench.parallel.shells import Shells, states_of
 from dpbench.parallel.tree import Tree
@@ -147,19 +148,20 @@ class ReplicaPool:
             self._watch.mark_dirty()
 
 
-def replicate(network: nn.Module, devices: Sequence[DeviceLike], detach: bool = False) -> list[nn.Module]:
+def replicate(
+    network: nn.Module, devices: Sequence[DeviceLike], detach: bool = False, policy: Policy = DEFAULT_POLICY
+) -> list[nn.Module]:
     """New replicas of `network`, one per device; the first shares its memory. `network` must be on ``devices[0]``.
 
     Nothing refreshes them later: they are a snapshot. With `detach` gradients do not lead back to `network`.
     """
+    check_policy(policy)
     if not devices:
         return []
     resolved = [resolve_device(device) for device in devices]
+    once = replace(policy, cache_replicas=False, overlap_broadcast=False, overlap_reduce=False, skip_unchanged=False)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-        return ReplicaPool(resolved, _ONCE).replicas(network, len(resolved))
-
-
-_ONCE = Policy(cache_replicas=False, overlap_broadcast=False, overlap_reduce=False)
+        return ReplicaPool(resolved, once).replicas(network, len(resolved))
 
 
 def _has_exact_reference_counts() -> bool:

@@ -9,20 +9,21 @@ from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.transfer import send
 
 Chunks = list[Any]
 Cut = Callable[[Tensor], Sequence[Tensor]]
 
 
-def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0) -> Any:
+def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
     """Slices tensors along `dim` into chunks of ceil(size / devices), one per device, fewer if the batch is short.
 
     Tuples, named tuples, lists and dicts are walked, empty ones excepted; other objects are handed to every device by
     reference.
     A tensor gives a tuple, anything else a list. A chunk already on its device is a view.
     """
-    lanes = _plain_lanes(target_gpus)
+    lanes = _plain_lanes(target_gpus, policy)
     if isinstance(inputs, Tensor):
         return tuple(cut_tensor(inputs, lanes, dim))
     chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, lanes, dim))
@@ -34,13 +35,14 @@ def scatter_kwargs(
     kwargs: dict[str, Any] | None,
     target_gpus: Sequence[DeviceLike],
     dim: int = 0,
+    policy: Policy = DEFAULT_POLICY,
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """Scatters positional and keyword arguments into equally many chunks.
 
     Arguments without a tensor follow the others to as many lanes as these have chunks for, so that a constant
     goes with a batch that is smaller than the number of devices.
     """
-    return scatter_to(_plain_lanes(target_gpus), inputs, kwargs or {}, dim)
+    return scatter_to(_plain_lanes(target_gpus, policy), inputs, kwargs or {}, dim)
 
 
 def scatter_to(
@@ -91,11 +93,13 @@ def _is_chunk(value: Any, lane: Lane, dim: int) -> bool:
     return isinstance(value, Tensor) and value.device == lane.device and -value.dim() <= dim < value.dim()
 
 
-def _plain_lanes(devices: Sequence[DeviceLike]) -> list[Lane]:
+def _plain_lanes(devices: Sequence[DeviceLike], policy: Policy) -> list[Lane]:
     """Lanes on the caller's own streams. Raises ValueError without any device."""
+    check_policy(policy)
     if not len(devices):
         raise ValueError(f"target_gpus is {devices!r}; at least one device is needed")
-    return SideStreams([resolve_device(device) for device in devices]).lanes(len(devices), is_overlapped=False)
+    streams = SideStreams([resolve_device(device) for device in devices], policy.host_staged)
+    return streams.lanes(len(devices), is_overlapped=False)
 
 
 def _walk(value: Any, cut: Cut) -> Chunks | None:

@@ -12,7 +12,16 @@ import torch
 from torch import nn
 
 import dpbench.parallel
-from dpbench.parallel import DataParallel, Policy, data_parallel, parallel_apply
+from dpbench.parallel import (
+    DataParallel,
+    Policy,
+    data_parallel,
+    gather,
+    parallel_apply,
+    replicate,
+    scatter,
+    scatter_kwargs,
+)
 from tests.parallel.models import mlp
 
 CPU = torch.device("cpu")
@@ -21,12 +30,13 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     "name", ["data_parallel", "replicate", "scatter", "scatter_kwargs", "gather", "parallel_apply"]
 )
-def test_public_functions_take_the_stock_arguments(name):
+def test_public_functions_take_the_stock_arguments_and_a_policy(name):
     stock = getattr(torch.nn.parallel.scatter_gather, name, None) or getattr(torch.nn.parallel, name)
     ours = inspect.signature(getattr(dpbench.parallel, name)).parameters
     for position, parameter in enumerate(inspect.signature(stock).parameters.values()):
         assert list(ours)[position] == parameter.name
         assert ours[parameter.name].default == parameter.default
+    assert list(ours)[len(inspect.signature(stock).parameters) :] == ["policy"]
 
 
 def test_the_constructor_takes_the_stock_arguments_and_a_policy():
@@ -45,6 +55,16 @@ def test_it_is_one_by_type_so_that_libraries_find_the_module_in_it():
     wrapper = DataParallel(mlp(), ["cpu"] * 2)
     for one in (wrapper, copy.deepcopy(wrapper), pickle.loads(pickle.dumps(wrapper))):
         assert isinstance(one, nn.DataParallel)
+
+
+def test_its_use_is_logged_as_that_of_the_stock_one(monkeypatch):
+    base, logged = mlp(), []
+    monkeypatch.setattr(torch._C, "_log_api_usage_once", logged.append)
+    nn.DataParallel(base)
+    of_stock = list(logged)
+    DataParallel(base)
+    assert logged == of_stock * 2
+    assert "torch.nn.parallel.DataParallel" in of_stock
 
 
 def test_none_of_the_stock_ones_code_is_inherited():
@@ -176,6 +196,10 @@ def test_what_is_no_policy_is_an_error_that_says_so(policy):
         lambda: DataParallel(mlp(), ["cpu"] * 2, policy=policy),
         lambda: data_parallel(mlp(), x, ["cpu"] * 2, policy=policy),
         lambda: parallel_apply([mlp()], [x], policy=policy),
+        lambda: replicate(mlp(), [CPU], policy=policy),
+        lambda: scatter(x, [CPU], policy=policy),
+        lambda: scatter_kwargs((x,), {}, [CPU], policy=policy),
+        lambda: gather([x], CPU, policy=policy),
     ):
         with pytest.raises(TypeError, match=r"policy is .*; a Policy is allowed"):
             use()

@@ -1,12 +1,23 @@
 """What CPU lanes cannot show: devices that differ, their indices, and links that break."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, data_parallel, gather, parallel_apply, replicate, scatter, transfer
+from dpbench.parallel import (
+    DataParallel,
+    Policy,
+    data_parallel,
+    gather,
+    parallel_apply,
+    replicate,
+    scatter,
+    scatter_kwargs,
+    transfer,
+)
 from tests.parallel.models import Call, mlp, normed
 
 FOUR = [f"sim:{i}" for i in range(4)]
@@ -182,15 +193,31 @@ def test_b7_a_corrupting_link_is_told_and_avoided(monkeypatch):
     torch.testing.assert_close(replicate(base, FOUR)[2][0].weight.cpu(), base[0].weight.cpu())
 
 
-def test_b7_going_through_the_host_is_the_users_to_choose():
+def step_by_step(base, policy, x):
+    chunks, kwarg_chunks = scatter_kwargs((x,), {}, FOUR, policy=policy)
+    assert [chunk.tolist() for (chunk,) in chunks] == [chunk.tolist() for chunk in scatter(x, FOUR, policy=policy)]
+    replicas = replicate(base, FOUR, policy=policy)
+    return gather(parallel_apply(replicas, chunks, kwarg_chunks, FOUR, policy), FOUR[0], policy=policy)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda base, policy: DataParallel(base, FOUR, policy=policy),
+        lambda base, policy: partial(data_parallel, base, device_ids=FOUR, policy=policy),
+        lambda base, policy: partial(step_by_step, base, policy),
+    ],
+    ids=["wrapper", "function", "step by step"],
+)
+def test_b7_going_through_the_host_is_the_users_to_choose(wrap):
     from dpbench.simulator import recording
     from dpbench.simulator.record import Copy
 
     base = nn.Sequential(normed(), nn.Linear(3, 2)).to("sim:0")
-    wrapper = DataParallel(base, FOUR, policy=Policy(host_staged=True, dispatch="sequence"))
+    forward = wrap(base, Policy(host_staged=True, dispatch="sequence"))
     x = torch.randn(16, 5).to("sim:0")
     with recording() as recorded:
-        wrapper(x).sum().backward()
+        forward(x).sum().backward()
     links = {(e.source, e.destination) for e in recorded.events if isinstance(e, Copy)}
     assert links == {(None, i) for i in range(4)} | {(i, None) for i in range(4)}
 

@@ -1,12 +1,13 @@
 """How many messages and bytes a step sends, beside the stock wrapper on the same devices."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel import DataParallel, Policy, data_parallel
 from dpbench.simulator import recording
 from dpbench.simulator.record import Copy
 
@@ -41,6 +42,10 @@ def traffic(wrap, make, is_training=True, steps=2):
 
 def tuned(**policy):
     return lambda base: DataParallel(base, DEVICES, policy=Policy(dispatch="sequence", **policy))
+
+
+def called(**policy):
+    return lambda base: partial(data_parallel, base, device_ids=DEVICES, policy=Policy(dispatch="sequence", **policy))
 
 
 def stock(base):
@@ -86,10 +91,11 @@ def test_at_most_a_tenth_of_one_message_per_tensor():
 
 
 @pytest.mark.parametrize("bucket_bytes", [4_000, 1_000])
-def test_smaller_buckets_are_more_messages_of_the_same_bytes(bucket_bytes):
+@pytest.mark.parametrize("wrap_with", [tuned, called])
+def test_smaller_buckets_are_more_messages_of_the_same_bytes(wrap_with, bucket_bytes):
     make = lambda: encoder(2, 8, 16)  # noqa: E731
-    few, few_bytes = traffic(tuned(), make)
-    many, many_bytes = traffic(tuned(bucket_bytes=bucket_bytes), make)
+    few, few_bytes = traffic(wrap_with(), make)
+    many, many_bytes = traffic(wrap_with(bucket_bytes=bucket_bytes), make)
     assert many.total() > few.total()
     assert many_bytes == few_bytes
 
