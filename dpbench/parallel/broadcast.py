@@ -80,6 +80,8 @@ class Bucket:
                 self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
                 for _, lane in outdated:  # the stage may go with its set, while another thread's hub goes on
                     record_stream(packed, lane.near)
+            elif base.near is not None and not self._is_flat:
+                record_stream(packed, base.near)  # the stage was made on the stream that the caller had then
         return copies
 
     def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor) -> Any:
@@ -123,7 +125,7 @@ class Broadcast:
         ]
         self._loners = [indices[0] for indices in planned if not _fits_flat(tensors[indices[0]])]
         total = sum(_byte_count(tensor) for tensor in tensors)
-        self._has_overlap = total > policy.bucket_bytes  # else waiting at once costs less than at every read
+        self.has_overlap = total > policy.bucket_bytes  # else waiting at once costs less than at every read
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without a trace
 
     def hand_out(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[Delivery]:
@@ -143,7 +145,7 @@ class Broadcast:
                     self._send(bucket, lanes, deliveries)
                 for i in self._loners:
                     _send_alone(i, self._tensors[i], lanes, deliveries[1:])
-            if not self._has_overlap:
+            if not self.has_overlap:
                 for delivery in deliveries:
                     delivery.await_all()
         if torch.is_grad_enabled():

@@ -38,6 +38,7 @@ class ReplicaSet:
         check_replicatable(tree)
         self.tree = tree
         self._broadcast = Broadcast(tree, policy, watch)
+        self.has_overlap = self._broadcast.has_overlap
         self._shells: list[Shells] = []
 
     def is_idle(self) -> bool:
@@ -67,6 +68,7 @@ class ReplicaPool:
         self.devices = list(devices)
         self.streams = SideStreams(devices, policy.host_staged)
         self._policy = policy
+        self._has_links = any(device != devices[0] for device in devices)
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self._lock = threading.Lock()
         self._tree: Tree | None = None
@@ -110,8 +112,10 @@ class ReplicaPool:
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
         """Replicas of `base` on the first `count` devices, with its present values and state."""
         chosen, claim = self._claim(self.tree_of(base), count)
-        lanes = self.streams.lanes(count, self._policy.overlap_broadcast)
-        reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce)
+        # One bucket on one device: nothing to overlap, and beside the compute the engine makes an event per gradient.
+        is_apart = self._has_links or chosen.has_overlap
+        lanes = self.streams.lanes(count, self._policy.overlap_broadcast and is_apart)
+        reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce and is_apart)
         try:
             return chosen.refresh(lanes, reduce_lanes)
         finally:

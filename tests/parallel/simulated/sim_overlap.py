@@ -6,7 +6,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.simulator import mark, recording
-from dpbench.simulator.record import Copy, Mark, Operator
+from dpbench.simulator.record import Copy, Mark, Operator, Wait
 from tests.parallel.models import Call
 from tests.parallel.simulated.replay import replay
 
@@ -159,3 +159,16 @@ def test_without_the_technique_the_reduction_runs_last():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence", overlap_reduce=False))
     last_layer = max(e.id for e in operators(backward, "aten.mm", 0))
     assert min(e.id for e in operators(backward, "aten._foreach_add", 0)) > last_layer
+
+
+@pytest.mark.parametrize(("policy", "streams"), [({}, 1), (POLICY, 5)], ids=["one bucket", "many buckets"])
+def test_on_one_device_a_model_of_one_bucket_has_nothing_to_overlap(policy, streams):
+    """No stream but the caller's, and so no event: torch's engine makes one per gradient that changes streams."""
+    base, x = stack().to("sim:0"), torch.randn(16, WIDTH).to("sim:0")
+    wrapper = DataParallel(base, DEVICES[:1] * 4, policy=Policy(**policy, dispatch="sequence"))
+    for _ in range(2):
+        base.zero_grad()
+        with recording() as recorded:
+            wrapper(x).sum().backward()
+    assert len({event.stream for event in recorded.events if isinstance(event, Operator | Copy)}) == streams
+    assert any(isinstance(event, Wait) for event in recorded.events) == (streams > 1)

@@ -31,6 +31,23 @@ def test_changing_streams_between_steps_has_no_race():
         torch.sim.current_stream("sim:1").wait_stream(stream)
 
 
+@pytest.mark.parametrize("policy", ["default", "small buckets", "no overlap"])
+@pytest.mark.parametrize("devices", [DEVICES[:2], DEVICES[:1] * 2], ids=["two devices", "one device"])
+def test_the_memory_of_a_wrapper_that_goes_is_kept_for_all_streams_that_use_it(devices, policy):
+    """It was allocated in the first forward, on another stream than the one of the second."""
+    base, x = reads_in_vain(), torch.randn(8, 20).to("sim:0")
+    wrapper = DataParallel(base, devices, policy=POLICIES[policy])
+    here, other = torch.sim.current_stream("sim:0"), torch.sim.Stream("sim:0")
+    with torch.no_grad():
+        wrapper(x)
+        other.wait_stream(here)
+        with other:
+            wrapper(x)
+        del wrapper
+        _ = [torch.zeros(count, device="sim:0") for count in (420, 400, 20)]
+    here.wait_stream(other)
+
+
 class on_a_stream_of_its_own:
     """Device 1's current stream is another one, which nothing but the wrapper orders."""
 
