@@ -2,11 +2,14 @@
 
 import ctypes
 import gc
+import weakref
 
+import pytest
 import torch
+from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.models import mlp
+from tests.parallel.models import Call, mlp
 
 SIZE = ctypes.c_size_t
 
@@ -41,3 +44,19 @@ def test_memory_stays_flat_over_a_thousand_steps(dispatch):
     objects_after, bytes_after = train(1000)
     assert objects_after <= objects + 20
     assert bytes_after <= bytes_before + 50_000  # threads have caches; 50 bytes a step would be seen
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_no_tensor_of_a_forward_outlives_it(is_training):
+    seen = []
+
+    def forward(self, x):
+        seen.append(weakref.ref(self.weight))
+        return x * self.weight
+
+    base = Call(forward, weight=nn.Parameter(torch.ones(1)))
+    wrapper = DataParallel(base, ["cpu"] * 3, policy=Policy(dispatch="sequence"))
+    with torch.set_grad_enabled(is_training):
+        out = wrapper(torch.ones(6))
+    del out
+    assert [weight() for weight in seen if weight() is not base.weight] == [None] * (3 if is_training else 2)

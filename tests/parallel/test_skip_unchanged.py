@@ -170,6 +170,23 @@ def test_what_a_later_replica_wrote_to_its_weights_is_no_graphs_unseen():
     assert wrapper(torch.ones(LANES)).tolist() == [1] * LANES
 
 
+def test_weights_that_are_not_sent_again_are_new_tensors_all_the_same(sent):
+    def forward(self, x):
+        if self.weight is not base.weight:
+            seen.append(hasattr(self.weight, "mark"))
+            self.weight.mark = True
+        return x * self.weight
+
+    seen = []
+    base = Call(forward, weight=nn.Parameter(torch.ones(1)))
+    wrapper = wrap(base)
+    for _ in range(2):
+        with torch.no_grad():
+            wrapper(torch.ones(LANES))
+    assert sent() == LANES - 1
+    assert seen == [False] * 2 * (LANES - 1)
+
+
 def test_memory_given_back_and_taken_again_is_not_the_same():
     wrapper = wrap(nn.Linear(5, 64))
     weight = wrapper.module.weight

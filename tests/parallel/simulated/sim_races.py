@@ -100,3 +100,23 @@ def test_a_parallel_apply_of_a_subclass_has_no_race(output, overlap):
     base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
     wrapper = Own(base, DEVICES, output, policy=Policy(**SMALL, overlap_copies=overlap))
     steps(wrapper, is_training=False)
+
+
+def test_memory_that_weights_have_moved_to_goes_after_they_were_read():
+    """The first forward's weights are kept, so that the second's lie elsewhere."""
+    kept = []
+
+    def forward(self, x):
+        kept.append(self.layer.weight)
+        self.layer(x)
+
+    base = Call(forward, layer=nn.Linear(20, 20)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=Policy(**SMALL))
+    lanes_but_the_first = wrapper._replicas.streams.lanes(len(DEVICES), is_overlapped=True)[1:]
+    with torch.no_grad():
+        wrapper(torch.randn(8, 20))
+        wrapper(torch.randn(8, 20))
+    del kept[len(DEVICES) :], wrapper
+    for lane in lanes_but_the_first:
+        with torch.sim.stream(lane.far):
+            _ = [torch.zeros(count, device=lane.device) for count in (400, 20)]
