@@ -1,11 +1,62 @@
-"""Messages against overlap over `bucket_bytes`: exact, from the plan; a bucket is one message to each lane."""
+"""How many messages: those of a step beside the stock wrapper's, and the trade against overlap over `bucket_bytes`.
+
+Exact, on any machine: the first by simulated devices, the second from the plan, in which a bucket is one message to
+each lane.
+"""
+
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from benchmarks.pytest_suite import encoders
 from dpbench.parallel.buckets import Item, plan_buckets
 from dpbench.parallel.policy import DEFAULT_POLICY, MIB
+from dpbench.results.counts import CountRecord
+from dpbench.results.record import Outcome
+from dpbench.run.count_all import count_all
+from dpbench.sweep.case import Case
+from dpbench.sweep.names import VariantName as V
+
+ROOT = Path(__file__).parents[2]
+LANES = 4
+
+
+def between_devices(record: CountRecord) -> tuple[int, int]:
+    """Messages of one step from device to device, and their bytes."""
+    links = [
+        sent for phase in record.counts.phases.values() for link, sent in phase.copies.items() if "host" not in link
+    ]
+    return sum(sent.count for sent in links), sum(sent.size_bytes for sent in links)
+
+
+@pytest.mark.parametrize("size", ["small", "wide"])
+def test_messages_of_a_step(print_row, monkeypatch, size):
+    monkeypatch.chdir(ROOT)  # from where the counting child imports the workload
+    cases = [
+        Case(
+            variant=variant,
+            workload=f"{encoders.__name__}:{size}",
+            batch=LANES,
+            devices=[f"sim:{i}" for i in range(LANES)],
+            threads=1,
+        )
+        for variant in (V.TUNED, V.TORCH_DP, V.TUNED_NO_COALESCE)
+    ]
+    records = count_all(cases, timeout_s=600)
+    if skipped := [record.why for record in records if record.outcome is Outcome.SKIPPED]:
+        pytest.skip(skipped[0])
+    (ours, our_bytes), *others = map(between_devices, records)
+    for case, (theirs, their_bytes) in zip(cases[1:], others, strict=True):
+        print_row(
+            f"{f'tuned / {case.variant}':31} {ours / theirs:7.3f}  messages of a step: {ours} for {theirs}, "
+            f"bytes {our_bytes / their_bytes:.3f}; {encoders.LAYERS} encoder layers, {size}, {LANES} simulated devices"
+        )
+    (of_stock, bytes_of_stock), (singly, _) = others
+    assert 0 < ours <= of_stock
+    assert ours <= singly / 10
+    assert our_bytes <= bytes_of_stock
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +68,7 @@ def items():
 
 
 @pytest.mark.parametrize("bucket_mib", [1, 4, 10, 25, 100])
-def test_messages(print_row, items, bucket_mib):
+def test_messages_against_overlap(print_row, items, bucket_mib):
     buckets = plan_buckets(items, bucket_mib * MIB, DEFAULT_POLICY.first_bucket_bytes)
     first_bytes = sum(items[i].byte_count for i in buckets[0])
     assert sorted(i for bucket in buckets for i in bucket) == list(range(len(items)))
