@@ -60,6 +60,15 @@ def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
     assert all(len(of_device) == BUCKETS + 1 for of_device in copies.values())  # and the chunk of the batch
 
 
+def test_the_first_lane_waits_until_its_weights_are_packed_and_not_for_their_copies():
+    _, forward, _ = recorded_step(Policy(**POLICY, dispatch="sequence"))
+    last_copies = {e.destination: e.id for e in forward if isinstance(e, Copy) and e.source == 0}
+    times = replay(forward, dict.fromkeys(last_copies.values(), 1000.0))
+    for device in range(4):
+        last_layer = operators(forward, "aten.addmm", device)[-1]
+        assert (times[last_layer.id][1] < 1000) is (device == 0)
+
+
 @pytest.mark.parametrize("overlap", [True, False])
 def test_without_the_technique_the_first_layer_waits_for_all(overlap):
     _, forward, _ = recorded_step(Policy(**POLICY, dispatch="sequence", overlap_broadcast=overlap))

@@ -120,3 +120,17 @@ def test_memory_that_weights_have_moved_to_goes_after_they_were_read():
     for lane in lanes_but_the_first:
         with torch.sim.stream(lane.far):
             _ = [torch.zeros(count, device=lane.device) for count in (400, 20)]
+
+
+def test_a_stage_is_written_again_after_all_lanes_have_read_it():
+    """Between two buckets that are packed there go frozen weights, as they are, to the one lane that lacks them."""
+    frozen = [nn.Linear(20, 20, bias=False).requires_grad_(False) for _ in range(3)]
+    base = nn.Sequential(nn.LayerNorm(20), *frozen, nn.LayerNorm(20)).to("sim:0")
+    policy = Policy(bucket_bytes=160, first_bucket_bytes=160, skip_unchanged=True)
+    wrapper = DataParallel(base, DEVICES[:3], policy=policy)
+    for batch in (2, 3):
+        wrapper(torch.randn(batch, 20))
+        with torch.no_grad():
+            for norm in (base[0], base[-1]):
+                norm.weight.add_(1)
+                norm.bias.add_(1)

@@ -48,6 +48,16 @@ def test_the_memory_of_a_wrapper_that_goes_is_kept_for_all_streams_that_use_it(d
     here.wait_stream(other)
 
 
+def test_a_stage_is_kept_for_the_streams_that_read_it_though_its_wrapper_goes():
+    wrapper = DataParallel(reads_in_vain(), DEVICES)
+    hub = wrapper._replicas.streams.lanes(1, is_overlapped=True)[0].near
+    with torch.no_grad():
+        wrapper(torch.randn(8, 20))
+    del wrapper
+    with torch.sim.stream(hub):
+        torch.zeros(420, device="sim:0")
+
+
 class on_a_stream_of_its_own:
     """Device 1's current stream is another one, which nothing but the wrapper orders."""
 
