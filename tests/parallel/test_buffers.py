@@ -1,9 +1,10 @@
-"""Buffers out of the ordinary: resized in forward, empty, quantized."""
+"""Buffers out of the ordinary: resized in forward, empty, quantized, sparse, of a subclass."""
 
 import pytest
 import torch
 from torch import nn
 
+from dpbench.parallel import replicate
 from tests.parallel.four_lanes import wrap
 from tests.parallel.models import Call
 
@@ -48,3 +49,28 @@ def test_a_quantized_buffer_is_sent():
     base.register_buffer("table", torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8))
     x = torch.randn(8, 3)
     torch.testing.assert_close(wrap(base)(x), x)
+
+
+def test_what_no_bucket_can_hold_keeps_no_other_from_arriving():
+    def place(buffer):
+        return (buffer._values() if buffer.is_sparse else buffer).data_ptr()
+
+    base = Call(None)
+    for name, buffer in (("a", torch.ones(3)), ("b", torch.ones(3).to_sparse()), ("c", torch.ones(3).to_sparse())):
+        base.register_buffer(name, buffer)
+        base.register_buffer(f"after_{name}", torch.ones(3))
+    first, second = (list(replica.buffers()) for replica in replicate(base, ["cpu"] * 2))
+    assert set(map(place, first)).isdisjoint(map(place, second))
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def test_a_buffer_of_a_subclass_arrives_as_one():
+    seen = []
+    base = Call(lambda self, x: seen.append(type(self.marked)) or x)
+    base.register_buffer("marked", torch.ones(3).as_subclass(Marked))
+    base.register_buffer("plain", torch.ones(3))
+    wrap(base)(torch.randn(8, 3))
+    assert seen == [Marked] * 4
