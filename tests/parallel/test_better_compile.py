@@ -65,6 +65,14 @@ def test_b3_a_module_compiled_in_place_runs_as_its_replica():
     assert seen == [True] * (2 * LANES)
 
 
+@pytest.mark.filterwarnings("ignore:the replicas of a compiled module")
+def test_b3_what_a_compiled_module_wraps_runs_as_its_replica():
+    seen = []
+    base = Call(lambda self, x: seen.append("_is_replica" in vars(self)) or x)
+    DataParallel(torch.compile(base, backend="eager"), ["cpu"] * LANES)(torch.ones(LANES))
+    assert seen == [True] * LANES
+
+
 def test_b3_running_eagerly_is_said():
     wrapper = DataParallel(torch.compile(mlp(), backend="eager"), ["cpu"] * LANES)
     with pytest.warns(UserWarning, match="replicas of a compiled module run it eagerly"):
