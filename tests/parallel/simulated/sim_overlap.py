@@ -164,6 +164,16 @@ def test_the_reduction_does_not_hold_up_the_bases_own_backward():
     assert max(layers) < 1000
 
 
+def test_the_gradients_of_one_lane_arrive_without_waiting_for_anothers():
+    _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
+    copies = {
+        d: [e.id for e in backward if isinstance(e, Copy) and (e.source, e.destination) == (d, 0)] for d in (1, 2)
+    }
+    times = replay(backward, {copies[1][0]: 1000.0})
+    assert len(copies[2]) == BUCKETS
+    assert times[copies[2][0]][1] < 1000
+
+
 def test_without_the_technique_the_reduction_runs_last():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence", overlap_reduce=False))
     last_layer = max(e.id for e in operators(backward, "aten.mm", 0))
