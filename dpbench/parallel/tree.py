@@ -130,7 +130,7 @@ def _is_plain(kind: type[nn.Module]) -> bool:
     return (
         kind.__setattr__ is nn.Module.__setattr__
         and kind._replicate_for_data_parallel in _PLAIN_WAYS
-        and not any(vars(each).get("__slots__") for each in kind.__mro__)  # state beside the ``__dict__``
+        and kind.__basicsize__ == nn.Module.__basicsize__  # else state beside the ``__dict__``: slots, a dict's items
     )
 
 

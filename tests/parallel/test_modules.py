@@ -188,6 +188,13 @@ def test_a_module_with_a_setattr_of_its_own_gets_its_weights_by_it():
     same_step(base, torch.randn(4, 5))
 
 
+def test_a_module_that_is_a_dict_too():
+    class Registry(nn.Linear, dict):
+        __hash__ = object.__hash__
+
+    same_step(nn.Sequential(Registry(5, 4), nn.ReLU()), torch.randn(4, 5))
+
+
 def test_attributes_that_refer_to_a_module_stay_with_the_base():
     # As in stock: only registered children are replicated.
     base = Call(lambda self, x: x, inner=nn.Linear(2, 2))
