@@ -137,7 +137,12 @@ def _sum_alone(column: Sequence[Tensor | None], lanes: Sequence[Lane]) -> Tensor
             continue
         with use_stream(lane.device, lane.compute), use_stream(base.device, base.near):
             arrived = copy_to(grad, base.device, lane.is_staged)
-            total = arrived if total is None else total + arrived
+            if total is None:
+                total = arrived
+            elif arrived.layout is torch.strided:  # torch adds a sparse tensor to a dense one, not the other way round
+                total = arrived + total
+            else:
+                total = total + arrived
     if total is not None:
         _keep([total], base)
     return total

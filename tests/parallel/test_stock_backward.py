@@ -57,6 +57,19 @@ def test_sparse_and_dense_gradients_share_a_bucket():
     torch.testing.assert_close(base[1].weight.grad, expected[1].weight.grad)
 
 
+@pytest.mark.parametrize("batch", [[0, 1], [1, 0], [0, 0, 1, 1]])
+def test_a_gradient_that_is_sparse_on_some_lanes_is_dense(batch):
+    def forward(self, tokens):
+        return self.inner(tokens) * (self.inner.weight.sum() if tokens.any() else 1)
+
+    base, tokens = Call(forward, inner=nn.Embedding(7, 3, sparse=True)), torch.tensor(batch)
+    expected = copy.deepcopy(base)
+    on(len(batch))(base)(tokens).sum().backward()
+    for token in tokens:
+        expected(token).sum().backward()
+    torch.testing.assert_close(base.inner.weight.grad, expected.inner.weight.grad)
+
+
 def test_frozen_parameters_get_none():
     base = mlp()
     base[0].weight.requires_grad_(False)
