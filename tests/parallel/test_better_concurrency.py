@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.models import mlp
+from tests.parallel.models import Call, mlp
 from tests.parallel.three_lanes import LANES, wrapped
 
 
@@ -38,6 +38,19 @@ def test_b8_a_wrapper_may_call_itself(dispatch):
     x = torch.randn(9, 2)
     for _ in range(3):  # a crew that is back too early is shared the second time, and waits for itself
         torch.testing.assert_close(wrapper(x), wrapper.module.inner(x))
+
+
+def test_b8_a_nested_wrapper_runs_what_the_outer_replica_has_of_its_module():
+    def forward(self, x):
+        self.inner.module.factor = float(x[0])
+        return self.inner(x)
+
+    inner = DataParallel(Call(lambda self, x: x * self.factor, factor=0), ["cpu"] * 2)
+    inner(torch.ones(2))
+    outer = wrapped(forward, "sequence", inner=inner)
+    for _ in range(3):
+        assert outer(torch.tensor([1.0, 1, 2, 2, 3, 3])).tolist() == [1, 1, 4, 4, 9, 9]
+    assert len(outer._replicas._sets) == 1
 
 
 def test_b8_wrappers_may_be_nested(dispatch):

@@ -1,5 +1,7 @@
 """B8: all replicas' errors are told, the first is raised, and the next forward works."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -32,6 +34,23 @@ def test_b8_a_failed_forward_does_not_break_the_next(dispatch):
         with pytest.raises(KeyError):
             wrapper(torch.arange(3.0))
         torch.testing.assert_close(wrapper(torch.zeros(3)), torch.zeros(3))
+
+
+def test_b8_what_a_failed_forward_wrote_does_not_stay(dispatch):
+    seen = []
+
+    def forward(self, x):
+        seen.append(hasattr(self, "mark"))
+        self.mark = True
+        if int(x[0]) == 1:
+            raise KeyError
+        return x
+
+    wrapper = wrapped(forward, dispatch)
+    for x in (torch.arange(3.0), torch.zeros(3)):
+        with contextlib.suppress(KeyError):
+            wrapper(x)
+    assert seen == [False] * 6
 
 
 def test_b8_an_interrupt_goes_through(dispatch):

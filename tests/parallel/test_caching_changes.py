@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.parallel.four_lanes import LANES, wrap
+from tests.parallel.four_lanes import LANES, sets_of, wrap
 from tests.parallel.models import Call, mlp
 
 TREE_CHANGES = {
@@ -35,6 +35,25 @@ def test_a_changed_tree_is_seen_at_the_next_forward(change):
             wrapper(x)
         return
     torch.testing.assert_close(wrapper(x), want)
+
+
+def test_the_sets_of_a_tree_that_is_no_more_go():
+    base = mlp()
+    wrapper, x = wrap(base), torch.randn(8, 5)
+    wrapper(x)
+    (old,) = sets_of(wrapper)
+    base[0] = nn.Linear(5, 7)
+    wrapper(x)
+    (new,) = sets_of(wrapper)
+    assert new is not old
+
+
+def test_another_module_is_another_tree():
+    wrapper = wrap(mlp())
+    wrapper(torch.randn(8, 5))
+    wrapper.module = other = mlp()
+    for replica in wrapper.replicate(other, wrapper.device_ids):
+        torch.testing.assert_close(replica[0].weight, other[0].weight)
 
 
 ALIKE_CHANGES = {

@@ -26,6 +26,7 @@ LEFT = {
     "closure": closure_over,
     "default": lambda self: lambda x, me=self: me.inner(x),
     "set": lambda self: {self},
+    "frozenset": lambda self: frozenset([self]),
     "child": lambda self: self.inner[0],
 }
 

@@ -42,6 +42,15 @@ def test_a_new_tensor_elsewhere_is_seen(lanes, name):
         wrapper(torch.randn(4, 5))
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_tensor_moved_in_place_is_seen(lanes):
+    wrapper = DataParallel(mlp(), ["cpu"] * lanes)
+    wrapper(torch.randn(4, 5))
+    torch.utils.swap_tensors(wrapper.module[2].bias, torch.nn.Parameter(torch.ones(3, device="meta")))
+    with pytest.raises(RuntimeError, match="on device: meta"):
+        wrapper(torch.randn(4, 5))
+
+
 def test_a_table_exchanged_for_one_with_a_tensor_elsewhere_is_seen():
     wrapper = DataParallel(mlp(), ["cpu"] * 2)
     wrapper(torch.randn(4, 5))

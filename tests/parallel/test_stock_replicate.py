@@ -176,6 +176,43 @@ def test_complex_parameters_and_buffers_arrive_complex():
     torch.testing.assert_close(got, base.w.grad)
 
 
+class Own(nn.Linear):
+    """By the stock protocol: with a replication of its own, and a weight made from what is assigned."""
+
+    def _replicate_for_data_parallel(self):
+        return super()._replicate_for_data_parallel()
+
+    def __setattr__(self, name, value):
+        if name == "weight" and "_is_replica" in self.__dict__:
+            self.__dict__[name] = value * 2
+        else:
+            super().__setattr__(name, value)
+
+
+def test_what_a_modules_own_setattr_makes_of_a_weight_is_what_its_replicas_have():
+    base = Own(3, 2, bias=False)
+    for replica in replicate(base, TWO):
+        torch.testing.assert_close(replica.weight, base.weight * 2)
+
+
+def test_a_module_that_replicates_in_a_way_of_its_own_has_its_weights_where_ddp_looks_for_them():
+    for replica in replicate(Own(3, 2), TWO):
+        assert list(replica._former_parameters) == ["weight", "bias"]
+
+
+def test_without_grad_weights_lead_nowhere():
+    with torch.no_grad():
+        replicas = replicate(mlp(), TWO)
+    assert [weight.grad_fn for replica in replicas for weight in replica.parameters()] == [None] * 8
+
+
+def test_a_module_that_replicates_in_a_way_of_its_own_keeps_what_is_none():
+    base = Own(3, 2, bias=False)
+    base.register_buffer("scale", None)
+    for replica in replicate(base, TWO):
+        assert (replica.bias, replica.scale) == (None, None)
+
+
 def test_sparse_buffers_arrive_sparse():
     base = Call(lambda self, x: torch.mm(self.s, x.T).T, s=nn.Buffer(torch.eye(3).to_sparse()))
     x = torch.randn(4, 3)

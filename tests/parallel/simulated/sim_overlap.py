@@ -164,6 +164,15 @@ def test_the_reduction_does_not_hold_up_the_bases_own_backward():
     assert max(layers) < 1000
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_gradients_travel_beside_the_compute_only_with_the_technique(overlap):
+    policy = Policy(**POLICY, dispatch="sequence", overlap_reduce=overlap, overlap_broadcast=not overlap)
+    _, _, backward = recorded_step(policy)
+    computing = {e.stream for device in range(4) for e in operators(backward, "aten.mm", device)}
+    sending = {e.stream for e in backward if isinstance(e, Copy) and e.destination == 0}
+    assert computing.isdisjoint(sending) is overlap
+
+
 def test_the_gradients_of_one_lane_arrive_without_waiting_for_anothers():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
     copies = {

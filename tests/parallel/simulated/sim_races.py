@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, parallel_apply
+from dpbench.parallel import DataParallel, Policy, parallel_apply, replicate
 from tests.parallel.models import Call, Tied, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, learn_sparsely, steps, train
 
@@ -100,6 +100,20 @@ def test_a_parallel_apply_of_a_subclass_has_no_race(output, overlap):
     base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
     wrapper = Own(base, DEVICES, output, policy=Policy(**SMALL, overlap_copies=overlap))
     steps(wrapper, is_training=False)
+
+
+@pytest.mark.parametrize("name", ["only broadcast", "only reduce"])
+def test_weights_that_no_forward_reads_may_be_written_after_it(name):
+    base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
+    steps(DataParallel(base, DEVICES, policy=POLICIES[name]), is_training=False)
+
+
+def test_the_base_may_be_written_once_it_is_replicated():
+    base = nn.Linear(20, 20).to("sim:0")
+    replicas = replicate(base, DEVICES, policy=Policy(**SMALL))
+    with torch.no_grad():
+        base.weight.add_(1)
+    assert len(replicas) == len(DEVICES)
 
 
 def test_memory_that_weights_have_moved_to_goes_after_they_were_read():

@@ -38,6 +38,10 @@ READS = {
 class Own(nn.Linear):
     """With a replication of its own, of which nobody knows where it keeps the weights."""
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.register_buffer("scale", torch.ones(20))
+
     def _replicate_for_data_parallel(self):
         return super()._replicate_for_data_parallel()
 
@@ -63,8 +67,12 @@ def test_a_read_that_does_not_wait_is_a_race(read, monkeypatch):
         read_by(read)
 
 
-def test_what_replicates_in_a_way_of_its_own_waits_for_all_first(monkeypatch):
-    read_by(READS["attribute"], Own)
+@pytest.mark.parametrize("name", ["weight", "scale"])
+def test_what_replicates_in_a_way_of_its_own_waits_for_all_first(name, monkeypatch):
+    def read(layer):
+        return getattr(layer, name)
+
+    read_by(read, Own)
     monkeypatch.setattr(Arrival, "wait", lambda self: None)
     with pytest.raises(RaceError):
-        read_by(READS["attribute"], Own)
+        read_by(read, Own)
