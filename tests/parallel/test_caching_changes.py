@@ -48,6 +48,14 @@ def test_the_sets_of_a_tree_that_is_no_more_go():
     assert new is not old
 
 
+def test_the_sets_stay_when_another_module_is_replicated():
+    wrapper = wrap(mlp())
+    wrapper(torch.randn(8, 5))
+    (before,) = sets_of(wrapper)
+    wrapper.replicate(mlp(), wrapper.device_ids)
+    assert sets_of(wrapper) == [before]
+
+
 def test_another_module_is_another_tree():
     wrapper = wrap(mlp())
     wrapper(torch.randn(8, 5))

@@ -51,6 +51,13 @@ def test_a_tensor_moved_in_place_is_seen(lanes):
         wrapper(torch.randn(4, 5))
 
 
+def test_the_steps_take_other_devices_than_the_wrappers():
+    wrapper, x = DataParallel(mlp(), ["cpu"] * 3), torch.randn(10, 5)
+    for lanes in (2, 5):
+        assert len(wrapper.scatter((x,), {}, ["cpu"] * lanes)[0]) == lanes
+        assert len(wrapper.replicate(wrapper.module, ["cpu"] * lanes)) == lanes
+
+
 def test_a_table_exchanged_for_one_with_a_tensor_elsewhere_is_seen():
     wrapper = DataParallel(mlp(), ["cpu"] * 2)
     wrapper(torch.randn(4, 5))

@@ -222,6 +222,30 @@ def test_b7_going_through_the_host_is_the_users_to_choose(wrap):
     assert links == {(None, i) for i in range(4)} | {(i, None) for i in range(4)}
 
 
+def test_what_stays_on_a_device_does_not_go_through_the_host():
+    from dpbench.simulator import recording
+    from dpbench.simulator.record import Copy
+
+    wrapper = DataParallel(normed().to("sim:0"), ["sim:0"] * 2, policy=Policy(host_staged=True))
+    x = torch.randn(4, 5).to("sim:0")
+    with recording() as recorded:
+        wrapper(x).sum().backward()
+    assert not [event for event in recorded.events if isinstance(event, Copy)]
+
+
+def test_a_sparse_buffer_goes_through_the_host_if_the_user_says_so():
+    from dpbench.simulator import recording
+    from dpbench.simulator.record import Copy
+
+    base = Call(lambda self, x: x, table=nn.Buffer(torch.eye(3).to_sparse())).to("sim:0")
+    wrapper = DataParallel(base, FOUR[:2], policy=Policy(host_staged=True))
+    with recording() as recorded:
+        wrapper(torch.randn(4, 3))
+    links = {(event.source, event.destination) for event in recorded.events if isinstance(event, Copy)}
+    assert (0, 1) not in links
+    assert {(0, None), (None, 1)} <= links
+
+
 def frozen():
     base = mlp()
     base[0].requires_grad_(False)

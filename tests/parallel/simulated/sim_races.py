@@ -108,6 +108,28 @@ def test_weights_that_no_forward_reads_may_be_written_after_it(name):
     steps(DataParallel(base, DEVICES, policy=POLICIES[name]), is_training=False)
 
 
+def test_weights_may_be_written_after_a_forward_that_failed():
+    def forward(self, x):
+        raise KeyError
+
+    base = Call(forward, unused=nn.Linear(20, 20)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=POLICIES["small buckets"])
+    with pytest.raises(KeyError):
+        wrapper(torch.randn(8, 20))
+    with torch.no_grad():
+        base.unused.weight.add_(1)
+
+
+@pytest.mark.parametrize("name", ["default", "only copies"])
+def test_an_inputs_memory_is_kept_until_its_chunks_have_left(name):
+    """There are no weights, and outputs go elsewhere, so that nothing but the hand-over of the chunks counts."""
+    wrapper = DataParallel(Call(lambda self, x: x), DEVICES, "sim:1", policy=POLICIES[name])
+    x = torch.randn(16, 5).to("sim:0")
+    for _ in range(2):
+        wrapper(x * 1)
+        torch.zeros(16, 5, device="sim:0")
+
+
 def test_the_base_may_be_written_once_it_is_replicated():
     base = nn.Linear(20, 20).to("sim:0")
     replicas = replicate(base, DEVICES, policy=Policy(**SMALL))
