@@ -6,21 +6,33 @@
 
 Trial deletion, as by Python's own collector (devguide.python.org, "Garbage collector design"): a container belongs
 to the shells if all that refers to it are their dicts, or containers that belong to them. Only containers of
-well-known types are looked into; what any other object refers to counts as in use.
+well-known types, and modules that are no shells, are looked into; what any other object refers to counts as in use.
 """
 
 import gc
 import sys
-from collections import Counter
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
+from torch import nn
+
+_CONTAINERS = (list, tuple, dict, OrderedDict, defaultdict, set, frozenset, deque, MethodType, partial, CellType)
 _REFERENTS: dict[type, Callable[[Any], Iterable[Any]]] = {
-    **dict.fromkeys((list, tuple, dict, set, frozenset, MethodType, partial, CellType), gc.get_referents),
+    **dict.fromkeys(_CONTAINERS, gc.get_referents),
     FunctionType: lambda function: (function.__closure__, function.__defaults__),  # not the whole of its module
 }
+
+
+def _referents_of(value: Any) -> Iterable[Any] | None:
+    """What a container refers to; None for all that is not looked into."""
+    kind = type(value)
+    if kind in _REFERENTS:
+        return _REFERENTS[kind](value)
+    # By its type: a weak proxy of a module has the module's class, but owns nothing.
+    return [value.__dict__] if issubclass(kind, nn.Module) and "_is_replica" not in value.__dict__ else None
 
 
 def count_own_references(written: Iterable[Any]) -> Counter[int]:
@@ -38,7 +50,7 @@ def count_own_references(written: Iterable[Any]) -> Counter[int]:
     while foreign:
         value = foreign.pop()
         if found.pop(id(value), None) is not None:
-            for referent in _REFERENTS[type(value)](value):
+            for referent in _referents_of(value) or ():
                 links[id(referent)] -= 1
                 if id(referent) in found:
                     foreign.append(referent)
@@ -48,17 +60,11 @@ def count_own_references(written: Iterable[Any]) -> Counter[int]:
 def _reach(written: Iterable[Any], links: Counter[int]) -> dict[int, Any]:
     """The containers among the values and in each other; counts in `links` the references on the way."""
     found: dict[int, Any] = {}
-    ahead: list[Any] = []
-
-    def look_at(values: Iterable[Any]) -> None:
-        for value in values:
-            links[id(value)] += 1
-            if type(value) in _REFERENTS and id(value) not in found:
-                found[id(value)] = value
-                ahead.append(value)
-
-    look_at(written)
+    ahead: list[Iterable[Any]] = [written]
     while ahead:
-        container = ahead.pop()
-        look_at(_REFERENTS[type(container)](container))
+        for value in ahead.pop():
+            links[id(value)] += 1
+            if id(value) not in found and (referents := _referents_of(value)) is not None:
+                found[id(value)] = value
+                ahead.append(referents)
     return found

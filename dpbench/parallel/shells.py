@@ -112,18 +112,22 @@ class Shells:
         """The counts of shells, if all are idle, of which a forward has replaced, removed or registered some, or that
         it has left in attributes.
         """
-        tables = [shell.modules.values() for shell in self._plain]
-        tables += [module._modules.values() for module in self._custom]
-        links = Counter(map(id, chain(*tables))) + count_own_references(self._written())
+        links = count_own_references(chain(self._registered(), self._written()))
         return [count + links[id(shell)] for shell, count in zip(self._shells, self._counts_when_empty, strict=True)]
+
+    # Both list what they go through at once, since another thread may be running the shell, and hold it no longer.
+
+    def _registered(self) -> Iterator[Any]:
+        """The modules that those of this set have now, be they shells or not."""
+        for table in [shell.modules for shell in self._plain] + [module._modules for module in self._custom]:
+            yield from list(table.values())
 
     def _written(self) -> Iterator[Any]:
         """What the shells' dicts hold and the base's do not, their tables excepted."""
         modules = [node.module for node in self._nodes if node.is_plain]
         for module, shell in zip(modules, self._plain, strict=True):
             of_base = module.__dict__
-            now = list(shell.state.items())  # at once: another thread may be running the shell
-            for name, value in now:
+            for name, value in list(shell.state.items()):
                 if value is not of_base.get(name) and name not in _TABLES:
                     yield value
 

@@ -119,6 +119,7 @@ REGISTERING = {
     "replaced": lambda self: setattr(self, "spare", nn.Identity()),
     "named twice": lambda self: setattr(self, "current", self.inner[0]),
     "deleted": lambda self: delattr(self, "spare"),
+    "made of others": lambda self: setattr(self, "made", nn.Sequential(self.inner, self.spare)),
 }
 
 

@@ -1,6 +1,8 @@
 """What a forward leaves in its replica goes with the forward, also where it refers to the replica itself."""
 
+import collections
 import functools
+import weakref
 
 import pytest
 import torch
@@ -28,6 +30,10 @@ LEFT = {
     "set": lambda self: {self},
     "frozenset": lambda self: frozenset([self]),
     "child": lambda self: self.inner[0],
+    "module": lambda self: nn.Sequential(self.inner, nn.ModuleList([self.inner[0]])),
+    "ordered dict": lambda self: collections.OrderedDict(inner=self.inner),
+    "default dict": lambda self: collections.defaultdict(list, inner=[self.inner]),
+    "deque": lambda self: collections.deque([self.inner]),
 }
 
 
@@ -46,11 +52,12 @@ def test_references_to_itself_that_a_replica_was_left_do_not_keep_its_set(name):
 
 
 @pytest.mark.parametrize("pick", [lambda left: left, lambda left: left[0]], ids=["outer", "inner"])
-def test_what_someone_else_refers_to_as_well_keeps_its_set(pick):
+@pytest.mark.parametrize("kind", [list, lambda parts: nn.ModuleList(map(nn.ModuleList, parts))], ids=["list", "module"])
+def test_what_someone_else_refers_to_as_well_keeps_its_set(kind, pick):
     kept = []
 
     def forward(self, x):
-        self.left = [[self.inner]]
+        self.left = kind([[self.inner]])
         if self.is_kept:
             kept.append(pick(self.left))
         return self.inner(x)
@@ -67,8 +74,23 @@ def test_what_someone_else_refers_to_as_well_keeps_its_set(pick):
     assert len(sets_of(wrapper)) == 2
     # The first replica's weights are the base's own.
     for left, chunk, then in list(zip(kept, x.chunk(LANES), want.chunk(LANES), strict=True))[1:]:
-        inner = left[0] if isinstance(left[0], nn.Module) else left[0][0]
+        inner = left[0] if isinstance(left[0], nn.Sequential) else left[0][0]
         torch.testing.assert_close(inner(chunk), then)
+
+
+def test_a_weak_proxy_of_a_module_owns_nothing():
+    kept = []
+
+    def forward(self, x):
+        if not kept:
+            kept.append(nn.Sequential(self.inner))
+            self.left = weakref.proxy(kept[0])
+        return self.inner(x)
+
+    wrapper = wrap(Call(forward, inner=mlp()))
+    train(wrapper, 3)
+    assert len(sets_of(wrapper)) == 2
+    assert dict(kept[0][0].named_parameters())
 
 
 class Own(nn.Sequential):
