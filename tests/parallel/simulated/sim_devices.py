@@ -222,6 +222,19 @@ def test_b7_going_through_the_host_is_the_users_to_choose(wrap):
     assert links == {(None, i) for i in range(4)} | {(i, None) for i in range(4)}
 
 
+@pytest.mark.parametrize(("dim", "shape"), [(-1, (2, 6)), (-2, (4, 3))])
+def test_gather_counts_dimensions_from_the_end_too(dim, shape):
+    assert gather([torch.ones(2, 3).to(device) for device in FOUR[:2]], FOUR[0], dim).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("dim", "second", "error"), [(2, (2, 3), IndexError), (-3, (2, 3), IndexError), (1, (2,), RuntimeError)]
+)
+def test_gather_refuses_what_does_not_fit(dim, second, error):
+    with pytest.raises(error, match="Dimension out of range|invalid size"):
+        gather([torch.ones(2, 3).to(FOUR[0]), torch.ones(second).to(FOUR[1])], FOUR[0], dim)
+
+
 def test_what_stays_on_a_device_does_not_go_through_the_host():
     from dpbench.simulator import recording
     from dpbench.simulator.record import Copy

@@ -173,6 +173,17 @@ def test_gradients_travel_beside_the_compute_only_with_the_technique(overlap):
     assert computing.isdisjoint(sending) is overlap
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_outputs_wait_for_no_other_lanes_nor_do_their_gradients(overlap):
+    policy = Policy(**POLICY, dispatch="sequence", overlap_copies=overlap, overlap_broadcast=not overlap)
+    _, forward, backward = recorded_step(policy)
+    outputs = {e.source: e.id for e in forward if isinstance(e, Copy) and e.destination == 0}
+    gradients = {e.destination: e.id for e in backward if isinstance(e, Copy) and e.source == 0}
+    for events, copies in ((forward, outputs), (backward, gradients)):
+        times = replay(events, {copies[1]: 1000.0})
+        assert (times[copies[2]][1] < 1000) is overlap
+
+
 def test_the_gradients_of_one_lane_arrive_without_waiting_for_anothers():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
     copies = {

@@ -28,6 +28,7 @@ READS = {
     "values": lambda layer: next(iter(layer._parameters.values())),
     "copy": lambda layer: layer._parameters.copy()["weight"],
     "copy.copy": lambda layer: copy.copy(layer._parameters)["weight"],
+    "deepcopy": lambda layer: copy.deepcopy(layer).weight,
     "dict": lambda layer: dict(layer._parameters)["weight"],
     "unpacked": lambda layer: {**layer._parameters}["weight"],
     "or": lambda layer: (layer._parameters | {})["weight"],
