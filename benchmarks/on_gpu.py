@@ -9,6 +9,7 @@ begin here.
 """
 
 import argparse
+import ctypes
 import os
 import shutil
 import signal
@@ -26,6 +27,8 @@ SITE = ROOT / "build" / "gpu"
 MODULES = ("numpy", "psutil", "pydantic", "pynvml", "pytest", "pytest_timeout", "rich", "scipy", "torch", "typer")
 LANES = "cuda:0,cuda:0*2,cuda:0*4"
 GRACE_S = 15.0
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ def run(step: Step, environment: Mapping[str, str], log: Path, limit_s: float) -
             cwd=ROOT,
             env={**environment, **step.environment},
             start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread runs yet: the timers come after
         ) as process,
     ):
         signals = [
@@ -154,6 +158,11 @@ def run(step: Step, environment: Mapping[str, str], log: Path, limit_s: float) -
             for timer in signals:
                 timer.cancel()
             end(process, signal.SIGKILL)
+
+
+def end_with_parent() -> None:
+    """The kernel kills this process when its parent is killed, as at a lent box's time limit (prctl(2))."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end(process: "subprocess.Popen[str]", how: signal.Signals) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -46,6 +47,19 @@ def test_a_step_is_interrupted_at_its_limit_and_killed_if_that_does_not_help(cod
     hang = f"import time; {code}; print('begun', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: exit(1)"
     assert list(run_all([python("hang", hang)], os.environ, tmp_path, 2.0)) == [("hang", end)]
     assert (tmp_path / "hang.txt").read_text() == "begun\n"
+
+
+def test_a_step_does_not_outlive_what_started_it(tmp_path):
+    """Nor a lent box's time limit: what a killed command leaves behind would share the GPU with the next one."""
+    hang = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    step = f"Step('hang', ('-c', {hang!r}), 1)"
+    run = f"list(run_all([{step}], os.environ, Path({str(tmp_path)!r}), 60.0))"
+    code = f"import os\nfrom pathlib import Path\nfrom benchmarks.on_gpu import Step, run_all\n{run}"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout.readline().startswith("gpu: hang")
+        hanging = psutil.Process(int(starter.stdout.readline()))
+        starter.kill()
+    hanging.wait(10)
 
 
 def test_steps_are_chosen_by_name(tmp_path):
