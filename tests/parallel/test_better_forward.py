@@ -67,3 +67,13 @@ def test_b6_parameters_are_found_inside_forward(dispatch):
     wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
     wrapper(torch.randn(6, 5))
     assert seen == [("cpu", torch.float32, True, ["inner.weight", "inner.bias"])] * LANES
+
+
+def test_b6_in_training_weights_are_no_leaves_for_a_forward_to_freeze(dispatch):
+    base = Call(lambda self, x: self.inner.requires_grad_(False)(x), inner=nn.Linear(5, 2))
+    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    with pytest.raises(RuntimeError, match="you can only change requires_grad flags of leaf variables"):
+        wrapper(torch.randn(6, 5))
+    assert base.inner.weight.requires_grad
+    base.inner.requires_grad_(False)  # before the forward
+    assert not wrapper(torch.randn(6, 5)).requires_grad
