@@ -200,11 +200,15 @@ def test_without_the_technique_the_reduction_runs_last():
     assert min(e.id for e in operators(backward, "aten._foreach_add", 0)) > last_layer
 
 
-@pytest.mark.parametrize(("policy", "streams"), [({}, 1), (POLICY, 5)], ids=["one bucket", "many buckets"])
-def test_on_one_device_a_model_of_one_bucket_has_nothing_to_overlap(policy, streams):
+@pytest.mark.parametrize(
+    ("devices", "policy", "streams"),
+    [(DEVICES[:1] * 4, {}, 1), (DEVICES[:1] * 4, POLICY, 5), (DEVICES, {}, 11)],  # 4 compute, 4 near, 3 far
+    ids=["one bucket", "many buckets", "many devices"],
+)
+def test_on_one_device_a_model_of_one_bucket_has_nothing_to_overlap(devices, policy, streams):
     """No stream but the caller's, and so no event: torch's engine makes one per gradient that changes streams."""
     base, x = stack().to("sim:0"), torch.randn(16, WIDTH).to("sim:0")
-    wrapper = DataParallel(base, DEVICES[:1] * 4, policy=Policy(**policy, dispatch="sequence"))
+    wrapper = DataParallel(base, devices, policy=Policy(**policy, dispatch="sequence"))
     for _ in range(2):
         base.zero_grad()
         with recording() as recorded:
