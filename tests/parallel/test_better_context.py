@@ -115,6 +115,14 @@ def test_b2_modes_reach_replicas(mode, name, dispatch):
     assert active.names.count(name) == LANES
 
 
+def test_b2_modes_do_not_stay_in_the_lanes(dispatch):
+    wrapper = wrapped(lambda self, x: torch.sin(x), dispatch)
+    with Functions() as active:
+        wrapper(torch.ones(LANES))
+    wrapper(torch.ones(LANES))
+    assert active.names.count("sin") == LANES
+
+
 @pytest.mark.parametrize(
     "leak",
     [

@@ -176,6 +176,18 @@ def test_gradients_that_hooks_of_replicas_kept_stay_as_they_were():
     assert sorted(grad.item() for grad in kept) == [0 + 1, 2 + 3, 4 + 5, 6 + 7]
 
 
+def test_sparse_gradients_that_hooks_of_replicas_kept_stay_as_they_were():
+    kept = []
+
+    def forward(self, x):
+        self.table.weight.register_hook(kept.append)
+        return self.table(x)
+
+    base = Call(forward, table=nn.Embedding(4, 1, sparse=True))
+    on()(base)(torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])).sum().backward()
+    assert [sorted(grad.to_dense().flatten().tolist()) for grad in kept] == [[0, 0, 0, 2]] * 4
+
+
 def test_retain_graph_allows_a_second_backward():
     base = mlp()
     loss = on()(base)(torch.randn(8, 5)).sum()

@@ -1,9 +1,11 @@
 """Section 1b of the research: the order of the steps, one device, no arguments, the functional form."""
 
+import threading
+
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, data_parallel
+from dpbench.parallel import DataParallel, Policy, data_parallel
 from tests.parallel.models import Call, mlp
 
 
@@ -49,6 +51,21 @@ def test_a_tensor_moved_in_place_is_seen(lanes):
     torch.utils.swap_tensors(wrapper.module[2].bias, torch.nn.Parameter(torch.ones(3, device="meta")))
     with pytest.raises(RuntimeError, match="on device: meta"):
         wrapper(torch.randn(4, 5))
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Parameter, torch.nn.Buffer])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_data_parallel_wants_all_of_the_module_on_its_first_device(lanes, kind):
+    base = Call(lambda self, x: x, table=kind(torch.ones(3, device="meta")))
+    with pytest.raises(RuntimeError, match="on device: meta"):
+        data_parallel(base, torch.randn(4, 5), ["cpu"] * lanes)
+
+
+def test_data_parallel_calls_the_replicas_as_its_policy_says():
+    threads = set()
+    base = Call(lambda self, x: threads.add(threading.get_ident()) or x)
+    data_parallel(base, torch.randn(4, 5), ["cpu"] * 3, policy=Policy(dispatch="sequence"))
+    assert threads == {threading.get_ident()}
 
 
 def test_the_steps_take_other_devices_than_the_wrappers():

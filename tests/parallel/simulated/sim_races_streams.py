@@ -9,7 +9,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, lanes
 from tests.parallel.models import Call, normed
-from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL, reads_in_vain, train
+from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL, learn_sparsely, reads_in_vain, train
 
 
 @pytest.mark.parametrize("policy", ["default", "small buckets", "small buckets, threads", "no overlap"])
@@ -19,6 +19,23 @@ def test_a_callers_own_streams_have_no_race(policy):
         stream.wait_stream(torch.sim.current_stream(device))
     with streams[3], streams[2], streams[1], streams[0]:
         train(normed, POLICIES[policy], lambda x: x.to("sim:0"), lambda: torch.randn(16, 5))
+
+
+@pytest.mark.parametrize("policy", ["default", "no overlap"])
+def test_sparse_gradients_on_a_callers_own_streams_have_no_race(policy):
+    streams = [torch.sim.Stream(device) for device in DEVICES]
+    for device, stream in zip(DEVICES, streams, strict=True):
+        stream.wait_stream(torch.sim.current_stream(device))
+    with streams[3], streams[2], streams[1], streams[0]:
+        learn_sparsely(POLICIES[policy])
+
+
+@pytest.mark.parametrize("policy", ["default", "no overlap"])
+def test_a_sparse_gradient_is_kept_until_it_has_left(policy):
+    wrapper = DataParallel(nn.Embedding(64, 8, sparse=True).to("sim:0"), DEVICES, policy=POLICIES[policy])
+    for _ in range(2):
+        wrapper(torch.randint(64, (4 * 64,))).sum().backward()
+        _ = [torch.zeros(64, 8, device=device) for device in DEVICES[1:] for _ in range(4)]
 
 
 def test_changing_streams_between_steps_has_no_race():
@@ -56,6 +73,19 @@ def test_a_stage_is_kept_for_the_streams_that_read_it_though_its_wrapper_goes():
     del wrapper
     with torch.sim.stream(hub):
         torch.zeros(420, device="sim:0")
+
+
+@pytest.mark.parametrize("part", [torch.Tensor._indices, torch.Tensor._values])
+def test_a_sparse_tensor_is_kept_with_all_its_parts(part):
+    here, other = torch.sim.current_stream("sim:0"), torch.sim.Stream("sim:0")
+    with other:
+        table = torch.eye(64).to_sparse().to("sim:0")
+    here.wait_stream(other)
+    part(table).add(1)
+    lanes.record_stream(table, here)
+    del table
+    with other:
+        _ = [torch.zeros(64, dtype=dtype, device="sim:0") for dtype in (torch.float32, torch.int64) for _ in range(3)]
 
 
 class on_a_stream_of_its_own:
