@@ -135,3 +135,8 @@ def test_threads_run_lanes_at_the_same_time():
     everyone = threading.Barrier(4, timeout=10)
     wrapper = DataParallel(Call(lambda self, x: everyone.wait()), ["cpu"] * 4, policy=Policy(dispatch="threads"))
     assert sorted(wrapper(torch.arange(4.0))) == [0, 1, 2, 3]
+
+
+def test_a_single_call_is_not_measured_but_runs_on_threads():
+    met = threading.Barrier(2, timeout=10)  # which nobody passes alone
+    parallel_apply([Call(lambda self, x: met.wait())] * 2, [torch.ones(1)] * 2, None, TWO)
