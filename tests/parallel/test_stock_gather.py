@@ -43,9 +43,20 @@ def test_dicts_of_different_keys_are_an_error():
         gather([{"x": ONE}, {"y": ONE}], "cpu")
 
 
-def test_tuples_of_different_lengths_are_an_error():
+@pytest.mark.parametrize("kind", [tuple, deque])
+def test_sequences_of_different_lengths_are_an_error(kind):
     with pytest.raises(ValueError, match="zip"):
-        gather([(ONE,), (ONE, ONE)], "cpu")
+        gather([kind([ONE]), kind([ONE, ONE])], "cpu")
+
+
+def test_what_a_replica_gave_stays_as_it_is():
+    @dataclasses.dataclass
+    class Output:
+        out: torch.Tensor
+
+    given = [Output(ONE), Output(TWO)]
+    assert gather(given, "cpu").out.shape == (3, 3)
+    assert given[0].out is ONE
 
 
 def test_the_first_replica_decides():
@@ -150,6 +161,16 @@ class Fixed:
         return iter(self.both)
 
 
+class Wrapped:
+    """Iterates over tensors, and is made from what holds them."""
+
+    def __init__(self, holder):
+        self.both = holder.both
+
+    def __iter__(self):
+        return iter(self.both)
+
+
 class Image:
     """As an array of numbers, too many to look at one by one."""
 
@@ -164,6 +185,7 @@ class Image:
     "make",
     [
         lambda: Fixed(ONE, TWO),
+        lambda: Wrapped(Fixed(ONE, TWO)),
         lambda: {ONE, TWO},
         Image,
         lambda: "ab",

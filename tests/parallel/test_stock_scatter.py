@@ -5,7 +5,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, scatter, scatter_kwargs
+from dpbench.parallel import DataParallel, chunk_weights, scatter, scatter_kwargs
 from tests.parallel.models import Call
 
 FOUR = ["cpu"] * 4
@@ -142,6 +142,31 @@ def test_too_few_chunks_of_inputs_are_padded_so_that_the_replica_says_what_it_mi
     wrapper = DataParallel(Call(lambda self, x, *, y: x + y), FOUR)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         wrapper(torch.ones(2), y=torch.ones(4))
+
+
+def test_too_few_chunks_of_keyword_arguments_are_padded_too():
+    wrapper = DataParallel(Call(lambda self, x, *, y: x + y), FOUR)
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'y'"):
+        wrapper(torch.ones(4), y=torch.ones(2))
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_keyword_arguments_come_along(lanes):
+    wrapper = DataParallel(Call(lambda self, x, *, factor=1: x * factor), ["cpu"] * lanes)
+    assert wrapper(torch.ones(2), factor=3).tolist() == [3, 3]
+
+
+def test_chunk_weights_have_the_default_dtype():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert chunk_weights(3, 2).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_chunk_weights_for_no_device_are_an_error():
+    with pytest.raises(ValueError, match="batch is 2 and devices 0"):
+        chunk_weights(2, [])
 
 
 def test_a_scalar_tensor_cannot_be_cut():

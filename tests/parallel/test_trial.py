@@ -31,6 +31,15 @@ def test_the_first_try_does_not_count():
     assert trial.next_way() == "b"
 
 
+def test_a_choice_stays_once_made():
+    trial = Trial(["a", "b"])
+    for _ in range(TRIES):
+        trial.add("a", 2.0)
+        trial.add("b", 1.0)
+    trial.add("a", 0.5)
+    assert trial.next_way() == "b"
+
+
 def test_a_failed_call_is_no_time():
     trials = Trials(["a", "b"])
     ways = []
