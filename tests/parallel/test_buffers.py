@@ -74,3 +74,11 @@ def test_a_buffer_of_a_subclass_arrives_as_one():
     base.register_buffer("plain", torch.ones(3))
     wrap(base)(torch.randn(8, 3))
     assert seen == [Marked] * 4
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+def test_a_buffer_without_strides_is_sent():
+    base = Call(lambda self, x: (self.table @ x.T).T)
+    base.register_buffer("table", torch.eye(3).to_sparse_csr())
+    x = torch.randn(8, 3)
+    torch.testing.assert_close(wrap(base)(x), x)
