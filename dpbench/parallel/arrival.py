@@ -27,6 +27,9 @@ class Arrival:
         self._waited: list[Stream] = []
 
     def wait(self) -> None:
+        if torch.compiler.is_dynamo_compiling():  # which would trace this wait, and compile anew for the next one
+            torch.compiler.disable(Arrival.wait)(self)
+            return
         stream = current_stream(self._device)
         if stream not in self._waited:
             for event in self._events:

@@ -14,6 +14,11 @@ from tests.parallel.models import Call
 DEVICES = [f"sim:{i}" for i in range(4)]
 SMALL = Policy(bucket_bytes=200, first_bucket_bytes=64, dispatch="sequence")
 
+
+def compiled(layer):
+    return torch.compile(lambda layer: layer.weight * 1, backend="eager")(layer)
+
+
 READS = {
     "attribute": lambda layer: layer.weight,
     "parameters": lambda layer: next(layer.parameters()),
@@ -33,6 +38,7 @@ READS = {
     "unpacked": lambda layer: {**layer._parameters}["weight"],
     "or": lambda layer: (layer._parameters | {})["weight"],
     "or, reflected": lambda layer: ({} | layer._parameters)["weight"],
+    "compiled": compiled,
 }
 
 
