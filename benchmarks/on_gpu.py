@@ -69,15 +69,22 @@ def steps_of(out: Path, rounds: int) -> list[Step]:
 def main() -> int:
     options = parse()
     environment = os.environ | {"PYTHONPATH": f"{SITE}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
+    try:
+        steps = chosen(steps_of(options.out, options.rounds), options.steps)
+    except ValueError as error:
+        return refuse(str(error))
     if reason := why_not(options.wheels, environment):
-        print(f"gpu: {reason}; nothing was run", file=sys.stderr)
-        return 2
+        return refuse(reason)
     options.out.mkdir(parents=True, exist_ok=True)
-    steps = chosen(steps_of(options.out, options.rounds), options.steps)
     ends = dict(run_all(steps, environment, options.out, 60 * options.minutes))
     failed = [step.name for step in steps if ends[step.name] not in step.passing]
     print(f"gpu: {'failed: ' + ', '.join(failed) if failed else 'all passed'}; everything is in {options.out}")
     return 1 if failed else 0
+
+
+def refuse(reason: str) -> int:
+    print(f"gpu: {reason}; nothing was run", file=sys.stderr)
+    return 2
 
 
 def why_not(wheels: Path, environment: Mapping[str, str]) -> str | None:
@@ -105,7 +112,7 @@ def chosen(steps: Sequence[Step], names: str | None) -> list[Step]:
     known = [step.name for step in steps]
     wanted = known if names is None else names.split(",")
     if unknown := set(wanted) - set(known):
-        sys.exit(f"gpu: steps: {', '.join(sorted(unknown))}: allowed: {', '.join(known)}")
+        raise ValueError(f"steps: {', '.join(sorted(unknown))}; allowed: {', '.join(known)}")
     return [step for step in steps if step.name in wanted]
 
 

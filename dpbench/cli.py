@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 no case could be measured, counts are not as expected, or doctor found what makes measurements
 unreliable; 2 wrong input, nothing was written; 3 this box cannot be used as it is; 130 interrupted, the records so
-far are kept. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken, wrong input included.
+far are kept and told. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken, wrong input included.
 """
 
 import sys
@@ -225,17 +225,22 @@ def _measure(
     with progress_bar(Console(stderr=True)) as progress:
         found = conduct(spec, planned, store, progress, retry=retry)
     warn(list(found.warnings))
+    if found.is_interrupted and not found.records:
+        raise KeyboardInterrupt
     compared = compare_records(
         found.records, planned.skipped, reference=spec.reference, allow_different=allow_different
     )
     if not as_json:
         show(comparisons_text(compared))
-    counted = _counted_beside(spec, planned) if with_counts and not box.accelerators else ()
+    with_counts = with_counts and not box.accelerators and not found.is_interrupted
+    counted = _counted_beside(spec, planned) if with_counts else ()
     if as_json:
         told = comparisons_json(compared)
         show({**told, "cases": told["cases"] + counts_json(counted)["cases"]})
     elif counted:
         show(counts_text(counted))
+    if found.is_interrupted:
+        raise KeyboardInterrupt
     measured = any(record.outcome is Outcome.OK for record in found.records)
     return ExitCode.OK if measured else ExitCode.NOTHING_MEASURED
 

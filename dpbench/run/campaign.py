@@ -17,10 +17,14 @@ from dpbench.sweep.workload_name import is_factory
 
 @dataclass(frozen=True)
 class Findings:
-    """The plan's records, those of earlier calls among them, in the order of the plan; and what to warn of."""
+    """The plan's records, those of earlier calls among them, in the order of the plan; and what to warn of.
+
+    All of them, unless it `is_interrupted`: then those that were finished.
+    """
 
     records: tuple[Record, ...]
     warnings: tuple[str, ...]
+    is_interrupted: bool = False
 
 
 def box_for(spec: Spec) -> Box:
@@ -35,7 +39,8 @@ def conduct(
 
     With `retry` the plan's records that are not ok leave the store first.
 
-    Raises StoreError where a record cannot be written, KeyboardInterrupt with every finished record kept.
+    A KeyboardInterrupt ends the measuring and is told in what is returned. Raises StoreError where a record cannot be
+    written.
     """
     with store:
         order = round_order(plan.cases, spec.rounds, spec.seed)
@@ -43,15 +48,19 @@ def conduct(
         if retry is Retry.FAILED:
             take_failed_out(store, lambda record: record.key in keys)
         contents = store.read()
-        run(
-            order,
-            run_id=store.path.stem,
-            records=store,
-            done={record.key for record in contents.records},
-            budget_s=spec.budget_s or inf,
-            case_time_s=spec.case_time_s,
-            timeout_s=spec.timeout_s,
-            progress=progress,
-        )
+        is_interrupted = False
+        try:
+            run(
+                order,
+                run_id=store.path.stem,
+                records=store,
+                done={record.key for record in contents.records},
+                budget_s=spec.budget_s or inf,
+                case_time_s=spec.case_time_s,
+                timeout_s=spec.timeout_s,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            is_interrupted = True
         records = store.read().records
-    return Findings(tuple(record for record in records if record.key in keys), contents.warnings)
+    return Findings(tuple(record for record in records if record.key in keys), contents.warnings, is_interrupted)

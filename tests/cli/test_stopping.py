@@ -50,12 +50,15 @@ def test_stopped_in_the_middle_and_started_again(tmp_path, environment, number, 
     wait_until(lambda: len(lines(tmp_path)) >= 1)
     wait_until(lambda: len(marked_processes(mark)) >= 2)  # the next child runs
     sweep.send_signal(number)
-    sweep.communicate()
+    told, _ = sweep.communicate()
     assert sweep.returncode == code
     wait_until(lambda: not marked_processes(mark))
     before = lines(tmp_path)
     assert all(line.endswith(b"\n") for line in before)
     assert len(before) < CASES * 2
+    if number == signal.SIGINT:
+        finished = {record["case"]["id"] for record in map(json.loads, before)}
+        assert {row["id"] for row in json.loads(told)["cases"] if row["outcome"] == "ok"} == finished
 
     again = start(tmp_path, environment)
     told, errors = again.communicate()
