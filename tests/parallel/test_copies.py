@@ -6,6 +6,7 @@ import pickle
 
 import torch
 
+from dpbench.parallel import DataParallel, devices
 from tests.parallel.four_lanes import wrap
 from tests.parallel.models import mlp
 
@@ -28,3 +29,10 @@ def test_a_wrapper_can_be_saved_and_loaded():
     saved.seek(0)
     x = torch.randn(8, 5)
     torch.testing.assert_close(torch.load(saved, weights_only=False)(x), wrapper(x))
+
+
+def test_a_wrapper_that_passes_through_can_be_copied_too(monkeypatch):
+    monkeypatch.setattr(devices, "_get_available_device_type", lambda: None)
+    wrapper, x = DataParallel(mlp()), torch.randn(8, 5)
+    assert not wrapper.device_ids
+    torch.testing.assert_close(copy.deepcopy(wrapper)(x), wrapper(x))
