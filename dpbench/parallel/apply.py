@@ -1,6 +1,7 @@
 """Call every replica on its chunk: all at once on long-lived threads, or one after the other."""
 
 import contextvars
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,8 +17,16 @@ from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Stream, current_stream, use_device, use_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
 from dpbench.parallel.trial import Trials
+from dpbench.parallel.turns import Onlooker, Turns
 
 Call = Callable[[], Any]
+
+MOST_HELPS = 2
+"""The first may be due to what only a first forward does, as compiling."""
+_WAITED = (
+    "a replica has taken seconds while others had not begun, so these were started on threads. Replicas that wait for "
+    'each other need Policy(dispatch="threads"), which knows from the start'
+)
 
 
 class Dispatcher:
@@ -26,6 +35,8 @@ class Dispatcher:
     def __init__(self, policy: Policy) -> None:
         self._dispatch = policy.dispatch
         self._crews = CrewPool()
+        self._onlooker = Onlooker(self._crews)
+        self._helps = 0
         self._trials = Trials((Dispatch.SEQUENCE, Dispatch.THREADS))
 
     def run(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
@@ -36,8 +47,19 @@ class Dispatcher:
             return self._run_on_threads(calls, state)
         with self._trials.choose((state.grad, len(calls))) as dispatch:
             if dispatch is Dispatch.SEQUENCE:
-                return _run_in_sequence(calls, state)
+                return self._run_in_turns(calls, state)
             return self._run_on_threads(calls, state)
+
+    def _run_in_turns(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
+        """In sequence, unless they turn out to wait for each other."""
+        turns = Turns(calls, state)
+        results = self._onlooker.run(turns)
+        if turns.helper is not None:
+            warnings.warn(_WAITED, stacklevel=2)
+            self._helps += 1
+            if self._helps >= MOST_HELPS:
+                self._dispatch = Dispatch.THREADS
+        return results
 
     def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
         elsewhere = [partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)) for call in calls[1:]]

@@ -1,0 +1,176 @@
+"""Replicas that wait for each other do not lock up where they run in sequence."""
+
+import gc
+import multiprocessing
+import os
+import threading
+import time
+import warnings
+import weakref
+
+import pytest
+import torch
+
+from dpbench.parallel import DataParallel, Policy, turns
+from dpbench.parallel.context import ThreadState
+from dpbench.parallel.crew import CrewPool
+from dpbench.parallel.turns import Onlooker, Turns, look
+from tests.parallel.models import Call, mlp
+from tests.parallel.test_threads import has_ended
+
+LANES = 3
+
+
+@pytest.fixture
+def _quick_looks(monkeypatch):
+    monkeypatch.setattr(turns, "LOOK_EVERY_S", 0.05)
+
+
+def wrap(forward):
+    return DataParallel(Call(forward), ["cpu"] * LANES)
+
+
+def onlookers():
+    return {thread for thread in threading.enumerate() if thread.name == "dp-lane-onlooker"}
+
+
+@pytest.mark.usefixtures("_quick_looks")
+def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them():
+    barrier = threading.Barrier(LANES)
+    threads = []
+
+    def forward(self, x):
+        barrier.wait(timeout=60)
+        threads.append(threading.current_thread())
+        return x * 2 if torch.is_grad_enabled() else x
+
+    wrapper, x = wrap(forward), torch.arange(6.0)
+
+    def loop():
+        for _ in range(12):
+            assert wrapper(x).tolist() == (x * 2).tolist()
+            with torch.no_grad():
+                assert wrapper(x).tolist() == x.tolist()
+
+    with pytest.warns(UserWarning, match=r'wait for each other need Policy\(dispatch="threads"\)') as told:
+        loop()
+    assert len(told) == 2
+    assert len(set(threads[-LANES:])) == LANES
+
+
+@pytest.mark.usefixtures("_quick_looks")
+def test_help_where_nobody_waits_changes_no_number():
+    base, x = mlp(), torch.randn(6, 5)
+    wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1])
+    wrapper.module.inner = base
+    with pytest.warns(UserWarning, match="others had not begun"):
+        torch.testing.assert_close(wrapper(x), base(x))
+
+
+@pytest.mark.usefixtures("_quick_looks")
+def test_the_error_of_one_that_was_helped_is_raised():
+    meeting = threading.Event()
+
+    def forward(self, x):
+        if x.item() == 2:
+            meeting.set()
+            raise KeyError(x.item())
+        assert meeting.wait(timeout=60)
+        return x
+
+    with pytest.warns(UserWarning, match="others had not begun"), pytest.raises(KeyError, match="in replica 2"):
+        wrap(forward)(torch.arange(3.0))
+
+
+def a_turn(calls):
+    return Turns(calls, ThreadState.of_this_thread())
+
+
+def test_only_turns_that_stand_where_they_were_seen_are_helped():
+    begun, crews = [], CrewPool()
+    standing, moving, ended = (a_turn([lambda: begun.append(0)] * 2) for _ in range(3))
+    ended.run()
+    begun.clear()
+    seen = look([standing, moving, ended], {}, crews)
+    moving._left.popleft()()
+    again = look([standing, moving, ended, later := a_turn([list])], seen, crews)
+    assert [each.helper is not None for each in (standing, moving, ended, later)] == [True, False, False, False]
+    assert again == {standing.number: 2, moving.number: 1, ended.number: -1, later.number: 1}
+    assert standing.run() == [None, None]
+    assert len(begun) == 3
+
+
+def test_turns_in_the_memory_of_others_are_not_taken_for_these():
+    crews, addresses = CrewPool(), set()
+    seen = {}
+    for _ in range(20):
+        turns_now = a_turn([list])
+        addresses.add(id(turns_now))
+        seen = look([turns_now], seen, crews)
+        assert turns_now.helper is None
+        del turns_now
+    assert len(addresses) < 20
+
+
+def test_an_interrupt_begins_no_more_and_waits_for_what_has_begun():
+    ends, crews = [], CrewPool()
+
+    def interrupted():
+        tail.help(crews)
+        raise KeyboardInterrupt
+
+    tail = a_turn([interrupted, lambda: (time.sleep(0.2), ends.append("helped"))])
+    with pytest.raises(KeyboardInterrupt):
+        tail.run()
+    assert ends == ["helped"]
+
+    def at_once():
+        raise KeyboardInterrupt
+
+    alone = a_turn([at_once, lambda: ends.append("begun")])
+    with pytest.raises(KeyboardInterrupt):
+        alone.run()
+    alone.help(crews)
+    assert alone.helper is None
+
+
+@pytest.mark.usefixtures("_quick_looks")
+def test_the_onlooker_ends_with_its_wrapper_and_holds_no_replica():
+    gc.collect()
+    before, replicas = onlookers(), []
+    wrapper = wrap(lambda self, x: (replicas.append(weakref.ref(self)), x)[1])
+    for _ in range(3):
+        wrapper(torch.arange(6.0))
+    (mine,) = onlookers() - before
+    assert not wrapper._dispatcher._onlooker._running
+    assert len(wrapper._replicas._sets) == 1
+    wrapper._replicas._sets.clear()
+    assert [ref() for ref in replicas] == [None] * len(replicas)
+    del wrapper
+    assert has_ended(mine)
+
+
+def test_there_is_no_onlooker_where_the_policy_says_how():
+    gc.collect()
+    before = onlookers()
+    for dispatch in ("sequence", "threads"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            DataParallel(mlp(), ["cpu"] * LANES, policy=Policy(dispatch=dispatch))(torch.randn(6, 5))
+    assert onlookers() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_an_onlooker_that_a_fork_has_left_behind_is_replaced():
+    onlooker = Onlooker(CrewPool())
+    assert onlooker.run(a_turn([lambda: 1])) == [1]
+
+    def child():
+        assert not onlookers()
+        assert [onlooker.run(a_turn([lambda: 2])) for _ in range(2)] == [[2], [2]]
+        os._exit(len(onlookers()))
+
+    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 1
