@@ -101,15 +101,15 @@ def test_only_turns_that_stand_where_they_were_seen_are_helped():
 
 
 def test_turns_in_the_memory_of_others_are_not_taken_for_these():
-    crews, addresses = CrewPool(), set()
+    calls, state, addresses = [list], ThreadState.of_this_thread(), set()
     seen = {}
-    for _ in range(20):
-        turns_now = a_turn([list])
-        addresses.add(id(turns_now))
-        seen = look([turns_now], seen, crews)
-        assert turns_now.helper is None
-        del turns_now
-    assert len(addresses) < 20
+    for _ in range(100):
+        each = Turns(calls, state)
+        addresses.add(id(each))
+        seen = look([each], seen, CrewPool())
+        assert each.helper is None
+        del each
+    assert len(addresses) < 100
 
 
 def test_an_interrupt_begins_no_more_and_waits_for_what_has_begun():
