@@ -14,7 +14,7 @@ from torch._utils import ExceptionWrapper
 from dpbench.parallel.context import ThreadState
 from dpbench.parallel.crew import CrewPool
 from dpbench.parallel.devices import DeviceLike, resolve_device
-from dpbench.parallel.lanes import Stream, current_stream, use_device, use_stream
+from dpbench.parallel.lanes import Stream, current_stream, use_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
 from dpbench.parallel.trial import Trials
 from dpbench.parallel.turns import Onlooker, Turns
@@ -129,7 +129,7 @@ def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], dev
 def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:
     """The replica's output, or its error in a wrapper: no exception leaves a lane before all lanes have ended."""
     try:
-        with use_device(device), use_stream(device, stream):
+        with use_stream(device, stream):
             return forward()
     except Exception:
         return ExceptionWrapper(where=f"in replica {i} on device {device if device.index is None else device.index}")

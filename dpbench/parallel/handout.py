@@ -121,7 +121,6 @@ def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...
     for grad in grads:
         record_stream(grad, lane.far)
     wait_stream(lane.far, base.near)
-    wait_stream(lane.near, base.near)
     with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
         flat = copy_to(_flatten_dense_tensors(tuple(grads)), base.device, lane.is_staged)
     record_stream(flat, base.near)

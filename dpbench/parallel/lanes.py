@@ -1,8 +1,8 @@
 """A lane: one replica's device and the streams its bytes move on; and the verbs of streams for every device.
 
 The module of an accelerator's type (``torch.get_device_module``) must offer ``Stream``, ``Event``,
-``current_stream``, ``stream`` and ``device`` as ``torch.cuda`` does. On the CPU work is done when its call
-returns: its streams are None and the verbs do nothing with them.
+``current_stream``, and ``stream``, which makes the stream's device the current one too, as ``torch.cuda`` does.
+On the CPU work is done when its call returns: its streams are None and the verbs do nothing with them.
 
 Each lane has two side streams, so that transfers of different lanes run at the same time, beside the compute::
 
@@ -31,10 +31,6 @@ _NOTHING = nullcontext()
 def current_stream(device: torch.device) -> Stream:
     # By its index: for torch.cuda that takes half the time, and every read of a weight under way comes here.
     return None if device.type == "cpu" else torch.get_device_module(device).current_stream(device.index)
-
-
-def use_device(device: torch.device) -> AbstractContextManager[Any]:
-    return _NOTHING if device.type == "cpu" else torch.get_device_module(device).device(device)
 
 
 def use_stream(device: torch.device, stream: Stream) -> AbstractContextManager[Any]:
