@@ -1,7 +1,5 @@
-"""Call every replica on its chunk: all at once on long-lived threads, or one after the other."""
+"""Call every replica on its chunk, on its device; of the errors raise the first, once all have ended."""
 
-import contextvars
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,62 +10,12 @@ from torch import Tensor, nn
 from torch._utils import ExceptionWrapper
 
 from dpbench.parallel.context import ThreadState
-from dpbench.parallel.crew import CrewPool
 from dpbench.parallel.devices import DeviceLike, resolve_device
+from dpbench.parallel.dispatch import Dispatcher
 from dpbench.parallel.lanes import Stream, current_stream, use_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
-from dpbench.parallel.trial import Trials
-from dpbench.parallel.turns import Onlooker, Turns
 
 Call = Callable[[], Any]
-
-MOST_HELPS = 2
-"""The first may be due to what only a first forward does, as compiling."""
-_WAITED = (
-    "a replica has taken seconds while others had not begun, so these were started on threads. Replicas that wait for "
-    'each other need Policy(dispatch="threads"), which knows from the start'
-)
-
-
-class Dispatcher:
-    """How one wrapper calls its replicas. Its threads end with it."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._dispatch = policy.dispatch
-        self._crews = CrewPool()
-        self._onlooker = Onlooker(self._crews)
-        self._helps = 0
-        self._trials = Trials((Dispatch.SEQUENCE, Dispatch.THREADS))
-
-    def run(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
-        """The calls' results, in order. The first call runs in the caller's thread."""
-        if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
-            return _run_in_sequence(calls, state)
-        if self._dispatch is Dispatch.THREADS:
-            return self._run_on_threads(calls, state)
-        with self._trials.choose((state.grad, len(calls))) as dispatch:
-            if dispatch is Dispatch.SEQUENCE:
-                return self._run_in_turns(calls, state)
-            return self._run_on_threads(calls, state)
-
-    def _run_in_turns(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
-        """In sequence, unless they turn out to wait for each other."""
-        turns = Turns(calls, state)
-        results = self._onlooker.run(turns)
-        if turns.helper is not None:
-            warnings.warn(_WAITED, stacklevel=2)
-            self._helps += 1
-            if self._helps >= MOST_HELPS:
-                self._dispatch = Dispatch.THREADS
-        return results
-
-    def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
-        elsewhere = [partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)) for call in calls[1:]]
-        return self._crews.run(partial(state.run_here, calls[0]), elsewhere)
-
-
-def _run_in_sequence(calls: Sequence[Call], state: ThreadState) -> list[Any]:
-    return [state.run_here(call) for call in calls]
 
 
 def parallel_apply(
@@ -103,27 +51,32 @@ def apply_with(
     for name, given in (("inputs", inputs), ("kwargs_tup", kwargs_tup), ("devices", devices)):
         if given is not None and len(given) != count:
             raise AssertionError(f"The number of modules {count} is not equal to the number of {name} {len(given)}")
+    places = [_place_of(given, None if devices is None else devices[i]) for i, given in enumerate(inputs)]
     calls = [
-        _call_for(
-            i, module, given, {} if kwargs_tup is None else kwargs_tup[i], None if devices is None else devices[i]
-        )
-        for i, (module, given) in enumerate(zip(modules, inputs, strict=True))
+        _call_for(i, module, given, {} if kwargs_tup is None else kwargs_tup[i], place)
+        for i, (module, given, place) in enumerate(zip(modules, inputs, places, strict=True))
     ]
-    outputs = dispatcher.run(calls, ThreadState.of_this_thread())
+    known = [place for place in places if place is not None]
+    is_training = getattr(modules[0], "training", None)
+    outputs = dispatcher.run(calls, known, ThreadState.of_this_thread(), is_training)
     _raise_first_error(outputs)
     return outputs
 
 
-def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], device: DeviceLike | None) -> Call:
-    args = tuple(given) if isinstance(given, list | tuple) else (given,)
+def _place_of(given: Any, device: DeviceLike | None) -> torch.device | None:
+    """Where a module runs; None if nothing tells."""
     if device is None:
-        tensor = _first_tensor(args)
-        if tensor is None:
-            where = f"in replica {i}, no device was provided and no tensor input was found; device cannot be resolved"
-            return partial(_wrapped_error, ValueError("no device"), where)
-        device = tensor.device
-    resolved = resolve_device(device)
-    return partial(_call, partial(module, *args, **kwargs), i, resolved, current_stream(resolved))
+        tensor = _first_tensor(given)
+        device = None if tensor is None else tensor.device
+    return None if device is None else resolve_device(device)
+
+
+def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], place: torch.device | None) -> Call:
+    if place is None:
+        where = f"in replica {i}, no device was provided and no tensor input was found; device cannot be resolved"
+        return partial(_wrapped_error, ValueError("no device"), where)
+    args = tuple(given) if isinstance(given, list | tuple) else (given,)
+    return partial(_call, partial(module, *args, **kwargs), i, place, current_stream(place))
 
 
 def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:

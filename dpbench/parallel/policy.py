@@ -17,7 +17,8 @@ class Dispatch(StrEnum):
 
 @dataclass(frozen=True)
 class Policy:
-    """The user's choices, checked when made. All combinations give the same numbers.
+    """The user's choices, checked when made. All combinations give the same numbers, but for the random ones that
+    lanes on threads draw from a generator that they share: those come in any order, and "auto" has none of it.
 
     `bucket_bytes` caps what travels together; the stock wrapper's is 10 MiB too. `first_bucket_bytes` is
     smaller so that the first layers can start early; it is used only where it costs no extra message.

@@ -1,7 +1,7 @@
 """Choose by measuring: try each way in turn a few times, then keep the one that was fastest."""
 
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -16,33 +16,27 @@ class Trial(Generic[Way]):
 
     def __init__(self, ways: Sequence[Way]) -> None:
         self._times_s: dict[Way, list[float]] = {way: [] for way in ways}
-        self._chosen: Way | None = None
+        self.chosen: Way | None = None
 
     def next_way(self) -> Way:
-        if self._chosen is not None:
-            return self._chosen
+        if self.chosen is not None:
+            return self.chosen
         return min(self._times_s, key=lambda way: len(self._times_s[way]))
 
+    @contextmanager
+    def timed(self, way: Way) -> Iterator[None]:
+        """The block's time counts for the way, unless it raises."""
+        start_s = time.perf_counter()
+        yield
+        self.add(way, time.perf_counter() - start_s)
+
     def add(self, way: Way, time_s: float) -> None:
-        if self._chosen is None:
+        if self.chosen is None:
             self._times_s[way].append(time_s)
             if all(len(times) >= TRIES for times in self._times_s.values()):
                 # The fastest of a few is the least disturbed one.
-                self._chosen = min(self._times_s, key=lambda way: min(self._times_s[way][1:]))
+                self.chosen = min(self._times_s, key=lambda way: min(self._times_s[way][1:]))
 
-
-class Trials(Generic[Way]):
-    """A choice of its own for every kind of call."""
-
-    def __init__(self, ways: Sequence[Way]) -> None:
-        self._ways = ways
-        self._trials: dict[Hashable, Trial[Way]] = {}
-
-    @contextmanager
-    def choose(self, kind: Hashable) -> Iterator[Way]:
-        """The way to go this time; the block's time counts for it, unless it raises."""
-        trial = self._trials.setdefault(kind, Trial(self._ways))
-        way = trial.next_way()
-        start_s = time.perf_counter()
-        yield way
-        trial.add(way, time.perf_counter() - start_s)
+    def settle(self, way: Way) -> None:
+        """Whatever the times say, for good."""
+        self.chosen = way

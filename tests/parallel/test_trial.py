@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.trial import TRIES, Trial, Trials
+from dpbench.parallel.trial import TRIES, Trial
 from tests.parallel.models import mlp
 
 
@@ -41,12 +41,12 @@ def test_a_choice_stays_once_made():
 
 
 def test_a_failed_call_is_no_time():
-    trials = Trials(["a", "b"])
+    trial = Trial(["a", "b"])
     ways = []
 
     def fail():
-        with trials.choose("kind") as way:
-            ways.append(way)
+        ways.append(trial.next_way())
+        with trial.timed(ways[-1]):
             raise ValueError("failed")
 
     for _ in range(3):
@@ -62,4 +62,6 @@ def test_each_kind_of_call_has_its_own_choice():
     with torch.no_grad():
         wrapper(torch.randn(6, 5))
     wrapper(torch.randn(2, 5))
-    assert set(wrapper._dispatcher._trials._trials) == {(True, 3), (False, 3), (True, 2)}
+    wrapper.eval()(torch.randn(2, 5))
+    kinds = {(True, True, 3), (False, True, 3), (True, True, 2), (True, False, 2)}
+    assert set(wrapper._dispatcher._trials) == kinds

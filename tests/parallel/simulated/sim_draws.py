@@ -1,0 +1,51 @@
+"""Devices that differ have generators that differ; lanes on one device share its own, and all lanes the CPU's."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel.trial import TRIES
+from tests.parallel.models import Call
+
+APART = ["sim:0", "sim:1", "sim:2"]
+
+
+def on_threads(base, devices):
+    wrapper = DataParallel(base.to(devices[0]), devices, policy=Policy(dispatch="threads"))
+    return lambda: wrapper(torch.ones(6, 5, device=devices[0]))
+
+
+def test_what_devices_draw_from_generators_of_their_own_is_no_bodys_business():
+    step = on_threads(nn.Dropout(0.5), APART)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.sim.manual_seed_all(3)
+        first = step().cpu()
+        torch.sim.manual_seed_all(3)
+        assert torch.equal(step().cpu(), first)
+
+
+@pytest.mark.parametrize(
+    ("base", "devices", "name"),
+    [
+        (nn.Dropout(0.5), ["sim:1", "sim:1"], "sim:1"),
+        (nn.Dropout(0.5), ["sim:0", "sim:1", "sim:1"], "sim:1"),
+        (Call(lambda self, x: x + torch.rand(1).item()), APART, "cpu"),
+    ],
+    ids=["one device", "two of three on one", "the CPU's"],
+)
+def test_a_generator_that_lanes_share_is_told_by_its_device(base, devices, name):
+    with pytest.warns(UserWarning, match=rf"drew random numbers from one generator \({name}\)"):
+        on_threads(base, devices)()
+
+
+def test_lanes_on_one_device_draw_in_their_order():
+    def trained(dispatch):
+        torch.sim.manual_seed_all(3)
+        wrapper = DataParallel(nn.Dropout(0.5), ["sim:0"] * 3, policy=Policy(dispatch=dispatch))
+        return torch.cat([wrapper(torch.ones(6, 5, device="sim:0")).cpu() for _ in range(2 * TRIES + 2)])
+
+    assert torch.equal(trained("auto"), trained("sequence"))

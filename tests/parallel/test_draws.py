@@ -1,0 +1,133 @@
+"""Lanes that share a random generator draw from it in the order of the lanes, or the user is told."""
+
+import random
+import threading
+import time
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy, parallel_apply
+from dpbench.parallel.draws import SharedGenerators
+from dpbench.parallel.trial import TRIES
+from tests.parallel.four_lanes import wrap
+from tests.parallel.models import Call, mlp
+
+STEPS = 2 * TRIES + 4
+TOLD = r'drew random numbers .*\(cpu\).*Policy\(dispatch="sequence"\)'
+
+
+def noisy():
+    return nn.Sequential(nn.Linear(5, 64), nn.Dropout(0.5), nn.Linear(64, 3), nn.Dropout(0.5))
+
+
+@pytest.mark.parametrize("dispatch", ["sequence", "auto"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_in_a_replica_draws_again_what_its_forward_drew(reentrant, dispatch):
+    from torch.utils.checkpoint import checkpoint
+
+    def dropped(x):
+        time.sleep(0.002 * random.random())  # any lane may be the first
+        return nn.functional.dropout(x)
+
+    wrapper = wrap(Call(lambda self, x: checkpoint(dropped, x, use_reentrant=reentrant)), dispatch=dispatch)
+    for _ in range(STEPS):
+        x = torch.ones(64, 9, requires_grad=True)
+        output = wrapper(x)
+        output.sum().backward()
+        assert torch.equal(x.grad, output)
+
+
+def test_a_seed_gives_the_same_training_again():
+    def trained(dispatch):
+        torch.manual_seed(3)
+        base = noisy()
+        wrapper = wrap(base, dispatch=dispatch)
+        for _ in range(STEPS):
+            base.zero_grad()
+            wrapper(torch.randn(64, 5)).square().sum().backward()
+        return [parameter.grad for parameter in base.parameters()]
+
+    want = trained("sequence")
+    for _ in range(3):
+        assert all(map(torch.equal, trained("auto"), want))
+
+
+def test_what_threads_draw_is_told_once():
+    wrapper, x = wrap(noisy(), dispatch="threads"), torch.randn(8, 5)
+    with pytest.warns(UserWarning, match=TOLD) as told:
+        assert [wrapper(x).shape for _ in range(3)] == [(8, 3)] * 3
+    assert len(told) == 1
+    with pytest.warns(UserWarning, match=TOLD):
+        parallel_apply([noisy()] * 2, [x] * 2, None, ["cpu"] * 2)
+
+
+@pytest.mark.parametrize("dispatch", ["threads", "auto"])
+def test_nothing_is_told_where_nothing_is_drawn(dispatch):
+    wrapper = wrap(mlp(), dispatch=dispatch)
+    evaluated = wrap(noisy().eval(), dispatch=dispatch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(STEPS):
+            wrapper(torch.randn(8, 5))
+            torch.randn(8)
+            evaluated(torch.randn(8, 5))
+
+
+def test_who_begins_to_draw_on_threads_goes_on_in_sequence():
+    threads, draws = [], []
+
+    def forward(self, x):
+        threads.append(threading.get_ident())
+        time.sleep(0.01)
+        return torch.rand_like(x) if draws else x
+
+    wrapper = wrap(Call(forward), dispatch="auto")
+
+    def lane_threads():
+        threads.clear()
+        wrapper(torch.zeros(8, 1))
+        return len(set(threads))
+
+    for _ in range(2 * TRIES):
+        lane_threads()
+    assert lane_threads() == 4
+    draws.append(1)
+    with pytest.warns(UserWarning, match=TOLD):
+        assert lane_threads() == 4
+    assert [lane_threads() for _ in range(3)] == [1] * 3
+
+
+def test_training_is_measured_apart_from_evaluation():
+    """Else what was chosen for one that draws nothing would hold in the first step that does."""
+    base = Call(lambda self, x: (time.sleep(0.01), nn.functional.dropout(x, training=self.training))[1])
+    wrapper = wrap(base.eval(), dispatch="auto")
+    for _ in range(2 * TRIES):
+        wrapper(torch.zeros(8, 1))
+    base.train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(STEPS):
+            wrapper(torch.zeros(8, 1))
+
+
+def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
+    class Seen(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            names.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    names, cpu = [], torch.device("cpu")
+    with Seen():
+        generators = SharedGenerators([cpu, cpu])
+        assert not generators.moved()
+    assert not names
+    torch.rand(1)
+    assert generators.moved() == [cpu]
+
+
+def test_one_lane_looks_at_no_generator(monkeypatch):
+    monkeypatch.setattr(SharedGenerators, "__init__", None)
+    DataParallel(noisy(), ["cpu"], policy=Policy(dispatch="threads"))(torch.randn(8, 5))
