@@ -24,9 +24,9 @@ _WAITED = (
     'each other need Policy(dispatch="threads"), which knows from the start'
 )
 _DREW = (
-    "replicas on several threads drew random numbers from one generator ({}), in any order: no run repeats another, "
-    "and a checkpoint inside a replica recomputes with other numbers, so that its gradients are wrong. "
-    'Policy(dispatch="sequence") keeps the order'
+    "while replicas ran on several threads, random numbers were drawn from a generator that they share, that of {}. "
+    "They come in any order: no run repeats another, and a checkpoint inside a replica recomputes with other numbers, "
+    'so that its gradients are wrong. Policy(dispatch="sequence") keeps the order'
 )
 
 

@@ -16,7 +16,7 @@ from tests.parallel.four_lanes import wrap
 from tests.parallel.models import Call, mlp
 
 STEPS = 2 * TRIES + 4
-TOLD = r'drew random numbers .*\(cpu\).*Policy\(dispatch="sequence"\)'
+TOLD = r'random numbers were drawn .* that of cpu\..*Policy\(dispatch="sequence"\)'
 
 
 def noisy():
