@@ -68,6 +68,23 @@ def test_help_where_nobody_waits_changes_no_number():
 
 
 @pytest.mark.usefixtures("_quick_looks")
+@pytest.mark.parametrize("drawing", [[0, 1, 2], [0]], ids=["while others draw", "before there were threads"])
+def test_draws_of_those_that_were_helped_are_told_once(drawing):
+    def forward(self, x):
+        drawn = torch.rand(1) if x.item() in drawing else x
+        time.sleep(0.3)
+        return drawn
+
+    wrapper = wrap(forward)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        wrapper(torch.arange(3.0))
+        wrapper(torch.arange(3.0))
+    drew = ["random numbers were drawn" in str(warning.message) for warning in told]
+    assert drew == ([False, True, False] if len(drawing) > 1 else [False, False])
+
+
+@pytest.mark.usefixtures("_quick_looks")
 def test_the_error_of_one_that_was_helped_is_raised():
     meeting = threading.Event()
 
@@ -83,7 +100,7 @@ def test_the_error_of_one_that_was_helped_is_raised():
 
 
 def a_turn(calls):
-    return Turns(calls, ThreadState.of_this_thread())
+    return Turns(calls, [], ThreadState.of_this_thread())
 
 
 def test_only_turns_that_stand_where_they_were_seen_are_helped():
@@ -104,7 +121,7 @@ def test_turns_in_the_memory_of_others_are_not_taken_for_these():
     calls, state, addresses = [list], ThreadState.of_this_thread(), set()
     seen = {}
     for _ in range(100):
-        each = Turns(calls, state)
+        each = Turns(calls, [], state)
         addresses.add(id(each))
         seen = look([each], seen, CrewPool())
         assert each.helper is None
