@@ -29,7 +29,7 @@ class FlatCopy:
         self._shapes = shapes
         self._dtype = dtype
         self._templates: list[Tensor] = []
-        self._handed_out: list[Tensor] = []
+        self._watched: list[Tensor] = []  # over the templates' memory, if writes to what was handed out are to show
         self._readers: list[Stream] = []
         self.arrival: Arrival | None = None
         self.sent: Any = None  # what the values are of, for `unchanged.py`
@@ -37,8 +37,10 @@ class FlatCopy:
 
     def fill(self, flat: Tensor, lane: Lane) -> None:
         """Copies a flat of the same size here, on the current streams of the source and of the lane."""
-        self._handed_out.clear()
-        if not self._templates or count_uses(self._flat) != self._own_uses:
+        self.sent = None  # should the copy fail
+        if self._watched and self.was_written():
+            self._watched = []
+        if not self._templates or count_uses(self._flat) != self._own_uses + len(self._watched):
             self._allocate(flat.numel(), lane.device)
         for reader in self._readers:
             wait_stream(lane.far, reader)
@@ -51,6 +53,7 @@ class FlatCopy:
         self._flat = torch.empty(count, dtype=self._dtype, device=device)
         self._templates = shaped_views(self._flat, self._shapes)
         self._own_uses = count_uses(self._flat)
+        self._watched = []
         self._readers = []
 
     def hand_out(self, lane: Lane, is_watched: bool) -> list[Tensor]:
@@ -58,22 +61,21 @@ class FlatCopy:
         them.
 
         Watched values may serve several forwards: their tensors share version counters then, so that autograd finds
-        what one of them wrote under the graph of another.
+        what one of them wrote under the graph of another. All else that is done to a tensor stays with it.
         """
         if lane.compute is not None and lane.compute not in self._readers:
             record_stream(self._flat, lane.compute)
             if self._readers and self.arrival is None:  # then the first to read it had filled it on its own stream
                 wait_stream(lane.compute, self._readers[0])
             self._readers.append(lane.compute)
-        if is_watched and self._handed_out:
-            return [tensor.detach() for tensor in self._handed_out]
-        tensors = [template.data for template in self._templates]
-        self._handed_out = tensors if is_watched else []
-        return tensors
+        if not is_watched:
+            return [template.data for template in self._templates]
+        self._watched = self._watched or [template.data for template in self._templates]
+        return [tensor.detach() for tensor in self._watched]
 
     def was_written(self) -> bool:
-        """Whether a replica wrote in place to what was handed out last."""
-        return any(tensor._version for tensor in self._handed_out)
+        """Whether a replica wrote in place to what was handed out, watched."""
+        return any(tensor._version for tensor in self._watched)
 
 
 class Stage:

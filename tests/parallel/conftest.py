@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from dpbench.parallel.flat import FlatCopy
+
 
 @pytest.fixture(autouse=True)
 def _seed():
@@ -10,3 +12,18 @@ def _seed():
 @pytest.fixture(params=["sequence", "threads"])
 def dispatch(request):
     return request.param
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """How many buckets were copied to a lane since last asked."""
+    fills = []
+    fill = FlatCopy.fill
+    monkeypatch.setattr(FlatCopy, "fill", lambda self, flat, lane: fills.append(flat.numel()) or fill(self, flat, lane))
+
+    def count():
+        number = len(fills)
+        fills.clear()
+        return number
+
+    return count

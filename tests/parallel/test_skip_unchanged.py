@@ -7,26 +7,10 @@ import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
-from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.flat import FlatCopy
+from dpbench.parallel import DataParallel, Policy, flat
 from tests.parallel.models import Call, mlp, normed
 
 LANES = 3
-
-
-@pytest.fixture
-def sent(monkeypatch):
-    """How many buckets were copied to a lane since last asked."""
-    fills = []
-    fill = FlatCopy.fill
-    monkeypatch.setattr(FlatCopy, "fill", lambda self, flat, lane: fills.append(flat.numel()) or fill(self, flat, lane))
-
-    def count():
-        number = len(fills)
-        fills.clear()
-        return number
-
-    return count
 
 
 def wrap(base, **policy):
@@ -146,56 +130,46 @@ def test_buffers_are_always_sent(sent):
     assert 0 < sent() < first
 
 
-def test_what_a_replica_wrote_to_its_weights_does_not_stay():
-    def forward(self, x):
-        out = x * self.weight
-        if self.weight is not base.weight:
-            with torch.no_grad():
-                self.weight.mul_(3)
-        return out
-
-    base = Call(forward, weight=nn.Parameter(torch.ones(1)))
+def test_what_is_sent_again_goes_to_the_same_memory():
+    places = []
+    base = Call(lambda self, x: places.append(self.weight.data_ptr()) or x, weight=nn.Parameter(torch.ones(1)))
     wrapper = wrap(base)
     for _ in range(3):
-        with torch.no_grad():
-            assert wrapper(torch.ones(LANES)).tolist() == [1] * LANES
-
-
-def test_what_a_later_replica_wrote_to_its_weights_is_no_graphs_unseen():
-    def forward(self, x):
-        out = x * self.weight.square()
-        if self.is_writing and self.weight is not base.weight:
-            with torch.no_grad():
-                self.weight.mul_(3)
-        return out
-
-    base = Call(forward, weight=nn.Parameter(torch.ones(1)), is_writing=False)
-    wrapper = wrap(base)
-    out = wrapper(torch.ones(LANES, requires_grad=True))
-    base.is_writing = True
-    with torch.no_grad():
         wrapper(torch.ones(LANES))
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        out.sum().backward()
-    base.is_writing = False
-    assert wrapper(torch.ones(LANES)).tolist() == [1] * LANES
-
-
-def test_weights_that_are_not_sent_again_are_new_tensors_all_the_same(sent):
-    def forward(self, x):
-        if self.weight is not base.weight:
-            seen.append(hasattr(self.weight, "mark"))
-            self.weight.mark = True
-        return x * self.weight
-
-    seen = []
-    base = Call(forward, weight=nn.Parameter(torch.ones(1)))
-    wrapper = wrap(base)
-    for _ in range(2):
         with torch.no_grad():
-            wrapper(torch.ones(LANES))
-    assert sent() == LANES - 1
-    assert seen == [False] * 2 * (LANES - 1)
+            base.weight.mul_(2)
+    assert len(set(places)) == LANES
+
+
+def test_a_change_is_sent_though_an_older_graph_needs_the_values_of_then():
+    wrapper = wrap(Call(lambda self, x: x * self.weight, weight=nn.Parameter(torch.ones(1))))
+    x = torch.ones(LANES, requires_grad=True)
+    out = wrapper(x)
+    wrapper.module.weight.data = torch.full((1,), 2.0)
+    assert wrapper(x).tolist() == [2.0] * LANES
+    out.sum().backward()
+    assert x.grad.tolist() == [1.0] * LANES
+
+
+def test_what_a_failed_forward_has_sent_is_not_taken_for_what_was_there_before(monkeypatch):
+    def fail_on_the_last_lane(*args):
+        left.append(copy_into(*args))
+        if len(left) == LANES - 1:
+            raise MemoryError
+
+    left = []
+    copy_into = flat.copy_into
+    wrapper = wrap(nn.Linear(5, 3))
+    infer(wrapper)
+    weight = wrapper.module.weight
+    before = weight.data
+    weight.data = before * 2
+    monkeypatch.setattr(flat, "copy_into", fail_on_the_last_lane)
+    with pytest.raises(MemoryError):
+        infer(wrapper)
+    monkeypatch.undo()
+    weight.data = before
+    infer(wrapper)
 
 
 def test_memory_given_back_and_taken_again_is_not_the_same():
