@@ -58,7 +58,12 @@ def apply_with(
     ]
     known = [place for place in places if place is not None]
     is_training = getattr(modules[0], "training", None)
-    outputs = dispatcher.run(calls, known, ThreadState.of_this_thread(), is_training)
+    state = ThreadState.of_this_thread()
+    outputs = dispatcher.run(calls, known, state, is_training)
+    if True in state.autocast:
+        # Without grad mode the first lane's weights are the base's own, of which casts are kept, and which may change
+        # before the next forward. In stock the lanes' threads clear them.
+        torch.clear_autocast_cache()
     _raise_first_error(outputs)
     return outputs
 

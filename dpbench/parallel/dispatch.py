@@ -67,26 +67,30 @@ class Dispatcher:
         """Whichever way is faster; but in sequence from the first that draws, which is before there are threads."""
         way = trial.next_way()
         if trial.chosen is Dispatch.SEQUENCE:
-            return self._run_in_turns(calls, state)
+            return self._run_in_turns(calls, devices, state)
         generators = SharedGenerators(devices)
         with trial.timed(way):
-            run = self._run_in_turns if way is Dispatch.SEQUENCE else self._run_on_threads
-            results = run(calls, state)
+            if way is Dispatch.SEQUENCE:
+                results = self._run_in_turns(calls, devices, state)
+            else:
+                results = self._run_on_threads(calls, state)
         if moved := generators.moved():
             trial.settle(Dispatch.SEQUENCE)
             if way is Dispatch.THREADS:
                 self._tell_of_draws(moved)
         return results
 
-    def _run_in_turns(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
+    def _run_in_turns(self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState) -> list[Any]:
         """In sequence, unless they turn out to wait for each other."""
-        turns = Turns(calls, state)
+        turns = Turns(calls, devices, state)
         results = self._onlooker.run(turns)
         if turns.helper is not None:
             warnings.warn(_WAITED, stacklevel=2)
             self._helps += 1
             if self._helps >= MOST_HELPS:
                 self._dispatch = Dispatch.THREADS
+            if turns.generators is not None:
+                self._tell_of_draws(turns.generators.moved())
         return results
 
     def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
@@ -94,6 +98,6 @@ class Dispatcher:
         return self._crews.run(partial(state.run_here, calls[0]), elsewhere)
 
     def _tell_of_draws(self, moved: Sequence[torch.device]) -> None:
-        if moved:
+        if moved and not self._has_told_of_draws:
             self._has_told_of_draws = True
             warnings.warn(_DREW.format(", ".join(map(str, moved))), stacklevel=2)

@@ -88,7 +88,7 @@ def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
     if not are_peers(source, destination):
         return True
     with torch.inference_mode(False), torch.no_grad():
-        sent = torch.arange(PROBE_ELEMENTS) * _SPREAD
+        sent = torch.arange(PROBE_ELEMENTS, device=CPU) * _SPREAD
         arrived = _direct_copy(sent.to(source), destination).to(CPU)
     if torch.equal(sent, arrived):
         return True

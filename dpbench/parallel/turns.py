@@ -17,8 +17,11 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import torch
+
 from dpbench.parallel.context import ThreadState
 from dpbench.parallel.crew import CrewPool
+from dpbench.parallel.draws import SharedGenerators
 
 Call = Callable[[], Any]
 
@@ -29,18 +32,20 @@ _numbers = count()
 
 
 class Turns:
-    """The calls of one forward. `helper` is what was started to help, if anything was."""
+    """The calls of one forward. `helper` is what was started to help, if anything was; `generators` are as of then."""
 
-    __slots__ = ("_context", "_count", "_left", "_lock", "_state", "helper", "number")
+    __slots__ = ("_context", "_count", "_devices", "_left", "_lock", "_state", "generators", "helper", "number")
 
-    def __init__(self, calls: Sequence[Call], state: ThreadState) -> None:
+    def __init__(self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState) -> None:
         self.number = next(_numbers)
         self._count = len(calls)
         self._left = deque([*calls, _END, _END])  # an end for either thread; what is taken is taken by one alone
+        self._devices = devices
         self._state = state
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self.helper: Future[list[Any]] | None = None
+        self.generators: SharedGenerators | None = None
 
     @property
     def left(self) -> int:
@@ -66,6 +71,7 @@ class Turns:
     def help(self, crews: CrewPool) -> None:
         """Starts all that have not begun, each on a thread."""
         with self._lock:
+            self.generators = SharedGenerators(self._devices)
             calls = [
                 partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
                 for call in iter(self._left.popleft, _END)

@@ -4,11 +4,12 @@ import contextvars
 
 import pytest
 import torch
+from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel import DataParallel, Policy, parallel_apply
 from tests.parallel.models import mlp
 from tests.parallel.three_lanes import LANES, wrapped
 
@@ -52,6 +53,23 @@ def test_b1_replicas_compute_in_the_autocast_dtype(dispatch):
     with torch.autocast("cpu", torch.bfloat16):
         assert wrapper(torch.randn(6, 5)).dtype == torch.bfloat16
     assert wrapper(torch.randn(6, 5)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("call", ["wrapper", "function"])
+def test_b1_a_cast_of_the_bases_own_weights_is_not_used_again(call, dispatch):
+    base, x = nn.Linear(5, 3, bias=False), torch.randn(6, 5)
+    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+
+    def forward():
+        if call == "wrapper":
+            return wrapper(x)
+        return torch.cat(parallel_apply([base] * LANES, [*x.chunk(LANES)], policy=Policy(dispatch=dispatch)))
+
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        assert forward().any()
+        base.weight.zero_()
+        assert not forward().any()
+        assert not base(x).any()
 
 
 def test_b2_inference_mode_reaches_replicas_and_leaves_no_trace(dispatch):

@@ -179,6 +179,15 @@ def test_b7_links_are_probed_once_and_a_sound_one_is_used_directly():
 
 
 @pytest.mark.usefixtures("_fresh_links")
+def test_b7_links_are_probed_under_a_default_device_too():
+    base = mlp().to("sim:0")
+    with torch.device("sim:1"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DataParallel(base, FOUR)
+    assert transfer._peers_are_sound.cache_info().currsize == 6
+
+
+@pytest.mark.usefixtures("_fresh_links")
 def test_b7_a_corrupting_link_is_told_and_avoided(monkeypatch):
     base, x = normed().to("sim:0"), torch.randn(16, 5)
     monkeypatch.setattr(transfer, "_direct_copy", corrupting(transfer._direct_copy, "sim:2"))
