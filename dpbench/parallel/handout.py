@@ -54,22 +54,35 @@ class HandOut(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         per_lane = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
-        return (None, None, *sum_over_lanes(per_lane, ctx.lanes))
+        layouts = _layouts(grads)
+        if layouts == _DENSE:
+            return (None, None, *_sum_together(per_lane, ctx.lanes))
+        sums = _sum_by_column(per_lane, ctx.lanes)
+        if None in layouts:
+            for i, (node, _) in enumerate(ctx.next_functions):
+                if sums[i] is None:
+                    sums[i] = _zeros_for_hooks(node, ctx.lanes[0])
+        return (None, None, *sums)
 
 
-def sum_over_lanes(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:
-    """Adds up on the first lane's device, tensor by tensor in the order of the lanes; differentiable itself.
-
-    To be called on the hub, which has to come after the gradients. The sums are kept for the base's compute stream.
-    """
-    if _layouts(grad for of_lane in grads for grad in of_lane) == _DENSE:
-        return list(_sum_together(grads, lanes))
+def _sum_by_column(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:
+    """The dense ones together, all others by themselves."""
     columns = list(zip(*grads, strict=True))
     dense = [i for i, column in enumerate(columns) if _layouts(column) == _DENSE]
     sums = [None if i in dense else _sum_alone(column, lanes) for i, column in enumerate(columns)]
     if dense:
         put(_sum_together([[of_lane[i] for i in dense] for of_lane in grads], lanes), sums, dense)
     return sums
+
+
+def _zeros_for_hooks(node: Any, base: Lane) -> Tensor | None:
+    """Of a parameter with hooks, by the node that writes its ``.grad``: the engine would call them with None."""
+    parameter = getattr(node, "variable", None)
+    if parameter is None or not parameter._backward_hooks:
+        return None
+    zeros = torch.zeros_like(parameter)
+    _keep([zeros], base)
+    return zeros
 
 
 def _layouts(grads: Iterable[Tensor | None]) -> set[torch.layout | None]:

@@ -99,6 +99,22 @@ def test_a_parameter_no_replica_used_has_no_gradient():
     assert base.used.weight.grad is not None
 
 
+@pytest.mark.parametrize("user", [0, 1, 2], ids=["no replica", "the first", "another"])
+def test_a_hook_of_a_parameter_gets_a_gradient_whoever_used_it(user):
+    """As in stock: zeros, where there is none. The engine would call the hook with None."""
+
+    def forward(self, x):
+        return self.used(x) + (self.hooked(x) if x[0, 0] == user else 0)
+
+    base = Call(forward, used=nn.Linear(1, 1), hooked=nn.Linear(1, 1))
+    base.hooked.weight.register_hook(lambda grad: seen.append(grad.item()) or grad.clamp(0, 0.5))
+    wrapper, seen = on(2)(base), []
+    wrapper(torch.tensor([[1.0], [2.0]])).sum().backward()
+    assert seen == [user]
+    assert base.hooked.weight.grad.item() == min(user, 0.5)
+    assert base.hooked.bias.grad is None or user
+
+
 def test_a_parameter_that_some_replicas_used_gets_their_gradients():
     def forward(self, x):
         return self.often(x) + self.sometimes(x) if x[0, 0] > 4 else self.often(x)
