@@ -1,6 +1,7 @@
 """Which way the replicas' calls go: all at once on long-lived threads, or one after the other."""
 
 import contextvars
+import sys
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -27,6 +28,17 @@ _DREW = (
     "while replicas ran on several threads, random numbers were drawn from a generator that they share, that of {}. "
     "They come in any order: no run repeats another, and a checkpoint inside a replica recomputes with other numbers, "
     'so that its gradients are wrong. Policy(dispatch="sequence") keeps the order'
+)
+FORWARD_AD = "torch._decomp.decompositions_for_jvp"
+"""In ``sys.modules`` once anybody has used forward-mode AD, and never before (``torch/autograd/forward_ad.py``).
+
+There is one level of it for all threads, and who leaves it, as ``torch.func.jvp`` does at its end, takes the tangents
+of all: replicas that use it on several threads get wrong numbers, or crash.
+"""
+_LOST_TANGENTS = (
+    "while replicas ran on several threads, forward-mode AD was used, as by torch.func.jvp. Threads share its level: "
+    "tangents get lost, and numbers are wrong, without an error. "
+    'Policy(dispatch="sequence") keeps the replicas apart'
 )
 
 
@@ -56,6 +68,8 @@ class Dispatcher:
             if generators is not None:
                 self._tell_of_draws(generators.moved())
             return results
+        if FORWARD_AD in sys.modules:
+            return self._run_in_turns(calls, devices, state)
         trial = self._trials.setdefault(
             (state.grad, is_training, len(calls)), Trial((Dispatch.SEQUENCE, Dispatch.THREADS))
         )
@@ -95,7 +109,11 @@ class Dispatcher:
 
     def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
         elsewhere = [partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)) for call in calls[1:]]
-        return self._crews.run(partial(state.run_here, calls[0]), elsewhere)
+        had_been_used = FORWARD_AD in sys.modules
+        results = self._crews.run(partial(state.run_here, calls[0]), elsewhere)
+        if FORWARD_AD in sys.modules and not had_been_used:
+            warnings.warn(_LOST_TANGENTS, stacklevel=2)
+        return results
 
     def _tell_of_draws(self, moved: Sequence[torch.device]) -> None:
         if moved and not self._has_told_of_draws:

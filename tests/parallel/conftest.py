@@ -1,12 +1,19 @@
 import pytest
 import torch
 
+from dpbench.parallel import dispatch as dispatching
 from dpbench.parallel.flat import FlatCopy
 
 
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _without_forward_ad(monkeypatch):
+    """As in a process in which no other test has used it."""
+    monkeypatch.setattr(dispatching, "FORWARD_AD", "nobody's")
 
 
 @pytest.fixture(params=["sequence", "threads"])

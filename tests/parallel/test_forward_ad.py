@@ -1,0 +1,84 @@
+"""Replicas that use forward-mode AD, of which there is one level for all threads, do so one after the other."""
+
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpbench.parallel import dispatch as dispatching
+from dpbench.parallel.trial import TRIES
+from tests.parallel.four_lanes import wrap
+from tests.parallel.models import Call
+
+STEPS = 2 * TRIES + 4
+TOLD = r'forward-mode AD was used.*Policy\(dispatch="sequence"\)'
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Does what using it leaves behind, in this test alone."""
+    monkeypatch.setattr(dispatching, "FORWARD_AD", "somebodys")
+    return lambda: monkeypatch.setitem(sys.modules, "somebodys", torch)
+
+
+def jvp_on_each_lane():
+    """To be run in a process of its own."""
+    used_in = set()
+
+    def forward(self, x):
+        used_in.add(threading.get_ident())
+        return torch.func.jvp(lambda y: (time.sleep(0.001), y.sin())[1], (x,), (x,))[1]
+
+    wrapper, x = wrap(Call(forward), dispatch="auto"), torch.randn(8, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for training in (True, False):
+            wrapper.train(training)
+            for _ in range(STEPS):
+                torch.testing.assert_close(wrapper(x), x.cos() * x)
+    assert used_in == {threading.get_ident()}
+
+
+def test_what_jvp_leaves_behind_is_seen_by_auto():
+    code = "import tests.parallel.test_forward_ad as here; here.jvp_on_each_lane()"
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_who_begins_on_threads_goes_on_in_sequence(use):
+    threads, begins = [], []
+
+    def forward(self, x):
+        threads.append(threading.get_ident())
+        time.sleep(0.01)
+        if begins:
+            use()
+        return x
+
+    wrapper = wrap(Call(forward), dispatch="auto")
+
+    def lane_threads():
+        threads.clear()
+        wrapper(torch.zeros(8, 1))
+        return len(set(threads))
+
+    for _ in range(2 * TRIES):
+        lane_threads()
+    assert lane_threads() == 4
+    begins.append(1)
+    with pytest.warns(UserWarning, match=TOLD):
+        assert lane_threads() == 4
+    assert [lane_threads() for _ in range(3)] == [1] * 3
+
+
+def test_threads_asked_for_go_on_and_are_told_once(use):
+    wrapper = wrap(Call(lambda self, x: (use(), x)[1]), dispatch="threads")
+    with pytest.warns(UserWarning, match=TOLD) as told:
+        assert [wrapper(torch.zeros(8, 1)).shape for _ in range(3)] == [(8, 1)] * 3
+    assert len(told) == 1
