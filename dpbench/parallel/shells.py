@@ -59,6 +59,7 @@ class Shells:
         self._shells: list[Any] = [
             object.__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
+        self._kinds = list(map(type, self._shells))
         self._custom: list[nn.Module] = []
         self._custom_counts: list[int] = []
         self._make_dicts()
@@ -136,6 +137,10 @@ class Shells:
         if self._is_empty:
             return
         self._custom, self._custom_counts = [], []
+        if list(map(type, self._shells)) != self._kinds:  # as by a forward that registers a parametrization
+            for shell, kind in zip(self._shells, self._kinds, strict=True):
+                if type(shell) is not kind:
+                    _assign(shell, "__class__", kind)
         if self._clear_dicts():
             self._is_empty = True
         else:

@@ -117,3 +117,24 @@ def test_a_graph_module_uses_one_set(is_root):
     train(wrapper, 5)
     torch.testing.assert_close(wrapper(x), base(x))
     assert len(sets_of(wrapper)) == 1
+
+
+def test_a_class_that_a_forward_gave_to_a_module_is_gone():
+    class Doubling(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    def forward(self, x):
+        if self.is_doubling:
+            self.inner.__class__ = Doubling
+        return self.inner(x)
+
+    base = Call(forward, inner=nn.Linear(5, 3), beside=nn.LSTM(2, 2), is_doubling=False)
+    x = torch.randn(8, 5)
+    wrapper = wrap(base)
+    want = wrapper(x)
+    base.is_doubling = True
+    torch.testing.assert_close(wrapper(x), 2 * want)
+    base.is_doubling = False
+    torch.testing.assert_close(wrapper(x), want)
+    assert len(sets_of(wrapper)) == 1
