@@ -18,12 +18,16 @@ class Dispatch(StrEnum):
 @dataclass(frozen=True)
 class Policy:
     """The user's choices, checked when made. All combinations give the same numbers, but for the random ones that
-    lanes on threads draw from a generator that they share: those come in any order, and "auto" has none of it.
+    lanes on threads draw from a generator that they share: those come in any order. "auto" has none of it where the
+    generator is a default one of torch, since it looks at those before and after; it sees nothing of Python's, NumPy's
+    or a module's own, nor of what ``torch.random.fork_rng`` puts back.
 
     `bucket_bytes` caps what travels together; the stock wrapper's is 10 MiB too. `first_bucket_bytes` is
     smaller so that the first layers can start early; it is used only where it costs no extra message.
     `skip_unchanged` does not send again the parameters that provably did not change: opt in only if nothing
-    writes to them through ``.data``, NumPy or their storage, or call `DataParallel.mark_dirty` after such a write.
+    writes to them through ``.data``, NumPy, their storage, another process, or a kernel that raises no version
+    counter (``torch.distributed.broadcast``, a fused one outside a ``torch.optim.Optimizer``), or call
+    `DataParallel.mark_dirty` after such a write.
     `host_staged` sends what goes between devices through the host even where the direct way passed its trial.
 
     The functions take a policy too, and of it what a single call on the caller's own streams can use: `replicate`
