@@ -2,7 +2,8 @@
 
 A version counter alone proves nothing: fused optimizers do not raise it. So a tensor counts as unchanged if it
 has the same memory and version, no optimizer has stepped on it since, and nobody called `mark_dirty`. Writes
-through ``.data``, NumPy or the storage escape all of these; who does that calls `mark_dirty`, or does not opt in.
+through ``.data``, NumPy or the storage escape all of these, as do collectives, other processes, and fused kernels
+called without an optimizer; who does that calls `mark_dirty`, or does not opt in.
 """
 
 import weakref
@@ -12,13 +13,16 @@ from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 Signature = tuple[Any, ...]
 
 
 class ChangeWatch:
-    """Counts the optimizer steps on each tensor, process-wide, for as long as it lives."""
+    """Counts the optimizer steps on each tensor, process-wide, for as long as it lives.
+
+    At both ends: one that fails may have written before, and one with a closure writes after a forward.
+    """
 
     def __init__(self) -> None:
         self._steps: Counter[int] = Counter()
@@ -29,8 +33,8 @@ class ChangeWatch:
             if (alive := watch()) is not None:
                 alive._note_step(optimizer)
 
-        handle = register_optimizer_step_post_hook(note_step)
-        weakref.finalize(self, handle.remove)
+        for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook):
+            weakref.finalize(self, register(note_step).remove)
 
     def _note_step(self, optimizer: Optimizer) -> None:
         # A step may have dropped the gradients that it used.

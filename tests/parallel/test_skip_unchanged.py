@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 from torch import nn
-from torch.optim.optimizer import _global_optimizer_post_hooks
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from dpbench.parallel import DataParallel, Policy, flat
 from tests.parallel.models import Call, mlp, normed
@@ -97,6 +97,30 @@ def test_a_fused_step_on_what_is_frozen_but_has_a_gradient_is_seen(sent):
     torch.optim.SGD(wrapper.parameters(), lr=0.1, fused=True).step()
     infer(wrapper)
     assert sent() == 2 * (LANES - 1)
+
+
+def test_a_fused_step_that_fails_half_way_is_seen():
+    wrapper = wrap(mlp())
+    infer(wrapper)
+    first, last = wrapper.module[0].weight, wrapper.module[2].weight
+    first.grad, last.grad = torch.ones_like(first), torch.ones_like(last).to_sparse()
+    before = first.tolist()
+    with pytest.raises(RuntimeError, match="sparse"):
+        torch.optim.SGD([{"params": [first]}, {"params": [last]}], lr=0.1, fused=True).step()
+    assert first.tolist() != before
+    infer(wrapper)
+
+
+def test_a_fused_step_is_seen_after_a_forward_in_its_closure():
+    def forward_of_now():
+        infer(wrapper)
+        return torch.zeros(())
+
+    wrapper = wrap(mlp())
+    for parameter in wrapper.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.SGD(wrapper.parameters(), lr=0.1, fused=True).step(forward_of_now)
+    infer(wrapper)
 
 
 def test_a_step_on_others_parameters_sends_nothing(sent):
@@ -205,12 +229,13 @@ def test_inference_tensors_count_as_changed(sent):
 
 def test_the_watch_ends_with_its_wrapper():
     gc.collect()
-    before = len(_global_optimizer_post_hooks)
+    hooks = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
+    before = [*map(len, hooks)]
     wrapper = wrap(mlp())
-    assert len(_global_optimizer_post_hooks) == before + 1
+    assert [*map(len, hooks)] == [count + 1 for count in before]
     del wrapper
     gc.collect()
-    assert len(_global_optimizer_post_hooks) == before
+    assert [*map(len, hooks)] == before
 
 
 def test_without_the_technique_everything_is_sent_every_time(sent):
