@@ -36,8 +36,8 @@ There is one level of it for all threads, and who leaves it, as ``torch.func.jvp
 of all: replicas that use it on several threads get wrong numbers, or crash.
 """
 _LOST_TANGENTS = (
-    "while replicas ran on several threads, forward-mode AD was used, as by torch.func.jvp. Threads share its level: "
-    "tangents get lost, and numbers are wrong, without an error. "
+    "replicas ran on several threads, and forward-mode AD has been used, as by torch.func.jvp. They share its level: "
+    "of replicas that use it tangents get lost, and numbers are wrong, without an error. "
     'Policy(dispatch="sequence") keeps the replicas apart'
 )
 
@@ -105,6 +105,8 @@ class Dispatcher:
                 self._dispatch = Dispatch.THREADS
             if turns.generators is not None:
                 self._tell_of_draws(turns.generators.moved())
+            if FORWARD_AD in sys.modules:
+                warnings.warn(_LOST_TANGENTS, stacklevel=2)
         return results
 
     def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:

@@ -1,5 +1,6 @@
 """Replicas that use forward-mode AD, of which there is one level for all threads, do so one after the other."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -11,12 +12,13 @@ import pytest
 import torch
 
 from dpbench.parallel import dispatch as dispatching
+from dpbench.parallel import turns
 from dpbench.parallel.trial import TRIES
 from tests.parallel.four_lanes import wrap
 from tests.parallel.models import Call
 
 STEPS = 2 * TRIES + 4
-TOLD = r'forward-mode AD was used.*Policy\(dispatch="sequence"\)'
+TOLD = r'forward-mode AD has been used.*Policy\(dispatch="sequence"\)'
 
 
 @pytest.fixture
@@ -82,3 +84,13 @@ def test_threads_asked_for_go_on_and_are_told_once(use):
     with pytest.warns(UserWarning, match=TOLD) as told:
         assert [wrapper(torch.zeros(8, 1)).shape for _ in range(3)] == [(8, 1)] * 3
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_those_that_were_helped_are_told(use, is_used, monkeypatch):
+    monkeypatch.setattr(turns, "LOOK_EVERY_S", 0.05)
+    wrapper = wrap(Call(lambda self, x: (time.sleep(0.3), is_used and use(), x)[-1]), dispatch="auto")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        wrapper(torch.zeros(8, 1))
+    assert [bool(re.search(TOLD, str(warning.message))) for warning in told] == [False, True][: 1 + is_used]
