@@ -1,6 +1,7 @@
 """What an older graph or anyone else still uses of a cached replica is never written again."""
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -142,3 +143,19 @@ def test_a_child_that_a_forward_replaced_and_the_user_kept_holds_its_set():
         wrapper.module.spare.weight.mul_(2)
     wrapper(torch.ones(8))
     torch.testing.assert_close(kept[1].weight, want)
+
+
+@pytest.mark.parametrize(("caches", "seen"), [(True, [4, 4, 4]), (False, [4, 6, 8])], ids=["cached", "not cached"])
+def test_a_cache_by_weak_reference_to_modules_finds_cached_ones_again(caches, seen):
+    def forward(self, x):
+        if self not in kept:
+            kept[self] = self.weight.detach() * 2
+        return x * kept[self]
+
+    kept = weakref.WeakKeyDictionary()
+    base = Call(forward, weight=nn.Parameter(torch.full((1,), 2.0)))
+    wrapper = wrap(base, cache_replicas=caches)
+    for expected in seen:
+        assert wrapper(torch.ones(LANES)).tolist() == [expected] * LANES
+        with torch.no_grad():
+            base.weight.add_(1)
