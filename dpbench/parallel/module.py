@@ -127,7 +127,8 @@ class DataParallel(nn.DataParallel[T]):
 
     def mark_dirty(self) -> None:
         """Tells of a write that nothing shows, as through ``.data``, where `Policy.skip_unchanged` is on."""
-        self._replicas.mark_dirty()
+        if self.device_ids:
+            self._replicas.mark_dirty()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _RUNTIME}

@@ -218,6 +218,13 @@ def test_mark_dirty_tells_of_a_write_that_nothing_shows(sent):
     assert sent() == 2 * (LANES - 1)
 
 
+def test_mark_dirty_means_nothing_where_there_are_no_devices(monkeypatch):
+    monkeypatch.setattr("dpbench.parallel.devices._get_available_device_type", lambda: None)
+    wrapper = DataParallel(mlp(), policy=Policy(skip_unchanged=True))
+    wrapper.mark_dirty()
+    infer(wrapper)
+
+
 def test_inference_tensors_count_as_changed(sent):
     with torch.inference_mode():
         base = mlp()
