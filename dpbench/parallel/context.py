@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 _AUTOCAST_TYPES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "privateuseone")
 
+_DENORMAL = 5e-324
+"""Equal to zero, to a thread that flushes such numbers; torch can set that, and not tell."""
+
 
 class ThreadState(NamedTuple):
     """The caller's thread-local state, taken once per forward."""
@@ -32,6 +35,7 @@ class ThreadState(NamedTuple):
     has_transforms: bool
     function_modes: tuple[Any, ...]
     intra_op_threads: int
+    flushes_denormals: bool
 
     @classmethod
     def of_this_thread(cls) -> "ThreadState":
@@ -48,6 +52,7 @@ class ThreadState(NamedTuple):
             has_transforms=torch._C._are_functorch_transforms_active(),
             function_modes=tuple(overrides._get_current_function_mode_stack()),
             intra_op_threads=torch.get_num_threads(),
+            flushes_denormals=_DENORMAL == 0,
         )
 
     @property
@@ -80,6 +85,8 @@ class ThreadState(NamedTuple):
         """Runs the call in another thread as if it were this one's; context variables are for the caller to bring."""
         if torch.get_num_threads() != self.intra_op_threads:
             torch.set_num_threads(self.intra_op_threads)
+        if (_DENORMAL == 0) != self.flushes_denormals:
+            torch.set_flush_denormal(self.flushes_denormals)
         with torch.inference_mode(self.inference), self._modes():
             self.set_flags()
             return call()

@@ -100,6 +100,20 @@ def test_b2_context_variables_reach_replicas_and_come_not_back(dispatch):
     assert variable.get() == 5
 
 
+def test_b2_the_flushing_of_denormal_numbers_reaches_replicas(dispatch):
+    tiny, seen = torch.tensor(1e-40), []
+    wrapper, x = wrapped(lambda self, x: seen.append((tiny * 1).item() == 0) or x, dispatch), torch.ones(LANES)
+    try:
+        for flushes in (False, True, False):
+            if not torch.set_flush_denormal(flushes):
+                pytest.skip("this CPU does not flush denormal numbers")
+            wrapper(x)
+            assert seen == [flushes] * LANES
+            seen.clear()
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_b2_a_default_device_reaches_replicas(dispatch):
     with torch.device("meta"):
         seen = seen_in_replicas(lambda: torch.empty(1).device.type, dispatch)
