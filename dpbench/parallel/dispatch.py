@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 
 from dpbench.parallel.context import ThreadState
 from dpbench.parallel.crew import CrewPool
@@ -78,11 +79,13 @@ class Dispatcher:
     def _run_on_trial(
         self, trial: Trial[Dispatch], calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
     ) -> list[Any]:
-        """Whichever way is faster; but in sequence from the first that draws, which is before there are threads."""
+        """Whichever way is faster; but in sequence once replicas turn out to share what is drawn from, or a cache. The
+        first tries tell, before there are threads.
+        """
         way = trial.next_way()
         if trial.chosen is Dispatch.SEQUENCE:
             return self._run_in_turns(calls, devices, state)
-        generators = SharedGenerators(devices)
+        generators, cache = SharedGenerators(devices), parametrize._cache
         with trial.timed(way):
             if way is Dispatch.SEQUENCE:
                 results = self._run_in_turns(calls, devices, state)
@@ -92,6 +95,8 @@ class Dispatcher:
             trial.settle(Dispatch.SEQUENCE)
             if way is Dispatch.THREADS:
                 self._tell_of_draws(moved)
+        if parametrize._cache is not cache:  # a new one, since `parametrize.cached` has ended: all threads share it
+            trial.settle(Dispatch.SEQUENCE)
         return results
 
     def _run_in_turns(self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState) -> list[Any]:

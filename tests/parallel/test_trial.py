@@ -1,11 +1,14 @@
 """Choosing by measuring."""
 
+import threading
+
 import pytest
 import torch
+from torch.nn.utils import parametrizations, parametrize
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.trial import TRIES, Trial
-from tests.parallel.models import mlp
+from tests.parallel.models import Call, mlp
 
 
 def fed(times):
@@ -65,3 +68,19 @@ def test_each_kind_of_call_has_its_own_choice():
     wrapper.eval()(torch.randn(2, 5))
     kinds = {(True, True, 3), (False, True, 3), (True, True, 2), (True, False, 2)}
     assert set(wrapper._dispatcher._trials) == kinds
+
+
+def test_replicas_that_cache_parametrized_weights_do_so_in_turn():
+    """Torch keeps one cache for all threads, by the base's modules: a lane would get another's weight."""
+    threads = set()
+
+    def forward(self, x):
+        threads.add(threading.get_ident())
+        with parametrize.cached():
+            return self.inner(self.inner(x))
+
+    inner = parametrizations.spectral_norm(torch.nn.Linear(3, 3))
+    wrapper = DataParallel(Call(forward, inner=inner), ["cpu"] * 3)
+    for _ in range(2 * TRIES + 4):
+        wrapper(torch.randn(6, 3))
+    assert threads == {threading.get_ident()}
