@@ -25,6 +25,7 @@ from dpbench.parallel.shells import Shells, states_of
 from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch
 
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 MAX_SETS = 8
 """Sets kept by one wrapper: as many forwards may wait for their backward with shells in use, and still be quick."""
 MAX_CUSTOM_SETS = 2
@@ -122,13 +123,14 @@ class ReplicaPool:
             del claim
 
     def _claim(self, tree: Tree, count: int) -> tuple[ReplicaSet, list[Any]]:
+        is_for_show = torch._C._get_dispatch_mode(_FAKE) is not None  # nothing is written, and what is made is fake
         with self._lock:
-            for replica_set in self._sets:
+            for replica_set in self._sets if not is_for_show else ():
                 if replica_set.tree is tree and replica_set.is_idle():
                     return replica_set, replica_set.claim(count)
             check_device(tree.tensors, self.devices[0])  # what `has_same_members` may have been blind to
             made = ReplicaSet(tree, self._policy, self._watch)
-            if self._tree is tree:
+            if self._tree is tree and not is_for_show:
                 most = MAX_SETS if all(node.is_plain for node in tree.nodes) else MAX_CUSTOM_SETS
                 self._sets = [*self._sets[-most + 1 :], made]
             return made, made.claim(count)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.forward_ad import dual_level, make_dual
 
 from dpbench.parallel import DataParallel, Policy
@@ -44,4 +45,19 @@ def test_b2_weights_that_are_transformed_are_refused_for_their_derivatives_would
     weight = base.weight.detach()
     with pytest.raises(NotImplementedError, match="parameters and buffers of `DataParallel` cannot be"):
         transform(lambda w: torch.func.functional_call(nn.Sequential(wrapper), {"0.module.weight": w}, x), weight)
+    torch.testing.assert_close(wrapper(x), base(x))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("skip_unchanged", [True, False])
+def test_a_forward_of_fake_tensors_leaves_nothing_behind(skip_unchanged, is_first):
+    """No fake memory, and none that seems to hold what was only sent for show."""
+    base, x = nn.Linear(2, 3), torch.randn(4, 2)
+    wrapper = DataParallel(base, ["cpu"] * 2, policy=Policy(skip_unchanged=skip_unchanged))
+    if not is_first:
+        wrapper(x)
+        with torch.no_grad():
+            base.weight.mul_(2)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert isinstance(wrapper(x), FakeTensor)
     torch.testing.assert_close(wrapper(x), base(x))
