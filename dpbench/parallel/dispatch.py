@@ -1,19 +1,17 @@
 """Which way the replicas' calls go: all at once on long-lived threads, or one after the other."""
 
 import contextvars
-import sys
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.utils import parametrize
 
 from dpbench.parallel.context import ThreadState
 from dpbench.parallel.crew import CrewPool
-from dpbench.parallel.draws import SharedGenerators
 from dpbench.parallel.policy import Dispatch, Policy
+from dpbench.parallel.shared import Shared, has_used_forward_ad
 from dpbench.parallel.trial import Trial
 from dpbench.parallel.turns import Onlooker, Turns
 
@@ -25,21 +23,9 @@ _WAITED = (
     "a replica has taken seconds while others had not begun, so these were started on threads. Replicas that wait for "
     'each other need Policy(dispatch="threads"), which knows from the start'
 )
-_DREW = (
-    "while replicas ran on several threads, random numbers were drawn from a generator that they share, that of {}. "
-    "They come in any order: no run repeats another, and a checkpoint inside a replica recomputes with other numbers, "
-    'so that its gradients are wrong. Policy(dispatch="sequence") keeps the order'
-)
-FORWARD_AD = "torch._decomp.decompositions_for_jvp"
-"""In ``sys.modules`` once anybody has used forward-mode AD, and never before (``torch/autograd/forward_ad.py``).
-
-There is one level of it for all threads, and who leaves it, as ``torch.func.jvp`` does at its end, takes the tangents
-of all: replicas that use it on several threads get wrong numbers, or crash.
-"""
-_LOST_TANGENTS = (
-    "replicas ran on several threads, and forward-mode AD has been used, as by torch.func.jvp. They share its level: "
-    "of replicas that use it tangents get lost, and numbers are wrong, without an error. "
-    'Policy(dispatch="sequence") keeps the replicas apart'
+_SHARED = (
+    "replicas ran on several threads and used what all threads share: {}. "
+    'Policy(dispatch="sequence") runs them one after the other'
 )
 
 
@@ -51,7 +37,7 @@ class Dispatcher:
         self._crews = CrewPool()
         self._onlooker = Onlooker(self._crews)
         self._helps = 0
-        self._has_told_of_draws = False
+        self._has_told = False
         self._trials: dict[Hashable, Trial[Dispatch]] = {}
 
     def run(
@@ -64,13 +50,11 @@ class Dispatcher:
         if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
             return [state.run_here(call) for call in calls]
         if self._dispatch is Dispatch.THREADS:
-            generators = None if self._has_told_of_draws else SharedGenerators(devices)
+            shared = None if self._has_told else Shared(devices)
             results = self._run_on_threads(calls, state)
-            if generators is not None:
-                self._tell_of_draws(generators.moved())
+            if shared is not None:
+                self._tell(shared.uses())
             return results
-        if FORWARD_AD in sys.modules:
-            return self._run_in_turns(calls, devices, state)
         trial = self._trials.setdefault(
             (state.grad, is_training, len(calls)), Trial((Dispatch.SEQUENCE, Dispatch.THREADS))
         )
@@ -79,24 +63,24 @@ class Dispatcher:
     def _run_on_trial(
         self, trial: Trial[Dispatch], calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
     ) -> list[Any]:
-        """Whichever way is faster; but in sequence once replicas turn out to share what is drawn from, or a cache. The
-        first tries tell, before there are threads.
+        """Whichever way is faster; but in sequence once they turn out to use what they share. The first try tells,
+        before there are threads.
         """
-        way = trial.next_way()
+        if has_used_forward_ad():
+            trial.settle(Dispatch.SEQUENCE)
         if trial.chosen is Dispatch.SEQUENCE:
             return self._run_in_turns(calls, devices, state)
-        generators, cache = SharedGenerators(devices), parametrize._cache
+        way = trial.next_way()
+        shared = Shared(devices)
         with trial.timed(way):
             if way is Dispatch.SEQUENCE:
                 results = self._run_in_turns(calls, devices, state)
             else:
                 results = self._run_on_threads(calls, state)
-        if moved := generators.moved():
+        if uses := shared.uses():
             trial.settle(Dispatch.SEQUENCE)
             if way is Dispatch.THREADS:
-                self._tell_of_draws(moved)
-        if parametrize._cache is not cache:  # a new one, since `parametrize.cached` has ended: all threads share it
-            trial.settle(Dispatch.SEQUENCE)
+                self._tell(uses)
         return results
 
     def _run_in_turns(self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState) -> list[Any]:
@@ -108,21 +92,15 @@ class Dispatcher:
             self._helps += 1
             if self._helps >= MOST_HELPS:
                 self._dispatch = Dispatch.THREADS
-            if turns.generators is not None:
-                self._tell_of_draws(turns.generators.moved())
-            if FORWARD_AD in sys.modules:
-                warnings.warn(_LOST_TANGENTS, stacklevel=2)
+            if turns.shared is not None:
+                self._tell(turns.shared.uses())
         return results
 
     def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
         elsewhere = [partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)) for call in calls[1:]]
-        had_been_used = FORWARD_AD in sys.modules
-        results = self._crews.run(partial(state.run_here, calls[0]), elsewhere)
-        if FORWARD_AD in sys.modules and not had_been_used:
-            warnings.warn(_LOST_TANGENTS, stacklevel=2)
-        return results
+        return self._crews.run(partial(state.run_here, calls[0]), elsewhere)
 
-    def _tell_of_draws(self, moved: Sequence[torch.device]) -> None:
-        if moved and not self._has_told_of_draws:
-            self._has_told_of_draws = True
-            warnings.warn(_DREW.format(", ".join(map(str, moved))), stacklevel=2)
+    def _tell(self, uses: Sequence[str]) -> None:
+        if uses and not self._has_told:
+            self._has_told = True
+            warnings.warn(_SHARED.format("; ".join(uses)), stacklevel=2)

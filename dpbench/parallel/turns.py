@@ -21,7 +21,7 @@ import torch
 
 from dpbench.parallel.context import ThreadState
 from dpbench.parallel.crew import CrewPool
-from dpbench.parallel.draws import SharedGenerators
+from dpbench.parallel.shared import Shared
 
 Call = Callable[[], Any]
 
@@ -32,9 +32,9 @@ _numbers = count()
 
 
 class Turns:
-    """The calls of one forward. `helper` is what was started to help, if anything was; `generators` are as of then."""
+    """The calls of one forward. `helper` is what was started to help, if anything was; `shared` is as of then."""
 
-    __slots__ = ("_context", "_count", "_devices", "_left", "_lock", "_state", "generators", "helper", "number")
+    __slots__ = ("_context", "_count", "_devices", "_left", "_lock", "_state", "helper", "number", "shared")
 
     def __init__(self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState) -> None:
         self.number = next(_numbers)
@@ -45,7 +45,7 @@ class Turns:
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self.helper: Future[list[Any]] | None = None
-        self.generators: SharedGenerators | None = None
+        self.shared: Shared | None = None
 
     @property
     def left(self) -> int:
@@ -71,7 +71,7 @@ class Turns:
     def help(self, crews: CrewPool) -> None:
         """Starts all that have not begun, each on a thread."""
         with self._lock:
-            self.generators = SharedGenerators(self._devices)
+            self.shared = Shared(self._devices)
             calls = [
                 partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
                 for call in iter(self._left.popleft, _END)

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, parallel_apply
-from dpbench.parallel.draws import SharedGenerators
+from dpbench.parallel.shared import Shared
 from dpbench.parallel.trial import TRIES
 from tests.parallel.four_lanes import wrap
 from tests.parallel.models import Call, mlp
 
 STEPS = 2 * TRIES + 4
-TOLD = r'random numbers were drawn .* that of cpu\..*Policy\(dispatch="sequence"\)'
+TOLD = r'random numbers were drawn .* of cpu,.*Policy\(dispatch="sequence"\)'
 
 
 def noisy():
@@ -121,13 +121,14 @@ def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
 
     names, cpu = [], torch.device("cpu")
     with Seen():
-        generators = SharedGenerators([cpu, cpu])
-        assert not generators.moved()
+        shared = Shared([cpu, cpu])
+        assert not shared.uses()
     assert not names
     torch.rand(1)
-    assert generators.moved() == [cpu]
+    (use,) = shared.uses()
+    assert "from the generator of cpu," in use
 
 
 def test_one_lane_looks_at_no_generator(monkeypatch):
-    monkeypatch.setattr(SharedGenerators, "__init__", None)
+    monkeypatch.setattr(Shared, "__init__", None)
     DataParallel(noisy(), ["cpu"], policy=Policy(dispatch="threads"))(torch.randn(8, 5))

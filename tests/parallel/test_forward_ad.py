@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.parallel import dispatch as dispatching
-from dpbench.parallel import turns
+from dpbench.parallel import shared, turns
 from dpbench.parallel.trial import TRIES
 from tests.parallel.four_lanes import wrap
 from tests.parallel.models import Call
@@ -24,7 +23,7 @@ TOLD = r'forward-mode AD has been used.*Policy\(dispatch="sequence"\)'
 @pytest.fixture
 def use(monkeypatch):
     """Does what using it leaves behind, in this test alone."""
-    monkeypatch.setattr(dispatching, "FORWARD_AD", "somebodys")
+    monkeypatch.setattr(shared, "FORWARD_AD", "somebodys")
     return lambda: monkeypatch.setitem(sys.modules, "somebodys", torch)
 
 
@@ -77,6 +76,25 @@ def test_who_begins_on_threads_goes_on_in_sequence(use):
     with pytest.warns(UserWarning, match=TOLD):
         assert lane_threads() == 4
     assert [lane_threads() for _ in range(3)] == [1] * 3
+
+
+def test_once_it_has_been_used_elsewhere_no_more_threads_are_used(use):
+    threads = set()
+
+    def forward(self, x):
+        threads.add(threading.get_ident())
+        time.sleep(0.01)
+        return x
+
+    wrapper = wrap(Call(forward), dispatch="auto")
+    for _ in range(2 * TRIES):
+        wrapper(torch.zeros(8, 1))
+    use()
+    threads.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        wrapper(torch.zeros(8, 1))
+    assert threads == {threading.get_ident()}
 
 
 def test_threads_asked_for_go_on_and_are_told_once(use):

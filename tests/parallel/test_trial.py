@@ -84,3 +84,13 @@ def test_replicas_that_cache_parametrized_weights_do_so_in_turn():
     for _ in range(2 * TRIES + 4):
         wrapper(torch.randn(6, 3))
     assert threads == {threading.get_ident()}
+
+
+def test_threads_that_cache_parametrized_weights_are_told_of():
+    def forward(self, x):
+        with parametrize.cached():
+            return x
+
+    wrapper = DataParallel(Call(forward), ["cpu"] * 3, policy=Policy(dispatch="threads"))
+    with pytest.warns(UserWarning, match=r'parametrize\.cached has been used.*Policy\(dispatch="sequence"\)'):
+        wrapper(torch.randn(6, 3))
