@@ -17,6 +17,7 @@ from dpbench.simulator.tensor import SimTensor
 
 DeviceLike = torch.device | int | str | None
 _PRIVATE_USE_1 = 20  # c10/core/DeviceType.h
+_initialized = True  # where it is not, `torch.utils.checkpoint` does not keep the devices' random states
 
 
 def index_of(device: DeviceLike = None) -> int:

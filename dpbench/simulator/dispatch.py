@@ -43,9 +43,15 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
     return compute(func, args, kwargs, on_cpu)
 
 
+def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
+    """With memory: where torch makes zeros without any, its CPU kernels go by a key that raw tensors here lack."""
+    return compute(func, args, kwargs, torch.zeros)
+
+
 _SPECIAL: dict[Any, Callable[[Any, Any, Any], Any]] = {
     aten.record_stream.default: _record_stream,
     aten.native_dropout.default: _dropout,
+    aten._efficientzerotensor.default: _zeros,
     aten._to_copy.default: transfer.to_copy,
     aten.copy_.default: transfer.copy_,
     aten._foreach_copy_.default: transfer.foreach_copy_,

@@ -203,6 +203,23 @@ def test_checkpointing_nests_one_backward_in_another(weight):
         torch.testing.assert_close(weight.grad.cpu(), expected)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_draws_again_what_the_forward_drew(reentrant):
+    for device in ("sim:0", "sim:1"):
+        x = torch.ones(64, device=device, requires_grad=True)
+        output = torch.utils.checkpoint.checkpoint(nn.functional.dropout, x, use_reentrant=reentrant)
+        torch.rand(3, device=device)
+        output.sum().backward()
+        assert torch.equal(x.grad, output)
+
+
+def test_zeros_that_torch_makes_without_memory_have_some_here():
+    x = torch.tensor([2.0, -3.0]).to("sim:0").requires_grad_()
+    (slope,) = torch.autograd.grad(x.abs().square().sum(), x, create_graph=True)
+    slope.square().sum().backward()
+    assert x.grad.tolist() == [16.0, -24.0]
+
+
 def test_an_error_of_an_operator_in_the_backward_is_raised(weight):
     class Wrong(torch.autograd.Function):
         @staticmethod
