@@ -80,6 +80,7 @@ class Dispatcher:
         if uses := shared.uses():
             trial.settle(Dispatch.SEQUENCE)
             if way is Dispatch.THREADS:
+                shared.put_back()  # in sequence they left them alone
                 self._tell(uses)
         return results
 

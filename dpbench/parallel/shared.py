@@ -6,20 +6,33 @@ random generators    All lanes share the CPU's default one, and lanes on one dev
 forward-mode AD      There is one level for all threads. Who leaves it, as `torch.func.jvp` does at its end, takes the
                      tangents of all; that may crash, too.
 parametrize.cached   One cache for all threads, by the base's modules: a lane gets another's weight.
+settings             Who sets one of the process and puts it back, as `sdpa_kernel` does, may put back another lane's,
+                     and that stays.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.backends import cuda
 from torch.nn.utils import parametrize
 
 from dpbench.parallel.devices import CPU
 
 FORWARD_AD = "torch._decomp.decompositions_for_jvp"
 """In ``sys.modules`` once anybody has used forward-mode AD, and never before (``torch/autograd/forward_ad.py``)."""
+
+_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "flash attention": (cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
+    "memory-efficient attention": (cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp),
+    "attention by math": (cuda.math_sdp_enabled, cuda.enable_math_sdp),
+    "attention by cuDNN": (cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
+}
+"""How to get and how to set them."""
 
 
 def has_used_forward_ad() -> bool:
@@ -34,6 +47,7 @@ class Shared:
         shared = {CPU, *(device for device, lanes in Counter(devices).items() if lanes > 1)}
         self._states = {device: _state_of(device) for device in shared}
         self._cache = parametrize._cache
+        self._settings = {name: get() for name, (get, _) in _SETTINGS.items()}
 
     def uses(self) -> list[str]:
         """What somebody has done with it since, each in words that tell what comes of it on threads."""
@@ -46,7 +60,17 @@ class Shared:
             uses.append("forward-mode AD has been used, as by torch.func.jvp: replicas take each other's tangents")
         if parametrize._cache is not self._cache:  # a new one, since `cached` has ended
             uses.append("parametrize.cached has been used: replicas get each other's weights")
+        if changed := self._changed():
+            uses.append(f"replicas left {' and '.join(changed)} set otherwise: they may have put back each other's")
         return uses
+
+    def put_back(self) -> None:
+        """Has the settings as they were."""
+        for name in self._changed():
+            _SETTINGS[name][1](self._settings[name])
+
+    def _changed(self) -> list[str]:
+        return [name for name, (get, _) in _SETTINGS.items() if get() != self._settings[name]]
 
     def _drawn_from(self) -> list[torch.device]:
         with torch._C.DisableTorchFunction():  # the caller's function modes watch the replicas, not this

@@ -1,0 +1,88 @@
+"""Settings of the process that replicas set and put back stay as they were, or the user is told."""
+
+import threading
+import time
+import warnings
+
+import pytest
+import torch
+from torch.backends import cuda
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from dpbench.parallel.trial import TRIES
+from tests.parallel.four_lanes import LANES, wrap
+from tests.parallel.models import Call
+
+TOLD = r'replicas left .* set otherwise.*Policy\(dispatch="sequence"\)'
+
+
+def settings():
+    switches = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled, cuda.cudnn_sdp_enabled)
+    return [torch.get_default_dtype(), *(is_on() for is_on in switches)]
+
+
+@pytest.fixture(autouse=True)
+def before():
+    """The settings, which the test may not change for others."""
+    dtype, *switches = kept = settings()
+    yield kept
+    torch.set_default_dtype(dtype)
+    enables = (cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_math_sdp, cuda.enable_cudnn_sdp)
+    for enable, is_on in zip(enables, switches, strict=True):
+        enable(is_on)
+
+
+def attending(is_threaded):
+    """Whose lanes, on threads, enter one after the other and leave in the same order, so that the last puts back what
+    the others have set.
+    """
+    entered, left = ([threading.Event() for _ in range(LANES)] for _ in range(2))
+
+    def forward(self, x):
+        here = x[0].long().item()
+        if is_threaded() and here:
+            entered[here - 1].wait(timeout=60)
+        with sdpa_kernel(SDPBackend.MATH):
+            entered[here].set()
+            time.sleep(0.01)
+            if is_threaded():
+                entered[-1].wait(timeout=60)
+                if here:
+                    left[here - 1].wait(timeout=60)
+        left[here].set()
+        return x
+
+    return Call(forward)
+
+
+def test_auto_puts_them_back_and_goes_on_in_sequence(before):
+    threads = set()
+    base = attending(lambda: len(threads) > 1)
+    base.register_forward_pre_hook(lambda *_: threads.add(threading.get_ident()))
+    wrapper = wrap(base, dispatch="auto")
+    x = torch.arange(float(LANES))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2 * TRIES):
+            wrapper(x)
+            assert settings() == before
+    assert len(told) == 1
+    threads.clear()
+    wrapper(x)
+    assert threads == {threading.get_ident()}
+
+
+def test_threads_asked_for_are_told_of(before):
+    wrapper = wrap(attending(lambda: True), dispatch="threads")
+    with pytest.warns(UserWarning, match=TOLD):
+        wrapper(torch.arange(float(LANES)))
+    assert settings() != before
+
+
+def test_what_a_forward_sets_for_good_stays(before):
+    wrapper = wrap(Call(lambda self, x: (torch.set_default_dtype(torch.float64), x)[1]), dispatch="auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2 * TRIES):
+            wrapper(torch.arange(float(LANES)))
+            assert settings() == [torch.float64, *before[1:]]
