@@ -1,8 +1,14 @@
-"""Wrappers on four CPU lanes, in sequence unless told, and a look at the sets they keep."""
+"""Wrappers on four CPU lanes, in sequence unless told, and a look at the sets they keep and the threads they use."""
 
+import threading
+import time
+
+import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel.trial import TRIES
+from tests.parallel.models import Call
 
 LANES = 4
 
@@ -19,3 +25,30 @@ def train(wrapper, steps):
     for _ in range(steps):
         wrapper.zero_grad()
         wrapper(torch.randn(8, 5)).square().sum().backward()
+
+
+def assert_leaves_threads(begin, told):
+    """That `auto`, once threads are chosen and a forward begins to `begin`, tells of it and goes on in sequence."""
+    threads, begun = [], []
+
+    def forward(self, x):
+        threads.append(threading.get_ident())
+        time.sleep(0.01)
+        if begun:
+            begin()
+        return x
+
+    wrapper = wrap(Call(forward), dispatch="auto")
+
+    def lane_threads():
+        threads.clear()
+        wrapper(torch.zeros(8, 1))
+        return len(set(threads))
+
+    for _ in range(2 * TRIES):
+        lane_threads()
+    assert lane_threads() == LANES
+    begun.append(True)
+    with pytest.warns(UserWarning, match=told):
+        assert lane_threads() == LANES
+    assert [lane_threads() for _ in range(3)] == [1] * 3

@@ -1,7 +1,6 @@
 """Lanes that share a random generator draw from it in the order of the lanes, or the user is told."""
 
 import random
-import threading
 import time
 import warnings
 
@@ -9,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, parallel_apply
+from dpbench.parallel import parallel_apply
 from dpbench.parallel.shared import Shared
 from dpbench.parallel.trial import TRIES
-from tests.parallel.four_lanes import wrap
+from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call, mlp
 
 STEPS = 2 * TRIES + 4
@@ -77,27 +76,7 @@ def test_nothing_is_told_where_nothing_is_drawn(dispatch):
 
 
 def test_who_begins_to_draw_on_threads_goes_on_in_sequence():
-    threads, draws = [], []
-
-    def forward(self, x):
-        threads.append(threading.get_ident())
-        time.sleep(0.01)
-        return torch.rand_like(x) if draws else x
-
-    wrapper = wrap(Call(forward), dispatch="auto")
-
-    def lane_threads():
-        threads.clear()
-        wrapper(torch.zeros(8, 1))
-        return len(set(threads))
-
-    for _ in range(2 * TRIES):
-        lane_threads()
-    assert lane_threads() == 4
-    draws.append(1)
-    with pytest.warns(UserWarning, match=TOLD):
-        assert lane_threads() == 4
-    assert [lane_threads() for _ in range(3)] == [1] * 3
+    assert_leaves_threads(lambda: torch.rand(1), TOLD)
 
 
 def test_training_is_measured_apart_from_evaluation():
@@ -129,6 +108,6 @@ def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
     assert "from the generator of cpu," in use
 
 
-def test_one_lane_looks_at_no_generator(monkeypatch):
+def test_a_single_chunk_is_run_without_a_look_at_generators(monkeypatch):
     monkeypatch.setattr(Shared, "__init__", None)
-    DataParallel(noisy(), ["cpu"], policy=Policy(dispatch="threads"))(torch.randn(8, 5))
+    assert wrap(noisy(), dispatch="threads")(torch.randn(1, 5)).shape == (1, 3)

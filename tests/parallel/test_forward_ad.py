@@ -13,7 +13,7 @@ import torch
 
 from dpbench.parallel import shared, turns
 from dpbench.parallel.trial import TRIES
-from tests.parallel.four_lanes import wrap
+from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call
 
 STEPS = 2 * TRIES + 4
@@ -53,29 +53,7 @@ def test_what_jvp_leaves_behind_is_seen_by_auto():
 
 
 def test_who_begins_on_threads_goes_on_in_sequence(use):
-    threads, begins = [], []
-
-    def forward(self, x):
-        threads.append(threading.get_ident())
-        time.sleep(0.01)
-        if begins:
-            use()
-        return x
-
-    wrapper = wrap(Call(forward), dispatch="auto")
-
-    def lane_threads():
-        threads.clear()
-        wrapper(torch.zeros(8, 1))
-        return len(set(threads))
-
-    for _ in range(2 * TRIES):
-        lane_threads()
-    assert lane_threads() == 4
-    begins.append(1)
-    with pytest.warns(UserWarning, match=TOLD):
-        assert lane_threads() == 4
-    assert [lane_threads() for _ in range(3)] == [1] * 3
+    assert_leaves_threads(use, TOLD)
 
 
 def test_once_it_has_been_used_elsewhere_no_more_threads_are_used(use):
