@@ -127,33 +127,42 @@ class Broadcast:
         total = sum(_byte_count(tensor) for tensor in tensors)
         self.has_overlap = total > policy.bucket_bytes  # else waiting at once costs less than at every read
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without a trace
+        self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
 
     def hand_out(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[Delivery]:
         """Per lane, the tensors as its replica is to see them.
 
         The first lane shares the base's memory. In grad mode what requires grad is no leaf: one autograd node
-        per bucket leads back to the base, and will add the gradients up on the streams of `reduce_lanes`.
+        per bucket leads back to the base, and will add the gradients up on the streams of `reduce_lanes`. Then no
+        parameter is the base's own, whereas without grad mode all are, as in stock.
         """
         check_not_transformed(self._tensors)
         deliveries = [Delivery(list(self._tensors), {}) for _ in lanes]
-        if len(lanes) > 1:
-            # No autograd, and ordinary tensors even under inference mode or a transform of `torch.func`: what is kept
-            # must serve later training too.
-            with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
-                wait_stream(lanes[0].near, lanes[0].compute)
-                for bucket in self._buckets:
-                    self._send(bucket, lanes, deliveries)
-                for i in self._loners:
-                    _send_alone(i, self._tensors[i], lanes, deliveries[1:])
-            if not self.has_overlap:
-                for delivery in deliveries:
-                    delivery.await_all()
-        if torch.is_grad_enabled():
+        has_graph = torch.is_grad_enabled()
+        # No autograd, and ordinary tensors even under inference mode or a transform of `torch.func`: what is kept
+        # must serve later training too.
+        with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
+            if has_graph:
+                for i in self._frozen:
+                    deliveries[0].tensors[i] = self._tensors[i].detach()
+            if len(lanes) > 1:
+                self._send_all(lanes, deliveries)
+        if has_graph:
             parcels = [*(bucket.indices for bucket in self._buckets), *([i] for i in self._loners)]
             is_early = self._policy.overlap_reduce
             for parcel in parcels:
                 connect(parcel, [delivery.tensors for delivery in deliveries], reduce_lanes, is_early)
         return deliveries
+
+    def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
+        wait_stream(lanes[0].near, lanes[0].compute)
+        for bucket in self._buckets:
+            self._send(bucket, lanes, deliveries)
+        for i in self._loners:
+            _send_alone(i, self._tensors[i], lanes, deliveries[1:])
+        if not self.has_overlap:
+            for delivery in deliveries:
+                delivery.await_all()
 
     def _send(self, bucket: Bucket, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
         sources = [self._tensors[i] for i in bucket.indices]

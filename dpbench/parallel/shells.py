@@ -17,7 +17,7 @@ _assign = object.__setattr__
 """Past ``nn.Module.__setattr__``, which asks of every value what it is."""
 State = dict[str, Any]
 """What a module has in its ``__dict__``."""
-_TABLES = ("_parameters", "_former_parameters", "_buffers", "_modules")
+_TENSOR_TABLES = ("_parameters", "_former_parameters", "_buffers")
 
 
 class _Shell(NamedTuple):
@@ -124,12 +124,13 @@ class Shells:
             yield from list(table.values())
 
     def _written(self) -> Iterator[Any]:
-        """What the shells' dicts hold and the base's do not, their tables excepted."""
+        """What the shells' dicts hold and the base's do not, but for the tables that the refresh has put there."""
         modules = [node.module for node in self._nodes if node.is_plain]
         for module, shell in zip(modules, self._plain, strict=True):
             of_base = module.__dict__
             for name, value in list(shell.state.items()):
-                if value is not of_base.get(name) and name not in _TABLES:
+                # The tables of tensors refer to no shell; that of modules is another one where a forward has put it.
+                if value is not of_base.get(name) and value is not shell.modules and name not in _TENSOR_TABLES:
                     yield value
 
     def empty(self) -> None:

@@ -51,6 +51,22 @@ def test_references_to_itself_that_a_replica_was_left_do_not_keep_its_set(name):
     assert not hasattr(only.claim(1)[0], "left")
 
 
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_layers_deleted_in_a_forward_do_not_keep_its_set(is_deep):
+    """Which gives the list another table of modules."""
+
+    def forward(self, x):
+        del self.inner[1]
+        return self.inner(x)
+
+    layers = nn.Sequential(nn.Linear(5, 5), nn.ReLU(), nn.Sequential(nn.Linear(5, 5)) if is_deep else nn.Linear(5, 5))
+    wrapper, x = wrap(Call(forward, inner=layers)), torch.randn(8, 5)
+    train(wrapper, 5)
+    torch.testing.assert_close(wrapper(x), layers[2](layers[0](x)))
+    (only,) = sets_of(wrapper)
+    assert only.is_idle()
+
+
 @pytest.mark.parametrize("pick", [lambda left: left, lambda left: left[0]], ids=["outer", "inner"])
 @pytest.mark.parametrize("kind", [list, lambda parts: nn.ModuleList(map(nn.ModuleList, parts))], ids=["list", "module"])
 def test_what_someone_else_refers_to_as_well_keeps_its_set(kind, pick):

@@ -84,6 +84,36 @@ def test_frozen_weights_beside_others_are_new_in_each_forward():
     assert [weight.mark for weight in seen[1::2]] == [1, 3, 5]
 
 
+CHANGES_OF_AN_ALIAS = {
+    "data": lambda weight: setattr(weight, "data", torch.full_like(weight, 7)),
+    "attribute": lambda weight: setattr(weight, "mark", 1),
+    "grad": lambda weight: setattr(weight, "grad", torch.ones_like(weight)),
+    "requires_grad": lambda weight: weight.requires_grad_(),
+    "class": lambda weight: setattr(weight, "__class__", type("Marked", (type(weight),), {})),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("change", CHANGES_OF_AN_ALIAS.values(), ids=list(CHANGES_OF_AN_ALIAS))
+def test_what_a_training_forward_does_to_a_frozen_weight_but_for_its_values_is_lost(batch, change):
+    """As in stock, where the first lane has an alias."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.frozen.add_(1)
+        change(self.frozen)
+        return self.inner(x)
+
+    frozen = nn.Parameter(torch.ones(4), requires_grad=False)
+    before = dict(vars(frozen)), type(frozen)
+    wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4), frozen=frozen), DEVICES)
+    wrapper(torch.ones(batch, 4)).sum().backward()
+    assert frozen.tolist() == [2] * 4
+    assert (dict(vars(frozen)), type(frozen)) == before
+    assert not frozen.requires_grad
+    assert frozen.grad is None
+
+
 class Marked(torch.Tensor):
     pass
 
