@@ -42,13 +42,14 @@ class _Node:
 def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
     """The stream for an operator on `tensors`: the current one, or for one of the engine's own the gradient's."""
     here = current.backward()
-    for tensor in tensors:
-        if isinstance(tensor, SimTensor):
-            if tensor.made_on is not None:
-                meet(tensor)
-            handover = tensor.handover
-            if handover is not None and here is handover.backward and not here.is_in_node:
-                return _between_nodes(device, tensors, handover)
+    simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
+    for tensor in simulated:
+        if tensor.made_on is not None:
+            meet(tensor)
+    for tensor in simulated:
+        handover = tensor.handover
+        if handover is not None and here is handover.backward and not here.is_in_node:
+            return _between_nodes(device, tensors, handover)
     return current.stream(device)
 
 

@@ -220,6 +220,22 @@ def test_zeros_that_torch_makes_without_memory_have_some_here():
     assert x.grad.tolist() == [16.0, -24.0]
 
 
+def test_a_second_backward_runs_where_the_first_made_its_operators(weight):
+    """Also what made the gradients that the engine added up, on another stream."""
+    side, y = on_side_stream(weight, torch.exp)
+    (slope,) = torch.autograd.grad((y.sin() + y.cos()).sum(), weight, create_graph=True)
+    with recording() as recorded:
+        slope.sum().backward()
+    assert streams_of(recorded, "ExpBackward0") == {side.stream_id}
+    products = [
+        event.stream
+        for event in recorded.events
+        if isinstance(event, Operator) and event.name == "aten.mul.Tensor" and event.node == "MulBackward0"
+    ]
+    # That of exp's backward on its stream, for both its factors; those of sin's and cos's, for one each, on theirs.
+    assert sorted(products) == [sim.default_stream(0).stream_id] * 2 + [side.stream_id] * 2
+
+
 def test_an_error_of_an_operator_in_the_backward_is_raised(weight):
     class Wrong(torch.autograd.Function):
         @staticmethod
