@@ -108,6 +108,26 @@ def test_weights_that_no_forward_reads_may_be_written_after_it(name):
     steps(DataParallel(base, DEVICES, policy=POLICIES[name]), is_training=False)
 
 
+@pytest.mark.parametrize("policy", ["default", "small buckets", "small buckets, threads"])
+def test_after_a_backward_that_failed_and_one_more_forward_gradients_may_be_read(policy):
+    """What the failed one had added to ``.grad`` was under way beside the caller's stream; no engine waits for it."""
+
+    def fail(gradient):
+        raise ValueError("failed")
+
+    base = normed().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=POLICIES[policy])
+    wrapper(torch.randn(16, 5)).sum().backward()
+    x = torch.randn(16, 5, requires_grad=True)
+    x.register_hook(fail)
+    with pytest.raises(ValueError, match="failed"):
+        wrapper(x).sum().backward()
+    wrapper(torch.randn(16, 5))
+    for parameter in base.parameters():
+        parameter.grad.mul_(0)
+    wrapper(torch.randn(16, 5)).sum().backward()
+
+
 def test_weights_may_be_written_after_a_forward_that_failed():
     def forward(self, x):
         raise KeyError
