@@ -1,0 +1,106 @@
+"""Histories: what people do to a model and its wrapper, drawn at random; and all that can be seen of it.
+
+One history is played with two wrappers, each around a model of its own that is drawn from the same seed. If they are
+worth the same, what they show is the same. What a forward does is drawn too (`random_models.py`).
+"""
+
+import random
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+from torch import nn
+from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves
+
+from tests.parallel.random_actions import ACTIONS
+from tests.parallel.random_models import WIDTH, Block, Log, Model
+
+LENGTHS = (8, 16, 32)
+BATCHES = (1, 2, 4, 5, 6, 9)
+
+
+class World:
+    """A model, its wrapper, and what is held of them."""
+
+    def __init__(self, seed, wrap, device):
+        torch.manual_seed(seed)
+        self.log, self.device, self.wrap = Log(), device, wrap
+        self.model = Model(random.Random(seed), self.log).to(device)
+        self.wrapper = wrap(self.model)
+        self.held, self.handles, self.values = [], [], []
+
+    @property
+    def blocks(self):
+        return [module for module in self.model.modules() if isinstance(module, Block)]
+
+    def outputs(self, draw, forward=None):
+        """Of a forward on a batch that is drawn; they are values to compare."""
+        batch, seed = draw.choice(BATCHES), draw.randrange(1000)
+        x = torch.randn(batch, WIDTH, generator=torch.Generator().manual_seed(seed)).double()
+        outputs = tree_leaves((forward or self.wrapper)(x.to(self.device), torch.arange(batch).to(self.device)))
+        self.values += outputs
+        return outputs
+
+    def state(self):
+        """Values and facts of the base."""
+        ordinary = vars(nn.Module()).keys()
+        facts = [f"{name} {sorted(vars(module).keys() - ordinary)}" for name, module in self.model.named_modules()]
+        values = [*self.model.parameters(), *self.model.buffers()]
+        for name, parameter in self.model.named_parameters():
+            facts.append(f"{name} {parameter.requires_grad} {parameter.is_leaf}")
+            # In stock an unused weight has a gradient of zeros.
+            values.append(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense())
+        return facts, values
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What can be seen of one action."""
+
+    action: str
+    error: type[Exception] | None
+    facts: list
+    values: list
+
+
+def play(seed, wrap, device):
+    """The history of that seed, until torch refuses an action: its reasons and moments may differ."""
+    world, draw = World(seed, wrap, device), random.Random(-seed)
+    for action, number in [(draw.choice(ACTIONS), draw.random()) for _ in range(draw.choice(LENGTHS))]:
+        error = None
+        try:
+            action(world, random.Random(number))
+        except KeyError as planned:
+            error = type(planned)
+        except RuntimeError as refusal:
+            yield Entry(action.__name__, type(refusal), [], [])
+            return
+        facts, values = world.state()
+        told, sums = world.log.take()
+        seen = [value.detach().cpu().clone() for value in [*world.values, *values, *sums]]
+        world.values.clear()
+        yield Entry(action.__name__, error, [*told, *facts], seen)
+
+
+def check_alike(stock, own, place):
+    """Both are what `play` gives; `place` says of what for the message."""
+    for number, (want, got) in enumerate(zip_longest(stock, own)):
+        if want.error is not None and issubclass(want.error, RuntimeError):
+            return  # torch refuses some things on stock's replicas that ours allow
+        here = f"action {number}, {want.action}, {place}: "
+        assert (got.action, got.error, got.facts) == (want.action, want.error, want.facts), here
+        assert_close(got.values, want.values, equal_nan=True, msg=here.__add__)
+
+
+def apply_in_sequence(replicas, chunks, *_):
+    """For stock's `parallel_apply`, so that the order of what replicas do is known."""
+    outputs, errors = [], []
+    for replica, chunk in zip(replicas, chunks, strict=True):
+        try:
+            outputs.append(replica(*chunk))
+        except KeyError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return outputs

@@ -1,0 +1,39 @@
+"""As `test_histories.py`, against the stock wrapper itself, where the lanes have streams and memory of their own."""
+
+import random
+
+import pytest
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy
+from tests.parallel.histories import apply_in_sequence, check_alike, play
+
+DEVICES = [f"sim:{i}" for i in range(3)]
+HISTORIES = 30
+
+
+class Stock(nn.DataParallel):
+    def parallel_apply(self, replicas, inputs, kwargs):
+        return apply_in_sequence(replicas, inputs)
+
+
+def random_policy(draw):
+    return Policy(
+        dispatch="sequence",
+        cache_replicas=draw.random() < 0.8,
+        coalesce=draw.random() < 0.8,
+        bucket_bytes=draw.choice([1, 64, 200, 10**6]),
+        first_bucket_bytes=draw.choice([1, 100, 10**6]),
+        overlap_broadcast=draw.random() < 0.8,
+        overlap_reduce=draw.random() < 0.8,
+        overlap_copies=draw.random() < 0.8,
+        host_staged=draw.random() < 0.2,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_a_history_looks_as_with_stock(seed):
+    stock = list(play(seed, lambda model: Stock(model, [0, 1, 2]), "sim:0"))
+    policy = random_policy(random.Random(seed))
+    check_alike(stock, play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "sim:0"), f"{policy}")

@@ -1,0 +1,46 @@
+"""Whatever people do to a model, the wrapper shows what the stock algorithm shows."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy
+from dpbench.variants.naive import Naive
+from tests.parallel.histories import apply_in_sequence, check_alike, play
+
+LANES = 3
+HISTORIES = 50
+
+
+class Stock(nn.Module):
+    """The stock algorithm, one replica after the other."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs):
+        naive = Naive(self.module, [torch.device("cpu")] * LANES)
+        naive.parallel_apply = apply_in_sequence
+        return naive(*inputs)
+
+
+def random_policy(draw):
+    return Policy(
+        dispatch="sequence",
+        cache_replicas=draw.random() < 0.8,
+        coalesce=draw.random() < 0.8,
+        bucket_bytes=draw.choice([1, 64, 200, 10**6]),
+        first_bucket_bytes=draw.choice([1, 100, 10**6]),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_a_history_looks_as_with_the_stock_algorithm(seed):
+    stock = list(play(seed, Stock, "cpu"))
+    for policy in (Policy(dispatch="sequence"), random_policy(random.Random(seed))):
+        own = play(seed, lambda model, policy=policy: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
+        check_alike(stock, own, f"history {seed}, {policy}")
