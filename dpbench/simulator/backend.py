@@ -6,6 +6,7 @@ knows one device and no streams. So what a C++ backend would serve below `torch.
 life of the process.
 """
 
+import ctypes
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ conv_transpose2d.input conv_transpose3d.input convolution einsum gru_cell linalg
 lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention
 """
 _libraries: list[torch.library.Library] = []
+_raise_pending = ctypes.pythonapi.Py_IsInitialized
+"""Whatever it tells: after a function of Python's own interface ctypes raises an error that is pending."""
 
 
 def simulate(devices: int = 4) -> None:
@@ -71,14 +74,16 @@ def _register() -> None:
         """What torch asks which device type this is; also while an error passes through the engine.
 
         There a destructor asks, and an answer with an error pending would end the process. So the pending error is
-        dropped, by raising and catching another; `autograd.run_backward` raises it again.
+        taken; `autograd.run_backward` raises it again.
         """
 
         def type_(self) -> Any:
             try:
-                raise KeyError
-            except BaseException:
-                return torch._C._autograd.DeviceType.PrivateUse1
+                _raise_pending()
+            except BaseException as pending:
+                if (here := current.backward()) is not None:
+                    here.error = pending
+            return torch._C._autograd.DeviceType.PrivateUse1
 
     _setup_privateuseone_for_python_backend("sim", backend_module=device, device_guard=Guard())
     everything = torch.library.Library("_", "IMPL")

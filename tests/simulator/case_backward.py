@@ -236,6 +236,19 @@ def test_a_second_backward_runs_where_the_first_made_its_operators(weight):
     assert sorted(products) == [sim.default_stream(0).stream_id] * 2 + [side.stream_id] * 2
 
 
+def test_an_error_of_a_checkpoints_function_in_the_backward_is_raised(weight):
+    def function(x):
+        if called:
+            raise KeyError("failed")
+        called.append(x)
+        return x.exp().sin()
+
+    called = []
+    y = torch.utils.checkpoint.checkpoint(function, weight, use_reentrant=False)
+    with pytest.raises(KeyError, match="failed"):
+        y.sum().backward()
+
+
 def test_an_error_of_an_operator_in_the_backward_is_raised(weight):
     class Wrong(torch.autograd.Function):
         @staticmethod
