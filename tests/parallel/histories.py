@@ -83,7 +83,7 @@ def play(seed, wrap, device):
         yield Entry(action.__name__, error, [*told, *facts], seen)
 
 
-def check_alike(stock, own, place):
+def assert_alike(stock, own, place):
     """Both are what `play` gives; `place` says of what for the message."""
     for number, (want, got) in enumerate(zip_longest(stock, own)):
         if want.error is not None and issubclass(want.error, RuntimeError):

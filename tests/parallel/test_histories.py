@@ -8,7 +8,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.variants.naive import Naive
-from tests.parallel.histories import apply_in_sequence, check_alike, play
+from tests.parallel.histories import apply_in_sequence, assert_alike, play
 
 LANES = 3
 HISTORIES = 50
@@ -43,4 +43,4 @@ def test_a_history_looks_as_with_the_stock_algorithm(seed):
     stock = list(play(seed, Stock, "cpu"))
     for policy in (Policy(dispatch="sequence"), random_policy(random.Random(seed))):
         own = play(seed, lambda model, policy=policy: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
-        check_alike(stock, own, f"history {seed}, {policy}")
+        assert_alike(stock, own, f"history {seed}, {policy}")

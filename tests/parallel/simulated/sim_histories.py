@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.histories import apply_in_sequence, check_alike, play
+from tests.parallel.histories import apply_in_sequence, assert_alike, play
 
 DEVICES = [f"sim:{i}" for i in range(3)]
 HISTORIES = 30
@@ -36,4 +36,4 @@ def random_policy(draw):
 def test_a_history_looks_as_with_stock(seed):
     stock = list(play(seed, lambda model: Stock(model, [0, 1, 2]), "sim:0"))
     policy = random_policy(random.Random(seed))
-    check_alike(stock, play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "sim:0"), f"{policy}")
+    assert_alike(stock, play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "sim:0"), f"{policy}")
