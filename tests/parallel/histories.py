@@ -13,6 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
 
+from dpbench.parallel import Policy
 from tests.parallel.random_actions import ACTIONS
 from tests.parallel.random_models import WIDTH, Block, Log, Model
 
@@ -91,6 +92,20 @@ def assert_alike(stock, own, place):
         here = f"action {number}, {want.action}, {place}: "
         assert (got.action, got.error, got.facts) == (want.action, want.error, want.facts), here
         assert_close(got.values, want.values, equal_nan=True, msg=here.__add__)
+
+
+def random_policy(draw):
+    return Policy(
+        dispatch="sequence",
+        cache_replicas=draw.random() < 0.8,
+        coalesce=draw.random() < 0.8,
+        bucket_bytes=draw.choice([1, 64, 200, 10**6]),
+        first_bucket_bytes=draw.choice([1, 100, 10**6]),
+        overlap_broadcast=draw.random() < 0.8,
+        overlap_reduce=draw.random() < 0.8,
+        overlap_copies=draw.random() < 0.8,
+        host_staged=draw.random() < 0.2,
+    )
 
 
 def apply_in_sequence(replicas, chunks, *_):

@@ -8,7 +8,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.variants.naive import Naive
-from tests.parallel.histories import apply_in_sequence, assert_alike, play
+from tests.parallel.histories import apply_in_sequence, assert_alike, play, random_policy
 
 LANES = 3
 HISTORIES = 50
@@ -25,16 +25,6 @@ class Stock(nn.Module):
         naive = Naive(self.module, [torch.device("cpu")] * LANES)
         naive.parallel_apply = apply_in_sequence
         return naive(*inputs)
-
-
-def random_policy(draw):
-    return Policy(
-        dispatch="sequence",
-        cache_replicas=draw.random() < 0.8,
-        coalesce=draw.random() < 0.8,
-        bucket_bytes=draw.choice([1, 64, 200, 10**6]),
-        first_bucket_bytes=draw.choice([1, 100, 10**6]),
-    )
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")

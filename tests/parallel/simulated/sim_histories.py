@@ -5,8 +5,8 @@ import random
 import pytest
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy
-from tests.parallel.histories import apply_in_sequence, assert_alike, play
+from dpbench.parallel import DataParallel
+from tests.parallel.histories import apply_in_sequence, assert_alike, play, random_policy
 
 DEVICES = [f"sim:{i}" for i in range(3)]
 HISTORIES = 30
@@ -15,20 +15,6 @@ HISTORIES = 30
 class Stock(nn.DataParallel):
     def parallel_apply(self, replicas, inputs, kwargs):
         return apply_in_sequence(replicas, inputs)
-
-
-def random_policy(draw):
-    return Policy(
-        dispatch="sequence",
-        cache_replicas=draw.random() < 0.8,
-        coalesce=draw.random() < 0.8,
-        bucket_bytes=draw.choice([1, 64, 200, 10**6]),
-        first_bucket_bytes=draw.choice([1, 100, 10**6]),
-        overlap_broadcast=draw.random() < 0.8,
-        overlap_reduce=draw.random() < 0.8,
-        overlap_copies=draw.random() < 0.8,
-        host_staged=draw.random() < 0.2,
-    )
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
