@@ -4,7 +4,7 @@
 
 asv's index.html loads its scripts from three outside hosts. Copies of them, from npm packages of exact versions, go to
 vendor/ beside it with their packages' licences, and the references are rewritten. The packages are kept: with them a
-second call needs no network. Neither needs npm, which a box with GPUs seldom has.
+second call needs no network. Neither needs npm, which a machine with GPUs seldom has.
 """
 
 import argparse

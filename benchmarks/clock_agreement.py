@@ -15,11 +15,9 @@ from torch.utils.benchmark import Timer
 from benchmarks.about import heading
 from dpbench.measure.clock import Clock, make_clock
 from dpbench.measure.interleave import paired_ratio
-from dpbench.measure.session import Seat, Session
+from dpbench.measure.session import open_session
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import VariantName
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.catalog import resolve
+from dpbench.sweep.variants import VariantName
 
 _WARM_UP = 50
 
@@ -36,7 +34,7 @@ def main() -> None:
         devices=(str(device),),
         threads=options.threads,
     )
-    step = Session(case, resolve(case.workload, case.data), VARIANTS[case.variant], Seat((device,))).step
+    step = open_session(case).step
     clock = make_clock([device])
     timer = Timer("step()", globals={"step": step}, num_threads=options.threads)
     ours, theirs = in_turn(lambda: one_step_s(step, clock), lambda: timer.timeit(1).mean, options.rounds)

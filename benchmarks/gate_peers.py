@@ -23,11 +23,11 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.about import heading
-from dpbench.gate.lockstep import Sides, take_round
-from dpbench.gate.plant import LOOPS, environment, plant
-from dpbench.gate.self_test_result import SelfTest, interval_of_share
+from dpbench.gate.self_test.inject import LOOPS, environment, plant
+from dpbench.gate.self_test.result import SelfTest, interval_of_share
+from dpbench.gate.self_test.trials import Condition
 from dpbench.gate.settings import DEFAULT_BENCHMARKS, Cores
-from dpbench.gate.trial import Condition
+from dpbench.gate.take_round import Sides, take_round
 from dpbench.run.launch import launch
 
 ROOT = Path(__file__).parents[1]
@@ -38,10 +38,10 @@ _CALIBRATING_LOOPS = 20_000
 
 _STEP = """
 import torch
-from dpbench.measure.session import Session, seat_of
+from dpbench.measure.session import open_session
 from dpbench.sweep.case import Case
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.catalog import resolve
+from dpbench.variants.registry import variant_of
+from dpbench.workloads.resolve import resolve
 
 CASES = {cases!r}
 
@@ -49,8 +49,7 @@ CASES = {cases!r}
 def step_of(name):
     torch.set_num_threads(1)
     case = Case.model_validate_json(CASES[name])
-    variant = VARIANTS[case.variant]
-    return Session(case, resolve(case.workload, case.data), variant, seat_of(case, variant, rank=0, ranks=1)).step
+    return open_session(case).step
 """
 _ASV = (
     _STEP

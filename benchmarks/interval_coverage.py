@@ -15,9 +15,9 @@ from random import Random
 from benchmarks.about import heading
 from dpbench.results.record import Outcome, Record
 from dpbench.results.run_path import new_run_path
-from dpbench.results.stats import Rounds, ratio_of_rounds
 from dpbench.results.store import Store
-from dpbench.run.campaign import box_for, conduct
+from dpbench.run.run_sweep import machine_for, run_sweep
+from dpbench.stats.rounds import Rounds, ratio_of_rounds
 from dpbench.sweep.plan import Plan, plan
 from dpbench.sweep.spec import from_options
 
@@ -51,10 +51,10 @@ def measured(options: argparse.Namespace) -> Sequence[Record]:
             "case_time": "0.5",
         }
     )
-    cases = plan(spec, box_for(spec))
+    cases = plan(spec, machine_for(spec))
     wanted = [case for case in cases.cases if case.variant == options.variant]
     store = Store(new_run_path(options.results, "coverage"))
-    found = conduct(spec, Plan(tuple(wanted), ()), store, lambda _: None)
+    found = run_sweep(spec, Plan(tuple(wanted), ()), store, lambda _: None)
     return found.records
 
 

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import psutil
 
 from benchmarks.about import heading
-from benchmarks.storm_parent import BOX, spec_of
+from benchmarks.storm_parent import MACHINE, spec_of
 from dpbench.results.record import Outcome
 from dpbench.results.store import Store
 from dpbench.sweep.plan import plan
@@ -131,7 +131,7 @@ class Storm:
         self._check_records()
         assert not self._left()
         records = Store(self.path).read().records
-        wanted = {(case.id, number) for case in plan(spec_of(rounds), BOX).cases for number in range(rounds)}
+        wanted = {(case.id, number) for case in plan(spec_of(rounds), MACHINE).cases for number in range(rounds)}
         assert {record.key for record in records} == wanted, "not all that was planned is there"
         self.report.records = len(records)
         self.report.failed = sum(record.outcome is not Outcome.OK for record in records)

@@ -1,4 +1,4 @@
-"""What a box with a GPU is asked, in one command: tests, races, and how the variants compare on lanes of one GPU.
+"""What a machine with a GPU is asked, in one command: tests, races, and how the variants compare on lanes of one GPU.
 
     python benchmarks/on_gpu.py [--out DIR] [--wheels DIR] [--minutes 9] [--rounds 2] [--steps tests,races,...]
 
@@ -44,7 +44,7 @@ class Step:
 
 def pytest(name: str, weight: float, *arguments: str, **environment: str) -> Step:
     command = ("-m", "pytest", "-m", "gpu", "-raP", "-p", "pytest_timeout", "-p", "no:cacheprovider", *arguments)
-    # Whatever plugins the box has besides, they are of other versions.
+    # Whatever plugins the machine has besides, they are of other versions.
     return Step(name, command, weight, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment})
 
 
@@ -73,7 +73,7 @@ def main() -> int:
         steps = chosen(steps_of(options.out, options.rounds), options.steps)
     except ValueError as error:
         return refuse(str(error))
-    if reason := why_not(options.wheels, environment):
+    if reason := why_unsupported(options.wheels, environment):
         return refuse(reason)
     options.out.mkdir(parents=True, exist_ok=True)
     ends = dict(run_all(steps, environment, options.out, 60 * options.minutes))
@@ -87,13 +87,13 @@ def refuse(reason: str) -> int:
     return 2
 
 
-def why_not(wheels: Path, environment: Mapping[str, str]) -> str | None:
+def why_unsupported(wheels: Path, environment: Mapping[str, str]) -> str | None:
     """Why this interpreter cannot begin, once the wheels are unpacked."""
     if said := answer("import torch\nif not torch.cuda.is_available(): print(torch.__version__)", environment):
         return f"{sys.executable}: {said if 'Error' in said else f'torch {said} sees no CUDA device'}"
     shutil.rmtree(SITE, ignore_errors=True)
     if found := sorted(map(str, wheels.glob("*.whl"))):
-        # Without their dependencies: torch's own, such as numpy, stay the box's.
+        # Without their dependencies: torch's own, such as numpy, stay the machine's.
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(SITE)]
         if subprocess.run([*pip, *found], check=False).returncode:
             return f"the wheels in {wheels} cannot be installed"
@@ -168,7 +168,7 @@ def run(step: Step, environment: Mapping[str, str], log: Path, limit_s: float) -
 
 
 def end_with_parent() -> None:
-    """The kernel kills this process when its parent is killed, as at a lent box's time limit (prctl(2))."""
+    """The kernel kills this process when its parent is killed, as at a lent machine's time limit (prctl(2))."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -16,17 +16,18 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.about import heading
 from dpbench.measure.phases import PHASES
-from dpbench.results.line import to_line
-from dpbench.results.record import Environment, Metrics, Outcome, Record
+from dpbench.results.record import Environment, Metrics, Outcome, Record, to_line
 from dpbench.results.store import Store
-from dpbench.run.campaign import conduct
-from dpbench.sweep.box import Box
+from dpbench.run.run_sweep import run_sweep
 from dpbench.sweep.case import Case
+from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.plan import plan
 from dpbench.sweep.spec import Spec
 
 _CASES, _MANY, _APPENDED = 1_000, 100_000, 200
-BOX = Box(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=64, memory_bytes=2**36, backends=("gloo",))
+MACHINE = MachineInfo(
+    python="3.11", torch="2.13.0", cpu_model="a CPU", cores=64, memory_bytes=2**36, backends=("gloo",)
+)
 ENVIRONMENT = Environment(
     hostname="here", os="Linux", python="3.11.7", torch="2.13.0", cpu_model="a CPU", cores=64, dpbench="0.1.0"
 )
@@ -47,7 +48,7 @@ def main() -> None:
     with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         spec = spec_of_1000()
         with told(f"planning {_CASES:,} cases"):
-            planned = plan(spec, BOX)
+            planned = plan(spec, MACHINE)
         assert len(planned.cases) == _CASES
         resume(Path(folder) / "sweep.jsonl", spec)
         for samples in (20, 100):
@@ -68,10 +69,10 @@ def spec_of_1000() -> Spec:
 
 
 def resume(path: Path, spec: Spec) -> None:
-    planned = plan(spec, BOX)
+    planned = plan(spec, MACHINE)
     path.write_bytes(b"".join(to_line(record(case, 0)) for case in planned.cases))
     with told(f"resuming a finished sweep of {_CASES:,} cases"):
-        found = conduct(spec, planned, Store(path), lambda _: None)
+        found = run_sweep(spec, planned, Store(path), lambda _: None)
     assert len(found.records) == _CASES
 
 

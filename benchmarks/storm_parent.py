@@ -8,12 +8,12 @@ from pathlib import Path
 
 from dpbench.results.store import Store
 from dpbench.run import runner
-from dpbench.run.campaign import conduct
-from dpbench.sweep.box import Box
+from dpbench.run.run_sweep import run_sweep
+from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.plan import plan
 from dpbench.sweep.spec import Spec
 
-BOX = Box(python="3", torch="2", cpu_model="a CPU", cores=1, memory_bytes=1)
+MACHINE = MachineInfo(python="3", torch="2", cpu_model="a CPU", cores=1, memory_bytes=1)
 VARIANTS = ("naive", "floor", "tuned")
 
 
@@ -24,7 +24,7 @@ def spec_of(rounds: int) -> Spec:
 def main() -> None:
     runner.WORKER[:] = [sys.executable, "-S", str(Path(__file__).with_name("storm_worker.py"))]
     spec = spec_of(int(sys.argv[2]))
-    conduct(spec, plan(spec, BOX), Store(Path(sys.argv[1])), lambda _: None)
+    run_sweep(spec, plan(spec, MACHINE), Store(Path(sys.argv[1])), lambda _: None)
 
 
 if __name__ == "__main__":

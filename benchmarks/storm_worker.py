@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 
-from dpbench.run.lifeline import die_with_parent
+from dpbench.run.process_tree import die_with_parent
 
 RECORD_FD, PARENT_PID = int(sys.argv[2]), int(sys.argv[4])
 RANK = """
 import sys, time
-from dpbench.run.lifeline import die_with_parent
+from dpbench.run.process_tree import die_with_parent
 die_with_parent(int(sys.argv[1]))
 time.sleep(60)
 """

@@ -17,13 +17,11 @@ from collections.abc import Callable
 import torch
 
 from dpbench.measure.clock import make_clock
+from dpbench.measure.gpu.telemetry import NoTelemetry, Telemetry, telemetry_of
 from dpbench.measure.interleave import PairedRatio, paired_ratio
-from dpbench.measure.session import Seat, Session
-from dpbench.measure.telemetry import NoTelemetry, Telemetry, telemetry_of
+from dpbench.measure.session import Session, open_session
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import VariantName
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.catalog import resolve
+from dpbench.sweep.variants import VariantName
 
 BOUND = 1.005
 
@@ -72,7 +70,7 @@ def window(
 
 def session_on(device: torch.device, workload: str, batch: int) -> Session:
     case = Case(variant=VariantName.SINGLE, workload=workload, batch=batch, devices=(str(device),), threads=1)
-    return Session(case, resolve(workload, case.data), VARIANTS[case.variant], Seat((device,)))
+    return open_session(case)
 
 
 def report(

@@ -1,12 +1,11 @@
 """The command line: options in, one call per command, an exit code out.
 
 Exit codes: 0 done; 1 no case could be measured, counts are not as expected, or doctor found what makes measurements
-unreliable; 2 wrong input, nothing was written; 3 this box cannot be used as it is; 130 interrupted, the records so
+unreliable; 2 wrong input, nothing was written; 3 this machine cannot be used as it is; 130 interrupted, the records so
 far are kept and told. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken, wrong input included.
 """
 
 import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,43 +15,31 @@ import typer
 from rich.console import Console
 
 from dpbench import __version__, cli_asv, cli_gate
-from dpbench.cli_shared import ExitCode, Json, UnusableBoxError, example, option, show, unusable, warn
-from dpbench.gate.errors import GateError
-from dpbench.report.counts import counts_json, counts_text
-from dpbench.report.doctor import doctor_json, doctor_text, is_reliable
-from dpbench.report.jsonout import comparisons_json
+from dpbench.cli_shared import Json, example, option, show, unusable, warn
+from dpbench.doctor.ask import ask_health
+from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
+from dpbench.doctor.self_test import self_test
+from dpbench.errors import ExitCode, ReportedError, UnusableMachineError
+from dpbench.report.comparison_json import comparisons_json
+from dpbench.report.comparison_table import comparisons_text
+from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.progress import progress_bar
-from dpbench.report.text import comparisons_text
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
-from dpbench.results.asv_machine import AsvError
-from dpbench.results.compare import UnlikeEnvironmentsError
 from dpbench.results.compare import compare as compare_records
 from dpbench.results.counts import CountRecord
-from dpbench.results.expected import FOLDER, UPDATE, ExpectedError, check_counts, update_counts
+from dpbench.results.expected import FOLDER, UPDATE, check_counts, update_counts
 from dpbench.results.record import Outcome
-from dpbench.results.retry import Retry
 from dpbench.results.run_path import new_run_path, sweep_path
-from dpbench.results.store import Store, StoreError
-from dpbench.run.ask import ProbeError, ask_box
-from dpbench.run.ask_health import ask_health
-from dpbench.run.campaign import box_for, conduct
-from dpbench.run.count_all import CountingError, NotCountableError, count_all, countable
-from dpbench.run.self_test import self_test
-from dpbench.sweep.counting import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
-from dpbench.sweep.plan import Plan, PlanError, plan
+from dpbench.results.store import Retry, Store
+from dpbench.run.ask import ask_machine
+from dpbench.run.count_all import CountingError, count_all, countable
+from dpbench.run.run_sweep import machine_for, run_sweep
+from dpbench.sweep.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
+from dpbench.sweep.plan import Plan, plan
 from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_WRONG_INPUT = (
-    SpecError,
-    PlanError,
-    StoreError,
-    UnlikeEnvironmentsError,
-    NotCountableError,
-    ExpectedError,
-    AsvError,
-)
 _RESULTS = Path("results/runs")
 
 AllowDifferent = Annotated[
@@ -79,7 +66,7 @@ def compare(
     results: Results = _RESULTS,
     as_json: Json = False,
 ) -> ExitCode:
-    """Compare the variants that this box can run."""
+    """Compare the variants that this machine can run."""
     spec = from_options(
         {
             "variants": variants,
@@ -117,7 +104,7 @@ def sweep(
 @app.command("list", epilog=example("dpbench list"))
 def list_names(as_json: Json = False) -> ExitCode:
     """List variants, workloads, modes and metrics."""
-    warn(unusable(ask_box()))
+    warn(unusable(ask_machine()))
     show(vocabulary_json() if as_json else vocabulary_text())
     return ExitCode.OK
 
@@ -127,16 +114,16 @@ def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-test, which takes a minute.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
-    """Tell what this box is, what may disturb a measurement, and which variants run on it. Changes nothing."""
-    box = ask_box()
-    warnings = unusable(box)
+    """Tell what this machine is, what may disturb a measurement, and which variants run on it. Changes nothing."""
+    machine = ask_machine()
+    warnings = unusable(machine)
     warn(warnings)
     findings = list(ask_health())
-    if not quick and box.torch is not None:
+    if not quick and machine.torch is not None:
         with progress_bar(Console(stderr=True)) as progress:
-            findings += self_test(box, progress=progress)
-    show(doctor_json(box, findings, warnings) if as_json else doctor_text(box, findings))
-    return ExitCode.OK if is_reliable(findings) else ExitCode.UNRELIABLE
+            findings += self_test(machine, progress=progress)
+    show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings))
+    return ExitCode.OK if is_reliable(findings) else ExitCode.NEGATIVE
 
 
 @app.command(epilog=example("dpbench counts --workloads transformer/tiny --devices sim*4"))
@@ -161,7 +148,7 @@ def counts(
     records = countable(_counted(planned, events))
     show(counts_json(records, planned.skipped) if as_json else counts_text(records, planned.skipped))
     counted = any(record.outcome is Outcome.OK for record in records)
-    return ExitCode.OK if counted else ExitCode.NOTHING_MEASURED
+    return ExitCode.OK if counted else ExitCode.NEGATIVE
 
 
 def _counted(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:
@@ -193,12 +180,12 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
     else:
         told = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
         sys.stdout.writelines(f"{line}\n" for line in told)
-    return ExitCode.NOT_AS_EXPECTED if lines else ExitCode.OK
+    return ExitCode.NEGATIVE if lines else ExitCode.OK
 
 
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Judge data parallelism in PyTorch: which variant is fastest on this box, and how far from the limit."""
+    """Judge data parallelism in PyTorch: which variant is fastest on this machine, and how far from the limit."""
     if version:
         show(f"dpbench {__version__}")
         raise typer.Exit
@@ -213,17 +200,17 @@ def _measure(
     retry: Retry | None = None,
     with_counts: bool = False,
 ) -> ExitCode:
-    """What compare and sweep share: the box, the plan, the records, what they say.
+    """What compare and sweep share: the machine, the plan, the records, what they say.
 
-    `with_counts`, a box without an accelerator tells what the variants would do on one too.
+    `with_counts`, a machine without an accelerator tells what the variants would do on one too.
     """
-    box = box_for(spec)
-    if warnings := unusable(box):
-        raise UnusableBoxError("; ".join(warnings))
-    planned = plan(spec, box)
+    machine = machine_for(spec)
+    if warnings := unusable(machine):
+        raise UnusableMachineError("; ".join(warnings))
+    planned = plan(spec, machine)
     store = Store(make_path())
     with progress_bar(Console(stderr=True)) as progress:
-        found = conduct(spec, planned, store, progress, retry=retry)
+        found = run_sweep(spec, planned, store, progress, retry=retry)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:
         raise KeyboardInterrupt
@@ -232,7 +219,7 @@ def _measure(
     )
     if not as_json:
         show(comparisons_text(compared))
-    with_counts = with_counts and not box.accelerators and not found.is_interrupted
+    with_counts = with_counts and not machine.accelerators and not found.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
     if as_json:
         told = comparisons_json(compared)
@@ -242,7 +229,7 @@ def _measure(
     if found.is_interrupted:
         raise KeyboardInterrupt
     measured = any(record.outcome is Outcome.OK for record in found.records)
-    return ExitCode.OK if measured else ExitCode.NOTHING_MEASURED
+    return ExitCode.OK if measured else ExitCode.NEGATIVE
 
 
 cli_asv.add_to(app)
@@ -253,23 +240,12 @@ def main() -> NoReturn:
     """Run the command line and exit with one of `ExitCode`."""
     try:
         code = app(standalone_mode=False) or ExitCode.OK
-        if code == ExitCode.INTERRUPTED:  # which is what typer makes of a KeyboardInterrupt
+        if code == ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
             raise KeyboardInterrupt
-    except _WRONG_INPUT as error:
-        code = _complain(str(error), ExitCode.WRONG_INPUT)
-    except GateError as error:
-        code = _complain(str(error), ExitCode.BROKEN_GATE)
+    except ReportedError as error:
+        code = _complain(str(error), error.exit_code)
     except typer.TyperException as error:
-        asked = getattr(error, "ctx", None)
-        code = ExitCode.BROKEN_GATE if asked and asked.info_name == "gate" else ExitCode.WRONG_INPUT
-        _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", code)
-    except (ProbeError, CountingError, UnusableBoxError) as error:
-        code = _complain(str(error), ExitCode.UNUSABLE_BOX)
-    except Exception as error:
-        if sys.argv[1:2] != ["gate"]:
-            raise
-        traceback.print_exc()  # an exit code of 1 would say that a commit is slower
-        code = _complain(f"the gate itself failed: {type(error).__name__}: {error}", ExitCode.BROKEN_GATE)
+        code = _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         code = _complain("interrupted; what was recorded so far is kept", ExitCode.INTERRUPTED)
     sys.exit(code)

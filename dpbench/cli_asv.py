@@ -7,14 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli_shared import ExitCode, Json, UnusableBoxError, example, option, show, unusable, warn
-from dpbench.report.asv import asv_json, asv_text
-from dpbench.results.asv_compare import compare_commits
-from dpbench.results.asv_export import commit_date_ms, export
-from dpbench.results.asv_folder import DISCOVER, commit_of, lacks, machine_in, units_in
-from dpbench.results.asv_machine import DEFAULT_FILE, AsvError, read_machines, stamp_machine
+from dpbench.asv.compare import compare_commits
+from dpbench.asv.export import commit_date_ms, export
+from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
+from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, read_machines, stamp_machine
+from dpbench.asv.report import asv_json, asv_text
+from dpbench.cli_shared import Json, example, option, show, unusable, warn
+from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.results.store import Store
-from dpbench.run.ask import ask_box
+from dpbench.run.ask import ask_machine
 
 MachineName = Annotated[str | None, option("What asv calls this machine; the host's name by default.")]
 MachineFile = Annotated[Path, option("asv's file of machines.")]
@@ -25,12 +26,12 @@ _RESULTS = Path("results/asv")
 def asv_machine(
     machine: MachineName = None, machine_file: MachineFile = DEFAULT_FILE, as_json: Json = False
 ) -> ExitCode:
-    """Write this box, its GPUs, driver, NCCL and torch among the rest, into asv's file of machines."""
-    box = ask_box()
-    if warnings := unusable(box):
-        raise UnusableBoxError("; ".join(warnings))
+    """Write this machine, its GPUs, driver, NCCL and torch among the rest, into asv's file of machines."""
+    info = ask_machine()
+    if warnings := unusable(info):
+        raise UnusableMachineError("; ".join(warnings))
     path = machine_file.expanduser()
-    entry = stamp_machine(path, machine or platform.node(), box)
+    entry = stamp_machine(path, machine or platform.node(), info)
     _tell(dict(entry), [f"{path}:", *(f"  {name}: {text}" for name, text in entry.items())], as_json)
     return ExitCode.OK
 
@@ -54,7 +55,7 @@ def asv_export(
     paths = list(map(str, found.paths))
     warn(lacks(results, name) if paths else [])
     _tell({"written": paths, "left_out": list(found.left_out)}, paths, as_json)
-    return ExitCode.OK if paths else ExitCode.NOTHING_MEASURED
+    return ExitCode.OK if paths else ExitCode.NEGATIVE
 
 
 def asv_compare(
@@ -78,7 +79,7 @@ def asv_compare(
     facts = (machine, before.hash, after.hash, found, units)
     show(asv_json(*facts) if as_json else asv_text(*facts))
     compared = any(pair.ratio is not None for benchmark in found for pair in benchmark.pairs)
-    return ExitCode.OK if compared else ExitCode.NOTHING_MEASURED
+    return ExitCode.OK if compared else ExitCode.NEGATIVE
 
 
 def _tell(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:

@@ -3,31 +3,52 @@
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from dpbench.cli_shared import Json, example, option, show
-from dpbench.gate.conduct import conclude_broken, conduct
-from dpbench.gate.errors import GateError
-from dpbench.gate.examine import examine
+from dpbench.errors import GateError, ReportedError
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import Asked
-from dpbench.gate.self_test import GATES, ROUNDS
-from dpbench.report.gate_github import annotations
-from dpbench.report.gate_json import EXIT_CODES, gate_json
-from dpbench.report.gate_junit import gate_junit
-from dpbench.report.gate_markdown import gate_markdown
-from dpbench.report.gate_self_test import alarms_as_designed, self_test_json, self_test_text
-from dpbench.report.gate_text import gate_text
-from dpbench.results.atomic import replace_text
-from dpbench.sweep.duration import parse_duration
+from dpbench.gate.run_gate import broken_judgement, run_gate
+from dpbench.gate.self_test.examine import examine
+from dpbench.gate.self_test.record import GATES, ROUNDS
+from dpbench.report.gate.annotations import annotations
+from dpbench.report.gate.json_form import EXIT_CODES, gate_json
+from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.self_test_tables import alarms_as_designed, self_test_json, self_test_text
+from dpbench.report.gate.terminal import gate_text
+from dpbench.results.files import replace_text
+from dpbench.sweep.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
 _MOST_TRIALS = 10_000
+
+
+class _GateCommand(TyperCommand):
+    """The gate's command: whatever keeps it from a verdict is a `GateError`, so exit 1 always means slower."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            raise GateError(f"{error.format_message()} Allowed: what `dpbench gate --help` lists.") from error
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ReportedError, typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            raise GateError(f"the gate itself failed: {type(error).__name__}: {error}") from error
 
 
 def gate(
@@ -65,9 +86,9 @@ def gate(
         if self_test:
             return _examined(asked, rounds, gates, status.update, as_json=as_json)
         try:
-            found = conduct(asked, progress=status.update)
+            found = run_gate(asked, progress=status.update)
         except GateError as error:
-            broken = conclude_broken(asked, str(error))
+            broken = broken_judgement(asked, str(error))
             _tell(broken, writers, summary, github=github)
             if as_json:
                 show(gate_json(broken))
@@ -87,7 +108,7 @@ def _examined(asked: Asked, rounds: int, gates: int, progress: Callable[[str], o
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog=example("dpbench gate --base main --budget 5m"))(gate)
+    app.command(cls=_GateCommand, epilog=example("dpbench gate --base main --budget 5m"))(gate)
 
 
 def _given(base: str | None) -> str:

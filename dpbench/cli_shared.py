@@ -1,30 +1,13 @@
-"""What the commands share: their exit codes, options of the same name, and how they speak."""
+"""What the commands share: options of the same name, and how they speak."""
 
 import json
 import sys
-from enum import IntEnum
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
 
-from dpbench.sweep.box import Box
-
-
-class ExitCode(IntEnum):
-    OK = 0
-    NOTHING_MEASURED = 1
-    NOT_AS_EXPECTED = 1
-    UNRELIABLE = 1
-    WRONG_INPUT = 2
-    UNUSABLE_BOX = 3
-    BROKEN_GATE = 3
-    INTERRUPTED = 130
-
-
-class UnusableBoxError(Exception):
-    """This box cannot be used as it is."""
-
+from dpbench.sweep.machine_info import MachineInfo
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else there.")]
 
@@ -37,12 +20,14 @@ def example(text: str) -> str:
     return f"Example:\n\n    {text}"
 
 
-def unusable(box: Box) -> list[str]:
-    """A line where the box has GPUs that torch cannot use."""
-    if not box.unusable_gpus:
+def unusable(machine: MachineInfo) -> list[str]:
+    """A line where the machine has GPUs that torch cannot use."""
+    if not machine.unusable_gpus:
         return []
-    names = ", ".join(box.unusable_gpus)
-    return [f"NVML sees {names}, but torch {box.torch} can use no GPU: {box.torch_error or 'it does not say why'}"]
+    names = ", ".join(machine.unusable_gpus)
+    return [
+        f"NVML sees {names}, but torch {machine.torch} can use no GPU: {machine.torch_error or 'it does not say why'}"
+    ]
 
 
 def show(what: RenderableType | dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ def pytest_configure() -> None:
 
 
 def _take_time() -> None:
-    """No property fails because the box is busy: hypothesis has time limits of its own."""
+    """No property fails because the machine is busy: hypothesis has time limits of its own."""
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from dpbench.results.record import Environment, Metrics, Outcome, Record
-from dpbench.run.job import Job
 from dpbench.run.launch import Exit
+from dpbench.run.messages import Job
 from tests.fake_nvml import FakeGpu, FakeNvml, Levels  # noqa: F401  # the seam that has a file of its own
 
 

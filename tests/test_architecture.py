@@ -44,7 +44,7 @@ def loaded_after(statement: str) -> set[str]:
         "import dpbench",
         "import dpbench.cli",
         "import dpbench.run.runner, dpbench.run.launch",
-        "import dpbench.run.ranks",
+        "import dpbench.run.child.ranks",
     ],
 )
 def test_the_parent_side_loads_neither_torch_nor_nvml(statement):

@@ -7,8 +7,8 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from dpbench.results.record import Outcome, Record
 from dpbench.run.interpret import interpret
-from dpbench.run.job import Job
 from dpbench.run.launch import launch
+from dpbench.run.messages import Job
 from dpbench.run.runner import WORKER
 from dpbench.sweep.case import Case
 

@@ -1,6 +1,6 @@
 """What a training step takes of the GPUs: memory, time in which they idle, energy."""
 
-from dpbench.results import telemetry
+from dpbench.results import readings
 
 from . import _case, _grid
 
@@ -8,10 +8,10 @@ from . import _case, _grid
 class _OnGpus(_grid._OverGrid):
     params = (["torch_dp", "tuned", "ddp"], _grid.WORKLOADS, _grid.BATCHES[:1], _grid.LANES)
 
-    def setup(self, box, *point):
-        if not box.accelerators:
-            raise NotImplementedError("this box has no accelerator")
-        super().setup(box, *point)
+    def setup(self, machine, *point):
+        if not machine.accelerators:
+            raise NotImplementedError("this machine has no accelerator")
+        super().setup(machine, *point)
 
 
 class DeviceMemory(_OnGpus):
@@ -24,10 +24,10 @@ class DeviceMemory(_OnGpus):
 
 
 class _OnNvml(_OnGpus):
-    def setup(self, box, *point):
-        if not box.nvml_gpus:
-            raise NotImplementedError(f"no NVML: {box.nvml_error}")
-        super().setup(box, *point)
+    def setup(self, machine, *point):
+        if not machine.nvml_gpus:
+            raise NotImplementedError(f"no NVML: {machine.nvml_error}")
+        super().setup(machine, *point)
 
 
 class Utilisation(_OnNvml):
@@ -56,7 +56,7 @@ class Energy(_OnNvml):
 
 def _telemetry(record):
     found = list(record.metrics.telemetry.values())
-    if reasons := [each for each in found if not isinstance(each, telemetry.DeviceTelemetry)]:
+    if reasons := [each for each in found if not isinstance(each, readings.DeviceTelemetry)]:
         _case.skip(reasons[0])
     return found
 

@@ -2,7 +2,7 @@
 
 import time
 
-from dpbench.sweep import history
+from dpbench.asv import grid
 
 from . import _case, _grid
 
@@ -25,8 +25,8 @@ class HostOverhead(_grid._OverGrid):
     unit = "seconds"
     version = "2"
 
-    def setup(self, box, variant, workload, lanes):
-        self.case = history.case_of(variant, workload, lanes, lanes, box)
+    def setup(self, machine, variant, workload, lanes):
+        self.case = grid.case_of(variant, workload, lanes, lanes, machine)
 
     def track_host_overhead(self, *_):
         try:
@@ -46,14 +46,12 @@ def _host_times_s(case):
     import torch
 
     from dpbench.measure.clock import make_clock
-    from dpbench.measure.session import Seat, Session
-    from dpbench.variants.catalog import VARIANTS
-    from dpbench.workloads.catalog import resolve
+    from dpbench.measure.session import open_session
 
     torch.set_num_threads(1)
     devices = tuple(map(torch.device, case.devices))
     wait_and_read = make_clock(devices)
-    step = Session(case, resolve(case.workload, case.data), VARIANTS[case.variant], Seat(devices)).step
+    step = open_session(case).step
     times_s = []
     for _ in range(_STEPS_BEFORE + _BLOCKS * _BLOCK_STEPS):
         start_s = wait_and_read()

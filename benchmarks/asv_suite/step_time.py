@@ -1,6 +1,6 @@
 """Seconds that a training step takes on all devices."""
 
-from dpbench.sweep import history
+from dpbench.asv import grid
 
 from . import _case, _grid
 
@@ -12,6 +12,6 @@ class StepTime(_grid._OverGrid):
 
     def track_step_time(self, *_):
         record = _case.measure(self.case)
-        return {"samples": list(history.spaced(record.samples_s)), "number": 1}
+        return {"samples": list(grid.spaced(record.samples_s)), "number": 1}
 
     track_step_time.rounds = 2

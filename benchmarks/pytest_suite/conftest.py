@@ -12,14 +12,15 @@ import torch
 from benchmarks.pytest_suite.settings import Setting
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
-from dpbench.measure.session import Seat, Session
-from dpbench.run.ask import ask_box
+from dpbench.measure.session import RankPlacement, Session, open_session
+from dpbench.run.ask import ask_machine
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
-from dpbench.sweep.machine import cpu_model, usable_cores
-from dpbench.sweep.names import Data, VariantName
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.catalog import resolve
+from dpbench.sweep.host import cpu_model, usable_cores
+from dpbench.sweep.names import Data
+from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.variants.registry import variant_of
+from dpbench.workloads.resolve import resolve
 
 _ROWS = pytest.StashKey[list[str]]()
 
@@ -31,9 +32,9 @@ def print_row(request):
 
 
 @pytest.fixture(scope="session")
-def box():
-    """What this box has, from a child."""
-    return ask_box()
+def machine():
+    """What this machine has, from a child."""
+    return ask_machine()
 
 
 @pytest.fixture
@@ -43,8 +44,7 @@ def step_of():
 
     def make(case: Case):
         torch.set_num_threads(max(1, case.threads // len(case.devices)))
-        seat = Seat(tuple(map(torch.device, case.devices)))
-        return Session(case, resolve(case.workload, case.data), VARIANTS[case.variant], seat).step
+        return open_session(case).step
 
     yield make
     torch.set_num_threads(before)
@@ -95,9 +95,9 @@ def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[floa
         devices=list(setting.devices),
         threads=usable_cores(),
     )
-    session = Session(case, workload, VARIANTS[variants[0]], Seat(tuple(devices)))
+    session = Session(case, workload, variant_of(VariantId(variants[0])), RankPlacement(tuple(devices)))
     # All schemes around one base: where its weights come to lie in memory changes a step by percents.
-    schemes = {name: VARIANTS[name].wrap(session.base, devices) for name in variants[1:]}
+    schemes = {name: variant_of(VariantId(name)).wrap(session.base, devices) for name in variants[1:]}
     schemes[variants[0]] = session.scheme
 
     def step_of(name: VariantName) -> Callable[[], object]:

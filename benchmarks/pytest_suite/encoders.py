@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpbench.workloads.base import Batch, Workload
+from dpbench.workloads.workload import Batch, Workload
 
 LAYERS = 24
 TOKENS = 2

@@ -17,7 +17,7 @@ from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.count_all import count_all
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import VariantName as V
+from dpbench.sweep.variants import VariantName as V
 
 ROOT = Path(__file__).parents[2]
 LANES = 4

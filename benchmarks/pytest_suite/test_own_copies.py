@@ -10,12 +10,9 @@ import pytest
 import torch
 
 from dpbench.measure.interleave import interleave, paired_ratio
-from dpbench.measure.session import Seat, Session
+from dpbench.measure.session import open_session
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import Data
-from dpbench.sweep.names import VariantName as V
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.catalog import resolve
+from dpbench.sweep.variants import VariantName as V
 
 LANES = 4
 ROUNDS = 300
@@ -23,7 +20,7 @@ ROUNDS = 300
 
 def session(variant):
     case = Case(variant=variant, workload="mlp/small", batch=64, devices=["cpu"] * LANES, threads=LANES)
-    return Session(case, resolve(case.workload, Data.RANDOM), VARIANTS[variant], Seat((torch.device("cpu"),) * LANES))
+    return open_session(case)
 
 
 def own_copies_step():

@@ -5,21 +5,21 @@ One process tells nothing of how processes differ: on a shared machine identical
 
 import pytest
 
-from dpbench.sweep import history
-from dpbench.sweep.names import VariantName as V
+from dpbench.asv import grid
+from dpbench.sweep.variants import VariantName as V
 
 # `ddp` has a process for each device, which one pytest is not; asv and `dpbench compare` measure it.
 VARIANTS = [V.TORCH_DP, V.NAIVE, V.FLOOR, V.TUNED]
 
 
 @pytest.mark.dp_threshold(median="30%", minimum="30%")
-@pytest.mark.parametrize("workload", history.WORKLOADS)
-@pytest.mark.parametrize("lanes", history.LANES)
+@pytest.mark.parametrize("workload", grid.WORKLOADS)
+@pytest.mark.parametrize("lanes", grid.LANES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_step_time(dp_benchmark, benchmark, step_of, box, variant, lanes, workload):
+def test_step_time(dp_benchmark, benchmark, step_of, machine, variant, lanes, workload):
     try:
-        case = history.case_of(variant, workload, history.BATCHES[0], lanes, box)
-    except history.NotOnThisBoxError as reason:
+        case = grid.case_of(variant, workload, grid.BATCHES[0], lanes, machine)
+    except grid.NotOnThisMachineError as reason:
         pytest.skip(str(reason))
     benchmark.group = case.setting
     dp_benchmark(step_of(case), devices=case.devices, rounds=40, warmup_rounds=20)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.gate.errors import GateError
+from dpbench.errors import GateError
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Benchmark
 from dpbench.results.counts import CountRecord, diff
@@ -13,13 +13,13 @@ from dpbench.results.record import Outcome
 from dpbench.run.count_all import CountingError, count_all
 from dpbench.run.runner import Launcher
 from dpbench.sweep.case import Case
-from dpbench.sweep.counting import checked_cases
+from dpbench.sweep.counted_cases import checked_cases
 from dpbench.sweep.devices import format_devices
-from dpbench.sweep.names import VariantName
-from dpbench.sweep.workload_name import is_factory
+from dpbench.sweep.names import is_factory
+from dpbench.sweep.variants import VariantName
 
 _LANES = ("cpu", "cpu")
-"""Counted where a benchmark leaves its devices to the box: counts should not depend on that."""
+"""Counted where a benchmark leaves its devices to the machine: counts should not depend on that."""
 
 _REDUCED = "dependencies.reduced_bytes"
 _BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_half_bytes")
@@ -36,7 +36,7 @@ class Counters:
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
     """Of what `dpbench counts --check` counts all that depends on the wrapper, and the user's own steps. Pure."""
-    cases = [case for case in checked_cases() if case.variant is VariantName.TUNED] if of_the_wrapper else []
+    cases = [case for case in checked_cases() if case.variant.name is VariantName.TUNED] if of_the_wrapper else []
     for benchmark in benchmarks:
         if is_factory(benchmark.workload):
             lanes = len(benchmark.devices or _LANES)

@@ -26,6 +26,7 @@ from math import log, pi, sqrt
 
 import numpy as np
 
+from dpbench.errors import GateError
 from dpbench.gate.history import Series
 from dpbench.gate.judgement import Drift
 
@@ -42,7 +43,7 @@ _MEAN_DEVIATION = sqrt(2 / pi)
 _MEDIAN_DEVIATION = 0.6745
 
 
-class NoStepDetectionError(Exception):
+class NoStepDetectionError(GateError):
     """One line that says how to install what finds the steps."""
 
 

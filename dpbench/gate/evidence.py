@@ -5,12 +5,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dpbench.gate.errors import GateError
-from dpbench.gate.history import false_alarms_of_twins
-from dpbench.gate.history_line import HistoryLine, machine_of
+from dpbench.errors import GateError
+from dpbench.gate.history import HistoryLine, false_alarms_of_twins, machine_of
 from dpbench.gate.judgement import FalseAlarms
-from dpbench.gate.self_test_result import SelfTest
-from dpbench.results.atomic import replace_text
+from dpbench.gate.self_test.result import SelfTest
+from dpbench.results.files import replace_text
 from dpbench.results.record import Environment
 
 _FILES = "self-test-*.json"

@@ -44,7 +44,7 @@ class Accepted(_Frozen):
     expires: date
 
 
-class Ratio(_Frozen):
+class TimeRatio(_Frozen):
     """Head's time over base's: the estimate, and the ends of its 95 % interval."""
 
     value: Share
@@ -83,8 +83,8 @@ class TimeJudgement(_Frozen):
     cores: str
     base_step_s: Share | None = None
     head_step_s: Share | None = None
-    ratio: Ratio | None = None
-    twin: Ratio | None = None
+    ratio: TimeRatio | None = None
+    twin: TimeRatio | None = None
     detectable: Share | None = None
     accepted: Accepted | None = None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpbench.gate.history_line import HistoryLine, StepTimes
+from dpbench.gate.history import HistoryLine, StepTimes
 from dpbench.gate.judgement import CounterChange, Drift, Judgement, TimeJudgement, Verdict
 from dpbench.results.record import Environment
 

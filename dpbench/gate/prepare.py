@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.gate.errors import GateError
+from dpbench.errors import GateError
 from dpbench.gate.evidence import check_self_tests
-from dpbench.gate.history_file import History, check_appendable, history_path, read_history
+from dpbench.gate.history import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import Settings, default_benchmarks, load_settings
-from dpbench.run.ask import ask_box
+from dpbench.run.ask import ask_machine
 from dpbench.run.runner import Launcher
 from dpbench.run.wrapper_of import WRAPPER, has_wrapper
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.names import is_factory
 from dpbench.sweep.plan import PlanError, check_lanes, default_lanes
-from dpbench.sweep.suits import why_not
-from dpbench.sweep.workload_name import is_factory
+from dpbench.sweep.supports import why_unsupported
+from dpbench.sweep.variants import VariantName
 
 WORKTREE = "--worktree"
 _NO_MATTER: tuple[str, ...] = ("cpu",)
@@ -38,7 +38,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Prepared:
-    """`commits` are the full hashes of those that head has and base has not; `lanes` are the box's own."""
+    """`commits` are the full hashes of those that head has and base has not; `lanes` are the machine's own."""
 
     repository: Repository
     base: Revision
@@ -97,20 +97,20 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
 
 
 def to_be_timed(repository: Repository, path: Path | None, launch: Launcher) -> tuple[tuple[str, ...], Settings]:
-    """The box's own lanes, and settings whose benchmarks it can time. Raises GateError, SettingsError or ProbeError."""
-    box = ask_box(launch=launch)
-    if box.torch is None:
-        raise GateError(f"torch: does not import here ({box.torch_error}); allowed: a Python with a working torch")
-    lanes = default_lanes(box)
+    """The machine's own lanes, and settings whose benchmarks it can time. Raises GateError, SettingsError or ProbeError."""
+    machine = ask_machine(launch=launch)
+    if machine.torch is None:
+        raise GateError(f"torch: does not import here ({machine.torch_error}); allowed: a Python with a working torch")
+    lanes = default_lanes(machine)
     settings = settings_of(repository, path, lanes)
     for benchmark in settings.benchmarks:
-        case = benchmark.case(box.cores, lanes)
+        case = benchmark.case(machine.cores, lanes)
         try:
-            check_lanes(case.devices, case.batch, box)
+            check_lanes(case.devices, case.batch, machine)
         except PlanError as error:
             raise GateError(f"benchmark {benchmark.name!r}: {error}") from error
-        if reason := _DDP if case.variant is VariantName.DDP else why_not(case, box):
-            raise GateError(f"benchmark {benchmark.name!r}: variant: {case.variant.value!r}: {reason}")
+        if reason := _DDP if case.variant.name is VariantName.DDP else why_unsupported(case, machine):
+            raise GateError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")
     return lanes, settings
 
 

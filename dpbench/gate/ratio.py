@@ -2,7 +2,7 @@
 
 A round is one number a benchmark: processes differ more than blocks in one, so that rounds are what is counted. Blocks
 that were neighbours in time are held against each other. Base runs twice in each, and head is held against both: the
-reference then varies less, and what base differs by from itself, the twin's ratio, tells what this box makes of
+reference then varies less, and what base differs by from itself, the twin's ratio, tells what this machine makes of
 identical code in the very same minutes.
 
     contrast   log head - (log base + log twin) / 2     in variance 3/4 of head against base alone
@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.gate.judgement import Ratio
-from dpbench.results.lockstep import LockstepRound, SideName
+from dpbench.gate.judgement import TimeRatio
+from dpbench.run.messages import LockstepRound, SideName
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LogEstimate:
     """Of a mean of logarithms: its value, its standard error, and the degrees of freedom of that."""
 
     value: float
@@ -40,8 +40,8 @@ class Estimate:
     def high(self, risk: float) -> float:
         return self.value + t_quantile(1 - risk, self.degrees) * self.error
 
-    def as_ratio(self) -> Ratio:
-        return Ratio(value=exp(self.value), low=exp(self.low(0.025)), high=exp(self.high(0.025)))
+    def as_ratio(self) -> TimeRatio:
+        return TimeRatio(value=exp(self.value), low=exp(self.low(0.025)), high=exp(self.high(0.025)))
 
 
 class RoundRatio(BaseModel):
@@ -74,9 +74,9 @@ def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
     return {side: np.log([np.mean(block) for block in blocks]) for side, blocks in found.times_s.items()}
 
 
-def estimate(logs: Sequence[float]) -> Estimate:
+def estimate(logs: Sequence[float]) -> LogEstimate:
     """Of at least two rounds."""
-    return Estimate(fmean(logs), float(np.std(logs, ddof=1)) / sqrt(len(logs)), len(logs) - 1)
+    return LogEstimate(fmean(logs), float(np.std(logs, ddof=1)) / sqrt(len(logs)), len(logs) - 1)
 
 
 def t_quantile(probability: float, degrees: int) -> float:

@@ -30,11 +30,13 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from dpbench.errors import GateError
 from dpbench.gate.judgement import Accepted
 from dpbench.sweep.case import Case
 from dpbench.sweep.explain import explain, nearest, one_of
-from dpbench.sweep.names import Dtype, Mode, VariantName
+from dpbench.sweep.names import Dtype, Mode
 from dpbench.sweep.spec import Lanes, Whole, Workload
+from dpbench.sweep.variants import VariantId, VariantName
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -43,7 +45,7 @@ _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 
 _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20 %)'
 
 
-class SettingsError(ValueError):
+class SettingsError(GateError, ValueError):
     """One line that names the file, the key, the value and what is allowed."""
 
 
@@ -83,7 +85,7 @@ class _Frozen(BaseModel):
 
 
 class Benchmark(_Frozen):
-    """A step whose times are compared; `batch` is global, `devices` None are the box's own lanes.
+    """A step whose times are compared; `batch` is global, `devices` None are the machine's own lanes.
 
     `threshold` is the growth of the step time that is tolerated, as a share.
     """
@@ -94,14 +96,14 @@ class Benchmark(_Frozen):
     devices: Lanes | None = Field(None, description="a text such as cpu*4, cuda:0*2, cuda:0+cuda:1")
     mode: Mode = Field(Mode.TRAIN, description=f"one of {one_of(Mode)}", examples=list(Mode))
     dtype: Dtype = Field(Dtype.FLOAT32, description=f"one of {one_of(Dtype)}", examples=list(Dtype))
-    variant: VariantName = Field(
-        VariantName.TUNED, description=f"one of {one_of(VariantName)}", examples=list(VariantName)
+    variant: VariantId = Field(
+        VariantId(VariantName.TUNED), description=f"one of {one_of(VariantName)}", examples=list(VariantName)
     )
     cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
     threshold: Share = Field(description=_SHARE)
 
     def case(self, cores: int, default_lanes: tuple[str, ...]) -> Case:
-        """What is measured on a box with so many usable cores."""
+        """What is measured on a machine with so many usable cores."""
         return Case(
             variant=self.variant,
             workload=self.workload,
@@ -121,7 +123,7 @@ def _default(name: str, workload: str, batch: int, mode: Mode = Mode.TRAIN) -> B
         batch=batch,
         devices="cpu*4",
         mode=mode,
-        variant=VariantName.TUNED_SEQUENCE,
+        variant=VariantId(VariantName.TUNED_SEQUENCE),
         threshold="3%",
     )
 
@@ -135,7 +137,7 @@ DEFAULT_BENCHMARKS = (
         workload="mlp/small",
         batch=256,
         devices="cpu*2",
-        variant=VariantName.TUNED_THREADS,
+        variant=VariantId(VariantName.TUNED_THREADS),
         cores=Cores.ALL,
         threshold="10%",
     ),

@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
-from dpbench.gate.lockstep import Sides, Taken, take_round
-from dpbench.gate.looks import looks
 from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark
-from dpbench.gate.verdict import Rule, judge, rule_for, twin_alarms
+from dpbench.gate.take_round import Sides, Taken, take_round
+from dpbench.gate.verdict import Rule, judge, looks, rule_for, twin_alarms
 from dpbench.results.record import Environment
 from dpbench.run.runner import Launcher
 

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 
 from dpbench.measure.clock import Clock, make_clock
+from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.rank_counts import RankCounts
+from dpbench.measure.sample import Window
 from dpbench.measure.stopping import interval_of_median
-from dpbench.measure.telemetry import telemetry_of
-from dpbench.measure.window import Window
 from dpbench.results.baseline import Figures
 from dpbench.results.counts import Phase
-from dpbench.results.stats import Estimate
-from dpbench.results.telemetry import DeviceTelemetry
+from dpbench.results.readings import DeviceTelemetry
+from dpbench.stats.rounds import Estimate
 
 LEAST_ROUNDS = 20
 _BATCHES = 10

@@ -21,7 +21,7 @@ from one; half of it is over when the first half of these, in number, is::
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
-from dpbench.measure.simulated_counts import phases_of
+from dpbench.measure.simulated_counts import counts_by_phase
 from dpbench.results.counts import Dependencies, Phase
 from dpbench.simulator.record import Copy, Event, HostWait, Operator, Recording, Wait
 
@@ -31,7 +31,7 @@ Work = Operator | Copy
 def dependencies(recording: Recording, home: int) -> Dependencies:
     """The measures of one recorded training step; the base's device has the index `home`."""
     work = {event.id: event for event in filter(_is_work, recording.events)}
-    phases = {phase: list(filter(_is_work, events)) for phase, events in phases_of(recording).items()}
+    phases = {phase: list(filter(_is_work, events)) for phase, events in counts_by_phase(recording).items()}
     forward, backward = phases.get(Phase.FORWARD, []), phases.get(Phase.BACKWARD, [])
     data = {event.id: [i for i in event.inputs if i in work] for event in work.values()}
     order = _order(recording, data)

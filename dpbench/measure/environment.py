@@ -10,11 +10,9 @@ import torch
 from torch import distributed as dist
 
 import dpbench
-from dpbench.measure.gpu_facts import GpuFacts, read_gpu_facts
-from dpbench.measure.uuids import uuids_of
+from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts, uuids_of
 from dpbench.results.record import Environment
-from dpbench.sweep.container import read_limits
-from dpbench.sweep.machine import affinity, cpu_governor, cpu_model, usable_cores
+from dpbench.sweep.host import affinity, cpu_governor, cpu_model, read_limits, usable_cores
 
 
 def read_environment() -> Environment:

@@ -13,38 +13,38 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpbench.measure.session import Seat, Session, build_model, device_of, draw_batch, share_of
+from dpbench.measure.session import RankPlacement, Session, build_model, device_of, draw_batch, share_of
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Dtype, Mode
-from dpbench.variants.base import Variant
-from dpbench.workloads.base import Batch, Workload
+from dpbench.variants.variant import Variant
+from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
 """The largest relative error that rounding explains: sums run in another order, and batch norm amplifies that."""
 
 
-def error_against_oracle(case: Case, workload: Workload, variant: Variant, seat: Seat) -> float:
+def error_against_oracle(case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> float:
     """Take one step from a fresh state; how far are its gradients (`infer`: outputs) from the oracle's?
 
     A collective call: every rank must make it.
     """
-    session = Session(case, workload, variant, seat)
-    oracle = build_model(case, workload, seat.devices[0])
+    session = Session(case, workload, variant, placement)
+    oracle = build_model(case, workload, placement.devices[0])
     for model in (session.base, oracle):
         _without_dropout(model)
     batch = draw_batch(case, workload, torch.Generator().manual_seed(case.seed + 1))
-    share = share_of(batch, seat)
+    share = share_of(batch, placement)
     if case.mode is Mode.INFER:
         with torch.no_grad():
-            expected = _join(_outputs(oracle, _chunks(share, len(seat.devices))))
+            expected = _join(_outputs(oracle, _chunks(share, len(placement.devices))))
             return _relative_error(_tensors(session.forward(share)), _tensors(expected))
     session.loss(share).backward()
     if variant.per_rank:
-        shares = [share_of(batch, replace(seat, rank=rank)) for rank in range(seat.ranks)]
+        shares = [share_of(batch, replace(placement, rank=rank)) for rank in range(placement.ranks)]
         outputs = _outputs(oracle, shares)
-        losses = [_loss(workload, out, s.target) / seat.ranks for out, s in zip(outputs, shares, strict=True)]
+        losses = [_loss(workload, out, s.target) / placement.ranks for out, s in zip(outputs, shares, strict=True)]
     else:
-        losses = [_loss(workload, _join(_outputs(oracle, _chunks(share, len(seat.devices)))), share.target)]
+        losses = [_loss(workload, _join(_outputs(oracle, _chunks(share, len(placement.devices)))), share.target)]
     torch.stack(losses).sum().backward()
     return _relative_error(_gradients(session.base), _gradients(oracle))
 

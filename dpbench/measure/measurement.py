@@ -8,19 +8,18 @@ import torch
 
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
+from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.phases import phases_of, steps_worth
-from dpbench.measure.sample import sample
-from dpbench.measure.session import Session, seat_of
+from dpbench.measure.sample import Window, sample
+from dpbench.measure.session import Session, placement_of
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.team import Team
-from dpbench.measure.telemetry import telemetry_of
 from dpbench.measure.threads import candidates, set_fastest
-from dpbench.measure.window import Window
 from dpbench.results.record import Metrics
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.catalog import resolve
+from dpbench.variants.registry import variant_of
+from dpbench.workloads.resolve import resolve
 
 T = TypeVar("T")
 
@@ -43,15 +42,15 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
     `connect` is told one device of the case and answers with the team of its processes; for one process
     per device each of them calls `measure`. Raises WrongResultError, or whatever the case itself raises.
     """
-    variant, workload = VARIANTS[case.variant], resolve(case.workload, case.data)
+    variant, workload = variant_of(case.variant), resolve(case.workload, case.data)
     team = connect(torch.device(case.devices[0]))
-    seat = seat_of(case, variant, team.rank, team.size)
-    counts, clock = candidates(case, variant), make_clock(seat.devices)
+    placement = placement_of(case, variant, team.rank, team.size)
+    counts, clock = candidates(case, variant), make_clock(placement.devices)
     torch.set_num_threads(counts[0])
-    session = Session(case, workload, variant, seat)
+    session = Session(case, workload, variant, placement)
     loss_first = _loss_of_a_step(session, case)
     threads_per_lane = set_fastest(counts, session.step, clock)
-    window = Window(seat.devices, telemetry_of(seat.devices))
+    window = Window(placement.devices, telemetry_of(placement.devices))
     samples = sample(
         session.step,
         clock,
@@ -61,9 +60,9 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
         window=window,
     )
     loss_last = _loss_of_a_step(session, case)
-    phases_s = phases_of(session, seat.devices, case.mode, steps_worth(samples.times_s, budget_s))
+    phases_s = phases_of(session, placement.devices, case.mode, steps_worth(samples.times_s, budget_s))
     del session
-    error = error_against_oracle(case, workload, variant, seat)
+    error = error_against_oracle(case, workload, variant, placement)
     refuse_wrong_result(case, error)
     return Measurement(
         samples.times_s,

@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from dpbench.measure.clock import make_clock
+from dpbench.measure.clock import Stopwatch, make_clock, make_stopwatch
 from dpbench.measure.session import Session
-from dpbench.measure.stopwatch import Stopwatch, make_stopwatch
 from dpbench.results.counts import Phase
 from dpbench.sweep.names import Mode
 

@@ -8,19 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.measure.host_memory import settle_host_memory
+from dpbench.measure.memory import settle_host_memory
 from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
-from dpbench.variants.base import Variant
-from dpbench.workloads.base import Batch, Workload
+from dpbench.variants.registry import variant_of
+from dpbench.variants.variant import Variant
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import Batch, Workload
 
 _POOL_BATCHES = 16
 _POOL_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankPlacement:
     """What one process of a case serves: all its devices, or as `rank` of `ranks` one of them."""
 
     devices: tuple[torch.device, ...]
@@ -32,9 +34,9 @@ def _unnoticed(_: Phase) -> None:
     """The step goes from phase to phase and nobody listens."""
 
 
-def seat_of(case: Case, variant: Variant, rank: int, ranks: int) -> Seat:
+def placement_of(case: Case, variant: Variant, rank: int, ranks: int) -> RankPlacement:
     devices = case.devices[rank : rank + 1] if variant.per_rank else case.devices
-    return Seat(tuple(torch.device(device) for device in devices), rank, ranks)
+    return RankPlacement(tuple(torch.device(device) for device in devices), rank, ranks)
 
 
 class Session:
@@ -44,13 +46,14 @@ class Session:
     asks for it as each of its phases begins. `scheme` is the variant's forward, around `base`.
     """
 
-    def __init__(self, case: Case, workload: Workload, variant: Variant, seat: Seat) -> None:
+    def __init__(self, case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> None:
         settle_host_memory()
-        self.base = build_model(case, workload, seat.devices[0])
-        self.scheme = variant.wrap(self.base, list(seat.devices))
+        self.devices = placement.devices
+        self.base = build_model(case, workload, placement.devices[0])
+        self.scheme = variant.wrap(self.base, list(placement.devices))
         self._loss = workload.loss
         self._optimizer = workload.optimizer(self.base.parameters())
-        self._batches = cycle([share_of(batch, seat) for batch in _pool(case, workload)])
+        self._batches = cycle([share_of(batch, placement) for batch in _pool(case, workload)])
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
     def _train(self, enter: Callable[[Phase], object] = _unnoticed) -> Tensor:
@@ -79,6 +82,13 @@ class Session:
         return self._loss(output, batch.target.to(device_of(output, batch.target.device), non_blocking=True))
 
 
+def open_session(case: Case, rank: int = 0, ranks: int = 1) -> Session:
+    """Return the session of one process of the case: all of it, or `rank` of `ranks` with one process per device."""
+    variant = variant_of(case.variant)
+    placement = placement_of(case, variant, rank, ranks)
+    return Session(case, resolve(case.workload, case.data), variant, placement)
+
+
 def build_model(case: Case, workload: Workload, device: torch.device) -> nn.Module:
     """The case's model, equal for equal seeds in every process, on `device`."""
     torch.manual_seed(case.seed)
@@ -92,13 +102,13 @@ def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Ba
     return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
 
 
-def share_of(batch: Batch, seat: Seat) -> Batch:
-    """The seat's items of a global batch; every rank gets one at least if the batch has as many."""
-    if seat.ranks == 1:
+def share_of(batch: Batch, placement: RankPlacement) -> Batch:
+    """The placement's items of a global batch; every rank gets one at least if the batch has as many."""
+    if placement.ranks == 1:
         return batch
 
     def share(t: Tensor) -> Tensor:
-        return t.tensor_split(seat.ranks)[seat.rank].clone()
+        return t.tensor_split(placement.ranks)[placement.rank].clone()
 
     return Batch(tuple(share(t) for t in batch.inputs), share(batch.target))
 

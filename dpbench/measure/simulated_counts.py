@@ -7,7 +7,7 @@ from dpbench.results.counts import Phase, PhaseCounts, Traffic
 from dpbench.simulator.record import Allocate, Copy, Event, Mark, Operator, Recording
 
 
-def phases_of(recording: Recording) -> dict[Phase, list[Event]]:
+def counts_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
     """The events by the mark they follow, in program order; what precedes the first mark is of none."""
     found: dict[Phase, list[Event]] = {}
     current: list[Event] = []

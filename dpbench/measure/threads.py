@@ -6,7 +6,7 @@ import torch
 
 from dpbench.measure.clock import Clock
 from dpbench.sweep.case import Case
-from dpbench.variants.base import Variant
+from dpbench.variants.variant import Variant
 
 _TRIAL_S = 0.1
 

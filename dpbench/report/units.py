@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import floor, log10
 
-from dpbench.results.stats import Estimate
+from dpbench.stats.rounds import Estimate
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _DIGITS = 3

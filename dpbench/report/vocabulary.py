@@ -7,13 +7,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.sweep.glossary import FAMILIES, METRICS, MODES, VARIANTS
-from dpbench.sweep.names import Data, Dtype, Family, Size
+from dpbench.sweep.names import FAMILIES, METRICS, MODES, Data, Dtype, Family, Size
+from dpbench.sweep.variants import VariantName
 
 
 def vocabulary_json() -> dict[str, Any]:
     return {
-        "variants": [{"name": name, "what": what} for name, what in VARIANTS.items()],
+        "variants": [{"name": name, "what": name.sentence} for name in VariantName],
         "workloads": [{"name": f"{family}/{size}", "what": FAMILIES[family]} for family, size in product(Family, Size)],
         "modes": [{"name": name, "what": what} for name, what in MODES.items()],
         "dtypes": [str(dtype) for dtype in Dtype],
@@ -25,7 +25,7 @@ def vocabulary_json() -> dict[str, Any]:
 def vocabulary_text() -> Group:
     sizes = ", ".join(Size)
     return Group(
-        _table("variants", dict(VARIANTS)),
+        _table("variants", {name: name.sentence for name in VariantName}),
         _table(f"workloads: family/size with sizes {sizes}; or your own package.module:factory", dict(FAMILIES)),
         _table("modes", dict(MODES)),
         _table("metrics", METRICS),

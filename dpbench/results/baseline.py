@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dpbench.results.record import Environment
-from dpbench.results.stats import Estimate
+from dpbench.stats.rounds import Estimate
 
 SCHEMA = 1
 _MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")

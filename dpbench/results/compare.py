@@ -4,18 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from dpbench.errors import WrongInputError
 from dpbench.results.record import Environment, Outcome, Record
-from dpbench.results.stats import Estimate, ratio_of_rounds
 from dpbench.results.summary import Summary, summarise
 from dpbench.results.throttling import find_throttling
-from dpbench.sweep.case import Case
+from dpbench.stats.rounds import Estimate, ratio_of_rounds
+from dpbench.sweep.case import Case, on_one_device, single_device_baseline
 from dpbench.sweep.devices import are_shared
-from dpbench.sweep.names import VariantName
 from dpbench.sweep.plan import Skip
-from dpbench.sweep.yardstick import on_one_device, yardstick
+from dpbench.sweep.variants import VariantId, VariantName
 
 
-class UnlikeEnvironmentsError(ValueError):
+class UnlikeEnvironmentsError(WrongInputError):
     """One line that names the fields in which the environments of records differ, and their values.
 
     Or a record that was throttled and one that was not.
@@ -26,7 +26,7 @@ class UnlikeEnvironmentsError(ValueError):
 class Ratio:
     """How many times the step time of variant `to`; above 1 is slower."""
 
-    to: VariantName
+    to: VariantId
     times: Estimate
 
 
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of one setting in the order of `VariantName`.
+    """The rows of one setting in the order of `VariantId.order`.
 
     `setting` is any of its cases. `single` stands among them with the whole batch on one device, where that was
     measured. `reference` is the variant of the ratios, None where no candidate has times.
@@ -50,18 +50,18 @@ class Comparison:
 
     setting: Case
     rows: tuple[Row, ...]
-    reference: VariantName | None
+    reference: VariantId | None
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """`yardsticks` are `single` cases that serve percentages without being a row anywhere.
+    """`single_device_baselines` are `single` cases that serve percentages without being a row anywhere.
 
     `differences` are those that were allowed, with their values: fields of the environment, and ``throttled``.
     """
 
     comparisons: tuple[Comparison, ...]
-    yardsticks: tuple[Summary, ...]
+    single_device_baselines: tuple[Summary, ...]
     environment: Environment | None
     differences: Mapping[str, tuple[object, ...]]
 
@@ -70,7 +70,7 @@ def compare(
     records: Iterable[Record],
     skipped: Iterable[Skip] = (),
     *,
-    reference: VariantName | None = None,
+    reference: VariantId | None = None,
     allow_different: bool = False,
 ) -> Comparisons:
     """Ratios are to `reference`, or else to torch_dp where it has times and to naive where not.
@@ -88,7 +88,7 @@ def compare(
         )
     summaries = _summaries(records, skipped)
     settings = _settings(summaries)
-    candidates = (VariantName.TORCH_DP, VariantName.NAIVE) if reference is None else (reference,)
+    candidates = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE))) if reference is None else (reference,)
     comparisons = tuple(_comparison(setting, summaries, candidates) for setting in settings)
     throttling = find_throttling(records, map(_cases, comparisons))
     if throttling is not None:
@@ -96,13 +96,13 @@ def compare(
             raise UnlikeEnvironmentsError(f"{throttling}; allowed: records that are alike in this")
         different["throttled"] = (False, True)
     rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
-    yardsticks = tuple(summary for case, summary in summaries.items() if case not in rows)
-    return Comparisons(comparisons, yardsticks, environments[0] if environments else None, different)
+    single_device_baselines = tuple(summary for case, summary in summaries.items() if case not in rows)
+    return Comparisons(comparisons, single_device_baselines, environments[0] if environments else None, different)
 
 
 def _cases(comparison: Comparison) -> list[Case]:
     """Those whose times meet in the comparison."""
-    return [*(row.summary.case for row in comparison.rows), yardstick(comparison.setting)]
+    return [*(row.summary.case for row in comparison.rows), single_device_baseline(comparison.setting)]
 
 
 def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
@@ -126,35 +126,33 @@ def _summaries(records: Sequence[Record], skipped: Iterable[Skip]) -> dict[Case,
 
 def _sort_key(case: Case) -> tuple[object, ...]:
     place = (case.workload, case.mode, case.dtype, case.data, len(case.devices), case.devices, case.batch)
-    return (*place, case.threads, case.seed, list(VariantName).index(case.variant))
+    return (*place, case.threads, case.seed, case.variant.order)
 
 
 def _settings(summaries: Iterable[Case]) -> list[Case]:
     """One case of each setting that has rows of its own.
 
-    A setting of `single` alone has not, where another one holds it already: as its row or its yardstick.
+    A setting of `single` alone has not, where another one holds it already: as its row or its single_device_baseline.
     """
     cases = list(summaries)
-    parallel = [case for case in cases if case.variant is not VariantName.SINGLE]
-    held = {single for case in parallel for single in (on_one_device(case), yardstick(case))}
-    own = [case for case in cases if case.variant is not VariantName.SINGLE or case not in held]
+    parallel = [case for case in cases if case.variant.name is not VariantName.SINGLE]
+    held = {single for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
+    own = [case for case in cases if case.variant.name is not VariantName.SINGLE or case not in held]
     return [next(group) for _, group in groupby(own, key=lambda case: case.setting)]
 
 
-def _comparison(setting: Case, summaries: Mapping[Case, Summary], candidates: Sequence[VariantName]) -> Comparison:
-    found = [_of_variant(setting, variant, summaries) for variant in VariantName]
-    present = [summary for summary in found if summary is not None]
+def _comparison(setting: Case, summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]) -> Comparison:
+    cases = [on_one_device(setting), *(case for case in summaries if case.setting == setting.setting)]
+    present = [summaries[case] for case in sorted(set(cases), key=_sort_key_of_variant) if case in summaries]
     timed = {summary.case.variant: summary for summary in present if summary.step_time_s is not None}
     reference = next((timed[name] for name in candidates if name in timed), None)
-    yard = summaries.get(yardstick(setting))
+    yard = summaries.get(single_device_baseline(setting))
     rows = tuple(_row(summary, reference, yard, shared=are_shared(setting.devices)) for summary in present)
     return Comparison(setting, rows, reference.case.variant if reference else None)
 
 
-def _of_variant(setting: Case, variant: VariantName, summaries: Mapping[Case, Summary]) -> Summary | None:
-    if variant is VariantName.SINGLE:
-        return summaries.get(on_one_device(setting))
-    return summaries.get(setting.model_copy(update={"variant": variant}))
+def _sort_key_of_variant(case: Case) -> tuple[int, str]:
+    return case.variant.order
 
 
 def _row(summary: Summary, reference: Summary | None, yard: Summary | None, *, shared: bool) -> Row:

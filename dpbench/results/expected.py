@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
+from dpbench.errors import WrongInputError
 from dpbench.results.counts import CountRecord, diff
 from dpbench.results.record import Outcome
 
@@ -17,7 +18,7 @@ FOLDER = Path("results/expected")
 UPDATE = "dpbench counts --update"
 
 
-class ExpectedError(Exception):
+class ExpectedError(WrongInputError):
     """One line that names the file and what is wrong with it."""
 
 

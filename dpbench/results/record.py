@@ -6,14 +6,32 @@ SCHEMA history
        lost_gpu; an allocator's peak may be a reason; peak_rss_bytes is of all processes of the case, in 1 of the one
        that wrote the record.
 """
+# MERGED-DOC results.lost_gpu: """The words by which CUDA, NVML and the kernel say that a GPU is gone, or useless until it is reset."""
+# MERGED-DOC results.line: """A record as one line of JSON, and back."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json, to_json
 
-from dpbench.results.telemetry import DeviceTelemetry, Reading
+from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.sweep.case import Case
+
+_WORDS = (
+    "GPU is lost",  # NVML_ERROR_GPU_IS_LOST
+    "GPU requires restart",  # NVML_ERROR_RESET_REQUIRED
+    "fallen off the bus",  # the driver's Xid 79
+    "no CUDA-capable device is detected",  # cudaErrorNoDevice; the case was planned for a GPU that was there
+    "uncorrectable ECC error encountered",  # cudaErrorECCUncorrectable
+    "uncorrectable NVLink error detected",  # cudaErrorNvlinkUncorrectable
+)
+
+
+def line_on_lost_gpu(text: str) -> str | None:
+    """The first line that says so."""
+    return next((line.strip() for line in text.splitlines() if any(words in line for words in _WORDS)), None)
+
 
 SCHEMA = 2
 
@@ -132,3 +150,55 @@ class Record(BaseModel):
         data = self.model_dump(mode="json", by_alias=True)
         data["case"]["id"] = self.case.id
         return data
+
+
+class RecordLineError(ValueError):
+    """What is wrong with a line, in one line."""
+
+
+def to_line(record: Record) -> bytes:
+    """The record with a newline at its end; a NaN among the metrics becomes null, as JSON has none."""
+    line = to_json(record.to_json(), inf_nan_mode="null") + b"\n"
+    parse_line(line)  # a line that cannot be read again would spoil the file
+    return line
+
+
+Known: TypeAlias = dict[bytes, Case | Environment | None]
+"""Cases and environments of the lines before, by their JSON: most lines repeat one, and they are half of a record."""
+
+
+def parse_line(line: bytes, known: Known | None = None) -> Record:
+    """Raises RecordLineError for what is no record, or one of a schema that this version does not know.
+
+    What is `known` is shared by the records, and made once.
+    """
+    known = {} if known is None else known
+    try:
+        fields = from_json(line, allow_inf_nan=False)
+    except ValueError as error:
+        raise RecordLineError(f"is not JSON: {error}") from error
+    schema = fields.get("schema") if isinstance(fields, dict) else None
+    if type(schema) is not int or schema < 1:
+        raise RecordLineError(f"has no schema number; allowed: 1 to {SCHEMA}")
+    if schema > SCHEMA:
+        raise RecordLineError(f"has schema {schema}, newer than this dpbench knows; allowed: 1 to {SCHEMA}")
+    if isinstance(fields.get("case"), dict):
+        fields["case"].pop("id", None)  # derived from the other fields, for readers without dpbench
+    if schema == 1:
+        _upgrade(fields)
+    keys = {name: to_json(fields[name]) for name in ("case", "environment") if isinstance(fields.get(name), dict)}
+    fields.update({name: known[key] for name, key in keys.items() if key in known})
+    try:
+        record = Record.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RecordLineError(f"is no record: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    known.update({key: getattr(record, name) for name, key in keys.items()})
+    return record
+
+
+def _upgrade(fields: dict[str, Any]) -> None:
+    """In schema 1 an allocator's peak was a bare number."""
+    match fields:
+        case {"metrics": {"peak_device_bytes": dict(peaks)}}:
+            fields["metrics"]["peak_device_bytes"] = {device: {"value": peak} for device, peak in peaks.items()}

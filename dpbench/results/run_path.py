@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from dpbench.results.append_only import sync_folder
+from dpbench.results.files import sync_folder
 from dpbench.results.store import StoreError
 
 

@@ -1,21 +1,23 @@
 """Records on disk: JSON Lines, each record safe before the next is measured."""
+# MERGED-DOC results.retry: """Failed records make room for new ones of the same case and round. ``(case.id, round)`` is unique in a run's file, so a record that is taken up again leaves it first. It is kept, for who asks later what failed, at the end of a file beside it that no reader of records takes for one:: sweep-machine.jsonl ok ok crashed ok ok ok ok ...new ones sweep-machine.jsonl.retried crashed Stopped in between, the record is in both, or in the second alone, and its case is measured by the next call. """
 
 import fcntl
 import gc
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from dpbench.results.append_only import append_line, open_locked, reason_of, sync_folder
-from dpbench.results.line import Known, LineError, parse_line, to_line
-from dpbench.results.record import Record
+from dpbench.errors import WrongInputError
+from dpbench.results.files import append_line, open_locked, reason_of, sync_folder
+from dpbench.results.record import Known, Outcome, Record, RecordLineError, parse_line, to_line
 
 
-class StoreError(Exception):
+class StoreError(WrongInputError):
     """One line that names the file or folder and what is wrong with it."""
 
 
@@ -97,7 +99,7 @@ class Store:
                 return records, len(line)
             try:
                 records.append(parse_line(line, known))
-            except LineError as error:
+            except RecordLineError as error:
                 raise StoreError(f"{self.path}: line {number} {error}") from error
         return records, 0
 
@@ -121,3 +123,28 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+class Retry(StrEnum):
+    """Which records are measured again."""
+
+    FAILED = "failed"
+
+
+def retried_path(store: Store) -> Path:
+    return store.path.with_name(f"{store.path.name}.retried")
+
+
+def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Record, ...]:
+    """The records `among` the store's that are not ok, which it has no longer. Raises StoreError; then it has them all.
+
+    The store keeps other writers out already.
+    """
+    records = store.read().records
+    failed = tuple(record for record in records if record.outcome is not Outcome.OK and among(record))
+    if failed:
+        with Store(retried_path(store)) as beside:
+            for record in failed:
+                beside.append(record)
+        store.replace(record for record in records if record not in failed)
+    return failed

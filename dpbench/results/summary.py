@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from dpbench.results.record import Outcome, Record
-from dpbench.results.stats import Estimate, median_of_rounds
+from dpbench.stats.rounds import Estimate, median_of_rounds
 from dpbench.sweep.case import Case
 
 

@@ -6,25 +6,26 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from dpbench.errors import ReportedError, WrongInputError
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
-from dpbench.run.count_job import CountJob, CountJobs, CountRecords
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import launch
+from dpbench.run.messages import CountJob, CountJobs, CountRecords
 from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.sweep.case import Case
 
 # Equal in every process: the order of sets of strings, one thread, and no GPU, which would take the simulator's place.
 ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
-COUNTER = [*ENVIRONMENT, *child_command("dpbench.run.count")]
+COUNTER = [*ENVIRONMENT, *child_command("dpbench.run.child.count")]
 
 
-class NotCountableError(ValueError):
+class NotCountableError(WrongInputError):
     """One line: what cannot be counted, naming the field, its value and what is allowed."""
 
 
-class CountingError(RuntimeError):
+class CountingError(ReportedError):
     """Nothing could be counted: what went wrong, and the child's last lines."""
 
 

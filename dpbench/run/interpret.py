@@ -5,10 +5,9 @@ import signal
 
 from pydantic import ValidationError
 
-from dpbench.results.lost_gpu import line_on_lost_gpu
-from dpbench.results.record import Outcome, Record
-from dpbench.run.job import Job
+from dpbench.results.record import Outcome, Record, line_on_lost_gpu
 from dpbench.run.launch import Exit
+from dpbench.run.messages import Job
 
 _LAST_LINES = 20
 _LINE_CHARACTERS = 300

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from dpbench.run.tree import GRACE_S, UnkillableError, nothing_left_behind
+from dpbench.run.process_tree import GRACE_S, UnkillableError, nothing_left_behind
 
 _RECORD_BYTES = 64 << 20
 _TAIL_BYTES = 64 << 10

@@ -1,8 +1,8 @@
 """What a child runs first, so that its dpbench is the very one that its parent is, whatever folder it is started in.
 
-    python -P .../dpbench/run/start.py dpbench.run.worker --record-fd N --parent-pid P
+    python -P .../dpbench/run/start.py dpbench.run.child.worker --record-fd N --parent-pid P
 
-``python -m dpbench.run.worker`` would look into the current directory first, where another dpbench may lie: a checkout
+``python -m dpbench.run.child.worker`` would look into the current directory first, where another dpbench may lie: a checkout
 whose commits a gate judges, or a folder with `dpbench/parallel` alone, which hides what an editable install finds.
 """
 

@@ -1,30 +1,10 @@
-"""The closed vocabulary of specs, case ids and records."""
+"""One line on each name of the vocabulary, for `dpbench list`."""
+# MERGED-DOC sweep.names: """The closed vocabulary of specs, case ids and records."""
+# MERGED-DOC sweep.workload_name: """Workload names: ``family/size``, or a user's ``package.module:factory``."""
 
 from enum import StrEnum
 
-
-class VariantName(StrEnum):
-    """A way to run one training step on several devices."""
-
-    SINGLE = "single"
-    TORCH_DP = "torch_dp"
-    NAIVE = "naive"
-    FLOOR = "floor"
-    TUNED = "tuned"
-    DDP = "ddp"
-    TUNED_NO_CACHE_REPLICAS = "tuned_no_cache_replicas"
-    TUNED_NO_COALESCE = "tuned_no_coalesce"
-    TUNED_NO_OVERLAP_BROADCAST = "tuned_no_overlap_broadcast"
-    TUNED_NO_OVERLAP_REDUCE = "tuned_no_overlap_reduce"
-    TUNED_NO_OVERLAP_COPIES = "tuned_no_overlap_copies"
-    TUNED_THREADS = "tuned_threads"
-    TUNED_SEQUENCE = "tuned_sequence"
-    TUNED_SKIP_UNCHANGED = "tuned_skip_unchanged"
-    TUNED_HOST_STAGED = "tuned_host_staged"
-
-
-SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))
-"""What is compared unless somebody asks for more: every scheme, without the tuned one's ablations."""
+from dpbench.sweep.explain import nearest, one_of
 
 
 class Family(StrEnum):
@@ -67,3 +47,60 @@ class Data(StrEnum):
 
     RANDOM = "random"
     DIGITS = "digits"
+
+
+_ALLOWED = f"family/size with a family of {one_of(Family)} and a size of {one_of(Size)}, or package.module:factory"
+
+
+def is_factory(workload: str) -> bool:
+    return ":" in workload
+
+
+def parse_workload(text: str) -> str:
+    """The name as it stands, its shape checked; whether a factory loads is for the probe child to say.
+
+    Raises ValueError, naming what is allowed.
+    """
+    if is_factory(text):
+        module, _, factory = text.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), factory)):
+            raise ValueError(f"{text!r} is no workload; allowed: {_ALLOWED}")
+        return text
+    family, _, size = text.partition("/")
+    if family not in list(Family):
+        raise ValueError(f"{text!r} is no workload{nearest(family, Family)}; allowed: {_ALLOWED}")
+    if size not in list(Size):
+        raise ValueError(f"{text!r} has no known size{nearest(size, Size)}; allowed: {_ALLOWED}")
+    return text
+
+
+FAMILIES: dict[Family, str] = {
+    Family.MLP: "launch-bound: many small linear layers",
+    Family.CONVNET: "ResNet layout with batch norm; base is ResNet-50 with 25,557,032 parameters",
+    Family.TRANSFORMER: "GPT-2 layout with tied head; small has 124,439,808 parameters",
+    Family.EMBEDDING: "parameter-heavy: large tables, dense gradients",
+    Family.EMBEDDING_SPARSE: "the same with sparse gradients",
+}
+
+SIZES = tuple(Size)
+
+MODES: dict[Mode, str] = {
+    Mode.TRAIN: "zero_grad, forward, loss, backward, optimiser step",
+    Mode.INFER: "forward under no_grad",
+}
+
+METRICS: dict[str, str] = {
+    "step_time_s": "seconds per step: median over rounds of the median over samples, with a 95 % interval",
+    "ratio": "step time over the reference variant's in the same run, with a 95 % interval",
+    "percent_of_limit": "one device's time for its share alone, over the step time; where each lane has a device",
+    "percent_of_single": "one device's time for the whole batch, over the step time; where lanes share a device",
+    "throughput": "batch items per second",
+    "skew_s": "per step, the slowest rank's time less the fastest's; one process per device only",
+    "rank_lag_s": "per rank, the median of its step time less the fastest's; one process per device only",
+    "phases_s": "seconds by phase of the step, from steps beside the samples, or why there are none",
+    "relative_error": "distance of the gradients from those of the plain module run chunk by chunk",
+    "peak_rss_bytes": "the most host memory that each process of the case held, summed",
+    "peak_device_bytes": "the most that the allocator of each device had given out during the samples",
+    "peak_reserved_bytes": "the most that it had taken from the device",
+    "telemetry": "of each GPU during the samples: utilisation, power, energy, traffic, clocks, time throttled",
+}

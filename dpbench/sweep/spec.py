@@ -18,16 +18,17 @@ from pydantic import (
     field_validator,
 )
 
+from dpbench.errors import WrongInputError
 from dpbench.sweep.devices import format_devices, parse_devices
-from dpbench.sweep.duration import parse_duration
 from dpbench.sweep.explain import explain, one_of
-from dpbench.sweep.names import SCHEMES, Data, Dtype, Mode, VariantName
-from dpbench.sweep.workload_name import parse_workload
+from dpbench.sweep.names import Data, Dtype, Mode, parse_workload
+from dpbench.sweep.quantities import parse_duration
+from dpbench.sweep.variants import SCHEMES, VARIANT, VariantId, VariantName, split_list
 
 T = TypeVar("T")
 
 
-class SpecError(ValueError):
+class SpecError(WrongInputError):
     """One line that names where, the key, the value and what is allowed."""
 
 
@@ -62,20 +63,19 @@ def _many(kind: type[StrEnum]) -> dict[str, Any]:
     return {"description": f"a list of {one_of(kind)}", "examples": list(kind)}
 
 
-_VARIANT = f"{one_of(SCHEMES)}, or one of the tuned_... that `dpbench list` shows"
-
-
 class Spec(BaseModel):
     """A sweep. Its keys are the aliases ``budget``, ``case_time`` and ``timeout`` where a field has one.
 
-    `batch` is global. `devices` None is the box's own choice, `threads` None all its cores. `budget_s` bounds the
+    `batch` is global. `devices` None is the machine's own choice, `threads` None all its cores. `budget_s` bounds the
     whole sweep, `case_time_s` the sampling of one case in one round, `timeout_s` the life of one child.
     `reference` None is torch_dp where it runs, else naive.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    variants: NonEmpty[VariantName] = Field(SCHEMES, description=f"a list of {_VARIANT}", examples=list(VariantName))
+    variants: NonEmpty[VariantId] = Field(
+        tuple(map(VariantId, SCHEMES)), description=f"a list of {VARIANT}", examples=list(VariantName)
+    )
     workloads: NonEmpty[Workload] = Field(("mlp/small",), description="a list of family/size or package.module:factory")
     batch: NonEmpty[Annotated[Whole, Field(ge=1, lt=2**31)]] = Field(
         (64,), description="a list of whole numbers from 1 to 2**31 - 1"
@@ -90,14 +90,14 @@ class Spec(BaseModel):
     timeout_s: Seconds = Field(120.0, alias="timeout", description=_DURATION)
     threads: Annotated[Whole, Field(ge=1)] | None = Field(None, description="a whole number from 1")
     seed: Whole = Field(0, ge=0, lt=2**63, description="a whole number from 0 to 2**63 - 1")
-    reference: VariantName | None = Field(None, description=f"one of {_VARIANT}", examples=list(VariantName))
+    reference: VariantId | None = Field(None, description=f"one of {VARIANT}", examples=list(VariantName))
 
     @field_validator("reference")
     @classmethod
-    def _reference_is_measured(cls, value: VariantName | None, info: ValidationInfo) -> VariantName | None:
+    def _reference_is_measured(cls, value: VariantId | None, info: ValidationInfo) -> VariantId | None:
         variants = info.data.get("variants", ())
         if value is not None and variants and value not in variants:
-            raise ValueError(f"{value.value!r} is not among the variants; allowed: {one_of(variants)}")
+            raise ValueError(f"{str(value)!r} is not among the variants; allowed: {one_of(variants)}")
         return value
 
 
@@ -134,6 +134,6 @@ def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
 def _from_text(key: str, value: str | int | float) -> object:
     if not isinstance(value, str):
         return value
-    parts = [part.strip() for part in value.split(",")] if key in _LISTS else [value.strip()]
+    parts = split_list(value) if key in _LISTS else [value.strip()]
     values = [int(part) if key in _WHOLE and _INTEGER.fullmatch(part) else part for part in parts]
     return values if key in _LISTS else values[0]

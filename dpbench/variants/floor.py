@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.variants.base import Variant
-from dpbench.variants.scatter_gather import gather, scatter
+from dpbench.variants.naive import gather, scatter
+from dpbench.variants.variant import Variant
 
 
 class Floor:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dpbench.variants.naive_broadcast import Broadcast, broadcast_coalesced
+from dpbench.variants.naive_broadcast import NaiveBroadcast, broadcast_coalesced
 
 
 def replicate(base: nn.Module, devices: Sequence[torch.device]) -> list[nn.Module]:
@@ -30,7 +30,7 @@ def replicate(base: nn.Module, devices: Sequence[torch.device]) -> list[nn.Modul
 def _hand_out(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[dict[Tensor, Tensor]]:
     """For each lane, each tensor's copy there."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        flat = Broadcast.apply(devices, *tensors)
+        flat = NaiveBroadcast.apply(devices, *tensors)
         lanes = [flat[i : i + len(tensors)] for i in range(0, len(flat), len(tensors))]
     else:
         lanes = broadcast_coalesced(tensors, devices)

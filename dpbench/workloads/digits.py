@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dpbench.sweep.names import Data
-from dpbench.workloads.base import WorkloadError
+from dpbench.workloads.workload import WorkloadError
 
 SIDE = 8
 PIXELS = SIDE * SIDE

@@ -11,7 +11,7 @@ from torch.optim import SGD
 
 from dpbench.sweep.names import Data, Size
 from dpbench.workloads import digits
-from dpbench.workloads.base import Batch, Workload
+from dpbench.workloads.workload import Batch, Workload
 
 FEATURES = digits.PIXELS
 CLASSES = 10

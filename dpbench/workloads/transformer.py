@@ -10,7 +10,7 @@ from torch.optim import SGD
 
 from dpbench.sweep.names import Data, Size
 from dpbench.workloads import digits
-from dpbench.workloads.base import Batch, Workload
+from dpbench.workloads.workload import Batch, Workload
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Attention(nn.Module):
         return self.c_proj(y.transpose(1, 2).flatten(2))
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(width)
@@ -86,7 +86,7 @@ class GPT2(nn.Module):
         super().__init__()
         self.wte = nn.Embedding(size.vocabulary, size.width)
         self.wpe = nn.Embedding(size.context, size.width)
-        self.h = nn.ModuleList(Block(size.width, size.heads) for _ in range(size.layers))
+        self.h = nn.ModuleList(TransformerBlock(size.width, size.heads) for _ in range(size.layers))
         self.ln_f = nn.LayerNorm(size.width)
         self.lm_head = nn.Linear(size.width, size.vocabulary, bias=False)
         self.lm_head.weight = self.wte.weight

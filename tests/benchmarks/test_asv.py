@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from dpbench.results.asv import read_results
-from dpbench.sweep.history import STEP_TIME
+from dpbench.asv.grid import STEP_TIME
+from dpbench.asv.result_file import read_results
 from tests.benchmarks.conftest import ROOT
 
 POINT = ("'tuned'", "'mlp/small'", "64", "2")
@@ -94,7 +94,7 @@ def test_every_benchmark_has_a_version_and_a_unit_for_which_lower_is_better(asv)
 
 def test_asv_compare_speaks_of_the_numbers_of_records(asv):
     """A ratio of 2 between two exported commits is a ratio of 2 in asv's table."""
-    from dpbench.results.line import to_line
+    from dpbench.results.record import to_line
     from tests.results.making import ENVIRONMENT, case, ok
 
     lines = b""

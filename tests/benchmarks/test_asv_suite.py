@@ -7,8 +7,8 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from benchmarks.asv_suite import _case, counters, gpu, host_overhead
 from dpbench.results.counts import Counts, Phase, PhaseCounts, Traffic
-from dpbench.results.telemetry import DeviceTelemetry, Reading
-from dpbench.sweep.box import Accelerator, Box
+from dpbench.results.readings import DeviceTelemetry, Reading
+from dpbench.sweep.machine_info import Accelerator, MachineInfo
 from tests.results.making import METRICS, case, ok
 
 NOTHING = Reading(reason="this GPU has no such counter")
@@ -129,13 +129,15 @@ def test_energy_is_of_all_gpus_together(measured):
 
 
 def test_without_gpus_or_nvml_their_benchmarks_are_skipped_before_anything_runs():
-    box = Box(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30, nvml_error="no library")
-    with pytest.raises(NotImplementedError, match="this box has no accelerator"):
-        gpu.DeviceMemory().setup(box, "tuned", "mlp/small", 64, 2)
+    machine = MachineInfo(
+        python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30, nvml_error="no library"
+    )
+    with pytest.raises(NotImplementedError, match="this machine has no accelerator"):
+        gpu.DeviceMemory().setup(machine, "tuned", "mlp/small", 64, 2)
     with pytest.raises(NotImplementedError, match="no NVML: no library"):
-        gpu.Energy().setup(box, "tuned", "mlp/small", 64, 2)
+        gpu.Energy().setup(machine, "tuned", "mlp/small", 64, 2)
     one = Accelerator(device="cuda:0", name="GPU", memory_bytes=2**30)
-    with_gpu = box.model_copy(update={"accelerators": (one,), "nvml_gpus": ("GPU",)})
+    with_gpu = machine.model_copy(update={"accelerators": (one,), "nvml_gpus": ("GPU",)})
     made = gpu.Energy()
     made.setup(with_gpu, "tuned", "mlp/small", 64, 2)
     assert made.case.devices == ("cuda:0", "cuda:0")

@@ -1,4 +1,4 @@
-"""What runs on a box with a GPU, as far as one without can tell."""
+"""What runs on a machine with a GPU, as far as one without can tell."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def test_a_step_is_interrupted_at_its_limit_and_killed_if_that_does_not_help(cod
 
 
 def test_a_step_does_not_outlive_what_started_it(tmp_path):
-    """Nor a lent box's time limit: what a killed command leaves behind would share the GPU with the next one."""
+    """Nor a lent machine's time limit: what a killed command leaves behind would share the GPU with the next one."""
     hang = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     step = f"Step('hang', ('-c', {hang!r}), 1)"
     run = f"list(run_all([{step}], os.environ, Path({str(tmp_path)!r}), 60.0))"
@@ -83,7 +83,7 @@ def test_a_plain_run_of_the_tests_does_not_trace_the_gpu():
 
 
 def test_what_is_run_is_there():
-    """Of the files that may come back from a lent box: a text a step, and the records of each comparison."""
+    """Of the files that may come back from a lent machine: a text a step, and the records of each comparison."""
     steps = steps_of(Path("out"), 2)
     for step in steps:
         assert all((ROOT / word).exists() for word in step.arguments if word.startswith("tests/"))

@@ -24,12 +24,14 @@ variant = "tuned_sequence"
 threshold = "20%"
 """
 
-# As whole a gate, in less time: fewer blocks, sooner looks, and one case to count.
+# As whole a gate, in less time: fewer blocks, sooner verdict, and one case to count.
 QUICK = """
 import sys
 from dpbench.cli import main
-from dpbench.gate import counters, lockstep, looks
-lockstep.BLOCKS, looks.FIRST = 4, 3
+from dpbench.gate import counters
+from dpbench.gate import take_round
+from dpbench.gate import verdict
+take_round.BLOCKS, verdict.FIRST = 4, 3
 checked = counters.checked_cases
 counters.checked_cases = lambda: [case for case in checked() if case.workload == "mlp/tiny" and "sim:1" in case.devices]
 main()

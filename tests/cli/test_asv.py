@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from dpbench import cli, cli_asv
-from dpbench.results.line import to_line
-from dpbench.sweep.box import Box
-from dpbench.sweep.history import STEP_TIME
+from dpbench.asv.grid import STEP_TIME
+from dpbench.results.record import to_line
+from dpbench.sweep.machine_info import MachineInfo
 from tests.results.making import ENVIRONMENT, case, ok
 
-BOX = Box(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
+MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 COMMIT = "0123456789" * 4
 LATER = "abcdef0123" * 4
 
@@ -20,7 +20,7 @@ LATER = "abcdef0123" * 4
 def call(monkeypatch, capsys, tmp_path):
     """The exit code, standard output and standard error of the command line, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_asv, "ask_box", lambda: BOX)
+    monkeypatch.setattr(cli_asv, "ask_box", lambda: MACHINE)
     monkeypatch.setattr(cli_asv, "commit_date_ms", lambda _: 0)
 
     def call(*words):
@@ -57,7 +57,7 @@ def test_the_machine_file_is_told_and_written(call, tmp_path):
 
 
 def test_gpus_that_torch_cannot_use_are_no_machine_without_gpus(call, monkeypatch, tmp_path):
-    monkeypatch.setattr(cli_asv, "ask_box", lambda: BOX.model_copy(update={"nvml_gpus": ("NVIDIA H100",)}))
+    monkeypatch.setattr(cli_asv, "ask_box", lambda: MACHINE.model_copy(update={"nvml_gpus": ("NVIDIA H100",)}))
     code, _, err = call("asv-machine", "--machine-file", "machines.json")
     assert (code, list(tmp_path.iterdir())) == (3, [])
     assert err.startswith("dpbench: NVML sees NVIDIA H100, but torch 2.13.0 can use no GPU")

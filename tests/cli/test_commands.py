@@ -72,7 +72,7 @@ FAILING = '''
 """Workloads that load, and fail when stepped with more than the check's two items."""
 import ctypes, dataclasses, time
 import torch
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.resolve import resolve
 
 PLAIN = resolve("mlp/tiny", "random")
 
@@ -106,7 +106,7 @@ def test_wrong_results_have_no_ratio(dpbench, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import dataclasses\n"
         "from torch import nn\n"
-        "from dpbench.workloads.catalog import resolve\n"
+        "from dpbench.workloads.resolve import resolve\n"
         "class Noisy(nn.Sequential):\n"
         "    def forward(self, x):\n"
         "        y = super().forward(x)\n"

@@ -8,7 +8,7 @@ import pytest
 from dpbench import cli
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.results.record import Environment, Outcome
-from dpbench.sweep.counting import checked_cases
+from dpbench.sweep.counted_cases import checked_cases
 
 ENVIRONMENT = Environment(
     hostname="fake", os="Linux", python="3.11.7", torch="2.13.0+cpu", cpu_model="fake", cores=2, dpbench="0"

@@ -10,7 +10,7 @@ import pytest
 from dpbench.cli import main
 from dpbench.gate import counters
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.variants import VariantName
 from tests.cli.repositories import ROOT, SETTINGS, git, make_repository
 from tests.results.test_full_disk import skip_unless_allowed, unshared
 from tests.simulated import needs_simulator
@@ -141,7 +141,7 @@ def test_a_threshold_that_is_no_number(refused, tmp_path):
         ('variant = "ddp"', ("'tiny'", "'ddp'", "a process for each device")),
         ('variant = "torch_dp"', ("'tiny'", "'torch_dp'", "accelerator")),
         ('devices = "sim*2"', ("'tiny'", "simulated devices have no times")),
-        ('devices = "cuda:9"', ("'tiny'", "cuda:9", "not on this box")),
+        ('devices = "cuda:9"', ("'tiny'", "cuda:9", "not on this machine")),
     ],
 )
 def test_what_this_box_cannot_time(refused, tmp_path, more, words):

@@ -8,7 +8,7 @@ import pytest
 
 from dpbench import cli_gate
 from dpbench.cli import main
-from dpbench.gate.errors import GateError
+from dpbench.errors import GateError
 from tests.report.making_gate import BROKEN, PASS, SLOWER
 
 EXPECTED = {"pass": PASS, "slower": SLOWER}
@@ -76,6 +76,6 @@ def test_what_nobody_foresaw_is_broken_too_as_1_would_say_slower(call):
 
 def test_of_other_commands_it_is_still_raised(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["dpbench", "list"])
-    monkeypatch.setattr("dpbench.cli.ask_box", lambda: 1 / 0)
+    monkeypatch.setattr("dpbench.cli.ask_machine", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main()

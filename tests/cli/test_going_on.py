@@ -6,7 +6,7 @@ import pytest
 
 MODEL = """
 import dataclasses, os
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.resolve import resolve
 
 PLAIN = resolve("mlp/tiny", "random")
 

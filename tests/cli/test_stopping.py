@@ -20,7 +20,7 @@ devices = ["cpu*2"]
 rounds = 2
 case_time = 0.3
 """
-CASES = 2  # the yardstick among them
+CASES = 2  # the single_device_baseline among them
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from dpbench.gate.history import Point, Series
-from dpbench.gate.history_line import HistoryLine, StepTimes
+from dpbench.gate.history import HistoryLine, Point, Series, StepTimes
 from dpbench.gate.judgement import Verdict
 from dpbench.results.record import Environment
 from tests.results.making import ENVIRONMENT

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from random import Random
 
-from dpbench.gate.lockstep import Taken
 from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark, Cores
-from dpbench.results.lockstep import LockstepRound, SideName
+from dpbench.gate.take_round import Taken
 from dpbench.results.record import Outcome
+from dpbench.run.messages import LockstepRound, SideName
 from tests.results.making import ENVIRONMENT
 
 STEP_S = 0.010

@@ -3,7 +3,7 @@
 from random import Random
 
 from dpbench.gate.judgement import Verdict
-from dpbench.gate.trial import Condition, Trial
+from dpbench.gate.self_test.trials import Condition, Trial
 from dpbench.results.record import Environment
 from tests.gate.making_rounds import noisy, ratio
 from tests.report.making_gate import time

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.errors import GateError
 from dpbench.gate.counters import changes, compare_counters, counted_cases, is_worse, name_of
-from dpbench.gate.errors import GateError
 from dpbench.gate.settings import Benchmark
 from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
-from dpbench.run.count_job import CountJobs, CountRecords
+from dpbench.run.messages import CountJobs, CountRecords
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.variants import VariantName
 from tests.fakes import ended
 from tests.results.making import ENVIRONMENT
 

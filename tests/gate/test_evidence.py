@@ -2,9 +2,9 @@
 
 import pytest
 
-from dpbench.gate.errors import GateError
+from dpbench.errors import GateError
 from dpbench.gate.evidence import measured_false_alarms, self_test_path, trials_path, write_self_test
-from dpbench.gate.self_test_result import result_of
+from dpbench.gate.self_test.result import result_of
 from dpbench.gate.settings import Settings
 from tests.gate.making_history import line, times
 from tests.gate.making_rounds import benchmark

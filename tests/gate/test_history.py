@@ -1,8 +1,8 @@
 import pytest
 
 from dpbench.gate.history import Point, Series, false_alarms_of_twins, series_of
+from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Record
-from dpbench.results.telemetry import DeviceTelemetry, Reading
 from tests.gate.making_history import line, series, times
 from tests.results.making import ENVIRONMENT, METRICS, case, failed, ok
 

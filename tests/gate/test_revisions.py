@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from dpbench.gate.errors import GateError
+from dpbench.errors import GateError
 from dpbench.gate.revisions import Repository, gate_folder
 from tests.cli.repositories import git
 

@@ -15,7 +15,8 @@ from dpbench.gate.settings import (
     parse_share,
 )
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import Dtype, Mode, VariantName
+from dpbench.sweep.names import Dtype, Mode
+from dpbench.sweep.variants import VariantName
 
 FULL = """
 alarm_rate = "1%"

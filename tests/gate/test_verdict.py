@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpbench.gate.judgement import Verdict
-from dpbench.gate.looks import spent_at
 from dpbench.gate.settings import Cores
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.gate.verdict import MISS_RATE, Rule, judge, rule_for, twin_alarms
+from dpbench.gate.verdict import MISS_RATE, Rule, alpha_spent_at, judge, rule_for, twin_alarms
 from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of
 
 ALARM_RISK = 0.002
@@ -24,7 +23,7 @@ TOLERATED = log1p(0.03)
 def reach(half, risk, look=1, count=COUNT):
     """How far an interval reaches from the mean of `count` rounds that are `half` above or below it."""
     error = half * sqrt(count / (count - 1)) / sqrt(count)
-    return stats.t.ppf(1 - spent_at(look, risk), count - 1) * error
+    return stats.t.ppf(1 - alpha_spent_at(look, risk), count - 1) * error
 
 
 def verdict(rounds, look=1, threshold=0.03, cores=Cores.ONE):

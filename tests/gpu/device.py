@@ -1,6 +1,6 @@
 """Where the tests of this folder run: lanes that share one GPU, and moments on its streams.
 
-``DPBENCH_GPU_TESTS_ON=cpu`` is for whoever writes these tests on a box without a GPU: the same bodies run on lanes of
+``DPBENCH_GPU_TESTS_ON=cpu`` is for whoever writes these tests on a machine without a GPU: the same bodies run on lanes of
 the CPU, so that a slip of the pen is found before a GPU is at hand. Nothing pauses there and nothing is late, so of
 streams it proves nothing.
 """

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.gate.lockstep import Sides, take_round
 from dpbench.gate.settings import Benchmark
+from dpbench.gate.take_round import Sides, take_round
 from dpbench.measure.clock import make_clock
-from dpbench.measure.telemetry import telemetry_of
+from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
-from dpbench.results.telemetry import Reading
+from dpbench.results.readings import Reading
 from dpbench.run.launch import launch
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.variants import VariantName
 from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
 
 pytestmark = pytest.mark.gpu

@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from dpbench.measure import counts
+from dpbench.measure import count_step
 from dpbench.measure.session import Session
 from dpbench.measure.team import Solo
 from dpbench.results.counts import Phase
@@ -27,7 +27,7 @@ def case(**changes):
 
 
 def count(**changes):
-    found, recording = counts.count(case(**changes), lambda _: Solo())
+    found, recording = count_step.count(case(**changes), lambda _: Solo())
     assert recording is None
     return {phase: of_phase.python_calls for phase, of_phase in found.phases.items()}
 
@@ -59,5 +59,5 @@ def test_inference_has_the_forward_alone():
 
 def test_tuned_dispatches_in_sequence():
     """On threads that live on, the calls of the other lanes would not be seen."""
-    wrapped = counts._counted_variant(case().variant).wrap(torch.nn.Linear(2, 2), [torch.device("cpu")] * 2)
+    wrapped = count_step._counted_variant(case().variant).wrap(torch.nn.Linear(2, 2), [torch.device("cpu")] * 2)
     assert wrapped.policy.dispatch == "sequence"

@@ -7,7 +7,7 @@ import pytest
 
 from dpbench.measure import environment
 from dpbench.measure.environment import read_environment
-from dpbench.measure.gpu_facts import GpuFacts, read_gpu_facts
+from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts
 from tests.fakes import FakeGpu, FakeNvml, ScriptedClock
 
 ONE, TWO, SWITCH = "00000000:01:00.0", "00000000:02:00.0", "00000000:0F:00.0"

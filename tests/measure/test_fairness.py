@@ -3,12 +3,12 @@ import torch
 from torch import nn
 
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
-from dpbench.measure.session import Seat
+from dpbench.measure.session import RankPlacement
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data, Dtype
-from dpbench.variants.base import Variant
-from dpbench.workloads.base import Workload
-from dpbench.workloads.catalog import resolve
+from dpbench.variants.variant import Variant
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import Workload
 
 ALLOWED = TOLERANCE[Dtype.FLOAT32]
 
@@ -46,7 +46,7 @@ def error(wrap, workload="mlp/tiny", lanes=2, batch=8, **changes):
     devices = (torch.device("cpu"),) * lanes
     case = Case(variant="naive", workload=workload, batch=batch, devices=["cpu"] * lanes, threads=1, **changes)
     made = resolve(workload, Data.RANDOM) if isinstance(workload, str) else workload
-    return error_against_oracle(case, made, Variant(wrap=wrap), Seat(devices))
+    return error_against_oracle(case, made, Variant(wrap=wrap), RankPlacement(devices))
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_dropout_does_not_disturb_the_comparison():
     dropping = Workload(model=lambda: nn.Sequential(plain.model(), nn.Dropout(0.5)), batch=plain.batch, loss=plain.loss)
     case = Case(variant="naive", workload="my:model", batch=8, devices=["cpu"] * 2, threads=1)
     devices = (torch.device("cpu"),) * 2
-    assert error_against_oracle(case, dropping, Variant(wrap=chunk_by_chunk), Seat(devices)) <= ALLOWED
+    assert error_against_oracle(case, dropping, Variant(wrap=chunk_by_chunk), RankPlacement(devices)) <= ALLOWED

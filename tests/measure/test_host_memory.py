@@ -9,7 +9,7 @@ import pytest
 FAULTS = """
 import resource
 import torch
-from dpbench.measure.host_memory import settle_host_memory
+from dpbench.measure.memory import settle_host_memory
 
 def faults_of_a_step():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

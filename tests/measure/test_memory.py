@@ -5,8 +5,8 @@ import torch
 
 from dpbench.measure import memory
 from dpbench.measure.memory import peak_device_bytes, peak_in_status_bytes, peak_reserved_bytes, peak_rss_bytes
-from dpbench.measure.window import Window
-from dpbench.results.telemetry import Reading
+from dpbench.measure.sample import Window
+from dpbench.results.readings import Reading
 
 STATUS = """\
 Name:	python

@@ -5,12 +5,10 @@ import torch
 from torch import nn
 
 from dpbench.measure.phases import PHASES, STEPS_OF_VARIANT, TRAINING, phases_of, reduction_nodes, steps_worth
-from dpbench.measure.session import Session, seat_of
+from dpbench.measure.session import open_session
 from dpbench.parallel import DataParallel
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.catalog import resolve
 
 CPU = [torch.device("cpu")]
 SLEEP_S = 0.02
@@ -19,8 +17,7 @@ SLEEP_S = 0.02
 def session(variant, mode="train"):
     devices = ("cpu",) * (1 if variant == "single" else 2)
     case = Case(variant=variant, workload="mlp/tiny", batch=8, devices=devices, threads=1, mode=mode)
-    scheme = VARIANTS[case.variant]
-    return Session(case, resolve(case.workload, case.data), scheme, seat_of(case, scheme, 0, 1))
+    return open_session(case)
 
 
 def seconds(found):

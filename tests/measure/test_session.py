@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from dpbench.measure.session import Seat, Session, share_of
+from dpbench.measure.session import RankPlacement, Session, share_of
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data
-from dpbench.variants.base import Variant
-from dpbench.workloads.base import Batch
-from dpbench.workloads.catalog import resolve
+from dpbench.variants.variant import Variant
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import Batch
 
 PLAIN = Variant(wrap=lambda base, devices: base, concurrent_lanes=False)
 CPU = (torch.device("cpu"),)
@@ -19,7 +19,7 @@ def case(**changes):
 
 
 def session(workload="mlp/tiny", data=Data.RANDOM, **changes):
-    return Session(case(workload=workload, data=data, **changes), resolve(workload, data), PLAIN, Seat(CPU))
+    return Session(case(workload=workload, data=data, **changes), resolve(workload, data), PLAIN, RankPlacement(CPU))
 
 
 def test_a_training_step_moves_the_parameters_by_its_gradients():
@@ -35,7 +35,7 @@ def test_host_memory_is_settled_before_anything_is_made(monkeypatch):
     order = []
     monkeypatch.setattr("dpbench.measure.session.settle_host_memory", lambda: order.append("settled"))
     wrapped = Variant(wrap=lambda base, devices: order.append("made") or base, concurrent_lanes=False)
-    Session(case(), resolve("mlp/tiny", Data.RANDOM), wrapped, Seat(CPU))
+    Session(case(), resolve("mlp/tiny", Data.RANDOM), wrapped, RankPlacement(CPU))
     assert order == ["settled", "made"]
 
 
@@ -74,7 +74,7 @@ def test_the_dtype_reaches_parameters_and_inputs():
 @pytest.mark.parametrize(("items", "ranks"), [(8, 2), (9, 4), (4, 4), (7, 3)])
 def test_shares_cover_the_batch_once_and_none_is_empty(items, ranks):
     batch = Batch((torch.arange(items), torch.arange(items) * 2), torch.arange(items) * 3)
-    shares = [share_of(batch, Seat(CPU, rank, ranks)) for rank in range(ranks)]
+    shares = [share_of(batch, RankPlacement(CPU, rank, ranks)) for rank in range(ranks)]
     assert torch.equal(torch.cat([s.inputs[1] for s in shares]), batch.inputs[1])
     assert torch.equal(torch.cat([s.target for s in shares]), batch.target)
     assert min(len(s.target) for s in shares) > 0

@@ -1,6 +1,6 @@
 """A recording as counters."""
 
-from dpbench.measure.simulated_counts import count_phase, phases_of
+from dpbench.measure.simulated_counts import count_phase, counts_by_phase
 from dpbench.results.counts import Phase, Traffic
 from dpbench.simulator.record import Allocate, Copy, Mark, Operator, Recording
 
@@ -19,7 +19,7 @@ EVENTS = [BEFORE, Mark(id=2, name="forward"), *FORWARD, Mark(id=10, name="backwa
 
 
 def test_events_belong_to_the_mark_before_them():
-    phases = phases_of(Recording(devices=2, events=EVENTS))
+    phases = counts_by_phase(Recording(devices=2, events=EVENTS))
     assert phases == {Phase.FORWARD: FORWARD, Phase.BACKWARD: BACKWARD}
 
 

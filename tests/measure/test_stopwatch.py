@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dpbench.measure.stopwatch import ClockStopwatch, EventStopwatch, make_stopwatch
+from dpbench.measure.clock import ClockStopwatch, EventStopwatch, make_stopwatch
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 

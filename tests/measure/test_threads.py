@@ -3,7 +3,7 @@ import torch
 
 from dpbench.measure.threads import candidates, set_fastest
 from dpbench.sweep.case import Case
-from dpbench.variants.base import Variant
+from dpbench.variants.variant import Variant
 from tests.fakes import ScriptedClock
 
 

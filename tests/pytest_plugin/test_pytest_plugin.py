@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dpbench.results.baseline import BaselineError, Figures, from_json, to_json
-from dpbench.results.stats import Estimate
+from dpbench.stats.rounds import Estimate
 from tests.pytest_plugin.suite import SUITE
 
 pytest_plugins = ["pytester"]

@@ -4,8 +4,8 @@ import json
 
 from rich.console import Console
 
-from dpbench.report.counts import counts_json, counts_text
-from dpbench.report.jsonout import comparisons_json
+from dpbench.report.comparison_json import comparisons_json
+from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.results.compare import compare
 from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Environment, Outcome

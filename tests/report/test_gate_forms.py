@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
-from dpbench.report.gate_github import annotations
-from dpbench.report.gate_json import gate_json
-from dpbench.report.gate_junit import gate_junit
-from dpbench.report.gate_markdown import gate_markdown
-from dpbench.report.gate_text import gate_text
+from dpbench.report.gate.annotations import annotations
+from dpbench.report.gate.json_form import gate_json
+from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.terminal import gate_text
 from tests.report.making_gate import counter, drift, judged, time
 
 

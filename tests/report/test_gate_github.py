@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpbench.report.gate_github import annotations
-from dpbench.report.gate_words import one_line
+from dpbench.report.gate.annotations import annotations
+from dpbench.report.gate.wording import one_line
 from tests.report.making_gate import (
     ACCEPTED,
     ALL_ACCEPTED,

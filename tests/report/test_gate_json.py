@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.report.gate_json import EXIT_CODES, gate_json
+from dpbench.report.gate.json_form import EXIT_CODES, gate_json
 from tests.report.making_gate import BROKEN, EVERY, LANES, SLOWER, judged
 
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.report.gate_json import EXIT_CODES
-from dpbench.report.gate_junit import gate_junit
-from dpbench.report.gate_words import evidence, one_line
+from dpbench.report.gate.json_form import EXIT_CODES
+from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.wording import evidence, one_line
 from tests.report.making_gate import ACCEPTED, COUNTS, EVERY, HOSTILE, LANES, STEP, counter, drift, judged, time
 
 SHAPE = {

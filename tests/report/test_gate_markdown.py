@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from dpbench.gate.judgement import Judgement, Revision
-from dpbench.report.gate_markdown import MARKER, MAX_CHARACTERS, gate_markdown
-from dpbench.report.gate_words import evidence, one_line
+from dpbench.report.gate.markdown import MARKER, MAX_CHARACTERS, gate_markdown
+from dpbench.report.gate.wording import evidence, one_line
 from tests.report.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, LANES, SLOWER, counter, drift, judged, time
 
 OURS = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary"}

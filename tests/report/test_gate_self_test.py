@@ -2,9 +2,9 @@ import json
 
 from rich.console import Console
 
-from dpbench.gate.self_test_result import Examined, SelfTest, Spread, Verdicts
-from dpbench.gate.trial import Condition
-from dpbench.report.gate_self_test import alarms_as_designed, self_test_json, self_test_text
+from dpbench.gate.self_test.result import Examined, SelfTest, Spread, Verdicts
+from dpbench.gate.self_test.trials import Condition
+from dpbench.report.gate.self_test_tables import alarms_as_designed, self_test_json, self_test_text
 from tests.report.making_gate import ENVIRONMENT
 
 

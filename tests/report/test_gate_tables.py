@@ -1,6 +1,6 @@
 """The tables' rows, whatever prints them."""
 
-from dpbench.report.gate_tables import (
+from dpbench.report.gate.tables import (
     acceptances,
     counters_grid,
     drifts_grid,

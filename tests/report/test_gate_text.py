@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
-from dpbench.report.gate_text import gate_text
-from dpbench.report.gate_words import evidence, one_line
+from dpbench.report.gate.terminal import gate_text
+from dpbench.report.gate.wording import evidence, one_line
 from tests.report.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, SLOWER, counter, judged, time
 
 

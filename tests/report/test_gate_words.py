@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpbench.gate.judgement import FalseAlarms, Ratio, Revision
-from dpbench.report.gate_words import (
+from dpbench.gate.judgement import FalseAlarms, Revision, TimeRatio
+from dpbench.report.gate.wording import (
     circumstances,
     evidence,
     growth,
@@ -36,7 +36,7 @@ def test_growth_always_has_its_sign_and_no_zero_is_negative() -> None:
 
 
 def test_a_ratio_has_its_interval() -> None:
-    assert interval(Ratio(value=1.052, low=1.041, high=1.063)) == "1.052 [1.041, 1.063]"
+    assert interval(TimeRatio(value=1.052, low=1.041, high=1.063)) == "1.052 [1.041, 1.063]"
 
 
 def test_one_line_has_no_character_that_is_not_printed() -> None:

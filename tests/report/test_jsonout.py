@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from dpbench.report.jsonout import comparisons_json
+from dpbench.report.comparison_json import comparisons_json
 from dpbench.results.compare import compare
 from dpbench.sweep.plan import Skip
 from tests.results.making import ENVIRONMENT, case, failed, ok
@@ -58,8 +58,12 @@ def test_every_case_is_there_once_and_yardsticks_too() -> None:
     single = next(one for one in cases if one["variant"] == "single" and one["devices"] == ["cpu"])
     assert single["step_time_s"]["samples"] == 2
     assert (single["ratio"], single["percent_of_single"]) == (None, None)
-    yardstick = next(one for one in cases if one["batch"] == 32)
-    assert (yardstick["outcome"], yardstick["ratio"], yardstick["percent_of_limit"]) == ("ok", None, None)
+    single_device_baseline = next(one for one in cases if one["batch"] == 32)
+    assert (
+        single_device_baseline["outcome"],
+        single_device_baseline["ratio"],
+        single_device_baseline["percent_of_limit"],
+    ) == ("ok", None, None)
 
 
 def test_one_round_has_null_ends() -> None:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.report.units import estimate, number, time_unit
-from dpbench.results.stats import Estimate
+from dpbench.stats.rounds import Estimate
 
 
 @pytest.mark.parametrize(

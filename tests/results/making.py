@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dpbench.results.record import Environment, Metrics, Outcome, Record
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import parse_devices
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.variants import VariantName
 
 ENVIRONMENT = Environment(
     hostname="here", os="Linux", python="3.11.9", torch="2.13.0", cpu_model="a CPU", cores=2, dpbench="0.1.0"

@@ -5,10 +5,10 @@ import pytest
 
 from dpbench.results.compare import Comparison, Comparisons, Row, UnlikeEnvironmentsError, compare
 from dpbench.results.record import Outcome, Record
-from dpbench.results.stats import Estimate, ratio_of_rounds
+from dpbench.stats.rounds import Estimate, ratio_of_rounds
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import VariantName
 from dpbench.sweep.plan import Skip
+from dpbench.sweep.variants import VariantName
 from tests.results.making import ENVIRONMENT, case, failed, ok
 
 
@@ -22,7 +22,7 @@ def only(found: Comparisons) -> Comparison:
 
 
 def by_variant(comparison: Comparison) -> dict[str, Row]:
-    return {row.summary.case.variant.value: row for row in comparison.rows}
+    return {row.summary.case.variant: row for row in comparison.rows}
 
 
 SINGLE = rounds(case("single", "cpu"), 0.1, 0.1)
@@ -35,14 +35,14 @@ def test_lanes_that_share_a_device_are_compared_with_naive_and_with_one_device()
     comparison = only(found)
     rows = by_variant(comparison)
     assert list(rows) == ["single", "naive", "tuned"]
-    assert comparison.reference is VariantName.NAIVE
-    assert rows["tuned"].ratio.to is VariantName.NAIVE
+    assert comparison.reference == VariantName.NAIVE
+    assert rows["tuned"].ratio.to == VariantName.NAIVE
     assert rows["tuned"].ratio.times == ratio_of_rounds([[0.1], [0.12]], [[0.2], [0.22]])
     assert rows["naive"].ratio.times == Estimate(1.0, None, None)
     assert rows["single"].percent_of_single == 100
     assert rows["tuned"].percent_of_single == pytest.approx(100 * 0.1 / (0.1 * 0.12) ** 0.5)
     assert {row.percent_of_limit for row in comparison.rows} == {None}
-    assert found.yardsticks == ()
+    assert found.single_device_baselines == ()
     assert found.environment == ENVIRONMENT
 
 
@@ -52,9 +52,9 @@ def test_lanes_with_a_device_each_are_held_against_one_devices_share() -> None:
     comparison = only(found)
     rows = by_variant(comparison)
     assert list(rows) == ["torch_dp", "tuned"]
-    assert comparison.reference is VariantName.TORCH_DP
+    assert comparison.reference == VariantName.TORCH_DP
     assert (rows["tuned"].percent_of_limit, rows["tuned"].percent_of_single) == (pytest.approx(80), None)
-    assert [summary.case.batch for summary in found.yardsticks] == [32]
+    assert [summary.case.batch for summary in found.single_device_baselines] == [32]
 
 
 def test_single_with_the_whole_batch_is_a_row_wherever_its_device_is_the_first_lane() -> None:
@@ -71,11 +71,11 @@ def test_single_alone_is_a_comparison_of_its_own() -> None:
 
 
 def test_the_stock_one_is_the_reference_where_it_has_times() -> None:
-    assert only(compare([*NAIVE, *TUNED, *rounds(case("torch_dp"), 0.3, 0.3)])).reference is VariantName.TORCH_DP
+    assert only(compare([*NAIVE, *TUNED, *rounds(case("torch_dp"), 0.3, 0.3)])).reference == VariantName.TORCH_DP
 
 
 def test_the_asked_reference_is_taken_and_one_without_times_leaves_no_ratio() -> None:
-    assert only(compare([*NAIVE, *TUNED], reference=VariantName.TUNED)).reference is VariantName.TUNED
+    assert only(compare([*NAIVE, *TUNED], reference=VariantName.TUNED)).reference == VariantName.TUNED
     missing = only(compare([*NAIVE, *TUNED], reference=VariantName.DDP))
     assert missing.reference is None
     assert {row.ratio for row in missing.rows} == {None}
@@ -87,7 +87,7 @@ def test_a_wrong_result_has_no_ratio_and_is_no_reference() -> None:
     row = by_variant(comparison)["torch_dp"]
     assert (row.summary.outcome, row.ratio, row.percent_of_single) == (Outcome.WRONG_RESULT, None, None)
     assert row.summary.reason == "not the same computation: off by 0.3"
-    assert comparison.reference is VariantName.NAIVE
+    assert comparison.reference == VariantName.NAIVE
 
 
 def test_skipped_cases_are_rows_with_their_reason_and_records_go_before() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.results.line import to_line
+from dpbench.results.record import to_line
 from dpbench.results.store import Contents, Store
 from tests.results.making import case, ok
 

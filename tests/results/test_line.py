@@ -4,9 +4,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from dpbench.results.line import Known, LineError, parse_line, to_line
-from dpbench.results.record import SCHEMA, Record
-from dpbench.results.telemetry import Reading
+from dpbench.results.readings import Reading
+from dpbench.results.record import SCHEMA, Known, Record, RecordLineError, parse_line, to_line
 from tests.results.making import METRICS, case, failed, ok
 
 # As the first version wrote it.
@@ -63,32 +62,32 @@ def test_a_loss_that_is_no_number_becomes_null() -> None:
 
 
 def test_what_could_not_be_read_again_is_not_made_a_line() -> None:
-    with pytest.raises(LineError, match=r"samples_s\.1"):
+    with pytest.raises(RecordLineError, match=r"samples_s\.1"):
         to_line(ok(case(), 0).model_copy(update={"samples_s": (0.1, math.nan)}))
 
 
 def test_a_newer_schema_is_refused_with_both_numbers() -> None:
     fields = {"schema": SCHEMA + 1, "something": "new"}
-    with pytest.raises(LineError) as caught:
+    with pytest.raises(RecordLineError) as caught:
         parse_line(json.dumps(fields).encode())
     assert str(caught.value) == f"has schema {SCHEMA + 1}, newer than this dpbench knows; allowed: 1 to {SCHEMA}"
 
 
 @pytest.mark.parametrize("schema", [0, -1, True, "1", 1.0, None])
 def test_other_schemas_are_refused(schema: object) -> None:
-    with pytest.raises(LineError, match="has no schema number; allowed: 1"):
+    with pytest.raises(RecordLineError, match="has no schema number; allowed: 1"):
         parse_line(json.dumps({**ok(case(), 0).to_json(), "schema": schema}).encode())
 
 
 @pytest.mark.parametrize("line", [b"", b"\n", b"{", b"\xff", b"[" * 5000, b'{"schema": NaN}', b"__import__('os')"])
 def test_what_is_not_json_is_refused(line: bytes) -> None:
-    with pytest.raises(LineError, match="is not JSON"):
+    with pytest.raises(RecordLineError, match="is not JSON"):
         parse_line(line)
 
 
 @pytest.mark.parametrize("value", [1, "text", [], None])
 def test_other_json_is_refused(value: object) -> None:
-    with pytest.raises(LineError, match="has no schema number"):
+    with pytest.raises(RecordLineError, match="has no schema number"):
         parse_line(json.dumps(value).encode())
 
 
@@ -104,7 +103,7 @@ def test_other_json_is_refused(value: object) -> None:
     ],
 )
 def test_wrong_fields_are_named(change: dict[str, object], message: str) -> None:
-    with pytest.raises(LineError, match=message) as caught:
+    with pytest.raises(RecordLineError, match=message) as caught:
         parse_line(json.dumps({**ok(case(), 0).to_json(), **change}).encode())
     assert "\n" not in str(caught.value)
 
@@ -123,5 +122,5 @@ def test_lines_share_what_they_repeat_and_nothing_else() -> None:
 def test_a_bad_case_is_named_also_after_good_ones() -> None:
     known: Known = {}
     parse_line(to_line(ok(case(), 0)), known)
-    with pytest.raises(LineError, match=r"case\.batch"):
+    with pytest.raises(RecordLineError, match=r"case\.batch"):
         parse_line(to_line(ok(case(), 0)).replace(b'"batch":64', b'"batch":0'), known)

@@ -2,10 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.results.line import to_line
-from dpbench.results.record import Record
-from dpbench.results.retry import retried_path, take_failed_out
-from dpbench.results.store import Contents, Store, StoreError
+from dpbench.results.record import Record, to_line
+from dpbench.results.store import Contents, Store, StoreError, retried_path, take_failed_out
 from tests.results.making import case, failed, ok
 
 GOOD, MORE = ok(case("tuned"), 0), ok(case("naive"), 1)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.results.line import to_line
-from dpbench.results.record import SCHEMA
+from dpbench.results.record import SCHEMA, to_line
 from dpbench.results.store import Contents, Store, StoreError
 from tests.results.making import case, ok
 

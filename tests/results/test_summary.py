@@ -1,8 +1,8 @@
 import pytest
 
 from dpbench.results.record import Outcome
-from dpbench.results.stats import Estimate, median_of_rounds
 from dpbench.results.summary import Loss, summarise
+from dpbench.stats.rounds import Estimate, median_of_rounds
 from tests.results.making import METRICS, case, failed, ok
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from dpbench.results.compare import UnlikeEnvironmentsError, compare
+from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Metrics, Record
-from dpbench.results.telemetry import DeviceTelemetry, Reading
 from tests.results.making import METRICS, case, ok
 
 UNKNOWN = Reading(reason="not on this GPU")
@@ -39,7 +39,7 @@ def records(variant: str, *found: Metrics, devices: str = "cuda*2", batch: int =
     [
         records("naive", COOL, COOL),
         records("tuned", COOL, HOT),  # rounds of one case
-        records("single", COOL, devices="cuda:0", batch=32),  # the yardstick
+        records("single", COOL, devices="cuda:0", batch=32),  # the single_device_baseline
     ],
 )
 def test_a_throttled_record_is_compared_with_no_other_and_both_are_named(other):

@@ -4,15 +4,15 @@ import sys
 
 import pytest
 
-from dpbench.run.ask import ProbeError, ask_box
-from dpbench.run.job import Question
-from dpbench.sweep.box import Box
+from dpbench.run.ask import ProbeError, ask_machine
+from dpbench.run.messages import Question
+from dpbench.sweep.machine_info import MachineInfo
 from tests.fakes import ended
 
-BOX = Box(python="3.11", torch="2.13.0", cpu_model="fake", cores=2, memory_bytes=1)
+MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="fake", cores=2, memory_bytes=1)
 FACTORIES = """
 import ctypes
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.resolve import resolve
 from dpbench.sweep.names import Data
 def good(): return resolve("mlp/tiny", Data.RANDOM)
 def crashing(): ctypes.string_at(0)
@@ -21,7 +21,7 @@ def raising(): raise ValueError("told")
 
 
 class FakeProbe:
-    """Answers with `box`; a question that contains a key of `deadly` ends as its value says."""
+    """Answers with `machine`; a question that contains a key of `deadly` ends as its value says."""
 
     def __init__(self, deadly):
         self.deadly, self.asked = deadly, []
@@ -32,38 +32,38 @@ class FakeProbe:
         for name, end in self.deadly.items():
             if name in asked or name == "":
                 return end
-        box = BOX.model_copy(update={"workload_errors": dict.fromkeys(asked)})
-        return ended(0, box.model_dump_json().encode())
+        machine = MACHINE.model_copy(update={"workload_errors": dict.fromkeys(asked)})
+        return ended(0, machine.model_dump_json().encode())
 
 
 def test_one_child_answers_all():
     probe = FakeProbe({})
-    assert ask_box(("a:f", "b:g"), launch=probe).workload_errors == {"a:f": None, "b:g": None}
+    assert ask_machine(("a:f", "b:g"), launch=probe).workload_errors == {"a:f": None, "b:g": None}
     assert probe.asked == [("a:f", "b:g")]
 
 
 def test_a_deadly_factory_is_told_from_the_others():
     probe = FakeProbe({"b:g": ended(-11)})
-    box = ask_box(("a:f", "b:g"), launch=probe)
-    assert box.workload_errors == {"a:f": None, "b:g": "loading it failed: killed by SIGSEGV"}
-    assert box.cores == 2
+    machine = ask_machine(("a:f", "b:g"), launch=probe)
+    assert machine.workload_errors == {"a:f": None, "b:g": "loading it failed: killed by SIGSEGV"}
+    assert machine.cores == 2
 
 
 def test_a_box_that_cannot_be_asked():
     probe = FakeProbe({"": ended(1, tail=b"No module named 'psutil'\n")})
     with pytest.raises(ProbeError, match=r"exit status 1\nNo module named 'psutil'"):
-        ask_box(launch=probe)
+        ask_machine(launch=probe)
     assert probe.asked == [()]
 
 
 def test_this_box(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
-    box = ask_box(("mine:good", "mine:raising", "mine:absent"))
-    assert (box.python, "gloo" in box.backends, box.torch_error) == (platform.python_version(), True, None)
-    assert box.cores >= 1
-    assert box.workload_errors.pop("mine:good") is None
-    assert {name: name in error for name, error in box.workload_errors.items()} == {
+    machine = ask_machine(("mine:good", "mine:raising", "mine:absent"))
+    assert (machine.python, "gloo" in machine.backends, machine.torch_error) == (platform.python_version(), True, None)
+    assert machine.cores >= 1
+    assert machine.workload_errors.pop("mine:good") is None
+    assert {name: name in error for name, error in machine.workload_errors.items()} == {
         "mine:raising": True,
         "mine:absent": True,
     }
@@ -72,11 +72,11 @@ def test_this_box(tmp_path, monkeypatch):
 def test_a_factory_that_crashes_its_child(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
-    box = ask_box(("mine:crashing",))
-    assert box.torch is not None
-    assert box.workload_errors == {"mine:crashing": "loading it failed: killed by SIGSEGV"}
+    machine = ask_machine(("mine:crashing",))
+    assert machine.torch is not None
+    assert machine.workload_errors == {"mine:crashing": "loading it failed: killed by SIGSEGV"}
 
 
 def test_asking_loads_no_torch_here():
-    code = "import sys; from dpbench.run.ask import ask_box; ask_box(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from dpbench.run.ask import ask_machine; ask_machine(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

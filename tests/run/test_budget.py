@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from dpbench.run.budget import LEAST_S, child_budget, forecast
+from dpbench.run.runner import LEAST_S, child_budget, forecast
 
 
 def test_the_time_left_is_dealt_evenly_less_the_startup():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dpbench.run.child import loading
+from dpbench.run.child.process import loading
 
 
 def test_the_collector_rests_while_loading_and_works_again_afterwards():
@@ -23,7 +23,7 @@ def test_the_collector_rests_while_loading_and_works_again_afterwards():
 def test_an_answer_is_whole_and_nothing_runs_after_it():
     reader, writer = os.pipe()
     code = (
-        "import atexit; from dpbench.run.child import answer; print('said', end='');"
+        "import atexit; from dpbench.run.child.process import answer; print('said', end='');"
         f"atexit.register(print, 'too late'); answer({writer}, 'x' * 100_000)"
     )
     child = subprocess.Popen([sys.executable, "-c", code], pass_fds=[writer], stdout=subprocess.PIPE)

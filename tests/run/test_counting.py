@@ -13,7 +13,7 @@ from dpbench.run.launch import launch
 from dpbench.run.start import child_command
 from dpbench.simulator.record import Recording
 from dpbench.sweep.case import Case
-from dpbench.sweep.counting import checked_cases
+from dpbench.sweep.counted_cases import checked_cases
 from dpbench.sweep.names import Family
 from tests.fakes import ended
 from tests.simulated import needs_simulator
@@ -23,8 +23,8 @@ FACTORIES = """
 import os, time
 from torch import nn
 from dpbench.sweep.names import Data
-from dpbench.workloads.base import Batch, Workload
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.workload import Batch, Workload
+from dpbench.workloads.resolve import resolve
 import torch
 
 def crashing(): os.abort()
@@ -68,7 +68,7 @@ def test_one_more_copy_fails_the_check_and_is_named(tmp_path):
         child = Path(__file__).parent / "children" / "count_one_more_copy.py"
         return launch([*command[:-2], str(child)], stdin_text, timeout_s)
 
-    assert COUNTER[-2:] == child_command("dpbench.run.count")[-2:]
+    assert COUNTER[-2:] == child_command("dpbench.run.child.count")[-2:]
     lines = check_counts(tmp_path, count_all(cases, launch=mutated))
     assert all(line.startswith(f"{case('tuned').id}: ") for line in lines)
     copies = [line for line in lines if ".copies." in line]

@@ -5,7 +5,7 @@ import pytest
 
 from dpbench.results.record import Outcome
 from dpbench.run.interpret import interpret, last_lines
-from dpbench.run.job import Job
+from dpbench.run.messages import Job
 from dpbench.sweep.case import Case
 from tests.fakes import ended, ok_record
 

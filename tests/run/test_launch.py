@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from dpbench.run import launch as launch_module
-from dpbench.run import tree
+from dpbench.run import process_tree
 from dpbench.run.launch import launch
 
 LONG_S = 60.0
@@ -151,8 +151,8 @@ def test_nothing_stays_open_and_who_adopts_orphans_is_as_before(subreaper):
 def test_a_process_that_the_kernel_holds_is_named(monkeypatch):
     kill = psutil.Process.kill
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
-    monkeypatch.setattr(tree, "GRACE_S", 0.2)
-    with pytest.raises(tree.UnkillableError, match=r"process \d+ is still there 0\.2 s after SIGKILL"):
+    monkeypatch.setattr(process_tree, "GRACE_S", 0.2)
+    with pytest.raises(process_tree.UnkillableError, match=r"process \d+ is still there 0\.2 s after SIGKILL"):
         run(GRANDCHILD)
     for orphan in psutil.Process().children():
         kill(orphan)

@@ -5,7 +5,7 @@ from tests.run.conftest import marked_processes, wait_until
 
 CHILD = """
 import os, sys, time
-from dpbench.run.lifeline import die_with_parent
+from dpbench.run.process_tree import die_with_parent
 die_with_parent(int(sys.argv[1]))
 print('armed', flush=True)
 time.sleep(1000)

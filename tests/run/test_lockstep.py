@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.gate.lockstep import LOCKSTEP
-from dpbench.results.lockstep import SideName
+from dpbench.gate.take_round import LOCKSTEP
 from dpbench.results.record import Outcome
+from dpbench.run.child.lockstep import _in_turns
 from dpbench.run.launch import launch
-from dpbench.run.lockstep import _in_turns
-from dpbench.run.lockstep_job import LockstepJob, LockstepJobs, LockstepRounds, Side
+from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.variants import VariantName
 
 ROOT = Path(__file__).parents[2]
 FORWARD = "    def forward(self, *inputs: Any, **kwargs: Any) -> Any:\n"
@@ -53,8 +52,8 @@ DataParallel.forward = lambda self, *inputs, **kwargs: (_room(), _forward(self, 
 """
 FACTORY = """
 from dpbench.sweep.names import Data
-from dpbench.workloads.base import Workload
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.workload import Workload
+from dpbench.workloads.resolve import resolve
 {above}
 def make():
     usual = resolve("mlp/tiny", Data.RANDOM)

@@ -7,13 +7,13 @@ import pytest
 
 from dpbench.results.record import Outcome
 from dpbench.run.interpret import interpret
-from dpbench.run.job import Job
 from dpbench.run.launch import launch
+from dpbench.run.messages import Job
 from dpbench.sweep.case import Case
 
 LOSING = """
 import dataclasses, os, sys
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.resolve import resolve
 
 PLAIN = resolve("mlp/tiny", "random")
 RANK = sys.argv[sys.argv.index("--rank") + 1] if "--rank" in sys.argv else "0"
@@ -42,6 +42,6 @@ def test_the_outcome_is_the_lost_gpu(tmp_path, monkeypatch, variant, factory, wo
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
     case = Case(variant=variant, workload=f"losing:{factory}", batch=16, devices=("cpu", "cpu"), threads=2)
     job = Job(run="r1", case=case, round=0, budget_s=1.0)
-    record = interpret(launch([sys.executable, "-m", "dpbench.run.worker"], job.model_dump_json(), 100.0), job)
+    record = interpret(launch([sys.executable, "-m", "dpbench.run.child.worker"], job.model_dump_json(), 100.0), job)
     assert record.outcome is Outcome.LOST_GPU, record.reason
     assert f"{word}: uncorrectable ECC error encountered" in record.reason

@@ -6,8 +6,8 @@ import pynvml
 import pytest
 import torch
 
-from dpbench.run import probe
-from dpbench.run.job import Question
+from dpbench.run.child import probe
+from dpbench.run.messages import Question
 
 
 @pytest.fixture
@@ -103,25 +103,30 @@ def test_gpus_that_torch_cannot_use_are_told_with_the_reason(monkeypatch, nvml, 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    box = probe.read_box(Question())
-    assert box.unusable_gpus == ("Fake H000", "Fake H100")
-    assert reason in box.torch_error
+    machine = probe.read_machine(Question())
+    assert machine.unusable_gpus == ("Fake H000", "Fake H100")
+    assert reason in machine.torch_error
 
 
 def test_what_torch_says_goes_before_a_guess(monkeypatch, nvml):
     accelerators(monkeypatch, "cuda", too_old)
-    assert "too old" in probe.read_box(Question()).torch_error
+    assert "too old" in probe.read_machine(Question()).torch_error
 
 
 def test_a_box_without_gpus_has_no_error(monkeypatch, no_nvml):
     accelerators(monkeypatch, "cuda", lambda: False)
-    box = probe.read_box(Question())
-    assert (box.torch, box.torch_error, box.unusable_gpus, box.devices) == (torch.__version__, None, (), ("cpu",))
+    machine = probe.read_machine(Question())
+    assert (machine.torch, machine.torch_error, machine.unusable_gpus, machine.devices) == (
+        torch.__version__,
+        None,
+        (),
+        ("cpu",),
+    )
 
 
 def test_torch_that_does_not_import(monkeypatch, nvml):
     monkeypatch.setitem(sys.modules, "torch", None)
-    box = probe.read_box(Question(workloads=("mine:factory",)))
-    assert box.torch is None
-    assert box.torch_error.startswith("torch does not import: ")
-    assert box.workload_errors == {"mine:factory": box.torch_error}
+    machine = probe.read_machine(Question(workloads=("mine:factory",)))
+    assert machine.torch is None
+    assert machine.torch_error.startswith("torch does not import: ")
+    assert machine.workload_errors == {"mine:factory": machine.torch_error}

@@ -3,8 +3,7 @@ import math
 import pytest
 
 from dpbench.results.record import Outcome
-from dpbench.run.budget import LEAST_S
-from dpbench.run.runner import Progress, run
+from dpbench.run.runner import LEAST_S, Progress, run
 from dpbench.sweep.case import Case
 from tests.fakes import FakeLauncher, ScriptedClock, ended, ok_record
 

@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from dpbench.gate.lockstep import LOCKSTEP
-from dpbench.run import ask_health
-from dpbench.run.ask import PROBE, ask_box
+from dpbench.doctor import ask
+from dpbench.gate.take_round import LOCKSTEP
+from dpbench.run.ask import PROBE, ask_machine
 from dpbench.run.count_all import COUNTER
 from dpbench.run.runner import WORKER
 from dpbench.run.start import child_command
@@ -14,14 +14,14 @@ from dpbench.run.start import child_command
 COMMANDS = {
     "worker": WORKER,
     "probe": PROBE,
-    "probe_health": ask_health.PROBE,
+    "probe_health": ask.PROBE,
     "count": COUNTER,
     "lockstep": LOCKSTEP,
-    "count_case": child_command("dpbench.run.count_case"),
+    "count_case": child_command("dpbench.run.child.count_case"),
 }
 FACTORY = """
-from dpbench.workloads.catalog import resolve
-from dpbench.workloads.base import Workload
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import Workload
 from dpbench.sweep.names import Data
 
 def make():
@@ -68,4 +68,4 @@ def test_what_a_child_imports_is_not_hidden_and_a_factory_has_all_of_its_folder(
     (tmp_path / "mine.py").write_text(FACTORY)
     (tmp_path / "tree.py").write_text("def plant(model): return model")
     monkeypatch.chdir(tmp_path)
-    assert ask_box(("mine:make",)).workload_errors == {"mine:make": None}
+    assert ask_machine(("mine:make",)).workload_errors == {"mine:make": None}

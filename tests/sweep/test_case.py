@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import Data, Dtype, Mode, VariantName
+from dpbench.sweep.names import Data, Dtype, Mode
+from dpbench.sweep.variants import VariantName
 
 cases = st.builds(
     Case,

@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.sweep.container import (
+from dpbench.sweep.host import (
     Limits,
     parse_cpu_max,
     parse_cpu_quota,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.sweep.counting import checked_cases, plan_beside, plan_counts, plan_recording
+from dpbench.sweep.counted_cases import checked_cases, plan_beside, plan_counts, plan_recording
 from dpbench.sweep.plan import PlanError
 from dpbench.sweep.spec import Spec
 

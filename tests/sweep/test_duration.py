@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.sweep.duration import parse_duration
+from dpbench.sweep.quantities import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.sweep.machine import affinity, cpu_governor, ranges, usable_cores
+from dpbench.sweep.host import affinity, cpu_governor, ranges, usable_cores
 
 
 @pytest.mark.parametrize(

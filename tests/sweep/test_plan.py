@@ -4,22 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.sweep.box import Accelerator, Box
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
-from dpbench.sweep.names import VariantName
+from dpbench.sweep.machine_info import Accelerator, MachineInfo
 from dpbench.sweep.plan import Plan, PlanError, default_lanes, plan, round_order
 from dpbench.sweep.spec import from_options
+from dpbench.sweep.variants import VariantName
 
 
-def box(gpus: int = 0, kind: str = "cuda", backends: tuple[str, ...] = ("gloo", "nccl"), **facts: object) -> Box:
+def machine(
+    gpus: int = 0, kind: str = "cuda", backends: tuple[str, ...] = ("gloo", "nccl"), **facts: object
+) -> MachineInfo:
     accelerators = [Accelerator(device=f"{kind}:{i}", name="a GPU", memory_bytes=2**34) for i in range(gpus)]
     usual = {"python": "3.11.9", "torch": "2.13.0", "cpu_model": "a CPU", "cores": 4, "memory_bytes": 2**33}
-    return Box.model_validate({**usual, "backends": backends, "accelerators": accelerators, **facts})
+    return MachineInfo.model_validate({**usual, "backends": backends, "accelerators": accelerators, **facts})
 
 
-def planned(box: Box, **options: str) -> Plan:
-    return plan(from_options({"workloads": "mlp/tiny", **options}), box)
+def planned(machine: MachineInfo, **options: str) -> Plan:
+    return plan(from_options({"workloads": "mlp/tiny", **options}), machine)
 
 
 def short(cases: tuple[Case, ...]) -> list[str]:
@@ -31,7 +33,7 @@ def reasons(plan: Plan) -> Mapping[str, str]:
 
 
 def test_without_an_accelerator_all_but_the_stock_one_run_and_single_is_the_yardstick() -> None:
-    result = planned(box(), devices="cpu*2")
+    result = planned(machine(), devices="cpu*2")
     assert short(result.cases) == [
         "single b64 cpu",
         "naive b64 cpu*2",
@@ -40,12 +42,12 @@ def test_without_an_accelerator_all_but_the_stock_one_run_and_single_is_the_yard
         "ddp b64 cpu*2",
     ]
     assert reasons(result) == {
-        "torch_dp b64 cpu*2": "torch.nn.DataParallel needs an accelerator for every lane, and this box has none"
+        "torch_dp b64 cpu*2": "torch.nn.DataParallel needs an accelerator for every lane, and this machine has none"
     }
 
 
 def test_distinct_devices_get_the_largest_chunk_on_the_first_as_their_limit() -> None:
-    result = planned(box(gpus=3), devices="cuda*3", variants="torch_dp,tuned,ddp")
+    result = planned(machine(gpus=3), devices="cuda*3", variants="torch_dp,tuned,ddp")
     assert short(result.cases) == [
         "torch_dp b64 cuda:0+cuda:1+cuda:2",
         "tuned b64 cuda:0+cuda:1+cuda:2",
@@ -56,13 +58,13 @@ def test_distinct_devices_get_the_largest_chunk_on_the_first_as_their_limit() ->
 
 
 def test_single_always_is_one_device_and_no_case_is_there_twice() -> None:
-    result = planned(box(), devices="cpu*2,cpu*4,cpu", variants="single,tuned")
+    result = planned(machine(), devices="cpu*2,cpu*4,cpu", variants="single,tuned")
     assert short(result.cases) == ["single b64 cpu", "tuned b64 cpu*2", "tuned b64 cpu*4", "tuned b64 cpu"]
 
 
 def test_the_grid_is_ordered_by_workload_mode_dtype_devices_and_batch() -> None:
     result = planned(
-        box(),
+        machine(),
         variants="naive",
         workloads="mlp/tiny,convnet/tiny",
         modes="train,infer",
@@ -76,27 +78,27 @@ def test_the_grid_is_ordered_by_workload_mode_dtype_devices_and_batch() -> None:
 
 
 def test_cases_carry_threads_seed_and_data() -> None:
-    result = planned(box(), variants="tuned", devices="cpu*2", threads="3", seed="9", data="digits")
+    result = planned(machine(), variants="tuned", devices="cpu*2", threads="3", seed="9", data="digits")
     assert {(c.threads, c.seed, c.data) for c in result.cases} == {(3, 9, "digits")}
-    assert {c.threads for c in planned(box(cores=7), variants="tuned").cases} == {7}
+    assert {c.threads for c in planned(machine(cores=7), variants="tuned").cases} == {7}
 
 
 @pytest.mark.parametrize(
     ("here", "devices", "skipped"),
     [
-        (box(), "cpu*2", "torch_dp"),
-        (box(gpus=1), "cpu*2", "torch_dp"),
-        (box(gpus=1), "cpu+cuda:0", "torch_dp,ddp"),
-        (box(gpus=1), "cuda:0*2", "ddp"),
-        (box(gpus=2), "cuda*2", ""),
-        (box(gpus=2, backends=("gloo",)), "cuda*2", "ddp"),
-        (box(backends=()), "cpu*2", "torch_dp,ddp"),
-        (box(gpus=1, kind="mps"), "mps:0", "ddp"),
-        (box(gpus=2, kind="xpu", backends=("xccl",)), "xpu*2", ""),
-        (box(gpus=2, kind="xpu"), "xpu*2", "ddp"),
+        (machine(), "cpu*2", "torch_dp"),
+        (machine(gpus=1), "cpu*2", "torch_dp"),
+        (machine(gpus=1), "cpu+cuda:0", "torch_dp,ddp"),
+        (machine(gpus=1), "cuda:0*2", "ddp"),
+        (machine(gpus=2), "cuda*2", ""),
+        (machine(gpus=2, backends=("gloo",)), "cuda*2", "ddp"),
+        (machine(backends=()), "cpu*2", "torch_dp,ddp"),
+        (machine(gpus=1, kind="mps"), "mps:0", "ddp"),
+        (machine(gpus=2, kind="xpu", backends=("xccl",)), "xpu*2", ""),
+        (machine(gpus=2, kind="xpu"), "xpu*2", "ddp"),
     ],
 )
-def test_who_runs_on_which_lanes(here: Box, devices: str, skipped: str) -> None:
+def test_who_runs_on_which_lanes(here: MachineInfo, devices: str, skipped: str) -> None:
     result = planned(here, devices=devices, variants="torch_dp,naive,floor,tuned,ddp")
     assert ",".join(skip.case.variant for skip in result.skipped) == skipped
     assert {"naive", "floor", "tuned", "single"} <= {case.variant for case in result.cases}
@@ -106,99 +108,99 @@ def test_who_runs_on_which_lanes(here: Box, devices: str, skipped: str) -> None:
     ("here", "devices", "variant", "reason"),
     [
         (
-            box(gpus=1),
+            machine(gpus=1),
             "cpu*2",
             "torch_dp",
             "torch.nn.DataParallel needs an accelerator for every lane, and cpu is none",
         ),
-        (box(gpus=1), "cuda:0*2", "ddp", "nccl allows one rank for each device, and these lanes share one"),
+        (machine(gpus=1), "cuda:0*2", "ddp", "nccl allows one rank for each device, and these lanes share one"),
         (
-            box(gpus=1),
+            machine(gpus=1),
             "cpu+cuda:0",
             "ddp",
             "DistributedDataParallel needs devices of one kind, not cpu and cuda",
         ),
         (
-            box(backends=()),
+            machine(backends=()),
             "cpu*2",
             "ddp",
             "this torch has no gloo, which DistributedDataParallel needs on cpu",
         ),
-        (box(gpus=1, kind="mps"), "mps:0", "ddp", "no backend of torch.distributed is known for mps"),
+        (machine(gpus=1, kind="mps"), "mps:0", "ddp", "no backend of torch.distributed is known for mps"),
         (
-            box(),
+            machine(),
             "sim*4",
             "tuned",
             "simulated devices have no times; `dpbench counts` counts what a step does on them",
         ),
     ],
 )
-def test_a_skip_says_why(here: Box, devices: str, variant: str, reason: str) -> None:
+def test_a_skip_says_why(here: MachineInfo, devices: str, variant: str, reason: str) -> None:
     assert [skip.reason for skip in planned(here, devices=devices, variants=variant).skipped] == [reason]
 
 
 def test_where_nothing_parallel_runs_there_is_no_yardstick() -> None:
-    assert planned(box(), devices="sim*4").cases == ()
-    assert planned(box(), devices="cpu*2", variants="torch_dp").cases == ()
-    assert short(planned(box(gpus=2), devices="cuda*2", variants="single").cases) == ["single b64 cuda:0"]
+    assert planned(machine(), devices="sim*4").cases == ()
+    assert planned(machine(), devices="cpu*2", variants="torch_dp").cases == ()
+    assert short(planned(machine(gpus=2), devices="cuda*2", variants="single").cases) == ["single b64 cuda:0"]
 
 
 @pytest.mark.parametrize(
     ("here", "options", "line"),
     [
         (
-            box(gpus=2),
+            machine(gpus=2),
             {"devices": "cuda:0+cuda:3"},
-            "devices: 'cuda:3' of 'cuda:0+cuda:3' is not on this box; allowed: cpu, cuda:0, cuda:1",
+            "devices: 'cuda:3' of 'cuda:0+cuda:3' is not on this machine; allowed: cpu, cuda:0, cuda:1",
         ),
-        (box(), {"devices": "gpu"}, "devices: 'gpu:0' of 'gpu:0' is not on this box; allowed: cpu"),
+        (machine(), {"devices": "gpu"}, "devices: 'gpu:0' of 'gpu:0' is not on this machine; allowed: cpu"),
         (
-            box(),
+            machine(),
             {"devices": "cpu*4", "batch": "64,3"},
             "batch: 3 is less than one item for each of the 4 lanes of 'cpu*4'; allowed: 4 and above",
         ),
-        (box(), {"threads": "5"}, "threads: 5 is more than this box's cores; allowed: 1 to 4"),
+        (machine(), {"threads": "5"}, "threads: 5 is more than this machine's cores; allowed: 1 to 4"),
         (
-            box(workload_errors={"a.b:c": "no module named 'a'"}),
+            machine(workload_errors={"a.b:c": "no module named 'a'"}),
             {"workloads": "a.b:c"},
             "workloads: 'a.b:c': no module named 'a'",
         ),
         (
-            box(workload_errors={"a.b:c": "data: 'digits' is not for a.b:c"}),
+            machine(workload_errors={"a.b:c": "data: 'digits' is not for a.b:c"}),
             {"workloads": "a.b:c"},
             "data: 'digits' is not for a.b:c",
         ),
         (
-            box(torch=None, torch_error="no module named 'torch'"),
+            machine(torch=None, torch_error="no module named 'torch'"),
             {},
             "torch: does not import here (no module named 'torch'); allowed: a Python with a working torch",
         ),
     ],
 )
-def test_what_this_box_cannot_do_is_one_line(here: Box, options: dict[str, str], line: str) -> None:
+def test_what_this_box_cannot_do_is_one_line(here: MachineInfo, options: dict[str, str], line: str) -> None:
     with pytest.raises(PlanError) as caught:
         planned(here, **options)
     assert str(caught.value) == line
 
 
 def test_a_factory_that_loads_is_planned() -> None:
-    result = planned(box(workload_errors={"a.b:c": None}), workloads="a.b:c", variants="tuned")
+    result = planned(machine(workload_errors={"a.b:c": None}), workloads="a.b:c", variants="tuned")
     assert {case.workload for case in result.cases} == {"a.b:c"}
 
 
 @pytest.mark.parametrize(
     ("here", "lanes"),
     [
-        (box(cores=2), "cpu*2"),
-        (box(cores=1), "cpu*2"),
-        (box(cores=64), "cpu*4"),
-        (box(gpus=1), "cuda:0*2"),
-        (box(gpus=3), "cuda:0+cuda:1+cuda:2"),
+        (machine(cores=2), "cpu*2"),
+        (machine(cores=1), "cpu*2"),
+        (machine(cores=64), "cpu*4"),
+        (machine(gpus=1), "cuda:0*2"),
+        (machine(gpus=3), "cuda:0+cuda:1+cuda:2"),
     ],
 )
-def test_the_lanes_of_a_box_that_was_not_told(here: Box, lanes: str) -> None:
+def test_the_lanes_of_a_box_that_was_not_told(here: MachineInfo, lanes: str) -> None:
     assert format_devices(default_lanes(here)) == lanes
-    assert {c.devices for c in planned(here, variants="tuned").cases if c.variant is VariantName.TUNED} == {
+    assert {c.devices for c in planned(here, variants="tuned").cases if c.variant.name is VariantName.TUNED} == {
         default_lanes(here)
     }
 
@@ -212,13 +214,13 @@ def test_plans_are_deterministic_without_doubles_and_have_every_yardstick(
     variants: str, devices: str, batch: str, modes: str
 ) -> None:
     options = {"variants": variants, "devices": devices, "batch": batch, "modes": modes}
-    result = planned(box(gpus=2), **options)
+    result = planned(machine(gpus=2), **options)
     ids = [case.id for case in result.cases]
-    assert result == planned(box(gpus=2), **options)
+    assert result == planned(machine(gpus=2), **options)
     assert len(set(ids)) == len(ids)
     assert not set(ids) & {skip.case.id for skip in result.skipped}
-    assert all(len(case.devices) == 1 for case in result.cases if case.variant is VariantName.SINGLE)
-    assert {limit_id(case) for case in result.cases if case.variant is not VariantName.SINGLE} <= set(ids)
+    assert all(len(case.devices) == 1 for case in result.cases if case.variant.name is VariantName.SINGLE)
+    assert {limit_id(case) for case in result.cases if case.variant.name is not VariantName.SINGLE} <= set(ids)
 
 
 def limit_id(case: Case) -> str:
@@ -230,7 +232,7 @@ def limit_id(case: Case) -> str:
 
 
 def test_each_round_has_every_case_once_in_an_order_of_its_own() -> None:
-    cases = planned(box(), devices="cpu*2", batch=",".join(map(str, range(2, 22)))).cases
+    cases = planned(machine(), devices="cpu*2", batch=",".join(map(str, range(2, 22)))).cases
     order = round_order(cases, rounds=4, seed=1)
     rounds = [[case for number, case in order if number == n] for n in range(4)]
     assert [number for number, _ in order] == sorted([0, 1, 2, 3] * len(cases))
@@ -239,6 +241,6 @@ def test_each_round_has_every_case_once_in_an_order_of_its_own() -> None:
 
 
 def test_the_order_follows_from_seed_and_round_alone() -> None:
-    cases = planned(box(), devices="cpu*2", batch="8,16,32").cases
+    cases = planned(machine(), devices="cpu*2", batch="8,16,32").cases
     assert round_order(cases, 2, seed=1) == round_order(cases, 5, seed=1)[: 2 * len(cases)]
     assert round_order(cases, 2, seed=1) != round_order(cases, 2, seed=2)

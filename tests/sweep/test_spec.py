@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.sweep.names import Data, Dtype, Mode, VariantName
+from dpbench.sweep.names import Data, Dtype, Mode
 from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
+from dpbench.sweep.variants import VariantName
 
 FULL = """
 variants = ["tuned", "naive"]
@@ -94,7 +95,7 @@ KEYS = (
     [
         ('varients = ["tuned"]', f"varients: unknown key, did you mean 'variants'?; allowed: {KEYS}"),
         ("budget_s = 3", f"budget_s: unknown key, did you mean 'budget'?; allowed: {KEYS}"),
-        ('variants = ["tunned"]', f"variants: 'tunned' is not allowed, did you mean 'tuned'?; {LIST}"),
+        ('variants = ["tunned"]', f"variants: 'tunned' is no variant, did you mean 'tuned'?; {LIST}"),
         ('variants = "tuned"', f"variants: 'tuned' is not allowed; {LIST}"),
         ("variants = []", f"variants: [] is not allowed; {LIST}"),
         ('variants = ["ddp", "ddp"]', "variants: ddp is there twice; allowed: each entry once"),
@@ -115,7 +116,7 @@ KEYS = (
         ("timeout = 0", f"timeout: 0 is no duration above 0; allowed: {DURATION}"),
         ('data = "digit"', "data: 'digit' is not allowed, did you mean 'digits'?; allowed: one of random, digits"),
         ('modes = ["tran"]', "modes: 'tran' is not allowed, did you mean 'train'?; allowed: a list of train, infer"),
-        ('reference = "best"', f"reference: 'best' is not allowed; allowed: one of {VARIANTS}"),
+        ('reference = "best"', f"reference: 'best' is no variant; allowed: one of {VARIANTS}"),
         (
             'variants = ["tuned"]\nreference = "naive"',
             "reference: 'naive' is not among the variants; allowed: tuned",
@@ -151,7 +152,7 @@ def test_bytes_that_are_no_text_and_files_that_cannot_be_read(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"variants": "tuned,,naive"}, f"--variants: '' is not allowed; {LIST}"),
+        ({"variants": "tuned,,naive"}, f"--variants: '' is no variant; {LIST}"),
         ({"batch": "64,x"}, f"--batch: 'x' is not allowed; allowed: {WHOLE_BATCH}"),
         ({"batch": "1.5"}, f"--batch: '1.5' is not allowed; allowed: {WHOLE_BATCH}"),
         ({"batch": "-4"}, f"--batch: -4 is not allowed; allowed: {WHOLE_BATCH}"),

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.sweep.names import Family, Size
-from dpbench.sweep.workload_name import is_factory, parse_workload
+from dpbench.sweep.names import Family, Size, is_factory, parse_workload
 
 
 @given(st.sampled_from(Family), st.sampled_from(Size))

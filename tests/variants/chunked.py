@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.sweep.names import Data
-from dpbench.workloads.base import Batch, Workload
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import Batch, Workload
 
 CPU = torch.device("cpu")
 

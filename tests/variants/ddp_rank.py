@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from torch import distributed
 
-from dpbench.sweep.names import VariantName
-from dpbench.variants.catalog import VARIANTS
-from dpbench.workloads.base import Batch
+from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.variants.registry import variant_of
+from dpbench.workloads.workload import Batch
 from tests.variants.chunked import CPU, assert_same, chunked, finish, make
 
 
@@ -29,7 +29,7 @@ def main(name: str, batch: str, rank: int, ranks: int, store: str) -> None:
     plain = [chunked(workload, base, chunk, lanes=1) for chunk in chunks]
     expected = copy.copy(plain[rank])
     expected.gradients = {key: sum(s.gradients[key] for s in plain) / ranks for key in expected.gradients}
-    forward = VARIANTS[VariantName.DDP].wrap(base, [CPU])
+    forward = variant_of(VariantId(VariantName.DDP)).wrap(base, [CPU])
     step = finish(workload, base, forward(*chunks[rank].inputs), chunks[rank].target)
     assert_same(step, expected)
     distributed.barrier()

@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 from dpbench.parallel import Policy
-from dpbench.sweep.names import Family, VariantName
-from dpbench.variants.catalog import VARIANTS
+from dpbench.parallel.policy import Dispatch
+from dpbench.sweep.names import Family
+from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.variants.registry import variant_of
 from tests.variants.chunked import CPU, assert_same, chunked, finish, make
 
 FAMILIES = [f"{family}/tiny" for family in Family]
@@ -15,9 +17,9 @@ SCHEMES = [VariantName.NAIVE, VariantName.FLOOR, VariantName.TUNED]
 
 
 def test_the_catalog_is_total():
-    assert set(VARIANTS) == set(VariantName)
-    assert {name for name, variant in VARIANTS.items() if variant.per_rank} == {VariantName.DDP}
-    sequential = {name for name, variant in VARIANTS.items() if not variant.concurrent_lanes}
+    variants = {name: variant_of(VariantId(name)) for name in VariantName}
+    assert {name for name, variant in variants.items() if variant.per_rank} == {VariantName.DDP}
+    sequential = {name for name, variant in variants.items() if not variant.concurrent_lanes}
     assert sequential == {VariantName.SINGLE, VariantName.FLOOR}
 
 
@@ -26,7 +28,7 @@ def test_the_catalog_is_total():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_two_steps_equal_the_plain_module_on_chunks(scheme, name, batch, lanes):
     workload, base, drawn = make(name, batch)
-    forward = VARIANTS[scheme].wrap(base, [CPU] * lanes)
+    forward = variant_of(VariantId(scheme)).wrap(base, [CPU] * lanes)
     optimizer = workload.optimizer(base.parameters())
     for _ in range(2):
         expected = chunked(workload, base, drawn, lanes)
@@ -41,14 +43,14 @@ def test_two_steps_equal_the_plain_module_on_chunks(scheme, name, batch, lanes):
 def test_single_is_the_plain_module_on_the_whole_batch(name):
     workload, base, drawn = make(name, 6)
     expected = chunked(workload, base, drawn, 1)
-    forward = VARIANTS[VariantName.SINGLE].wrap(base, [CPU])
+    forward = variant_of(VariantId(VariantName.SINGLE)).wrap(base, [CPU])
     assert_same(finish(workload, base, forward(*drawn.inputs), drawn.target), expected)
 
 
 def test_the_floors_batch_norm_sees_every_chunk():
     _, base, drawn = make("convnet/tiny", 6)
     plain = copy.deepcopy(base)
-    VARIANTS[VariantName.FLOOR].wrap(base, [CPU] * 3)(*drawn.inputs)
+    variant_of(VariantId(VariantName.FLOOR)).wrap(base, [CPU] * 3)(*drawn.inputs)
     for chunk in drawn.inputs[0].chunk(3):
         plain(chunk)
     torch.testing.assert_close(dict(base.named_buffers()), dict(plain.named_buffers()))
@@ -61,23 +63,40 @@ def test_inference_equals_the_plain_module(scheme, name):
     _, base, drawn = make(name, 7)
     base.eval()
     with torch.no_grad():
-        output = VARIANTS[scheme].wrap(base, [CPU] * 3)(*drawn.inputs)
+        output = variant_of(VariantId(scheme)).wrap(base, [CPU] * 3)(*drawn.inputs)
         torch.testing.assert_close(output, base(*drawn.inputs))
     assert not output.requires_grad
 
 
 def test_the_stock_wrapper_is_refused_on_cpu_lanes_where_it_would_silently_do_nothing():
     with pytest.raises(ValueError, match=r"^devices: 'cpu\+cpu' has CPU lanes"):
-        VARIANTS[VariantName.TORCH_DP].wrap(nn.Linear(2, 2), [CPU, CPU])
+        variant_of(VariantId(VariantName.TORCH_DP)).wrap(nn.Linear(2, 2), [CPU, CPU])
 
 
 def test_every_technique_of_the_policy_is_a_variant_of_its_own() -> None:
     usual = Policy()
     changed = set()
-    for name, variant in VARIANTS.items():
+    for name in VariantName:
         if name.startswith("tuned_"):
-            policy = variant.wrap(nn.Linear(2, 2), [CPU, CPU]).policy
+            policy = variant_of(VariantId(name)).wrap(nn.Linear(2, 2), [CPU, CPU]).policy
             (field,) = [f.name for f in fields(Policy) if getattr(policy, f.name) != getattr(usual, f.name)]
             changed.add(field)
     sizes = {"bucket_bytes", "first_bucket_bytes"}
     assert changed == {field.name for field in fields(Policy)} - sizes
+
+
+def test_the_parameters_of_tuned_are_the_fields_of_the_policy() -> None:
+    assert set(VariantName.TUNED.parameters) == {field.name for field in fields(Policy)}
+    for name, parameter in VariantName.TUNED.parameters.items():
+        if "|" not in parameter.allowed and name != "dispatch":
+            text = str(getattr(Policy(), name)).lower()
+            assert parameter.parse(text) == getattr(Policy(), name)
+    assert VariantName.TUNED.parameters["dispatch"].allowed == ", ".join(Dispatch)
+
+
+def test_parameters_reach_the_wrapper() -> None:
+    given = VariantId("tuned[dispatch=threads, bucket_bytes=1MiB]")
+    policy = variant_of(given).wrap(nn.Linear(2, 2), [CPU, CPU]).policy
+    assert policy == Policy(dispatch="threads", bucket_bytes=2**20)
+    both = variant_of(VariantId("tuned_no_coalesce[skip_unchanged=true]")).wrap(nn.Linear(2, 2), [CPU, CPU]).policy
+    assert both == Policy(coalesce=False, skip_unchanged=True)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dpbench.variants import naive_broadcast
 from dpbench.variants.naive import NAIVE
 from dpbench.variants.naive_apply import parallel_apply
-from dpbench.variants.naive_broadcast import Broadcast, reduce_add_coalesced
+from dpbench.variants.naive_broadcast import NaiveBroadcast, reduce_add_coalesced
 from dpbench.variants.naive_replicate import replicate
 from tests.variants.chunked import CPU
 
@@ -167,7 +167,7 @@ def test_broadcast_and_reduction_are_each_others_adjoint():
     tensors = [x.requires_grad_() for x in inputs]
 
     def hand_out(*xs):
-        return Broadcast.apply([CPU, CPU], *xs)
+        return NaiveBroadcast.apply([CPU, CPU], *xs)
 
     assert torch.autograd.gradcheck(hand_out, tensors)
     assert torch.autograd.gradgradcheck(hand_out, tensors)

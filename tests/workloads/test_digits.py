@@ -5,8 +5,8 @@ import torch
 
 from dpbench.sweep.names import Data
 from dpbench.workloads import digits
-from dpbench.workloads.base import WorkloadError
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import WorkloadError
 
 
 def test_there_are_1797_images_of_17_levels_in_10_classes():

@@ -4,7 +4,7 @@ from torch import nn
 
 from dpbench.sweep.names import Data, Family, Size
 from dpbench.workloads import convnet, embedding, mlp, transformer
-from dpbench.workloads.catalog import resolve
+from dpbench.workloads.resolve import resolve
 
 
 def train(name: str, data: Data, steps: int, batch: int = 32) -> list[float]:

@@ -6,12 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpbench.run.count import main
-from dpbench.sweep.names import VariantName
-from dpbench.variants.base import Variant
-from dpbench.variants.catalog import VARIANTS
+from dpbench.run.child.count import main
+from dpbench.variants import variant
 
-wrap: Any = VARIANTS[VariantName.TUNED].wrap
+wrap: Any = variant.TUNED.wrap
 
 
 def wrap_and_copy(base: nn.Module, devices: list[torch.device], **choices: Any) -> Callable[..., Any]:
@@ -24,5 +22,5 @@ def wrap_and_copy(base: nn.Module, devices: list[torch.device], **choices: Any) 
     return copying
 
 
-VARIANTS[VariantName.TUNED] = Variant(wrap_and_copy)
+variant.TUNED = variant.Variant(wrap_and_copy)
 main()

@@ -6,13 +6,13 @@ import sys
 import time
 from pathlib import Path
 
-from dpbench.run.job import Job
-from dpbench.run.lifeline import die_with_parent
+from dpbench.run.messages import Job
+from dpbench.run.process_tree import die_with_parent
 from tests.fakes import ok_record
 
 RANK = """
 import os, sys, time
-from dpbench.run.lifeline import die_with_parent
+from dpbench.run.process_tree import die_with_parent
 die_with_parent(int(sys.argv[1]))
 open('hanging', 'w').close()
 time.sleep(1000)

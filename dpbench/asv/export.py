@@ -1,0 +1,127 @@
+"""Records as results of asv: its `compare` then speaks of the numbers that `dpbench compare` prints."""
+
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from dpbench.asv import grid
+from dpbench.asv.machine_file import AsvError, Machine, facts_of
+from dpbench.asv.result_file import Measured, Point, ResultFile, ResultRow, read_results, write_results
+from dpbench.asv.samples import Z99, interval_of_median
+from dpbench.results.record import Environment, Outcome, Record
+from dpbench.stats.rounds import median_of_rounds
+
+
+@dataclass(frozen=True)
+class Export:
+    """The files that were written, and a line for each kind of record that has no place in them."""
+
+    paths: tuple[Path, ...]
+    left_out: tuple[str, ...]
+
+
+def export(records: Sequence[Record], results: Path, machine: Machine, date_ms: Callable[[str], int]) -> Export:
+    """Write the records' step times below asv's `results` folder, a file for each commit; points already there stay.
+
+    They get an environment of their own, so that nothing that asv measured is replaced. Raises AsvError.
+    """
+    kept, left_out = _sort_out(records)
+    files = [_file_of(commit, found, machine, date_ms(commit)) for commit, found in kept.items()]
+    folder = results / machine["machine"]
+    paths = [folder / f"{file.commit_hash[:8]}-{file.env_name}.json" for file in files]
+    merged = [
+        _merge(read_results(path), file) if path.exists() else file for path, file in zip(paths, files, strict=True)
+    ]
+    for path, file in zip(paths, merged, strict=True):
+        write_results(path, file)
+    return Export(tuple(paths), left_out)
+
+
+def commit_date_ms(commit: str) -> int:
+    """From the repository around the current folder, since 1970. Raises AsvError."""
+    command = ["git", "show", "--no-patch", "--format=%ct", commit]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AsvError(f"commit {commit} is not in the repository of this folder; allowed: where it was measured")
+    return int(done.stdout) * 1000
+
+
+def _sort_out(records: Iterable[Record]) -> tuple[dict[str, dict[Point, list[Record]]], tuple[str, ...]]:
+    """Those with a place in the grid, by commit and point, and why others have none."""
+    kept: dict[str, dict[Point, list[Record]]] = {}
+    reasons: dict[str, int] = {}
+    for record in records:
+        told = _place_or_reason(record)
+        if isinstance(told, str):
+            reasons[told] = reasons.get(told, 0) + 1
+        else:
+            commit, point = told
+            kept.setdefault(commit, {}).setdefault(point, []).append(record)
+    return kept, tuple(f"{count} records: {reason}" for reason, count in reasons.items())
+
+
+def _place_or_reason(record: Record) -> tuple[str, Point] | str:
+    environment = record.environment
+    if record.outcome is not Outcome.OK or environment is None:
+        return "no times"
+    if environment.commit is None or environment.dirty:
+        return "of no commit: the tree was changed, or none"
+    point = grid.point_of(record.case, len(environment.gpus), environment.cores)
+    if point is None:
+        return "not in the grid of dpbench/asv/grid.py"
+    return environment.commit, tuple(map(repr, point))
+
+
+def _file_of(commit: str, points: dict[Point, list[Record]], machine: Machine, date_ms: int) -> ResultFile:
+    found = [record for records in points.values() for record in records]
+    environment = found[0].environment
+    assert environment is not None
+    python = ".".join(environment.python.split(".")[:2])
+    row = ResultRow(
+        params=tuple(tuple(map(repr, values)) for values in grid.grid()),
+        version=grid.VERSION,
+        points={point: _measured(records) for point, records in points.items()},
+        started_at_ms=int(min(datetime.fromisoformat(record.started_at) for record in found).timestamp() * 1000),
+    )
+    return ResultFile(
+        commit_hash=commit,
+        env_name=f"dpbench-records-py{python}",
+        date=date_ms,
+        params={**machine, **_facts(environment), "python": python},
+        python=python,
+        requirements={},
+    ).with_row(grid.STEP_TIME, row)
+
+
+def _facts(environment: Environment) -> Machine:
+    return facts_of(environment.gpus, driver=environment.driver, nccl=environment.nccl, torch=environment.torch)
+
+
+def _measured(records: Sequence[Record]) -> Measured:
+    """The estimate of `dpbench compare` is the result; the rest is what asv itself makes of the samples."""
+    rounds = [record.samples_s for record in records]
+    samples = tuple(sample for each in rounds for sample in grid.spaced(each))
+    low, high = interval_of_median(samples, Z99)
+    q_25, q_75 = map(float, np.quantile(samples, (0.25, 0.75)))
+    stats = {
+        "ci_99_a": low,
+        "ci_99_b": high,
+        "q_25": q_25,
+        "q_75": q_75,
+        "number": 1,
+        "repeat": len(samples),
+    }
+    return Measured(median_of_rounds(rounds).value, stats, samples)
+
+
+def _merge(old: ResultFile, new: ResultFile) -> ResultFile:
+    """New points go before old ones; a row over another grid, or of another version, is replaced."""
+    before, row = old.row(grid.STEP_TIME), new.row(grid.STEP_TIME)
+    assert row is not None
+    if before is not None and (before.version, before.params) == (row.version, row.params):
+        row = replace(row, points={**before.points, **row.points})
+    return old.model_copy(update={"params": new.params}).with_row(grid.STEP_TIME, row)

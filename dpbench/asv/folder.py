@@ -1,0 +1,90 @@
+"""asv's folder of results: whose they are, of which commits, in which units."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.asv.machine_file import AsvError
+from dpbench.asv.result_file import ResultFile, read_results
+
+DISCOVER = "asv run --bench just-discover"
+"""The command that writes what asv needs beside the files of results."""
+_FEWEST_DIGITS = 4  # of a hash, as git has it; asv names a file by the first eight
+
+
+@dataclass(frozen=True)
+class Commit:
+    """`files` has at least one, by environment."""
+
+    hash: str
+    files: dict[str, ResultFile]
+
+
+def machine_in(results: Path, machine: str | None) -> str:
+    """As asv chooses: `machine`, or the only one there. Raises AsvError."""
+    known = sorted(path.parent.name for path in results.glob("*/machine.json"))
+    if machine in known or (machine is None and len(known) == 1):
+        return machine or known[0]
+    allowed = ", ".join(known) or f"none, as {results} has no results; first: asv run"
+    raise AsvError(f"--machine: {machine!r} does not name the results in {results}; allowed: {allowed}")
+
+
+def commit_of(revision: str, option: str, folder: Path) -> Commit:
+    """By what git takes for a revision, or by the beginning of a hash; `folder` is a machine's. Raises AsvError."""
+    commit = _resolved(revision) or revision
+    named = {path: path.name.partition("-")[0] for path in sorted(folder.glob("*-*.json"))}
+    likely = [path for path, digits in named.items() if digits.startswith(commit[:8]) and len(commit) >= _FEWEST_DIGITS]
+    files = [file for file in map(_read, likely) if file.commit_hash.startswith(commit)]
+    hashes = {file.commit_hash for file in files}
+    if len(hashes) != 1:
+        resolved = "" if commit == revision else f", commit {commit[:8]},"
+        what = "begins several hashes" if hashes else "has no results"
+        allowed = ", ".join(dict.fromkeys(named.values())) or "none"
+        raise AsvError(
+            f"{option}: {revision!r}{resolved} {what} in {folder}; allowed: {allowed}, or a revision of them"
+        )
+    return Commit(hashes.pop(), {file.env_name: file for file in files})
+
+
+def _read(path: Path) -> ResultFile:
+    """With rows that can be read."""
+    file = read_results(path)
+    try:
+        for name in file.results:
+            file.row(name)
+    except AsvError as error:
+        raise AsvError(f"{path}: {error}") from error
+    return file
+
+
+def units_in(results: Path) -> dict[str, str]:
+    """By benchmark; none where asv has not written them yet. Raises AsvError."""
+    path = results / "benchmarks.json"
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise AsvError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise AsvError(f"{path}: is not JSON: {error}; allowed: what `{DISCOVER}` writes") from error
+    try:
+        return {name: str(entry["unit"]) for name, entry in fields.items() if name != "version"}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise AsvError(f"{path}: is no list of benchmarks: {error!r}; allowed: what `{DISCOVER}` writes") from error
+
+
+def lacks(results: Path, machine: str) -> list[str]:
+    """A line where asv cannot read the machine's results yet."""
+    missing = [path for path in (results / "benchmarks.json", results / machine / "machine.json") if not path.exists()]
+    if not missing:
+        return []
+    return [f"asv does not read these results without {' and '.join(map(str, missing))}; first: {DISCOVER}"]
+
+
+def _resolved(revision: str) -> str | None:
+    """The commit's hash in the repository around the current folder."""
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,90 @@
+"""asv's machine file, with the facts that asv does not ask for: they become selectors in its pages.
+
+The file is asv's own, version 1: an object with an entry for each machine, of texts by name.
+"""
+
+import json
+import os
+import platform
+import reprlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from dpbench.errors import WrongInputError
+from dpbench.results.files import replace_text
+from dpbench.sweep.machine_info import MachineInfo
+
+DEFAULT_FILE = Path("~/.asv-machine.json")
+_VERSION = 1
+_NONE = "none"
+
+Machine = dict[str, str]
+_MACHINES = TypeAdapter(dict[str, Machine])
+
+
+class AsvError(WrongInputError):
+    """One line that names the file or option, what is wrong with it and what is allowed."""
+
+
+def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
+    """Bring the machine's entry up to date and leave the others as they are; the entry. Raises AsvError."""
+    if not name or "/" in name or name in (".", "..", "version"):
+        raise AsvError(f"--machine: {name!r} is no name of a machine; allowed: what can be the name of a folder")
+    machines = read_machines(path) if path.exists() else {}
+    gpus = [accelerator.name for accelerator in info.accelerators]
+    facts = facts_of(gpus, driver=info.driver, nccl=info.nccl, torch=info.torch)
+    machines[name] = {**_asv_defaults(info), **machines.get(name, {}), **facts, "machine": name}
+    text = json.dumps({**machines, "version": _VERSION}, indent=4, sort_keys=True)
+    try:
+        replace_text(path, text)
+    except OSError as error:
+        raise AsvError(f"{path}: cannot be written: {error.strerror}") from error
+    return machines[name]
+
+
+def read_machines(path: Path) -> dict[str, Machine]:
+    """The entries by their machines' names. Raises AsvError."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AsvError(f"{path}: cannot be read: {error.strerror}; first: dpbench asv-machine") from error
+    except ValueError as error:
+        raise AsvError(f"{path}: is not JSON: {error}; allowed: asv's machine file") from error
+    version = fields.pop("version", None) if isinstance(fields, dict) else None
+    if version != _VERSION:
+        raise AsvError(f"{path}: has version {version!r}; allowed: {_VERSION}")
+    try:
+        return _MACHINES.validate_python(fields)
+    except ValidationError as error:
+        raise AsvError(f"{path}: {what_is_wrong(error)}; allowed: texts by name") from error
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """The first field that is, its value and what it should be."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))} is {reprlib.repr(first['input'])}: {first['msg']}"
+
+
+def facts_of(gpus: Sequence[str], *, driver: str | None, nccl: str | None, torch: str | None) -> Machine:
+    """What asv does not ask for; `gpus` has a name for each."""
+    facts: Mapping[str, str | None] = {
+        "gpu": ", ".join(dict.fromkeys(gpus)),
+        "num_gpu": str(len(gpus)),
+        "driver": driver,
+        "nccl": nccl,
+        "torch": torch,
+    }
+    return {name: value or _NONE for name, value in facts.items()}
+
+
+def _asv_defaults(info: MachineInfo) -> Machine:
+    """The answers that `asv machine --yes` gives."""
+    return {
+        "os": f"{platform.system()} {platform.release()}",
+        "arch": platform.machine(),
+        "cpu": info.cpu_model,
+        "num_cpu": str(os.cpu_count()),
+        "ram": str(info.memory_bytes),
+    }

@@ -1,0 +1,110 @@
+"""Two commits by asv's results, as tables for a terminal and as JSON for machines.
+
+SCHEMA history
+    1  first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dpbench.asv.compare import BenchmarkPairs, Figure, Gap, Pair
+from dpbench.report.units import estimate, number, time_unit
+
+SCHEMA = 1
+_NONE = "-"
+_LEGEND = (
+    "Medians as asv compare prints them. ratio: head over base, below 1 is less, with the 95 % interval of the samples "
+    "where asv kept six or more (asv run --record-samples, asv continuous); it knows nothing of how processes differ."
+)
+
+
+def asv_json(
+    machine: str, base: str, head: str, found: tuple[BenchmarkPairs, ...], units: Mapping[str, str]
+) -> dict[str, Any]:
+    """``{"schema", "machine", "base", "head", "results"}``; fields that do not apply are None."""
+    return {
+        "schema": SCHEMA,
+        "machine": machine,
+        "base": base,
+        "head": head,
+        "results": [
+            {
+                "environment": benchmark.environment,
+                "benchmark": benchmark.name,
+                "parameters": list(pair.params),
+                "unit": units.get(benchmark.name),
+                "base": _value(pair.base),
+                "head": _value(pair.head),
+                "ratio": None if pair.ratio is None else asdict(pair.ratio),
+                "reason": pair.why_unsupported,
+            }
+            for benchmark in found
+            for pair in benchmark.pairs
+        ],
+    }
+
+
+def asv_text(machine: str, base: str, head: str, found: tuple[BenchmarkPairs, ...], units: Mapping[str, str]) -> Group:
+    """A table for each benchmark that both commits have, and below it why there are numbers without a ratio."""
+    parts: list[RenderableType] = [Text(f"base {base[:8]}, head {head[:8]} on {machine}"), Text()]
+    for benchmark in found:
+        pairs = [pair for pair in benchmark.pairs if not pair.is_empty]
+        reasons = {pair.why_unsupported for pair in pairs}
+        if len(reasons) == 1 and not any(pair.is_full for pair in pairs):
+            parts += [Text(f"{_name(benchmark)}: {reasons.pop()}"), Text()]
+        elif pairs:
+            parts += [_table(benchmark, pairs, units.get(benchmark.name)), *map(Text, _notes(pairs)), Text()]
+    left_out = sum(pair.is_empty for benchmark in found for pair in benchmark.pairs)
+    if left_out:
+        parts.append(Text(f"{left_out} combinations of parameters were skipped in both"))
+    return Group(*parts, Text(_LEGEND, style="dim"))
+
+
+def _name(benchmark: BenchmarkPairs) -> str:
+    return f"{benchmark.name}, {benchmark.environment}"
+
+
+def _table(benchmark: BenchmarkPairs, pairs: list[Pair], unit: str | None) -> Table:
+    title = Text(_name(benchmark), style="bold")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    scale, name = _scale(pairs, unit)
+    table.add_column("parameters", overflow="fold")
+    for header in (f"base{name}", f"head{name}", "ratio to base"):
+        table.add_column(header, justify="right", overflow="fold")
+    for pair in pairs:
+        ratio = _NONE if pair.ratio is None else estimate(pair.ratio)
+        cells = (", ".join(pair.params).replace("'", ""), _cell(pair.base, scale), _cell(pair.head, scale), ratio)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _scale(pairs: list[Pair], unit: str | None) -> tuple[float, str]:
+    """Of the unit that is shown, and its name as a header has it."""
+    if unit != "seconds":
+        return 1.0, "" if unit is None else f", {unit}"
+    figures = [figure for pair in pairs for figure in (pair.base, pair.head)]
+    scale, name = time_unit(figure.result for figure in figures if not isinstance(figure, Gap) and figure.result > 0)
+    return scale, f", {name}"
+
+
+def _notes(pairs: list[Pair]) -> Iterator[str]:
+    """Gaps stand in the table."""
+    reasons = dict.fromkeys(pair.why_unsupported for pair in pairs if pair.is_full and pair.why_unsupported is not None)
+    yield from (f"no ratio: {reason}" for reason in reasons)
+
+
+def _cell(figure: Figure, scale: float) -> str:
+    if isinstance(figure, Gap):
+        return str(figure)
+    shown = figure.result / scale
+    return f"{shown:,.0f}" if scale == 1.0 and shown.is_integer() else number(shown)
+
+
+def _value(figure: Figure) -> float | None:
+    return None if isinstance(figure, Gap) else figure.result

@@ -1,0 +1,161 @@
+"""asv's file of results, version 2: what one machine measured of one commit in one environment.
+
+Of a benchmark there is one row, whose columns are lists with a place for each combination of parameters, in the order
+of their product; the combinations are texts. A row ends where only nulls would follow. As asv does, NaN stands for what
+was skipped and null for what failed, and beside standard JSON there may be Infinity in an interval.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import nan
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, TypeAdapter, ValidationError, model_validator
+
+from dpbench.asv.machine_file import AsvError, what_is_wrong
+from dpbench.results.files import replace_text
+
+COLUMNS = (
+    *("result", "params", "version", "started_at", "duration"),
+    *("stats_ci_99_a", "stats_ci_99_b", "stats_q_25", "stats_q_75", "stats_number", "stats_repeat"),
+    *("samples", "profile"),
+)
+_VERSION = 2
+_BY_POINT = ("result", *(name for name in COLUMNS if name.startswith("stats_")), "samples")
+
+Point = tuple[str, ...]
+"""One combination of parameters, each as Python's repr."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one point; `stats` has the columns ``stats_*``, without that beginning."""
+
+    result: FiniteFloat
+    stats: Mapping[str, float] | None = None
+    samples: tuple[FiniteFloat, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """Of one benchmark. A point of `params` that is neither in `points` nor in `failed` was skipped."""
+
+    params: tuple[tuple[str, ...], ...]
+    version: str
+    points: Mapping[Point, Measured] = field(default_factory=dict)
+    failed: frozenset[Point] = frozenset()
+    started_at_ms: int | None = None
+
+
+_PARAMS = TypeAdapter(tuple[tuple[str, ...], ...])
+_MEASURED = TypeAdapter(Measured)
+
+
+class ResultFile(BaseModel):
+    """`results` has the rows as they stand in the file; `row` and `with_row` are the ways to read and change them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    commit_hash: str
+    env_name: str
+    date: int
+    params: dict[str, str | None]
+    python: str
+    requirements: dict[str, Any]
+    env_vars: dict[str, Any] = {}
+    result_columns: tuple[str, ...] = COLUMNS
+    results: dict[str, list[Any]] = {}
+    durations: dict[str, Any] = {}
+    version: Literal[2] = 2
+
+    @model_validator(mode="after")
+    def _known_columns(self) -> "ResultFile":
+        if unknown := set(self.result_columns) - set(COLUMNS):
+            raise ValueError(f"unknown columns {sorted(unknown)}")
+        return self
+
+    def row(self, benchmark: str) -> ResultRow | None:
+        """None where the benchmark is not there. Raises AsvError for a row that is none."""
+        if benchmark not in self.results:
+            return None
+        columns = dict(zip(self.result_columns, self.results[benchmark], strict=False))
+        try:
+            params = _PARAMS.validate_python(columns["params"])
+            places = list(product(*params))
+            by_point = {name: columns.get(name) or [None] * len(places) for name in _BY_POINT}
+            rows = [dict(zip(by_point, values, strict=True)) for values in zip(*by_point.values(), strict=True)]
+            points = {place: _measured(row) for place, row in zip(places, rows, strict=True) if _is_number(row)}
+            failed = frozenset(place for place, row in zip(places, rows, strict=True) if row["result"] is None)
+        except ValidationError as error:
+            raise AsvError(f"{benchmark}: is no row of results: {what_is_wrong(error)}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise AsvError(f"{benchmark}: is no row of results: {error!r}") from error
+        return ResultRow(params, str(columns.get("version")), points, failed, columns.get("started_at"))
+
+    def with_row(self, benchmark: str, row: ResultRow) -> "ResultFile":
+        places = list(product(*row.params))
+        points = [row.points.get(place) for place in places]
+        columns: dict[str, Any] = {
+            "result": [_result(row, place) for place in places],
+            "params": [list(values) for values in row.params],
+            "version": row.version,
+            "started_at": row.started_at_ms,
+            "samples": [None if point is None or point.samples is None else list(point.samples) for point in points],
+        }
+        for name in COLUMNS:
+            if name.startswith("stats_"):
+                key = name.removeprefix("stats_")
+                columns[name] = [None if p is None or p.stats is None else p.stats.get(key) for p in points]
+        ordered = [columns.get(name) for name in self.result_columns]
+        while ordered and ordered[-1] is None:
+            ordered.pop()
+        return self.model_copy(update={"results": {**self.results, benchmark: ordered}})
+
+
+def read_results(path: Path) -> ResultFile:
+    """Raises AsvError for what is no such file, or one of a version that this reader does not know."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AsvError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise AsvError(f"{path}: is not JSON: {error}; allowed: asv's results") from error
+    version = fields.get("version") if isinstance(fields, dict) else None
+    if version != _VERSION:
+        raise AsvError(f"{path}: has version {version!r}; allowed: {_VERSION}")
+    try:
+        return ResultFile.model_validate(fields)
+    except ValidationError as error:
+        raise AsvError(f"{path}: is no file of results: {what_is_wrong(error)}") from error
+
+
+def write_results(path: Path, found: ResultFile) -> None:
+    """Raises AsvError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, json.dumps(found.model_dump()))
+    except OSError as error:
+        raise AsvError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _result(row: ResultRow, place: Point) -> float | None:
+    """As asv has it: nothing for what failed, and no number for what was skipped."""
+    if place in row.points:
+        return row.points[place].result
+    return None if place in row.failed else nan
+
+
+def _is_number(values: Mapping[str, Any]) -> bool:
+    return values["result"] is not None and values["result"] == values["result"]
+
+
+def _measured(values: Mapping[str, Any]) -> Measured:
+    stats = {
+        name.removeprefix("stats_"): value
+        for name, value in values.items()
+        if name.startswith("stats_") and value is not None
+    }
+    return _MEASURED.validate_python({"result": values["result"], "stats": stats or None, "samples": values["samples"]})

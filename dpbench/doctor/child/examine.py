@@ -1,0 +1,82 @@
+"""The child that examines this machine: nothing on stdin, Findings on a pipe of its own.
+
+    python -m dpbench.doctor.child.examine --record-fd N --parent-pid P
+
+It looks at the host before it loads anything, and at the GPUs before it uses one, so as not to find itself.
+"""
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dpbench.doctor.child.host import examine_host
+from dpbench.doctor.findings import Finding, Findings, unknown
+from dpbench.run.child.probe import one_line, read_accelerators
+from dpbench.run.process_tree import die_with_parent
+
+if TYPE_CHECKING:
+    import torch
+
+
+def main() -> None:
+    options = _options()
+    die_with_parent(options.parent_pid)
+    findings = Findings(findings=tuple(examine()))
+    with os.fdopen(options.record_fd, "w") as pipe:
+        pipe.write(findings.model_dump_json())
+
+
+def examine() -> list[Finding]:
+    return [
+        *_told("host", examine_host),
+        *_told("GPUs", _gpus),
+        *_told("links", _links),
+        *_told("bandwidth", _bandwidth),
+    ]
+
+
+def _told(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """What cannot be looked at, for whatever reason, is told and keeps nothing else from being looked at."""
+    try:
+        return look()
+    except Exception as error:
+        return [unknown(what, f"{type(error).__name__}: {one_line(error)}")]
+
+
+def _gpus() -> list[Finding]:
+    from dpbench.doctor.child.gpus import examine_gpus
+
+    return examine_gpus()
+
+
+def _links() -> list[Finding]:
+    devices = _devices()
+    if len(devices) < 2:
+        return []
+    from dpbench.doctor.child.links import examine_links
+
+    return examine_links(devices)
+
+
+def _bandwidth() -> list[Finding]:
+    from dpbench.doctor.child.bandwidth import examine_bandwidth
+
+    return examine_bandwidth(_devices())
+
+
+def _devices() -> "list[torch.device]":
+    import torch
+
+    return [torch.device(found.device) for found in read_accelerators()[0]]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dpbench.doctor.child.examine", description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""`dpbench doctor`: what this machine is, what may disturb a measurement on it, and which variants run on it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dpbench.doctor.findings import Finding, Severity
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import format_devices
+from dpbench.sweep.machine_info import MachineInfo
+from dpbench.sweep.plan import default_lanes
+from dpbench.sweep.supports import why_unsupported
+from dpbench.sweep.variants import SCHEMES, VariantName
+
+_GIB = 2**30
+_MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELIABLE"}
+
+
+def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:
+    """For each variant why it cannot run on the machine's default lanes, None where it can."""
+    if machine.torch is None:
+        return dict.fromkeys(SCHEMES, f"torch does not import: {machine.torch_error}")
+    lanes = default_lanes(machine)
+    return {
+        name: why_unsupported(
+            Case(variant=name, workload="mlp/tiny", batch=len(lanes), devices=lanes, threads=machine.cores), machine
+        )
+        for name in SCHEMES
+    }
+
+
+def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: list[str]) -> dict[str, Any]:
+    return {
+        "box": machine.model_dump(mode="json"),
+        "devices": list(default_lanes(machine)),
+        "variants": [
+            {"name": str(name), "runs": reason is None, "reason": reason}
+            for name, reason in why_unsupported_here(machine).items()
+        ],
+        "findings": [finding.model_dump(mode="json") for finding in findings],
+        "reliable": is_reliable(findings),
+        "warnings": warnings,
+    }
+
+
+def doctor_text(machine: MachineInfo, findings: Sequence[Finding]) -> Group:
+    return Group(_facts(machine), _findings(findings), _variants(machine), Text(_verdict(findings)))
+
+
+def is_reliable(findings: Sequence[Finding]) -> bool:
+    return all(finding.severity is not Severity.UNRELIABLE for finding in findings)
+
+
+def _findings(findings: Sequence[Finding]) -> Table:
+    table = _table("what may disturb a measurement here")
+    table.add_column(overflow="fold")
+    for finding in findings:
+        value = f"{finding.value}; {finding.advice}" if finding.advice else finding.value
+        table.add_row(*map(Text, (finding.what, _MARKS[finding.severity], value)))
+    table.add_row()
+    return table
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    spoilt = [finding.what for finding in findings if finding.severity is Severity.UNRELIABLE]
+    return f"Measurements are unreliable: {', '.join(spoilt)}." if spoilt else "Nothing here spoils measurements."
+
+
+def _facts(machine: MachineInfo) -> Table:
+    table = _table("this machine")
+    table.add_row("cpu", f"{machine.cpu_model}, {machine.cores} usable cores")
+    table.add_row("memory", f"{machine.memory_bytes / _GIB:.1f} GiB")
+    table.add_row("python", machine.python)
+    table.add_row("torch", machine.torch or f"none: {machine.torch_error}")
+    for accelerator in machine.accelerators:
+        table.add_row(accelerator.device, f"{accelerator.name}, {accelerator.memory_bytes / _GIB:.1f} GiB")
+    if not machine.accelerators:
+        table.add_row("accelerators", "none that torch can use")
+    table.add_row("torch.distributed", ", ".join(machine.backends) or "no backend")
+    table.add_row("nvml", ", ".join(machine.nvml_gpus) or f"no GPU ({machine.nvml_error or 'none found'})")
+    table.add_row("default lanes", format_devices(default_lanes(machine)))
+    table.add_row()
+    return table
+
+
+def _variants(machine: MachineInfo) -> Table:
+    table = _table(f"variants on {format_devices(default_lanes(machine))}")
+    for name, reason in why_unsupported_here(machine).items():
+        table.add_row(str(name), "runs" if reason is None else f"does not run: {reason}")
+    table.add_row()
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    return table

@@ -1,0 +1,41 @@
+"""Exit codes, and the errors that the command line reports in one line.
+
+Every error with an exit code derives from `ReportedError`. Its text is one line that names the field, its value and
+what is allowed.
+"""
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status means. `dpbench gate` uses the first four for its verdicts."""
+
+    OK = 0
+    NEGATIVE = 1
+    """No case was measured, counts differ from the expectations, or doctor found an unreliable machine."""
+    WRONG_INPUT = 2
+    """One line names the field, its value and what is allowed. Nothing was written."""
+    FAILED = 3
+    """The machine cannot be used as it is, or a gate could not judge."""
+    INTERRUPTED = 130
+
+
+class ReportedError(Exception):
+    """An error that ends a command with one line on standard error and `exit_code`."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+
+class WrongInputError(ReportedError, ValueError):
+    """An option, file or field has a value that is not allowed."""
+
+    exit_code = ExitCode.WRONG_INPUT
+
+
+class UnusableMachineError(ReportedError):
+    """This machine cannot be used as it is."""
+
+
+class GateError(ReportedError):
+    """A gate cannot judge; the reason is the text."""

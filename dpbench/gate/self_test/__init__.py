@@ -1,0 +1,1 @@
+"""TODO-ROOM gate/self_test."""

@@ -1,0 +1,74 @@
+"""What a self-test records: rounds under a condition, and whole gates, one JSON line each.
+
+SCHEMA history
+    1  first.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dpbench.errors import GateError
+from dpbench.gate.judgement import TimeJudgement, Verdict
+from dpbench.gate.ratio import RoundRatio
+from dpbench.results.record import Environment
+
+SCHEMA = 1
+
+
+class Condition(StrEnum):
+    """What head is, and what else runs."""
+
+    EQUAL = "equal"
+    LOADED = "equal, one core loaded"
+    SLOWER_5 = "5 % slower"
+    SLOWER_10 = "10 % slower"
+
+    @property
+    def planted(self) -> float:
+        """The share by which head is slower."""
+        return {Condition.SLOWER_5: 0.05, Condition.SLOWER_10: 0.10}.get(self, 0.0)
+
+
+class Trial(BaseModel):
+    """A round, or a whole gate, under a condition.
+
+    A round has all benchmarks by name, or, planted in each, those of one core; `gate` is None. A gate has the slowdown
+    planted in one, `planted_in`. `duration_s` is of the round or of the gate.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: int = Field(default=SCHEMA, alias="schema", le=SCHEMA)
+    condition: Condition
+    number: int = Field(ge=0)
+    started_at: str
+    duration_s: float = Field(gt=0, allow_inf_nan=False)
+    rounds: dict[str, RoundRatio] = Field(default_factory=dict)
+    gate: tuple[TimeJudgement, ...] | None = None
+    verdict: Verdict | None = None
+    planted_in: str | None = None
+    environment: Environment
+
+
+def read_trials(path: Path) -> tuple[Trial, ...]:
+    """None where there is no file; a torn end is dropped. Raises GateError, for a bad line with its number."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise GateError(f"{path}: cannot be read: {error.strerror}") from error
+    whole: Iterable[bytes] = (line for line in lines if line.endswith(b"\n"))
+    return tuple(_parse(path, number, line) for number, line in enumerate(whole, start=1))
+
+
+def _parse(path: Path, number: int, line: bytes) -> Trial:
+    try:
+        return Trial.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise GateError(f"{path}: line {number} is no trial of a self-test: {place}: {first['msg']}") from error

@@ -1,0 +1,181 @@
+"""Telemetry over exactly the sampled window, read at its two edges by the process that steps, which polls nothing.
+
+    begin   counters, GPM sample | the window: steps and nothing else | GPM sample, counters, driver's samples   end
+
+A GPU that is lost meanwhile raises LostGpuError. What else a GPU refuses, for want of permission as for want of the
+hardware, is a reason in its reading's place.
+"""
+# MERGED-DOC measure.driver_samples: """The driver's own ring buffers: it samples, this reads once, after the window."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import pynvml
+import torch
+
+from dpbench.measure.gpu.facts import uuids_of
+from dpbench.measure.gpu.gpm import averages, take_sample
+from dpbench.measure.gpu.nvml import Gpu, NotOfferedError, ask, counter, find_gpu, reading, start
+from dpbench.measure.gpu.nvml_counters import THROTTLING, TRAFFIC, energy_j, read_counters, throttled_s, traffic_bytes
+from dpbench.results.readings import DeviceTelemetry, Reading
+
+
+def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: float = 1.0) -> Reading:
+    """The mean of the samples taken between two moments in seconds since 1970, times `unit`.
+
+    A buffer holds so many samples and no more, so of a long window it may show the end alone; the reading's span is
+    from the first to the last sample. Raises NotOfferedError where none falls between.
+    """
+    value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
+    inside = [each for each in samples if each.timeStamp <= end_s * 1e6]
+    if not inside:
+        raise NotOfferedError("none of the driver's samples falls into the window")
+    values = [counter(value_type, each.sampleValue).value for each in inside]
+    times_us = [each.timeStamp for each in inside]
+    return Reading(
+        value=unit * sum(values) / len(values),
+        source="driver's samples",
+        span_s=(max(times_us) - min(times_us)) / 1e6,
+    )
+
+
+_MIB_BYTES = 2**20
+_SM_BUSY, _DRAM_BANDWIDTH = pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
+_GPM_MIB_PER_S = {
+    "pcie_sent": pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
+    "pcie_received": pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
+    "nvlink_sent": pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC,
+    "nvlink_received": pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
+}
+_GPM_METRICS = (_SM_BUSY, _DRAM_BANDWIDTH, *_GPM_MIB_PER_S.values())
+
+
+class Telemetry(Protocol):
+    """`begin` and `end` are called once each, with all devices of the case idle."""
+
+    def begin(self) -> None: ...
+
+    def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:
+        """By device: what was read over the `steps` of the window, or the reason for which nothing was."""
+
+
+class NoTelemetry:
+    """For devices that tell nothing, and why."""
+
+    def __init__(self, devices: Sequence[str], reason: str) -> None:
+        self._reasons: dict[str, DeviceTelemetry | str] = dict.fromkeys(devices, reason)
+
+    def begin(self) -> None:
+        """Nothing to read."""
+
+    def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:  # noqa: ARG002
+        return self._reasons
+
+
+class NvmlTelemetry:
+    """For NVIDIA's GPUs, by torch's name with their bare UUIDs; NVML must have been started.
+
+    `now` is seconds since 1970, the clock of the driver's samples.
+    """
+
+    def __init__(self, uuids: Mapping[str, str], now: Callable[[], float] = time.time) -> None:
+        self._watches: dict[str, _Watch | str] = {
+            device: _watch_or_reason(device, uuid, now) for device, uuid in uuids.items()
+        }
+
+    def begin(self) -> None:
+        for watch in self._watches.values():
+            if not isinstance(watch, str):
+                watch.begin()
+
+    def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:
+        for watch in self._watches.values():
+            if not isinstance(watch, str):
+                watch.end()
+        return {
+            device: watch if isinstance(watch, str) else watch.telemetry(steps)
+            for device, watch in self._watches.items()
+        }
+
+
+def telemetry_of(devices: Sequence[torch.device]) -> Telemetry:
+    names, uuids = list(dict.fromkeys(map(str, devices))), uuids_of(devices)
+    if not uuids:
+        return NoTelemetry(names, "there is telemetry of NVIDIA's GPUs alone")
+    try:
+        start()
+    except NotOfferedError as error:
+        return NoTelemetry(names, str(error))
+    return NvmlTelemetry(uuids)
+
+
+def _watch_or_reason(device: str, uuid: str, now: Callable[[], float]) -> "_Watch | str":
+    try:
+        return _Watch(find_gpu(device, uuid), now)
+    except NotOfferedError as error:
+        return str(error)
+
+
+class _Watch:
+    """One GPU over one window."""
+
+    def __init__(self, gpu: Gpu, now: Callable[[], float]) -> None:
+        self._gpu, self._now = gpu, now
+
+    def begin(self) -> None:
+        self._before = read_counters(self._gpu)
+        self._sample_before = take_sample(self._gpu)
+        self._begin_s = self._now()
+
+    def end(self) -> None:
+        self._end_s = self._now()
+        self._sample_after = take_sample(self._gpu)
+        self._after = read_counters(self._gpu)
+
+    def telemetry(self, steps: int) -> DeviceTelemetry:
+        window_s = self._end_s - self._begin_s
+        edges = self._before, self._after, window_s
+        gpm = averages(self._sample_before, self._sample_after, _GPM_METRICS, window_s)
+        traffic = {f"{name}_bytes_per_step": _per_step(self._traffic(name, gpm), steps) for name in TRAFFIC}
+        return DeviceTelemetry(
+            uuid=self._gpu.uuid,
+            window_s=window_s,
+            sm_busy_percent=gpm[_SM_BUSY],
+            dram_bandwidth_percent=gpm[_DRAM_BANDWIDTH],
+            kernel_running_percent=self._samples(pynvml.NVML_GPU_UTILIZATION_SAMPLES),
+            memory_in_use_percent=self._samples(pynvml.NVML_MEMORY_UTILIZATION_SAMPLES),
+            power_w=self._samples(pynvml.NVML_TOTAL_POWER_SAMPLES, unit=1e-3),
+            sm_clock_mhz=self._clock(pynvml.NVML_PROCESSOR_CLK_SAMPLES, pynvml.NVML_CLOCK_SM),
+            memory_clock_mhz=self._clock(pynvml.NVML_MEMORY_CLK_SAMPLES, pynvml.NVML_CLOCK_MEM),
+            energy_per_step_j=_per_step(reading(energy_j, *edges), steps),
+            throttled_s={cause: reading(throttled_s, cause, *edges) for cause in THROTTLING},
+            **traffic,
+        )
+
+    def _traffic(self, name: str, gpm: Mapping[int, Reading]) -> Reading:
+        """The counter, or where that does not do GPM's rate."""
+        window_s = self._end_s - self._begin_s
+        counted = reading(traffic_bytes, name, self._before, self._after, window_s)
+        rate = gpm[_GPM_MIB_PER_S[name]]
+        if counted.value is not None:
+            return counted
+        if rate.value is None:
+            return Reading(reason=f"{counted.reason}; {rate.reason}")
+        return Reading(value=rate.value * _MIB_BYTES * window_s, source=rate.source)
+
+    def _samples(self, kind: int, unit: float = 1.0) -> Reading:
+        return reading(mean_of_samples, self._gpu, kind, self._begin_s, self._end_s, unit)
+
+    def _clock(self, samples: int, clock: int) -> Reading:
+        """The driver's samples, or where there are none the clock at the end, which drops only a while after work."""
+        mean = self._samples(samples)
+        return mean if mean.value is not None else reading(_clock_now, self._gpu, clock)
+
+
+def _clock_now(gpu: Gpu, clock: int) -> Reading:
+    return Reading(value=ask(pynvml.nvmlDeviceGetClockInfo, gpu.handle, clock), source="at the window's end", span_s=0)
+
+
+def _per_step(total: Reading, steps: int) -> Reading:
+    return total if total.value is None else total.model_copy(update={"value": total.value / steps})

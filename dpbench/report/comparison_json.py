@@ -1,0 +1,58 @@
+"""Comparisons as one JSON object for machines.
+
+SCHEMA history
+    1  first.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from dpbench.results.compare import Comparisons, Row
+from dpbench.stats.rounds import Estimate
+from dpbench.sweep.case import Case
+
+SCHEMA = 1
+
+
+def comparisons_json(found: Comparisons) -> dict[str, Any]:
+    """``{"schema", "environment", "cases"}``; each case once, fields that do not apply are None.
+
+    Where records of different environments were allowed, ``differences`` has the fields in which they differ, with
+    their values.
+    """
+    rows = _rows(found)
+    differences = {name: list(values) for name, values in found.differences.items()}
+    return {
+        "schema": SCHEMA,
+        "environment": None if found.environment is None else found.environment.model_dump(mode="json"),
+        **({"differences": differences} if differences else {}),
+        "cases": [case_json(row) for row in rows],
+    }
+
+
+def _rows(found: Comparisons) -> list[Row]:
+    """`single` stands in several comparisons where their first lanes are alike; what relates it to one is then None."""
+    rows: dict[Case, Row] = {}
+    for row in (row for comparison in found.comparisons for row in comparison.rows):
+        rows[row.summary.case] = row if row.summary.case not in rows else Row(row.summary)
+    return [*rows.values(), *(Row(summary) for summary in found.single_device_baselines)]
+
+
+def case_json(row: Row) -> dict[str, Any]:
+    summary, case = row.summary, row.summary.case
+    return {
+        "id": case.id,
+        **case.model_dump(mode="json", include={"variant", "workload", "batch", "devices", "mode", "dtype"}),
+        "outcome": str(summary.outcome),
+        "step_time_s": _step_time(summary.step_time_s, sum(map(len, summary.samples_s))),
+        "ratio": None if row.ratio is None else {"to": str(row.ratio.to), **asdict(row.ratio.times)},
+        "percent_of_limit": row.percent_of_limit,
+        "percent_of_single": row.percent_of_single,
+        "loss": None if summary.loss is None else asdict(summary.loss),
+        "counts": None,
+        "reason": summary.reason,
+    }
+
+
+def _step_time(found: Estimate | None, samples: int) -> dict[str, Any] | None:
+    return None if found is None else {"median": found.value, "low": found.low, "high": found.high, "samples": samples}

@@ -1,0 +1,101 @@
+"""Comparisons as tables for a terminal."""
+
+from collections.abc import Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dpbench.report.units import estimate, number, time_unit
+from dpbench.results.compare import Comparison, Comparisons, Row
+from dpbench.results.record import Outcome
+from dpbench.results.summary import Summary
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import are_shared, format_devices
+from dpbench.sweep.names import Data
+
+_NONE = "-"
+_LEGEND = (
+    "time: median over rounds of the round's median step, with its 95 % interval over rounds. "
+    "ratio: time over the reference's, below 1 is faster. "
+)
+_AGAINST = {
+    "limit": "% of limit: one device's time for its share alone, over the time; no scheme exceeds 100.",
+    "single": "% of single: one device's time for the whole batch, over the time; may exceed 100.",
+}
+
+
+def comparisons_text(found: Comparisons) -> Group:
+    """One table for each setting, the reasons of what has no numbers below it, and how to read them at the end."""
+    parts: list[RenderableType] = []
+    for comparison in found.comparisons:
+        parts += [_table(comparison), *map(Text, _notes(comparison)), Text()]
+    parts += [
+        Text(f"yardstick {_setting(s.case)}: {_why(s)}") for s in found.single_device_baselines if s.reason is not None
+    ]
+    for name, values in found.differences.items():
+        parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
+    against = dict.fromkeys(_held_against(comparison) for comparison in found.comparisons)
+    return Group(*parts, Text(_LEGEND + " ".join(_AGAINST[name] for name in against), style="dim"))
+
+
+def _table(comparison: Comparison) -> Table:
+    times_s = [row.summary.step_time_s.value for row in comparison.rows if row.summary.step_time_s is not None]
+    unit_s, unit = time_unit(times_s)
+    title = Text(_setting(comparison.setting), style="bold")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("variant", no_wrap=True)
+    ratio = "ratio" if comparison.reference is None else f"ratio to {comparison.reference}"
+    headers = [f"time, {unit}", ratio, f"% of\n{_held_against(comparison)}", "items/s", "rounds"]
+    learns = comparison.setting.data is not Data.RANDOM
+    for header in [*headers, "loss"] if learns else headers:
+        table.add_column(header, justify="right", overflow="fold")
+    for row in comparison.rows:
+        cells = [*_cells(row, unit_s), *([_loss(row.summary)] if learns else [])]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _loss(summary: Summary) -> str:
+    return _NONE if summary.loss is None else f"{number(summary.loss.first)} to {number(summary.loss.last)}"
+
+
+def _cells(row: Row, unit_s: float) -> Iterator[str]:
+    summary = row.summary
+    percent = row.percent_of_limit if row.percent_of_single is None else row.percent_of_single
+    yield summary.case.variant
+    yield _outcome(summary) if summary.step_time_s is None else estimate(summary.step_time_s, unit_s)
+    yield _NONE if row.ratio is None else estimate(row.ratio.times)
+    yield _NONE if percent is None else number(percent)
+    yield _NONE if summary.items_per_s is None else number(summary.items_per_s)
+    yield f"{summary.rounds_ok}/{summary.rounds}" if summary.rounds else _NONE
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    for row in comparison.rows:
+        if row.summary.reason is not None:
+            yield f"{row.summary.case.variant}: {_why(row.summary)}"
+    if any(row.summary.rounds_ok == 1 for row in comparison.rows):
+        yield "one round has no interval, as it tells nothing of how rounds differ"
+
+
+def _why(summary: Summary) -> str:
+    """On one line, without what steers a terminal: the last words of a crashed child may hold anything."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(summary.reason)).split())
+    return text if summary.outcome is Outcome.OK else f"{_outcome(summary)}: {text}"
+
+
+def _outcome(summary: Summary) -> str:
+    return summary.outcome.replace("_", " ")
+
+
+def _held_against(comparison: Comparison) -> str:
+    return "single" if are_shared(comparison.setting.devices) else "limit"
+
+
+def _setting(case: Case) -> str:
+    return (
+        f"{case.workload}, batch {case.batch} on {format_devices(case.devices)}, {case.mode}, {case.dtype}, "
+        f"{case.data} data, {case.threads} threads, seed {case.seed}"
+    )

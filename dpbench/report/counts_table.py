@@ -1,0 +1,169 @@
+"""Exact counts as tables, variants side by side, and as JSON."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dpbench.report.comparison_json import SCHEMA, case_json
+from dpbench.report.units import number
+from dpbench.results.compare import Row
+from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
+from dpbench.results.record import Outcome
+from dpbench.results.summary import Summary
+from dpbench.sweep.case import Case
+from dpbench.sweep.plan import Skip
+from dpbench.sweep.variants import VariantId, VariantName
+
+_REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
+_LEGEND = (
+    "Exact counts of the third step, all devices together. Ratios are to torch_dp, the stock wrapper; of Python "
+    "calls, which CPU lanes alone have, to naive, its restatement. Peak: of the fullest device. Early parameters: of "
+    "a lane's, the share that must arrive before its first layer starts. Ready, free: the share of the gradient "
+    "bytes that all lanes have, and that nothing holds back, when half of each lane's backward is over."
+)
+Value = int | float | None
+"""A count, a share from 0 to 1, or what is not counted."""
+
+
+def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = ()) -> Group:
+    """A table for each workload, batch and number of lanes; what was not counted below it, and how to read them."""
+    parts: list[RenderableType] = []
+    for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
+        found = list(group)
+        parts.append(_table(setting, found))
+        parts += [Text(f"{r.case.id}: {r.why}") for r in found if r.outcome is not Outcome.OK]
+        parts.append(Text())
+    reasons = dict.fromkeys(f"{skip.case.variant}: {skip.reason}" for skip in skipped)
+    return Group(*parts, *map(Text, reasons), Text(_LEGEND, style="dim"))
+
+
+def _sort_key(record: CountRecord) -> tuple[object, ...]:
+    case = record.case
+    return case.workload, case.batch, len(case.devices), case.variant.order
+
+
+def _setting(case: Case) -> str:
+    return f"{case.workload}, batch {case.batch} on {len(case.devices)} lanes, {case.mode}, {case.dtype}"
+
+
+def _table(title: str, records: Sequence[CountRecord]) -> Table:
+    """Simulated devices and their twin on CPU lanes make one column."""
+    columns: dict[VariantId, list[Counts]] = {}
+    for record in records:
+        columns.setdefault(record.case.variant, []).extend([record.counts] if record.counts else [])
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("counter", no_wrap=True)
+    for variant in columns:
+        table.add_column(variant, justify="right")
+    for name, read in _ROWS.items():
+        values = {
+            variant: next((value for counts in found if (value := read(counts)) is not None), None)
+            for variant, found in columns.items()
+        }
+        if any(value or isinstance(value, float) for value in values.values()):
+            table.add_row(name, *_cells(values))
+    return table
+
+
+def _cells(values: Mapping[VariantId, Value]) -> Iterator[str]:
+    reference = next((name for name in _REFERENCES if values.get(name)), None)
+    for variant, value in values.items():
+        if value is None:
+            yield "-"
+        elif isinstance(value, float):
+            yield f"{value:.0%}"
+        elif not value or reference is None or variant == reference:
+            yield f"{value:,}"
+        else:
+            base = values[reference] or 1
+            yield f"{value:,} ({1 if value == base else number(value / base)})"
+
+
+def _total(read: Callable[[PhaseCounts], int | None]) -> Callable[[Counts], Value]:
+    """Over all phases."""
+
+    def total(counts: Counts) -> Value:
+        found = [value for phase in counts.phases.values() if (value := read(phase)) is not None]
+        return sum(found) if found else None
+
+    return total
+
+
+def _of_phase(phase: Phase) -> Callable[[Counts], Value]:
+    return lambda counts: counts.phases[phase].operators if phase in counts.phases else None
+
+
+def _links(fits: Callable[[str], bool], field: str) -> Callable[[Counts], Value]:
+    return _total(lambda phase: _sum(phase.copies, fits, field))
+
+
+def _sum(traffic: Mapping[str, Traffic] | None, fits: Callable[[str], bool], field: str) -> int | None:
+    return None if traffic is None else sum(getattr(found, field) for name, found in traffic.items() if fits(name))
+
+
+def _between_devices(link: str) -> bool:
+    return "host" not in link
+
+
+def _from_host(link: str) -> bool:
+    return link.startswith("host->")
+
+
+def _to_host(link: str) -> bool:
+    return link.endswith("->host")
+
+
+def _peak(counts: Counts) -> Value:
+    return max((peak for phase in counts.phases.values() for peak in (phase.peak_bytes or {}).values()), default=None)
+
+
+def _share(part: str, whole: str) -> Callable[[Counts], Value]:
+    def share(counts: Counts) -> Value:
+        total = getattr(counts.dependencies, whole, None)
+        return float(getattr(counts.dependencies, part) / total) if total else None
+
+    return share
+
+
+_ROWS: dict[str, Callable[[Counts], Value]] = {
+    "operators": _total(lambda phase: phase.operators),
+    **{f"  {phase}": _of_phase(phase) for phase in Phase},
+    "kernels": _total(lambda phase: phase.kernels),
+    "FLOPs": _total(lambda phase: phase.flops),
+    "copies between devices": _links(_between_devices, "count"),
+    "  bytes": _links(_between_devices, "size_bytes"),
+    "copies from the host": _links(_from_host, "count"),
+    "  bytes from it": _links(_from_host, "size_bytes"),
+    "copies to the host": _links(_to_host, "count"),
+    "  bytes to it": _links(_to_host, "size_bytes"),
+    "collectives": _total(lambda phase: _sum(phase.collectives, bool, "count")),
+    "  bytes each rank": _total(lambda phase: _sum(phase.collectives, bool, "size_bytes")),
+    "allocations": _total(lambda phase: phase.allocations),
+    "peak bytes": _peak,
+    "Python calls": _total(lambda phase: phase.python_calls),
+    "early parameters": _share("before_first_layer_bytes", "broadcast_bytes"),
+    "gradients ready at half": _share("ready_at_half_bytes", "reduced_bytes"),
+    "gradients free at half": _share("startable_at_half_bytes", "reduced_bytes"),
+}
+
+
+def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) -> dict[str, Any]:
+    """As `comparisons_json`, with `counts` in each case and no times."""
+    environment = next((record.environment for record in records if record.environment), None)
+    cases = [_case(r.case, r.outcome, r.reason, r.counts) for r in records]
+    cases += [_case(skip.case, Outcome.SKIPPED, skip.reason, None) for skip in skipped]
+    return {
+        "schema": SCHEMA,
+        "environment": None if environment is None else environment.model_dump(mode="json"),
+        "cases": cases,
+    }
+
+
+def _case(case: Case, outcome: Outcome, reason: str | None, counts: Counts | None) -> dict[str, Any]:
+    told = case_json(Row(Summary(case, outcome, reason)))
+    return told | {"counts": None if counts is None else counts.model_dump(mode="json")}

@@ -1,0 +1,110 @@
+"""What a gate found of each benchmark, as one verdict and its reasons: for forms that have no tables."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
+from dpbench.report.gate.tables import count, direction, slowest_first, worst_first
+from dpbench.report.gate.wording import acceptance, growth_between, measured, one_line
+from dpbench.report.units import number, time_unit
+
+Changed = TypeVar("Changed", CounterChange, Drift)
+
+
+@dataclass(frozen=True)
+class BenchmarkFinding:
+    """`verdict` is what it counts as: what is accepted passes, and is notable all the same. Every text is one line.
+
+    `what` says in words of which kind it is, ``step time slower``. `step_time_s` is head's, None where there is none.
+    """
+
+    tier: int
+    benchmark: str
+    verdict: Verdict
+    what: str
+    message: str
+    is_notable: bool = False
+    details: tuple[str, ...] = ()
+    step_time_s: float | None = None
+
+
+def findings(judgement: Judgement) -> tuple[BenchmarkFinding, ...]:
+    """One of each tier and benchmark, the worst first; of tiers 0 and 2 those alone of which something changed.
+
+    Drifts are hints where the whole passes in spite of them.
+    """
+    times = (_time(time) for time in slowest_first(judgement.times))
+    return (*_counters(judgement), *times, *_drifts(judgement))
+
+
+def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
+    for benchmark, group in _by_benchmark(worst_first(judgement.counters)):
+        worse = [change for change in group if change.is_worse and change.accepted is None]
+        accepted = [change for change in group if change.accepted is not None]
+        others = len(group) - len(worse) - len(accepted)
+        yield BenchmarkFinding(
+            tier=0,
+            benchmark=benchmark,
+            verdict=Verdict.SLOWER if worse else Verdict.PASS,
+            what="counters worse" if worse else "counters accepted" if accepted else "counters changed",
+            message=f"{len(worse)} worse, {len(accepted)} accepted, {others} otherwise changed; {_change(group[0])}",
+            is_notable=bool(accepted),
+            details=tuple(map(_change, group)),
+        )
+
+
+def _change(change: CounterChange) -> str:
+    text = f"{change.counter}: {count(change.base)} -> {count(change.head)} ({direction(change)})"
+    return one_line(text) + _accepted(change.accepted)
+
+
+def _time(time: TimeJudgement) -> BenchmarkFinding:
+    is_accepted = time.accepted is not None and time.verdict is not Verdict.BROKEN
+    return BenchmarkFinding(
+        tier=1,
+        benchmark=one_line(time.benchmark),
+        verdict=Verdict.PASS if is_accepted else time.verdict,
+        what=f"step time {time.verdict}{', accepted' if is_accepted else ''}",
+        message=f"{one_line(time.why)}; {measured(time)}{_accepted(time.accepted)}",
+        is_notable=is_accepted,
+        step_time_s=time.head_step_s,
+    )
+
+
+def _drifts(judgement: Judgement) -> Iterator[BenchmarkFinding]:
+    latest_first = tuple(reversed(judgement.drifts))
+    for benchmark, group in _by_benchmark(latest_first):
+        is_open = any(drift.accepted is None for drift in group)
+        yield BenchmarkFinding(
+            tier=2,
+            benchmark=benchmark,
+            verdict=Verdict.SLOWER if is_open and judgement.verdict is not Verdict.PASS else Verdict.PASS,
+            what="drift" if is_open else "drift accepted",
+            message=_drift(group[0]),
+            is_notable=True,
+            details=tuple(map(_drift, group[1:])),
+            step_time_s=group[0].after_s,
+        )
+
+
+def _drift(drift: Drift) -> str:
+    unit_s, unit = time_unit([time_s for time_s in (drift.before_s, drift.after_s) if time_s])
+    text = (
+        f"{number(drift.before_s / unit_s)} -> {number(drift.after_s / unit_s)} {unit}, "
+        f"{growth_between(drift.before_s, drift.after_s)} "
+        f"since {drift.since_commit[:10]} of {drift.since}, seen in {drift.points:,} points"
+    )
+    return one_line(text) + _accepted(drift.accepted)
+
+
+def _by_benchmark(found: Iterable[Changed]) -> Iterator[tuple[str, list[Changed]]]:
+    groups: dict[str, list[Changed]] = defaultdict(list)
+    for each in found:
+        groups[each.benchmark].append(each)
+    yield from ((one_line(benchmark), group) for benchmark, group in groups.items())
+
+
+def _accepted(accepted: Accepted | None) -> str:
+    return "" if accepted is None else f"; {acceptance(accepted)}"

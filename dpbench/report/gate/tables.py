@@ -1,0 +1,156 @@
+"""A gate's judgement as tables of words, for every form that has tables."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
+from dpbench.report.gate.wording import NONE, counted, growth, growth_between, interval, one_line, share
+from dpbench.report.units import number, time_unit
+
+MOST = 20
+"""Counters told; a changed operator can change those of every case."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """`numbers` are those headers whose columns align on the right; a header may have two lines. `below` are lines."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[str] = field(default_factory=frozenset)
+    below: tuple[str, ...] = ()
+
+
+def counters_grid(judgement: Judgement, most: int = MOST) -> Grid:
+    found = worst_first(judgement.counters)
+    rows = tuple(_counter_row(each) for each in found[:most])
+    title = f"Counters that changed ({counted(judgement)})"
+    headers = ("benchmark", "counter", "base", "head", "is")
+    return Grid(title, headers, rows, frozenset({"base", "head"}), _more(len(found), most))
+
+
+def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
+    """Worse ones first, and of these the worst of every benchmark before the second worst of any."""
+    by_benchmark: dict[str, list[CounterChange]] = defaultdict(list)
+    for change in sorted(changes, key=_badness, reverse=True):
+        by_benchmark[change.benchmark].append(change)
+    ranked = [(*_badness(change), rank, change) for found in by_benchmark.values() for rank, change in enumerate(found)]
+    return [change for *_, change in sorted(ranked, key=lambda found: (-found[0], found[2], -found[1]))]
+
+
+def _badness(change: CounterChange) -> tuple[int, float]:
+    kind = {True: 2, None: 1, False: 0}[change.is_worse] if change.accepted is None else -1
+    if change.base is None or change.head is None:
+        return kind, inf
+    return kind, abs(change.head - change.base) / max(abs(change.base), 1)
+
+
+def _counter_row(change: CounterChange) -> tuple[str, ...]:
+    return (
+        one_line(change.benchmark),
+        one_line(change.counter),
+        count(change.base),
+        count(change.head),
+        _accepted(direction(change), change.accepted),
+    )
+
+
+def direction(change: CounterChange) -> str:
+    return {True: "worse", False: "better", None: "differs"}[change.is_worse]
+
+
+def count(value: int | None) -> str:
+    return NONE if value is None else f"{value:,}"
+
+
+def times_grid(judgement: Judgement, most: int | None = None) -> Grid:
+    """What was found. Slower ones first."""
+    found = slowest_first(judgement.times)
+    unit_s, unit = _unit(x for time in found for x in (time.base_step_s, time.head_step_s))
+    rows = tuple(
+        (
+            one_line(time.benchmark),
+            _in(time.base_step_s, unit_s),
+            _in(time.head_step_s, unit_s),
+            growth(time.ratio.value) if time.ratio else NONE,
+            interval(time.ratio) if time.ratio else NONE,
+            _accepted(time.verdict, time.accepted),
+        )
+        for time in found[:most]
+    )
+    numbers = (f"base, {unit}", f"head, {unit}", "change", "head / base")
+    return Grid("Step times", ("benchmark", *numbers, "verdict"), rows, frozenset(numbers), _more(len(found), most))
+
+
+def sureness_grid(judgement: Judgement, most: int | None = None) -> Grid:
+    """How well it could be found, in the order of `times_grid`."""
+    found = slowest_first(judgement.times)
+    rows = tuple(
+        (
+            one_line(time.benchmark),
+            share(time.threshold),
+            NONE if time.detectable is None else share(time.detectable),
+            interval(time.twin) if time.twin else NONE,
+            f"{time.rounds:,}",
+            f"{time.looks:,}",
+            one_line(time.cores),
+        )
+        for time in found[:most]
+    )
+    numbers = ("tolerated", "smallest\nseen", "base / base", "rounds", "looks")
+    headers = ("benchmark", *numbers, "cores")
+    return Grid("How sure these are", headers, rows, frozenset(numbers), _more(len(found), most))
+
+
+def drifts_grid(judgement: Judgement, most: int | None = None) -> Grid:
+    found = sorted(judgement.drifts, key=lambda drift: drift.before_s - drift.after_s)
+    unit_s, unit = _unit(x for drift in found for x in (drift.before_s, drift.after_s))
+    rows = tuple(
+        (
+            one_line(drift.benchmark),
+            _in(drift.before_s, unit_s),
+            _in(drift.after_s, unit_s),
+            growth_between(drift.before_s, drift.after_s),
+            one_line(f"{drift.since_commit[:10]}, {drift.since}"),
+            f"{drift.points:,}",
+            _accepted("slower", drift.accepted),
+        )
+        for drift in found[:most]
+    )
+    numbers = (f"before, {unit}", f"after, {unit}", "change")
+    headers = ("benchmark", *numbers, "since", "points", "verdict")
+    return Grid("Drifts in the history", headers, rows, frozenset({*numbers, "points"}), _more(len(found), most))
+
+
+def slowest_first(times: Sequence[TimeJudgement]) -> list[TimeJudgement]:
+    order = (Verdict.SLOWER, Verdict.BROKEN, Verdict.UNDECIDED, Verdict.PASS)
+
+    def place(time: TimeJudgement) -> tuple[int, bool, float]:
+        return order.index(time.verdict), time.accepted is not None, -time.ratio.value if time.ratio else 0.0
+
+    return sorted(times, key=place)
+
+
+def acceptances(judgement: Judgement) -> Iterator[Accepted]:
+    """Each once."""
+    found: list[CounterChange | TimeJudgement | Drift] = [*judgement.counters, *judgement.times, *judgement.drifts]
+    yield from dict.fromkeys(each.accepted for each in found if each.accepted is not None)
+
+
+def _more(found: int, most: int | None) -> tuple[str, ...]:
+    return (f"... and {found - most:,} more",) if most is not None and found > most else ()
+
+
+def _accepted(word: str, accepted: Accepted | None) -> str:
+    return word if accepted is None else f"{word}, accepted"
+
+
+def _unit(times_s: Iterable[float | None]) -> tuple[float, str]:
+    return time_unit([time_s for time_s in times_s if time_s])
+
+
+def _in(time_s: float | None, unit_s: float) -> str:
+    return NONE if time_s is None else number(time_s / unit_s)

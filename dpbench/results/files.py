@@ -1,0 +1,97 @@
+"""A file of lines that only grows: whole up to its last newline, whatever killed the writer.
+
+A line is one write, synced. What a write did not finish is cut off again, at once or, after a crash, by the next
+writer; readers leave it out.
+"""
+# MERGED-DOC results.atomic: """A file replaced as a whole: after a crash it holds either the old text or the new."""
+
+import fcntl
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write beside `path`, sync, rename; a link stays one. Raises OSError with the file as it was."""
+    path = path.resolve()
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            os.fchmod(fd, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+
+
+_BLOCK_BYTES = 1 << 16
+
+
+def open_locked(path: Path) -> tuple[int, int]:
+    """A descriptor that keeps other writers out until it is closed, and how many bytes of a torn end were cut off.
+
+    Raises OSError; BlockingIOError where another process is writing.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(fd), os.stat(path)):
+            raise BlockingIOError  # another writer put a new file in its place since it was opened
+        cut_bytes = _cut_torn_end(fd)
+        sync_folder(path.parent)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd, cut_bytes
+
+
+def append_line(fd: int, line: bytes, what: str) -> None:
+    """Write and sync a line, with its newline. Where that fails the file is as before, and OSError is raised."""
+    old_size = os.fstat(fd).st_size
+    try:
+        written = os.write(fd, line)
+        if written < len(line):
+            raise OSError(f"{written} of the {len(line)} bytes of {what} fit")
+        os.fsync(fd)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(fd, old_size)
+        raise
+
+
+def reason_of(error: OSError) -> str:
+    """Why `open_locked` or `append_line` failed, in a few words."""
+    if isinstance(error, BlockingIOError):
+        return "another process is writing it; allowed: one writer"
+    return error.strerror or str(error)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of the folder's files safe, as fsync of a file leaves its name out."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _cut_torn_end(fd: int) -> int:
+    """Truncate the file after its last newline; gives the bytes cut off."""
+    size = os.fstat(fd).st_size
+    start = size
+    while start > 0:
+        block_bytes = min(_BLOCK_BYTES, start)
+        start -= block_bytes
+        newline = os.pread(fd, block_bytes, start).rfind(b"\n")
+        if newline >= 0:
+            start += newline + 1
+            break
+    if start < size:
+        os.ftruncate(fd, start)
+        os.fsync(fd)
+    return size - start

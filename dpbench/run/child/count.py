@@ -1,0 +1,119 @@
+"""The child that counts: CountJobs on stdin, CountRecords on a pipe of its own.
+
+    python -m dpbench.run.child.count --record-fd N --parent-pid P
+
+parent ──launches──> this process: imports torch, once, and does nothing with it
+                        ├──forks──> count_case    one for each case, as many at a time as there are cores
+                        └──forks──> count_case
+
+Importing torch takes longer than counting. A fork of a process with one thread, which the environment that the parent
+gives (`count_all.py`) sees to, is as good as a fresh process, and equal each time.
+"""
+
+import argparse
+import math
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dpbench.results.counts import CountRecord
+from dpbench.results.record import Outcome
+from dpbench.run.child.count_case import count_case
+from dpbench.run.child.process import answer, loading, run_and_exit
+from dpbench.run.interpret import ending, last_lines
+from dpbench.run.launch import Exit
+from dpbench.run.messages import CountJob, CountJobs, CountRecords
+from dpbench.run.process_tree import die_with_parent
+from dpbench.run.wrapper_of import use_tree
+from dpbench.sweep.host import usable_cores
+
+# torch imports the last two by itself in the first step.
+_PRELOADED = ("dpbench.measure.count_step", "torch._dynamo", "torch.distributed.tensor")
+
+
+def main() -> None:
+    options = _options()
+    die_with_parent(options.parent_pid)
+    asked = CountJobs.model_validate_json(sys.stdin.read())
+    if asked.tree is not None:
+        use_tree(Path(asked.tree))
+    with loading():
+        for module in _PRELOADED:
+            import_module(module)
+    records = _count_all(asked)
+    answer(options.record_fd, CountRecords(records=records).model_dump_json())
+
+
+@dataclass(frozen=True)
+class _Fork:
+    """A process that counts `job`, and the files in memory that it writes its record and its output to."""
+
+    job: CountJob
+    record_fd: int
+    output_fd: int
+
+
+def _count_all(asked: CountJobs) -> tuple[CountRecord, ...]:
+    waiting, running = list(enumerate(asked.jobs)), dict[int, tuple[int, _Fork]]()
+    found: dict[int, CountRecord] = {}
+    while waiting or running:
+        while waiting and len(running) < usable_cores():
+            index, job = waiting.pop(0)
+            pid, fork = _start(job, asked.timeout_s)
+            running[pid] = index, fork
+        pid, status = os.wait()
+        index, fork = running.pop(pid)
+        found[index] = _answer(fork, os.waitstatus_to_exitcode(status), asked.timeout_s)
+    return tuple(found[index] for index in range(len(found)))
+
+
+def _start(job: CountJob, timeout_s: float) -> tuple[int, _Fork]:
+    fork = _Fork(job, os.memfd_create("record"), os.memfd_create("output"))
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        run_and_exit(lambda: _count(fork, parent, timeout_s))
+    return pid, fork
+
+
+def _count(fork: _Fork, parent: int, timeout_s: float) -> None:
+    die_with_parent(parent)
+    os.dup2(fork.output_fd, 1)
+    os.dup2(fork.output_fd, 2)
+    signal.alarm(math.ceil(timeout_s))  # which the kernel ends it with, whatever it hangs in
+    with os.fdopen(fork.record_fd, "w") as record:
+        record.write(count_case(fork.job).model_dump_json())
+
+
+def _answer(fork: _Fork, returncode: int, timeout_s: float) -> CountRecord:
+    record, output = _contents(fork.record_fd), _contents(fork.output_fd)
+    try:
+        return CountRecord.model_validate_json(record)
+    except ValidationError:
+        timed_out = returncode == -signal.SIGALRM
+        limit_s = timeout_s if timed_out else None
+        reason = ending(Exit(started_at="", duration_s=0.0, returncode=returncode, timed_out_after_s=limit_s))
+        outcome = Outcome.TIME_OUT if timed_out else Outcome.CRASHED
+        return CountRecord(case=fork.job.case, outcome=outcome, reason="\n".join([reason, *last_lines(output)]))
+
+
+def _contents(fd: int) -> bytes:
+    with os.fdopen(fd, "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.count", description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

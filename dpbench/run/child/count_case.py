@@ -1,0 +1,80 @@
+"""Count one case, in a process that does nothing else: the simulated devices are registered with torch for its life.
+
+    python -m dpbench.run.child.count_case --parent-pid P --rank N --port P
+
+is a further rank of a case with one process per device; rank 0 starts it.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dpbench.results.counts import CountRecord
+from dpbench.results.record import Outcome
+from dpbench.run.child.ranks import Rendezvous, connector, start_ranks
+from dpbench.run.messages import CountJob
+from dpbench.run.process_tree import die_with_parent
+from dpbench.sweep.variants import VariantName
+
+
+def main() -> None:
+    options = _options()
+    die_with_parent(options.parent_pid)
+    job = CountJob.model_validate_json(sys.stdin.read())
+    count_case(job, Rendezvous(options.rank, len(job.case.devices), options.port))
+
+
+def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountRecord:
+    """What this process, or the whole team of which it is the rank that `rendezvous` says, counts.
+
+    What cannot be counted is skipped, with the reason; other failures are raised.
+    """
+    if rendezvous is None and job.case.variant.name is VariantName.DDP:
+        rendezvous = start_ranks(job, len(job.case.devices), "dpbench.run.child.count_case")
+    from dpbench.measure.count_step import count
+    from dpbench.measure.environment import read_environment
+    from dpbench.workloads.workload import WorkloadError
+
+    def skipped(reason: str) -> CountRecord:
+        return CountRecord(case=job.case, outcome=Outcome.SKIPPED, reason=reason)
+
+    if fault := _start_simulator(job):
+        return skipped(f"devices: {fault}")
+    try:
+        counts, recording = count(job.case, connector(rendezvous))
+    except WorkloadError as error:
+        return skipped(str(error))
+    except NotImplementedError as error:
+        # Where it comes out of a replica, torch puts the traceback first and the error's own words last.
+        words = str(error).strip().splitlines()[-1].removeprefix("NotImplementedError: ")
+        return skipped(f"workloads: {job.case.workload!r}: {words}; allowed: see dpbench/simulator/README.md")
+    if job.events is not None and recording is not None:
+        recording.write(Path(job.events))
+    environment = read_environment()
+    return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment)
+
+
+def _start_simulator(job: CountJob) -> str | None:
+    """Why it cannot be, where it cannot."""
+    indices = [int(device.partition(":")[2]) for device in job.case.devices if device.startswith("sim:")]
+    if not indices:
+        return None
+    from dpbench.simulator import simulate
+
+    try:
+        simulate(max(indices) + 1)
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.count_case", description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

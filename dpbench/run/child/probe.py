@@ -1,0 +1,152 @@
+"""The child that answers what this machine has: a Question on stdin, a MachineInfo on a pipe of its own.
+
+python -m dpbench.run.child.probe --record-fd N --parent-pid P
+"""
+
+import argparse
+import os
+import platform
+import sys
+import warnings
+from typing import Any
+
+import psutil
+
+from dpbench.run.child.process import answer
+from dpbench.run.messages import Question
+from dpbench.run.process_tree import die_with_parent
+from dpbench.sweep.host import cpu_model, usable_cores
+from dpbench.sweep.machine_info import Accelerator, MachineInfo
+
+
+def main() -> None:
+    options = _options()
+    die_with_parent(options.parent_pid)
+    machine = read_machine(Question.model_validate_json(sys.stdin.read()))
+    answer(options.record_fd, machine.model_dump_json())
+
+
+def read_machine(question: Question) -> MachineInfo:
+    """All that can be known of this machine; what fails is told in the fields for errors."""
+    nvml_gpus, nvml_error = nvml_names()
+    facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error, "driver": _driver_version()}
+    try:
+        import torch
+
+        from dpbench.measure.environment import nccl_version
+    except (ImportError, OSError) as error:  # OSError: a shared library that does not load
+        reason = f"torch does not import: {one_line(error)}"
+        facts |= {"torch": None, "torch_error": reason, "workload_errors": dict.fromkeys(question.workloads, reason)}
+    else:
+        accelerators, torch_error = read_accelerators()
+        facts |= {
+            "torch": torch.__version__,
+            "torch_error": torch_error or (why_unused() if nvml_gpus and not accelerators else None),
+            "accelerators": accelerators,
+            "backends": _backends(),
+            "nccl": nccl_version() if accelerators else None,
+            "workload_errors": _workload_errors(question),
+        }
+    return MachineInfo(
+        python=platform.python_version(),
+        cpu_model=cpu_model(),
+        cores=usable_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        **facts,
+    )
+
+
+def nvml_names() -> tuple[tuple[str, ...], str | None]:
+    """The GPUs the NVIDIA driver sees, in its order, or why it cannot be asked."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return (), one_line(error)
+    names, problem = [], None
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            names.append(str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
+        except pynvml.NVMLError as error:
+            names.append(f"GPU {index}")
+            problem = f"GPU {index}: {one_line(error)}"
+    return tuple(names), problem
+
+
+def _driver_version() -> str | None:
+    import pynvml
+
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
+    """The devices torch can use, of whatever kind, or what it says when it cannot."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as told:  # a driver too old for this torch is told by a warning
+        warnings.simplefilter("always")
+        try:
+            kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+            if kind is None:
+                return (), one_line(told[-1].message) if told else None
+            module = torch.get_device_module(kind)
+            found = [module.get_device_properties(i) for i in range(torch.accelerator.device_count())]
+        except RuntimeError as error:
+            return (), one_line(error)
+    return tuple(
+        Accelerator(device=f"{kind.type}:{i}", name=each.name, memory_bytes=each.total_memory)
+        for i, each in enumerate(found)
+    ), None
+
+
+def why_unused() -> str:
+    """The likeliest reason for which torch sees no GPU where the driver sees one."""
+    import torch
+
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None:
+        return f"this torch, {torch.__version__}, is built without CUDA"
+    if hidden is not None:
+        return f"CUDA_VISIBLE_DEVICES={hidden!r} hides them"
+    return f"this torch, {torch.__version__} for CUDA {torch.version.cuda}, finds no device it can use"
+
+
+def _backends() -> tuple[str, ...]:
+    from torch import distributed as dist
+
+    if not dist.is_available():
+        return ()
+    return tuple(name for name in ("gloo", "nccl", "mpi", "ucc", "xccl") if dist.is_backend_available(name))
+
+
+def _workload_errors(question: Question) -> dict[str, str | None]:
+    from dpbench.workloads.resolve import check, resolve
+    from dpbench.workloads.workload import WorkloadError
+
+    errors: dict[str, str | None] = {}
+    for name in question.workloads:
+        try:
+            check(resolve(name, question.data), name)
+            errors[name] = None
+        except WorkloadError as error:
+            errors[name] = str(error)
+    return errors
+
+
+def one_line(error: object) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.probe", description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The child: a Job on stdin, measured, a Record on a pipe of its own.
+
+    python -m dpbench.run.child.worker --record-fd N --parent-pid P
+
+For variants with one process per device this process is rank 0 and starts the others.
+"""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+
+from dpbench.results.record import Outcome, Record
+from dpbench.run.child.process import answer, leave, loading
+from dpbench.run.child.ranks import Rendezvous, connector, start_ranks
+from dpbench.run.messages import Job
+from dpbench.run.process_tree import die_with_parent
+from dpbench.sweep.variants import VariantName
+
+_MODULE = "dpbench.run.child.worker"
+
+
+def main() -> None:
+    options = _options()
+    die_with_parent(options.parent_pid)
+    job = Job.model_validate_json(sys.stdin.read())
+    rendezvous = None
+    if job.case.variant.name is VariantName.DDP:
+        # Before torch is imported, so that all ranks import it at the same time.
+        size = len(job.case.devices)
+        rendezvous = Rendezvous(options.rank, size, options.port) if options.rank else start_ranks(job, size, _MODULE)
+    record = _measured(job, rendezvous)
+    if options.rank and record.outcome is not Outcome.OK:
+        sys.exit(f"rank {options.rank}: {record.outcome}: {record.reason}")
+    if options.record_fd is not None:
+        answer(options.record_fd, record.model_dump_json(by_alias=True))
+    leave()
+
+
+def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
+    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    # The heavy imports come after the lifeline and after the other ranks were started.
+    with loading():
+        import torch
+        import torch._dynamo  # which torch.optim asks for with the first optimizer
+
+        from dpbench.measure.environment import read_environment
+        from dpbench.measure.gpu.lost import why_lost
+        from dpbench.measure.measurement import WrongResultError, measure
+
+    def failed(outcome: Outcome, reason: str) -> Record:
+        return Record(
+            run=job.run, case=job.case, round=job.round, started_at=started_at, outcome=outcome, reason=reason
+        )
+
+    try:
+        found = measure(job.case, job.budget_s, connector(rendezvous))
+    except WrongResultError as error:
+        return failed(Outcome.WRONG_RESULT, str(error))
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
+    except RuntimeError as error:
+        if lost := why_lost(error, job.case.devices):
+            return failed(Outcome.LOST_GPU, lost)
+        if "can't allocate memory" not in str(error):  # c10/core/impl/alloc_cpu.cpp has no type of its own for it
+            raise
+        return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
+    return Record(
+        run=job.run,
+        case=job.case,
+        round=job.round,
+        started_at=started_at,
+        outcome=Outcome.OK,
+        samples_s=found.samples_s,
+        metrics=found.metrics,
+        environment=read_environment(),
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.worker", description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--port", type=int)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

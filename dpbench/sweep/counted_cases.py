@@ -1,0 +1,121 @@
+"""Which cases have exact counts, and where. Pure.
+
+sim*n   operators, copies, floating-point operations, memory, dependencies: all variants in one process
+cpu*n   Python calls of the same variants; collectives of `ddp`, in its real processes
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import format_devices
+from dpbench.sweep.names import Size
+from dpbench.sweep.plan import Plan, PlanError, Skip
+from dpbench.sweep.spec import Spec
+from dpbench.sweep.variants import VariantId, VariantName
+
+MAX_SIMULATED = 64
+"""Devices that the simulator can start."""
+
+DEFAULT_VARIANTS = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED)))
+_QUICK_SIZES = (f"/{Size.TINY}", "mlp/small")
+_CHECKED_WORKLOADS = ("mlp/tiny", "convnet/tiny", "transformer/tiny", "embedding/tiny", "embedding_sparse/tiny")
+_CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
+
+
+def plan_counts(spec: Spec) -> Plan:
+    """The cases of a spec, for simulated devices with a twin on as many CPU lanes. Raises PlanError."""
+    cases: dict[Case, None] = {}
+    skipped: list[Skip] = []
+    for devices in spec.devices or (_simulated(4),):
+        _check(devices, min(spec.batch))
+        for workload, batch in product(spec.workloads, spec.batch):
+            for variant in spec.variants:
+                places = [place for place in _places(devices) if _why_unsupported(variant, place) is None]
+                found = [_case(variant, workload, batch, place) for place in places]
+                cases.update(dict.fromkeys(found))
+                if not found:
+                    reason = _why_unsupported(variant, devices)
+                    assert reason is not None
+                    skipped.append(Skip(_case(variant, workload, batch, devices), reason))
+    return Plan(tuple(cases), tuple(skipped))
+
+
+def plan_recording(spec: Spec) -> Plan:
+    """The one case of the spec on simulated devices, whose events are to be written. Raises PlanError."""
+    cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
+    if len(cases) != 1:
+        raise PlanError(
+            f"events: {len(cases)} cases on simulated devices; allowed: one variant, workload, batch and sim*n"
+        )
+    return Plan(cases, ())
+
+
+def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
+    """What to count beside times that were measured on these lanes: the default variants on as many simulated devices.
+
+    Nothing for a single lane, nor for sizes that simulated devices would not get through in seconds.
+    """
+    variants = tuple(variant for variant in DEFAULT_VARIANTS if variant in spec.variants)
+    counts = dict.fromkeys(len(devices) for devices in lanes if 1 < len(devices) <= min(spec.batch))
+    workloads = tuple(name for name in spec.workloads if name.endswith(_QUICK_SIZES))
+    if not (variants and counts and workloads):
+        return Plan((), ())
+    devices = tuple(map(_simulated, counts))
+    return plan_counts(spec.model_copy(update={"variants": variants, "workloads": workloads, "devices": devices}))
+
+
+def checked_cases() -> tuple[Case, ...]:
+    """What the committed expectations hold."""
+    return tuple(_checked())
+
+
+def _checked() -> Iterator[Case]:
+    for workload, variant in product(_CHECKED_WORKLOADS, DEFAULT_VARIANTS):
+        for devices in _places(_simulated(4)):
+            if _why_unsupported(variant, devices) is None:
+                yield _case(variant, workload, 16, devices)
+    for workload in _CHECKED_RANKS:
+        yield _case(VariantId(VariantName.DDP), workload, 16, ("cpu", "cpu"))
+
+
+def _simulated(count: int) -> tuple[str, ...]:
+    return tuple(f"sim:{i}" for i in range(count))
+
+
+def _places(devices: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+    return (devices, ("cpu",) * len(devices)) if _is_simulated(devices) else (devices,)
+
+
+def _is_simulated(devices: tuple[str, ...]) -> bool:
+    return devices[0].startswith("sim:")
+
+
+def _case(variant: VariantId, workload: str, batch: int, devices: tuple[str, ...]) -> Case:
+    lanes = devices[:1] if variant.name is VariantName.SINGLE else devices
+    return Case(variant=variant, workload=workload, batch=batch, devices=lanes, threads=1)
+
+
+def _why_unsupported(variant: VariantId, devices: tuple[str, ...]) -> str | None:
+    if variant.name is VariantName.TORCH_DP and not _is_simulated(devices):
+        return "torch.nn.DataParallel has no CPU lanes; allowed: sim*n"
+    if variant.name is VariantName.DDP and _is_simulated(devices):
+        return "ddp is counted in real processes; allowed: cpu*n"
+    return None
+
+
+def _check(devices: tuple[str, ...], smallest_batch: int) -> None:
+    text = format_devices(devices)
+    kinds = {device.partition(":")[0] for device in devices}
+    if kinds not in ({"sim"}, {"cpu"}):
+        raise PlanError(f"devices: {text!r} has no exact counts; allowed: sim*n, or cpu*n")
+    highest = max((int(device.partition(":")[2]) for device in devices if device != "cpu"), default=0)
+    if highest >= MAX_SIMULATED:
+        raise PlanError(
+            f"devices: 'sim:{highest}' is more than the simulator can do; allowed: sim:0 to sim:{MAX_SIMULATED - 1}"
+        )
+    if smallest_batch < len(devices):
+        raise PlanError(
+            f"batch: {smallest_batch} is less than one item for each of the {len(devices)} lanes of {text!r}; "
+            f"allowed: {len(devices)} and above"
+        )

@@ -1,0 +1,118 @@
+"""What a container, or anything else that uses control groups, leaves of the machine.
+
+A process is in one group of each hierarchy; what any group above it may not exceed, it may not either. Version 2 has
+one hierarchy under /sys/fs/cgroup, version 1 one for each controller. Inside a container the path of the own group is
+often that of the host, and its files lie at the root of the mount; so groups that are not there are passed over.
+"""
+# MERGED-DOC sweep.machine: """What can be known of the machine without torch."""
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel gives it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0))
+
+
+def affinity() -> str:
+    """The cores that this process may run on, as in ``0-3,8``."""
+    return ranges(sorted(os.sched_getaffinity(0)))
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers, neighbours folded."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def cpu_governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
+    """The policy of the cores' clocks, such as performance; several where cores differ, None where none is told."""
+    found = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return ",".join(sorted(found)) or None
+
+
+_NO_LIMIT_BYTES = 1 << 60  # version 1 has no word for it but a number near 2**63
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`cpus` is in cores; None where there is no limit."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+
+
+def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Limits:
+    """The tightest of the limits on this process."""
+    try:
+        groups = parse_membership(membership.read_text())
+    except OSError:
+        return Limits()
+    cpus = [cpus for folder in _folders(mount, groups, "cpu") if (cpus := _cpus(folder)) is not None]
+    memory = [size for folder in _folders(mount, groups, "memory") if (size := _memory_bytes(folder)) is not None]
+    return Limits(min(cpus, default=None), min(memory, default=None))
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """The path of the own group by controller, from the text of /proc/self/cgroup; version 2 has the name ''."""
+    groups = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", maxsplit=2)
+        groups.update(dict.fromkeys(controllers.split(","), path))
+    return groups
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """Version 2's cpu.max, quota and period in microseconds: ``200000 100000`` is 2 cores, ``max 100000`` no limit."""
+    quota, period = text.split()
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def parse_cpu_quota(quota: str, period: str) -> float | None:
+    """Version 1's cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 is no limit."""
+    return int(quota) / int(period) if int(quota) > 0 else None
+
+
+def parse_memory(text: str) -> int | None:
+    """Version 2's memory.max or version 1's memory.limit_in_bytes."""
+    return None if text.strip() == "max" or int(text) >= _NO_LIMIT_BYTES else int(text)
+
+
+def _folders(mount: Path, groups: dict[str, str], controller: str) -> Iterator[Path]:
+    """The folder of the own group and of all above it, in both versions."""
+    for name, root in (("", mount), ("", mount / "unified"), (controller, mount / controller)):
+        if name in groups:
+            path = PurePosixPath(groups[name]).relative_to("/")
+            yield from (root / part for part in (path, *path.parents))
+
+
+def _cpus(folder: Path) -> float | None:
+    if (limit := _text(folder / "cpu.max")) is not None:
+        return parse_cpu_max(limit)
+    quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+    return None if quota is None or period is None else parse_cpu_quota(quota, period)
+
+
+def _memory_bytes(folder: Path) -> int | None:
+    limits = [_text(folder / name) for name in ("memory.max", "memory.limit_in_bytes")]
+    return next((parse_memory(limit) for limit in limits if limit is not None), None)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None

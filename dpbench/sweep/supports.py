@@ -1,0 +1,41 @@
+"""Which variant runs on which lanes. Pure."""
+
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import are_shared
+from dpbench.sweep.machine_info import MachineInfo
+from dpbench.sweep.variants import VariantName
+
+_BACKEND = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
+
+
+def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
+    """The reason why this machine cannot measure the case, or None where it can."""
+    kinds = sorted({device.partition(":")[0] for device in case.devices})
+    if "sim" in kinds:
+        return "simulated devices have no times; `dpbench counts` counts what a step does on them"
+    if case.variant.name is VariantName.TORCH_DP:
+        return _why_unsupported_torch_dp(kinds, machine)
+    if case.variant.name is VariantName.DDP:
+        return _why_unsupported_ddp(kinds, case.devices, machine)
+    return None
+
+
+def _why_unsupported_torch_dp(kinds: list[str], machine: MachineInfo) -> str | None:
+    if "cpu" not in kinds:
+        return None
+    here = "this machine has none" if not machine.accelerators else "cpu is none"
+    return f"torch.nn.DataParallel needs an accelerator for every lane, and {here}"
+
+
+def _why_unsupported_ddp(kinds: list[str], devices: tuple[str, ...], machine: MachineInfo) -> str | None:
+    if len(kinds) > 1:
+        return f"DistributedDataParallel needs devices of one kind, not {' and '.join(kinds)}"
+    backend = _BACKEND.get(kinds[0])
+    if backend is None:
+        return f"no backend of torch.distributed is known for {kinds[0]}"
+    if backend not in machine.backends:
+        return f"this torch has no {backend}, which DistributedDataParallel needs on {kinds[0]}"
+    if kinds[0] != "cpu" and are_shared(devices):
+        # NCCL refuses two ranks on one GPU since 2.5: https://github.com/NVIDIA/nccl/issues/103
+        return f"{backend} allows one rank for each device, and these lanes share one"
+    return None

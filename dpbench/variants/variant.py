@@ -1,0 +1,69 @@
+"""The interface of a scheme, and the schemes that need a few lines: single, stock, DDP, tuned."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Forward = Callable[..., Any]
+"""Takes the workload's inputs, each for the whole batch (with `per_rank`: for one rank's chunk), and returns the output."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A scheme as a value. ``wrap(base, devices)`` returns the callable that replaces the model.
+
+    The base is on ``devices[0]`` already. With `per_rank` each device has a process of its own, and `wrap` gets the
+    one device of its rank. Otherwise one process serves all devices. With `concurrent_lanes` the lanes compute at
+    the same time and divide the intra-op threads.
+    """
+
+    wrap: Callable[..., Forward]
+    per_rank: bool = False
+    concurrent_lanes: bool = True
+
+
+def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
+    """Run the whole batch at once on the first device."""
+
+    def forward(*inputs: Tensor) -> Any:
+        return base(*(x.to(devices[0], non_blocking=True) for x in inputs))
+
+    return forward
+
+
+def _torch_dp(base: nn.Module, devices: list[torch.device]) -> Forward:
+    """Wrap in the stock `torch.nn.DataParallel`.
+
+    Raises ValueError for CPU lanes: without an accelerator the stock wrapper silently calls the base.
+    """
+    if any(device.type == "cpu" for device in devices):
+        names = "+".join(map(str, devices))
+        raise ValueError(f"devices: {names!r} has CPU lanes; torch.nn.DataParallel runs on accelerators only")
+    return nn.DataParallel(base, device_ids=devices)
+
+
+def _ddp(base: nn.Module, devices: list[torch.device], **parameters: Any) -> Forward:
+    """Wrap in DistributedDataParallel, which averages the gradients over the ranks.
+
+    The caller has set up the process group. `parameters` are arguments of DistributedDataParallel.
+    """
+    from torch.nn.parallel import DistributedDataParallel
+
+    (device,) = devices
+    return DistributedDataParallel(base, device_ids=None if device.type == "cpu" else [device], **parameters)
+
+
+def _tuned(base: nn.Module, devices: list[torch.device], **parameters: Any) -> Forward:
+    """Wrap in the module under test. `parameters` are fields of `dpbench.parallel.Policy`."""
+    from dpbench.parallel import DataParallel, Policy
+
+    return DataParallel(base, device_ids=devices, policy=Policy(**parameters))
+
+
+SINGLE = Variant(_single, concurrent_lanes=False)
+TORCH_DP = Variant(_torch_dp)
+DDP = Variant(_ddp, per_rank=True)
+TUNED = Variant(_tuned)

@@ -1,0 +1,131 @@
+"""Findings from files as kernels write them, in a folder that stands for the root."""
+
+import pytest
+
+from dpbench.doctor.child.host import examine_host
+from dpbench.doctor.findings import Severity
+from tests.doctor.test_proc_files import CPUINFO
+
+CPUS = "sys/devices/system/cpu"
+QUIET = {
+    "proc/stat": "cpu  1000 0 1000 98000 0 0 0 0 0 0\n",
+    "proc/loadavg": "0.10 0.20 0.30 1/100 1234\n",
+    "proc/cpuinfo": CPUINFO.replace("hypervisor ", ""),
+    "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB\nSwapTotal: 10 kB\nSwapFree: 10 kB\n",
+    "proc/self/cgroup": "0::/\n",
+    f"{CPUS}/online": "0-3\n",
+    f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance\n",
+    f"{CPUS}/cpu0/cpufreq/cpuinfo_max_freq": "3500000\n",
+    f"{CPUS}/cpu0/cpufreq/scaling_max_freq": "3500000\n",
+    f"{CPUS}/intel_pstate/no_turbo": "1\n",
+    f"{CPUS}/smt/active": "0\n",
+    "sys/devices/system/node/node0/cpulist": "0-3\n",
+}
+
+
+@pytest.fixture
+def examine(tmp_path):
+    """Call with the files that differ from a quiet machine, None for one that is not there; answers findings by name."""
+
+    def call(files=None, after=QUIET["proc/stat"], cores=(0, 1, 2, 3)):
+        for name, text in {**QUIET, **(files or {})}.items():
+            if text is not None:
+                (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / name).write_text(text)
+        pauses = []
+
+        def pause(seconds):
+            pauses.append(seconds)
+            if (tmp_path / "proc/stat").exists():
+                (tmp_path / "proc/stat").write_text(after)
+
+        found = examine_host(tmp_path, cores, pause)
+        assert pauses == [1.0]
+        return {finding.what: finding for finding in found}
+
+    return call
+
+
+def test_a_quiet_box_is_ok_in_all(examine):
+    found = examine(after="cpu  1000 0 1001 98400 0 0 0 0 0 0\n")
+    assert {finding.severity for finding in found.values()} == {Severity.OK}, found
+    assert found["CPU clock"].value == "1,500 to 2,596 MHz now, 3,500 MHz allowed of 3,500"
+    assert found["other load"].value == "0.2% of all cores in 1 s"
+
+
+@pytest.mark.parametrize(
+    ("after", "what", "severity"),
+    [
+        ("cpu  1100 0 1000 98300 0 0 0 0 0 0\n", "other load", "unreliable"),
+        ("cpu  1000 0 1015 98385 0 0 0 0 0 0\n", "other load", "note"),
+        ("cpu  1000 0 1000 98380 0 0 0 20 0 0\n", "steal time", "unreliable"),
+        ("cpu  1000 0 1000 98399 0 0 0 1 0 0\n", "steal time", "note"),
+    ],
+)
+def test_what_happens_in_the_window(examine, after, what, severity):
+    found = examine(after=after)
+    assert {name for name, finding in found.items() if finding.severity != "ok"} == {what}
+    assert found[what].severity == severity
+
+
+@pytest.mark.parametrize(
+    ("files", "what", "severity", "word"),
+    [
+        ({"proc/loadavg": "2.50 0 0 1/1 1\n"}, "load average", "note", "2.50"),
+        ({f"{CPUS}/online": "0-7\n"}, "usable cores", "note", "4 of 8 (0-3)"),
+        (
+            {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "150000 100000\n"},
+            "CPU limit",
+            "unreliable",
+            "1.5 cores",
+        ),
+        (
+            {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "800000 100000\n"},
+            "CPU limit",
+            "note",
+            "8 cores",
+        ),
+        ({f"{CPUS}/cpu0/cpufreq/scaling_governor": "powersave\n"}, "CPU governor", "note", "powersave"),
+        ({f"{CPUS}/cpu0/cpufreq/scaling_max_freq": "2000000\n"}, "CPU clock", "note", "2,000 MHz allowed of 3,500"),
+        ({f"{CPUS}/intel_pstate/no_turbo": "0\n"}, "turbo", "note", "on"),
+        ({f"{CPUS}/smt/active": "1\n"}, "hyper-threads", "note", "on"),
+        (
+            {"sys/devices/system/node/node0/cpulist": "0-1\n", "sys/devices/system/node/node1/cpulist": "2-3\n"},
+            "NUMA nodes",
+            "note",
+            "2 of 2 used",
+        ),
+        ({"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 50 kB\n"}, "memory available", "unreliable", "0.0 of"),
+        ({"proc/cpuinfo": CPUINFO}, "virtual machine", "note", "yes"),
+    ],
+)
+def test_what_files_tell(examine, files, what, severity, word):
+    found = examine(files)
+    assert {name for name, finding in found.items() if finding.severity != "ok"} == {what}
+    assert found[what].severity == severity
+    assert word in found[what].value
+
+
+def test_boost_without_intel_is_turbo_too(examine):
+    files = {f"{CPUS}/intel_pstate/no_turbo": None}
+    assert examine({**files, f"{CPUS}/cpufreq/boost": "1\n"})["turbo"].severity == "note"
+    assert examine({**files, f"{CPUS}/cpufreq/boost": "0\n"})["turbo"].severity == "ok"
+
+
+def test_cores_of_one_node_are_one_node(examine):
+    files = {"sys/devices/system/node/node0/cpulist": "0-3\n", "sys/devices/system/node/node1/cpulist": "4-7\n"}
+    assert examine(files)["NUMA nodes"].value == "1 of 2 used"
+
+
+def test_a_memory_limit_is_told(examine):
+    files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": f"{2**31}\n"}
+    assert examine(files)["memory limit"].value == "2.0 GiB"
+
+
+def test_what_is_not_there_is_unknown_with_a_reason(examine):
+    found = examine(dict.fromkeys(QUIET, None), after="")
+    values = {name: finding.value for name, finding in found.items()}
+    unknown = {name for name, value in values.items() if value.startswith("unknown: ") and len(value) > 20}
+    names = ("other load", "load average", "CPU governor", "CPU clock", "turbo", "hyper-threads", "NUMA nodes")
+    assert unknown == {*names, "memory available"}
+    assert all(found[name].severity == "note" for name in unknown)

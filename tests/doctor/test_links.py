@@ -1,0 +1,72 @@
+import warnings
+
+import pytest
+import torch
+
+from dpbench.doctor.child.links import examine_links, links_by_pair
+from dpbench.measure.gpu.facts import GpuFacts
+
+DEVICES = [torch.device("cuda", index) for index in range(3)]
+
+
+class FakeModule:
+    def __init__(self, reached):
+        self._reached = reached
+
+    def can_device_access_peer(self, one, other):
+        return (one.index, other.index) in self._reached
+
+
+@pytest.fixture
+def examine(monkeypatch):
+    """Call with the ordered pairs that reach each other, and those whose copies are corrupted."""
+
+    def call(reached, corrupted=(), links=("0-1 NV18", "0-2 SYS", "1-2 SYS")):
+        tried = []
+
+        def check_links(devices):
+            pair = tuple(device.index for device in devices)
+            tried.append(pair)
+            if pair in corrupted:
+                warnings.warn(f"copies from cuda:{pair[0]} to cuda:{pair[1]} arrive corrupted", stacklevel=2)
+
+        monkeypatch.setattr(torch, "get_device_module", lambda device: FakeModule(reached))
+        monkeypatch.setattr(links_module, "uuids_of", lambda devices: {})
+        monkeypatch.setattr(links_module, "read_gpu_facts", lambda uuids: GpuFacts(links=tuple(links)))
+        monkeypatch.setattr(links_module, "check_links", check_links)
+        return {finding.what: finding for finding in examine_links(DEVICES)}, tried
+
+    return call
+
+
+BOTH_WAYS = {(0, 1), (1, 0)}
+
+
+def test_each_pair_has_its_link_and_only_peers_are_tried(examine):
+    found, tried = examine(BOTH_WAYS)
+    assert found["cuda:0 to cuda:1"].severity == "ok"
+    assert found["cuda:0 to cuda:1"].value == "peer access, link NV18; what was sent arrived as it was"
+    assert [found[f"cuda:{i} to cuda:2"].severity for i in (0, 1)] == ["note", "note"]
+    assert "no peer access; link SYS" in found["cuda:0 to cuda:2"].value
+    assert tried == [(0, 1)]
+
+
+def test_corrupted_copies_are_reported_with_the_way_around(examine):
+    found, _ = examine(BOTH_WAYS, corrupted=[(0, 1)])
+    assert found["cuda:0 to cuda:1"].severity == "unreliable"
+    assert "arrive corrupted" in found["cuda:0 to cuda:1"].value
+    assert "through the host" in found["cuda:0 to cuda:1"].advice
+
+
+def test_access_in_one_direction_is_said(examine):
+    found, _ = examine({(1, 0)}, links=())
+    assert "one direction only, link unknown" in found["cuda:0 to cuda:1"].value
+
+
+def test_one_device_has_no_pairs(examine, monkeypatch):
+    examine(BOTH_WAYS)
+    assert examine_links(DEVICES[:1]) == []
+
+
+def test_links_by_pair():
+    assert links_by_pair(["0-1 NV18", "10-11 same board"]) == {(0, 1): "NV18", (10, 11): "same board"}

@@ -1,0 +1,181 @@
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dpbench.gate import history
+from dpbench.gate.history import (
+    SCHEMA,
+    History,
+    HistoryFileError,
+    append_history,
+    history_path,
+    read_history,
+    read_records,
+    to_line,
+)
+from dpbench.results.files import open_locked
+from dpbench.results.store import Store
+from tests.gate.making_history import line, times
+from tests.results.making import case, ok
+
+A, B, C = (line("a" * 40, head, times("wide", 0.1, 0.2)) for head in ("b" * 40, "c" * 40, None))
+
+
+def file_of(folder: Path, content: bytes) -> Path:
+    path = folder / "history.jsonl"
+    path.write_bytes(content)
+    return path
+
+
+def test_what_is_appended_is_read_in_order(tmp_path: Path) -> None:
+    path = history_path(tmp_path / "results")
+    assert path == tmp_path / "results" / "gate" / "history.jsonl"
+    for number, each in enumerate((A, B, C), start=1):
+        append_history(path, each)
+        assert len(read_history(path).lines) == number
+    assert read_history(path) == History((A, B, C))
+    assert path.read_bytes() == to_line(A) + to_line(B) + to_line(C)
+    assert json.loads(path.read_text().splitlines()[0])["schema"] == SCHEMA == 1
+
+
+def test_no_file_is_no_history(tmp_path: Path) -> None:
+    assert read_history(tmp_path / "no.jsonl") == History(())
+
+
+def test_a_torn_end_is_dropped_with_a_warning_and_cut_before_the_next_line(tmp_path: Path) -> None:
+    path = file_of(tmp_path, to_line(A) + to_line(B)[:30])
+    assert read_history(path) == History((A,), (f"{path}: a torn line of 30 bytes at the end was dropped",))
+    append_history(path, C)
+    assert path.read_bytes() == to_line(A) + to_line(C)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b"{\n", "is not JSON"),
+        (b"[]\n", "has no schema number; allowed: 1 to 1"),
+        (b'{"schema": true}\n', "has no schema number"),
+        (b'{"schema": 2}\n', "has schema 2, newer than this dpbench knows; allowed: 1 to 1"),
+        (b'{"schema": 1}\n', "is no line of a gate: started_at: Field required"),
+        (to_line(B).replace(b"0.1", b"-1"), "is no line of a gate: benchmarks.0.base_step_s: Input should be greater"),
+        (to_line(B).replace(b"0.1", b"NaN"), "is no"),
+    ],
+)
+def test_a_bad_line_is_an_error_with_file_and_number(tmp_path: Path, bad: bytes, said: str) -> None:
+    path = file_of(tmp_path, to_line(A) + bad + to_line(B))
+    with pytest.raises(HistoryFileError) as caught:
+        read_history(path)
+    assert str(caught.value).startswith(f"{path}: line 2 {said}")
+    assert "\n" not in str(caught.value)
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Like a disk that fills up: writes past `size` are short, then fail."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.mark.parametrize("spare", [0, 20])
+def test_a_full_disk_leaves_the_lines_before_whole(tmp_path: Path, spare: int) -> None:
+    path = file_of(tmp_path, to_line(A))
+    reason = f"{spare} of the {len(to_line(B))} bytes of a line fit" if spare else "File too large"
+    with room_for(len(to_line(A)) + spare), pytest.raises(HistoryFileError) as caught:
+        append_history(path, B)
+    assert str(caught.value) == f"{path}: cannot be written: {reason}"
+    assert path.read_bytes() == to_line(A)
+
+
+@pytest.mark.parametrize("name", ["file/history.jsonl", "folder"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(HistoryFileError, match=f"^{tmp_path / name}: cannot be written: "):
+        append_history(tmp_path / name, A)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HistoryFileError, match=f"^{tmp_path}: cannot be read: Is a directory$"):
+        read_history(tmp_path)
+
+
+def test_a_line_is_one_write_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = tmp_path / "history.jsonl", list[object]()
+    write, fsync = os.write, os.fsync
+    monkeypatch.setattr(os, "write", lambda fd, data: seen.append(data) or write(fd, data))
+    monkeypatch.setattr(os, "fsync", lambda fd: seen.append(os.readlink(f"/proc/self/fd/{fd}")) or fsync(fd))
+    append_history(path, A)
+    assert seen[-2:] == [to_line(A), str(path)]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from dpbench.gate.history import append_history
+from tests.gate.making_history import line, times
+for number in range(20):
+    append_history(Path(sys.argv[1]), line("a", sys.argv[2], times("wide", 1, 2)))
+"""
+
+
+def test_two_gates_that_end_at_once_both_have_their_lines(tmp_path: Path) -> None:
+    path, root = tmp_path / "history.jsonl", Path(__file__).parents[2]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], cwd=root) for name in ("b", "c")]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    heads = [each.head_commit for each in read_history(path).lines]
+    assert (heads.count("b"), heads.count("c")) == (20, 20)
+
+
+def test_a_file_that_another_keeps_is_waited_for_a_while_and_then_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.jsonl"
+    fd, _ = open_locked(path)
+    monkeypatch.setattr(history, "_PATIENCE_S", 0.0)
+    with pytest.raises(HistoryFileError, match="cannot be written: another process is writing it; allowed: one writer"):
+        append_history(path, A)
+    monkeypatch.setattr(history, "_PATIENCE_S", 60.0)
+    closing = threading.Timer(0.2, os.close, [fd])
+    closing.start()
+    append_history(path, A)
+    closing.join()
+    assert read_history(path) == History((A,))
+
+
+def test_records_are_read_from_all_files_but_the_gates_own(tmp_path: Path) -> None:
+    records = [ok(case(), number) for number in range(3)]
+    for name, record in zip(("runs/one.jsonl", "runs/deep/gate/two.jsonl", "three.jsonl"), records, strict=True):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        with Store(tmp_path / name) as store:
+            store.append(record)
+    append_history(history_path(tmp_path), A)
+    found, notes = read_records(tmp_path)
+    assert sorted(record.round for record in found) == [0, 1, 2]
+    assert notes == ()
+
+
+def test_a_file_of_no_records_is_told_and_the_others_are_read(tmp_path: Path) -> None:
+    file_of(tmp_path, b"{}\n")
+    with Store(tmp_path / "run.jsonl") as store:
+        store.append(ok(case(), 0))
+    with (tmp_path / "run.jsonl").open("ab") as file:
+        file.write(b"torn")
+    found, notes = read_records(tmp_path)
+    assert len(found) == 1
+    assert notes == (
+        f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 1 to 2; the history goes without it",
+        f"{tmp_path}/run.jsonl: a torn record of 4 bytes at the end was dropped",
+    )
+    assert read_records(tmp_path / "absent") == ((), ())

@@ -1,0 +1,118 @@
+"""A round as the gate asks for it, and what it makes of the answer."""
+
+from math import log
+from pathlib import Path
+
+import pytest
+
+from dpbench.errors import GateError
+from dpbench.gate import take_round as take_round_module
+from dpbench.gate.settings import Cores
+from dpbench.gate.take_round import LOCKSTEP, Sides, quietest_core, take_round
+from dpbench.results.record import Outcome
+from dpbench.run.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName
+from tests.fakes import ended
+from tests.gate.making_rounds import benchmark, lockstep_round
+from tests.results.making import ENVIRONMENT
+
+USABLE = [0, 2, 3]
+SIDES = Sides(Path("/b"), Path("/h"), {"wide": {"X": "1"}})
+SUITE = [benchmark("wide"), benchmark("all", cores=Cores.ALL)]
+
+
+def round_of(name, head=1.1):
+    return lockstep_round([[1.0]], [[1.0]], [[head]]).model_copy(update={"benchmark": name})
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
+    """Four cores, the busier the lower their number; three of them may be used."""
+
+    class Process:
+        def cpu_affinity(self):
+            return USABLE[::-1]
+
+    monkeypatch.setattr(take_round_module.psutil, "Process", Process)
+    monkeypatch.setattr(take_round_module.psutil, "cpu_percent", lambda interval, percpu: [90.0, 50.0, 20.0, 10.0])
+
+
+def take(*rounds, number=7, asked=None, record=None):
+    def launch(command, stdin_text, timeout_s):
+        assert command == LOCKSTEP
+        if asked is not None:
+            asked.append((LockstepJobs.model_validate_json(stdin_text), timeout_s))
+        answer = LockstepRounds(rounds=rounds, environment=ENVIRONMENT).model_dump_json().encode()
+        return ended(
+            0 if record is None else 1, answer if record is None else record, tail=b"Traceback\nits last words\n"
+        )
+
+    return take_round(SUITE, SIDES, number, ("cpu",), launch)
+
+
+def failed(outcome, side=SideName.HEAD):
+    return LockstepRound(benchmark="wide", outcome=outcome, reason="why", side=side)
+
+
+def test_each_benchmark_is_a_job_and_has_its_cores():
+    asked = []
+    take(round_of("wide"), round_of("all"), asked=asked)
+    ((jobs, timeout_s),) = asked
+    one, every = jobs.jobs
+    assert [each.benchmark for each in jobs.jobs] == ["wide", "all"]
+    assert one.cores == (3,)
+    assert every.cores == (0, 2, 3)
+    assert (one.case, every.case) == (SUITE[0].case(len(USABLE), ("cpu",)), SUITE[1].case(len(USABLE), ("cpu",)))
+    assert (one.case.threads, every.case.threads) == (1, len(USABLE))
+    assert {each.seed for each in jobs.jobs} == {7}
+    assert not any(each.checked for each in jobs.jobs)
+    assert timeout_s >= one.timeout_s + every.timeout_s
+
+
+def test_what_a_step_computes_is_checked_in_the_first_round():
+    asked = []
+    take(round_of("wide"), round_of("all"), number=0, asked=asked)
+    assert all(each.checked for each in asked[0][0].jobs)
+
+
+def test_the_twin_is_base_and_what_is_planted_is_heads_alone():
+    asked = []
+    take(round_of("wide"), round_of("all"), asked=asked)
+    one, every = asked[0][0].jobs
+    base = Side(tree="/b")
+    assert one.sides == {
+        SideName.BASE: base,
+        SideName.TWIN: base,
+        SideName.HEAD: Side(tree="/h", environment={"X": "1"}),
+    }
+    assert every.sides[SideName.HEAD] == Side(tree="/h")
+
+
+def test_rounds_become_ratios_by_name():
+    found = take(round_of("wide", 1.2), round_of("all"))
+    assert found.environment == ENVIRONMENT
+    assert {name: ratio.contrast for name, ratio in found.ratios.items()} == {
+        "wide": pytest.approx(log(1.2)),
+        "all": pytest.approx(log(1.1)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("side", "told"), [(SideName.HEAD, "head: "), (SideName.BASE, "base: "), (SideName.TWIN, "base: "), (None, "")]
+)
+@pytest.mark.parametrize("outcome", [Outcome.WRONG_RESULT, Outcome.TIME_OUT])
+def test_what_fails_is_told_with_its_side_and_a_twin_is_base(side, told, outcome):
+    with pytest.raises(GateError) as caught:
+        take(round_of("all"), failed(outcome, side))
+    assert str(caught.value) == f"{told}wide: {outcome.replace('_', ' ')}: why"
+
+
+def test_a_child_without_an_answer_is_told_with_its_last_words():
+    with pytest.raises(GateError, match=r"^a round failed: ended with exit status 1: its last words$"):
+        take(record=b"")
+
+
+def test_the_quietest_core_is_one_of_those_that_may_be_used(monkeypatch):
+    monkeypatch.setattr(take_round_module.psutil, "cpu_percent", lambda *_, percpu: [0.0, 90.0, 10.0, 50.0])
+    assert quietest_core([1, 2, 3]) == 2
+    assert quietest_core([0, 1]) == 0
+    assert quietest_core([3]) == 3
