@@ -14,6 +14,7 @@ from dpbench.results.finding import Finding, Findings, unknown
 from dpbench.run.lifeline import die_with_parent
 from dpbench.run.probe import one_line, read_accelerators
 from dpbench.run.probe_host import examine_host
+from dpbench.run.probe_packages import examine_packages
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +31,7 @@ def main() -> None:
 def examine() -> list[Finding]:
     return [
         *_told("host", examine_host),
+        *_told("distribution", examine_packages),
         *_told("GPUs", _gpus),
         *_told("links", _links),
         *_told("bandwidth", _bandwidth),
