@@ -13,8 +13,8 @@ OURS, OTHERS = "torch-dpbench", "dpbench"
 _WHAT = "distribution"
 _COMMAND = ("console_scripts", "dpbench", "dpbench.cli:main")
 _REINSTALL = (
-    f"run `pip uninstall {OTHERS}`, then `pip install --force-reinstall --no-deps {OURS}`: "
-    f"both distributions write to the folder dpbench/"
+    f"both distributions write to the folder dpbench/: run `pip uninstall {OTHERS}`, "
+    f"then install {OURS} with `pip install --force-reinstall --no-deps`"
 )
 
 
