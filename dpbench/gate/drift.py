@@ -83,7 +83,8 @@ def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, flo
         from asv.step_detect import detect_regressions, solve_potts  # type: ignore[import-untyped]
     except ImportError as error:
         raise NoStepDetectionError(
-            "history: asv, which finds the steps in it, is not installed; install it by: pip install 'dpbench[suites]'"
+            "history: asv, which finds the steps in it, is not installed; "
+            "install it by: pip install 'torch-dpbench[suites]'"
         ) from error
     count = len(times_s)
     penalty = _PENALTY * _noise_s(times_s) * log(count)

@@ -116,6 +116,6 @@ def test_without_asv_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyP
     with pytest.raises(NoStepDetectionError) as caught:
         drifts([series([1.0] * 12)], THRESHOLD)
     assert str(caught.value).endswith(
-        "asv, which finds the steps in it, is not installed; install it by: pip install 'dpbench[suites]'"
+        "asv, which finds the steps in it, is not installed; install it by: pip install 'torch-dpbench[suites]'"
     )
     assert drifts([series([1.0] * 5)], THRESHOLD) == ()
