@@ -4,8 +4,8 @@
 """
 
 from dpbench.simulator.backend import simulate
-from dpbench.simulator.machine import mark, recording
+from dpbench.simulator.event_log import Recording
 from dpbench.simulator.races import RaceError
-from dpbench.simulator.record import Recording
+from dpbench.simulator.simulation import mark, recording
 
 __all__ = ["RaceError", "Recording", "mark", "recording", "simulate"]

@@ -11,8 +11,8 @@ The device's memory never ends: there is no out-of-memory here.
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from dpbench.simulator.races import Shadow
-from dpbench.simulator.streams import Clock, Order
+from dpbench.simulator.races import ShadowMemory
+from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _MIB = 1 << 20
 _ROUND = 512
@@ -22,35 +22,35 @@ _OWN_SEGMENT = 10 * _MIB
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class MemoryBlock:
     """Adjacent bytes of one segment, allocated on `stream`; `shadow` is the history of the whole segment."""
 
     address: int
     size: int
     stream: int
     is_small: bool
-    shadow: Shadow
+    shadow: ShadowMemory
     is_free: bool = False
-    before: "Block | None" = None
-    after: "Block | None" = None
+    before: "MemoryBlock | None" = None
+    after: "MemoryBlock | None" = None
     other_streams: set[int] = field(default_factory=set)
 
 
 class Allocator:
     """The memory of one device; `base` is its first address."""
 
-    def __init__(self, base: int, order: Order) -> None:
+    def __init__(self, base: int, order: StreamOrder) -> None:
         self._order = order
         self._top = base
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
-        self._blocks: dict[int, Block] = {}
-        self._held: list[tuple[Block, Clock]] = []
+        self._blocks: dict[int, MemoryBlock] = {}
+        self._held: list[tuple[MemoryBlock, VectorClock]] = []
         self._waits_seen = 0
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self.reserved_bytes = 0
 
-    def allocate(self, size: int, stream: int) -> Block:
+    def allocate(self, size: int, stream: int) -> MemoryBlock:
         """A block of at least `size` bytes, for use on `stream`."""
         self._release_finished()
         rounded = max(_ROUND, -(-size // _ROUND) * _ROUND)
@@ -60,7 +60,7 @@ class Allocator:
         self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
         return block
 
-    def free(self, block: Block) -> None:
+    def free(self, block: MemoryBlock) -> None:
         """Give the block back; it may be handed out again at once."""
         self.allocated_bytes -= block.size
         if block.other_streams:
@@ -82,7 +82,7 @@ class Allocator:
             else:
                 self._held.append((block, clock))
 
-    def _best_fit(self, size: int, stream: int) -> Block | None:
+    def _best_fit(self, size: int, stream: int) -> MemoryBlock | None:
         pool = self._free.get((stream, size <= _SMALL_LIMIT), [])
         at = bisect_left(pool, (size, 0))
         if at == len(pool):
@@ -91,31 +91,31 @@ class Allocator:
         block.is_free = False
         return block
 
-    def _new_segment(self, size: int, stream: int) -> Block:
+    def _new_segment(self, size: int, stream: int) -> MemoryBlock:
         if size <= _SMALL_LIMIT:
             length = _SMALL_SEGMENT
         elif size < _OWN_SEGMENT:
             length = _LARGE_SEGMENT
         else:
             length = -(-size // _SEGMENT_STEP) * _SEGMENT_STEP
-        block = Block(self._top, length, stream, size <= _SMALL_LIMIT, Shadow(self._order))
+        block = MemoryBlock(self._top, length, stream, size <= _SMALL_LIMIT, ShadowMemory(self._order))
         self._blocks[block.address] = block
         self._top += length
         self.reserved_bytes += length
         return block
 
-    def _split(self, block: Block, size: int) -> None:
+    def _split(self, block: MemoryBlock, size: int) -> None:
         rest = block.size - size
         if rest < _ROUND or (not block.is_small and rest <= _SMALL_LIMIT):
             return
-        tail = Block(block.address + size, rest, block.stream, block.is_small, block.shadow, before=block)
+        tail = MemoryBlock(block.address + size, rest, block.stream, block.is_small, block.shadow, before=block)
         tail.after, block.after, block.size = block.after, tail, size
         if tail.after:
             tail.after.before = tail
         self._blocks[tail.address] = tail
         self._return(tail)
 
-    def _return(self, block: Block) -> None:
+    def _return(self, block: MemoryBlock) -> None:
         """Put into its pool, as one with its free neighbours."""
         if block.before and block.before.is_free:
             block = self._merge(self._withdraw(block.before), block)
@@ -124,12 +124,12 @@ class Allocator:
         block.is_free = True
         insort(self._free.setdefault((block.stream, block.is_small), []), (block.size, block.address))
 
-    def _withdraw(self, block: Block) -> Block:
+    def _withdraw(self, block: MemoryBlock) -> MemoryBlock:
         pool = self._free[block.stream, block.is_small]
         del pool[bisect_left(pool, (block.size, block.address))]
         return block
 
-    def _merge(self, left: Block, right: Block) -> Block:
+    def _merge(self, left: MemoryBlock, right: MemoryBlock) -> MemoryBlock:
         left.size += right.size
         left.after = right.after
         if left.after:

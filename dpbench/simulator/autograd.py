@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from dpbench.simulator import current
-from dpbench.simulator.current import Backward, Handover
-from dpbench.simulator.machine import the_machine
+from dpbench.simulator.current import Backward, GradientHandoff
+from dpbench.simulator.simulation import the_simulation
 from dpbench.simulator.tensor import SimTensor
 
 _KEY = "dpbench.simulator"
@@ -53,15 +53,15 @@ def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
     return current.stream(device)
 
 
-def _between_nodes(device: int, tensors: Sequence[Tensor], handover: Handover) -> int:
+def _between_nodes(device: int, tensors: Sequence[Tensor], handover: GradientHandoff) -> int:
     """The engine adds two gradients, or calls a tensor's hook: on the consumer's stream if it is on this device."""
-    machine = the_machine()
+    simulation = the_simulation()
     choices = (handover.consumer, handover.producer)
-    stream = next((s for s in choices if s is not None and machine.device_of(s) == device), current.stream(device))
+    stream = next((s for s in choices if s is not None and simulation.device_of(s) == device), current.stream(device))
     for tensor in tensors:
         ready = _handover(tensor, handover.backward)
         if ready is not None:
-            machine.wait(stream, ready.ready)
+            simulation.wait(stream, ready.ready)
             _keep_for(tensor, stream)
     return stream
 
@@ -75,11 +75,11 @@ def hand_on(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int
         handover = _handover(tensor, here)
         if handover is not None:
             for result in results:
-                result.handover = Handover(here, the_machine().now(stream), stream, handover.consumer)
+                result.handover = GradientHandoff(here, the_simulation().now(stream), stream, handover.consumer)
             return
 
 
-def _handover(tensor: Any, here: Backward) -> Handover | None:
+def _handover(tensor: Any, here: Backward) -> GradientHandoff | None:
     """The hand-over of a gradient of this pass."""
     handover = tensor.handover if isinstance(tensor, SimTensor) else None
     return handover if handover is not None and handover.backward is here else None
@@ -87,7 +87,7 @@ def _handover(tensor: Any, here: Backward) -> Handover | None:
 
 def _keep_for(tensor: Tensor, stream: int) -> None:
     if isinstance(tensor, SimTensor):
-        for memory in tensor.memories:
+        for memory in tensor.storages:
             memory.keep_for(stream)
 
 
@@ -102,7 +102,7 @@ def meet(tensor: SimTensor) -> None:
     stream, tensor.made_on = tensor.made_on, None
     node = tensor.grad_fn
     if node is not None and stream is not None:
-        with the_machine().lock:
+        with the_simulation().lock:
             _attach(node, stream)
 
 
@@ -128,7 +128,7 @@ def _attach(node: Any, stream: int) -> int | None:
     outputs = [output.device.index for output in node._input_metadata if output.device.type == "sim"]
     if not outputs:
         return None
-    own = stream if the_machine().device_of(stream) == outputs[0] else current.stream(outputs[0])
+    own = stream if the_simulation().device_of(stream) == outputs[0] else current.stream(outputs[0])
     successors = [successor for successor, _ in node.next_functions]
     known = _Node(own, tuple(None if successor is None else _attach(successor, own) for successor in successors))
     node.metadata[_KEY] = known
@@ -139,22 +139,22 @@ def _attach(node: Any, stream: int) -> int | None:
 
 def _enter(node: _Node, gradients: Sequence[Tensor | None]) -> None:
     """A node begins: make its stream current, all others the default ones, and wait for its gradients."""
-    machine, here = the_machine(), current.backward()
+    simulation, here = the_simulation(), current.backward()
     if here is None:
         return
     if not here.will_join:
         here.will_join = True
         torch.autograd.Variable._execution_engine.queue_callback(partial(_join, here))
-    device = machine.device_of(node.stream)
+    device = simulation.device_of(node.stream)
     for gradient in gradients:
         if not isinstance(gradient, SimTensor):
             continue
         handover = _handover(gradient, here)
         if handover is not None:
-            machine.wait(node.stream, handover.ready)
+            simulation.wait(node.stream, handover.ready)
         else:
             other = gradient.device.index
-            machine.wait_stream(node.stream, here.streams.get(other, other))
+            simulation.wait_stream(node.stream, here.streams.get(other, other))
         if gradient.device.index == device:
             _keep_for(gradient, node.stream)
     current.begin_node(device, node.stream)
@@ -165,10 +165,10 @@ def _leave(node: _Node, results: Sequence[Tensor | None], _: Sequence[Tensor | N
     here = current.backward()
     if here is None:
         return
-    ready = the_machine().now(node.stream)
+    ready = the_simulation().now(node.stream)
     for result, consumer in zip(results, node.next_streams, strict=False):
         if isinstance(result, SimTensor):
-            result.handover = Handover(here, ready, node.stream, consumer)
+            result.handover = GradientHandoff(here, ready, node.stream, consumer)
     if not results:
         here.leaf_streams.add(node.stream)
     current.end_node()
@@ -195,16 +195,16 @@ def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _join(here: Backward) -> None:
     """The caller's streams wait for the leaves."""
-    machine = the_machine()
+    simulation = the_simulation()
     for stream in here.leaf_streams:
-        device = machine.device_of(stream)
-        machine.wait_stream(here.streams.get(device, device), stream)
+        device = simulation.device_of(stream)
+        simulation.wait_stream(here.streams.get(device, device), stream)
 
 
-def _capture(here: Backward, handover: Handover) -> None:
+def _capture(here: Backward, handover: GradientHandoff) -> None:
     """`torch.autograd.grad` hands out a gradient in place of the node that would get it."""
     stream = handover.producer if handover.consumer is None else handover.consumer
-    the_machine().wait(stream, handover.ready)
+    the_simulation().wait(stream, handover.ready)
     here.leaf_streams.add(stream)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from dpbench.simulator import autograd, comm, current, device, dispatch
-from dpbench.simulator.machine import running, start
+from dpbench.simulator import autograd, comm, current, routing, torch_sim
+from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
 
 TESTED = ("2.13",)
@@ -36,11 +36,11 @@ def simulate(devices: int = 4) -> None:
     """
     if not isinstance(devices, int) or not 1 <= devices <= 64:
         raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
-    machine = running()
-    if machine is not None:
-        if machine.devices != devices:
+    simulation = running()
+    if simulation is not None:
+        if simulation.devices != devices:
             raise RuntimeError(
-                f"the simulator runs with {machine.devices} devices; one process has one number, not {devices}"
+                f"the simulator runs with {simulation.devices} devices; one process has one number, not {devices}"
             )
         return
     _check_torch()
@@ -85,7 +85,7 @@ def _register() -> None:
                     here.error = pending
             return torch._C._autograd.DeviceType.PrivateUse1
 
-    _setup_privateuseone_for_python_backend("sim", backend_module=device, device_guard=Guard())
+    _setup_privateuseone_for_python_backend("sim", backend_module=torch_sim, device_guard=Guard())
     everything = torch.library.Library("_", "IMPL")
     everything.fallback(_run, "PrivateUse1")
     everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -95,13 +95,13 @@ def _register() -> None:
     for name in _CAST_BY_AUTOCAST.split():
         aten.impl(name, partial(_under_autocast, name), "AutocastPrivateUse1")
     _libraries.extend((everything, aten))
-    SimTensor.dispatcher = staticmethod(dispatch.run)
+    SimTensor.dispatcher = staticmethod(routing.run)
     torch.serialization.add_safe_globals([rebuild])
 
 
 def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     """What comes past `SimTensor`: factories and copies from the CPU, and `torch.tensor`, which shuts it out."""
-    return dispatch.run(func, args, kwargs)
+    return routing.run(func, args, kwargs)
 
 
 def _pin_memory(*_: Any) -> Any:
@@ -116,20 +116,20 @@ def _serve_accelerator() -> None:
     """What `torch.accelerator` asks of C++."""
     for name, function in {
         "_accelerator_getDeviceIndex": current.device,
-        "_accelerator_setDeviceIndex": device.set_device,
+        "_accelerator_setDeviceIndex": torch_sim.set_device,
         "_accelerator_exchangeDevice": _exchange_device,
         "_accelerator_maybeExchangeDevice": _exchange_device,
-        "_accelerator_getStream": device.current_stream,
-        "_accelerator_setStream": device.set_stream,
-        "_accelerator_synchronizeDevice": device.synchronize,
+        "_accelerator_getStream": torch_sim.current_stream,
+        "_accelerator_setStream": torch_sim.set_stream,
+        "_accelerator_synchronizeDevice": torch_sim.synchronize,
     }.items():
         setattr(torch._C, name, function)
-    torch.Stream = device.Stream  # type: ignore[misc,assignment]
-    torch.Event = device.Event  # type: ignore[misc,assignment]
+    torch.Stream = torch_sim.Stream  # type: ignore[misc,assignment]
+    torch.Event = torch_sim.Event  # type: ignore[misc,assignment]
 
 
 def _exchange_device(index: int) -> int:
-    return current.set_device(device.index_of(index)) if index >= 0 else current.device()
+    return current.set_device(torch_sim.index_of(index)) if index >= 0 else current.device()
 
 
 def _serve_data_parallel() -> None:

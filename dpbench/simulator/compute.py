@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from dpbench.simulator import autograd
-from dpbench.simulator.calls import map_tensors, raw, simulated_in, tensors_in, with_index
-from dpbench.simulator.machine import Machine, the_machine
-from dpbench.simulator.operators import Facts, answers_host, facts, flops, written_arguments
-from dpbench.simulator.record import Operator
+from dpbench.simulator.arguments import map_tensors, raw, simulated_in, tensors_in, with_index
+from dpbench.simulator.event_log import Operator
+from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments
+from dpbench.simulator.simulation import Simulation, the_simulation
 from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
 
 OnCpu = Callable[..., Any]
@@ -22,7 +22,7 @@ class _Call:
     """An operator with its arguments, its device, and the stream it runs on."""
 
     func: Any
-    facts: Facts
+    facts: OperatorFacts
     args: Any
     kwargs: Any
     tensors: Sequence[SimTensor]
@@ -38,7 +38,7 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
     known = facts(func)
     if known.decomposes:
         return func.decompose(*args, **kwargs)
-    machine, tensors = the_machine(), tensors_in((args, kwargs))
+    simulation, tensors = the_simulation(), tensors_in((args, kwargs))
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
     device = _common_device(known, tensors, simulated, args)
     cpu_kwargs = {name: raw(value) for name, value in kwargs.items()}
@@ -46,17 +46,19 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
         device = with_index(kwargs["device"])
         cpu_kwargs["device"] = "cpu"
     if known.takes_generator and kwargs.get("generator") is None and device.type == "sim":
-        cpu_kwargs["generator"] = machine.generators[device.index]
+        cpu_kwargs["generator"] = simulation.generators[device.index]
     result = _on_cpu(on_cpu or func, func, raw(args), cpu_kwargs)
     if device.type == "cpu":
         return result
     call = _Call(func, known, args, kwargs, simulated, device, autograd.stream_of(device.index, simulated))
-    with machine.lock:
-        machine.drain()
-        return _account(machine, call, result)
+    with simulation.lock:
+        simulation.drain()
+        return _account(simulation, call, result)
 
 
-def _common_device(known: Facts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any) -> torch.device:
+def _common_device(
+    known: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
+) -> torch.device:
     """The one device of all tensors; CPU scalars, and CPU indices where CUDA takes them, do not count."""
     if not simulated:
         return torch.device("cpu")
@@ -73,7 +75,7 @@ def _common_device(known: Facts, tensors: Sequence[Tensor], simulated: Sequence[
     return found
 
 
-def _is_stranger(tensor: Tensor, known: Facts, args: Any) -> bool:
+def _is_stranger(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
     """A CPU tensor that a kernel of another device cannot take."""
     is_index = known.takes_cpu_indices and tensor is not args[0]
     return not isinstance(tensor, SimTensor) and tensor.dim() > 0 and not is_index
@@ -86,7 +88,7 @@ def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
         raise NotImplementedError(f"the simulator cannot do {func}: torch has no CPU kernel for it") from error
 
 
-def _account(machine: Machine, call: _Call, result: Any) -> Any:
+def _account(simulation: Simulation, call: _Call, result: Any) -> Any:
     """Allocate and wrap the outputs, note who reads and writes what. The caller holds the lock."""
     known = call.facts
     written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
@@ -99,34 +101,34 @@ def _account(machine: Machine, call: _Call, result: Any) -> Any:
             return argument
         bits = bits_of(value)
         plain = value if bits == NO_BITS else toggled(value, bits)
-        return wrap(machine, plain, call.device, call.stream, fresh=fresh, bits=bits)
+        return wrap(simulation, plain, call.device, call.stream, fresh=fresh, bits=bits)
 
     wrapped = map_tensors(result, wrapper)
     for tensor in written:
         tensor.made_on = call.stream
         if known.changes_view or tensor.raw.size() != tensor.size():
-            machine.grow(tensor.memories[0], call.stream)
-            tensor.adopt(SimTensor(tensor.raw, call.device, tensor.memories, made_on=call.stream, bits=tensor.bits))
+            simulation.grow(tensor.storages[0], call.stream)
+            tensor.adopt(SimTensor(tensor.raw, call.device, tensor.storages, made_on=call.stream, bits=tensor.bits))
     if not known.is_empty and not known.changes_view and (fresh or written or known.answers_host):
-        _launch(machine, call, written, fresh, wrapped)
-    elif machine.recorder.running:
-        machine.recorder.add(Operator(id=machine.recorder.next_id(), is_launched=False, **_identity(call)))
+        _launch(simulation, call, written, fresh, wrapped)
+    elif simulation.recorder.running:
+        simulation.recorder.add(Operator(id=simulation.recorder.next_id(), is_launched=False, **_identity(call)))
     if answers_host(call.func, call.args):
-        machine.host_wait([call.stream])
+        simulation.host_wait([call.stream])
     autograd.hand_on([*fresh, *written], call.tensors, call.stream)
     return wrapped
 
 
 def _launch(
-    machine: Machine, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
+    simulation: Simulation, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
 ) -> None:
     """Put the operator into its stream, and record it. Raises RaceError."""
     unread = {id(tensor) for tensor in written} if call.facts.overwrites else set()
     reads = [] if call.facts.makes_like else [tensor for tensor in call.tensors if id(tensor) not in unread]
     writes = [*written, *fresh]
-    launch, inputs = machine.launch(call.facts.name, call.stream, _accesses(reads), _accesses(writes))
-    if machine.recorder.running:
-        machine.recorder.add(
+    launch, inputs = simulation.launch(call.facts.name, call.stream, _accesses(reads), _accesses(writes))
+    if simulation.recorder.running:
+        simulation.recorder.add(
             Operator(
                 id=launch.event,
                 flops=flops(call.func, call.args, call.kwargs, result),
@@ -157,7 +159,7 @@ def _bytes(tensors: Sequence[SimTensor]) -> int:
 
 
 def wrap(
-    machine: Machine,
+    simulation: Simulation,
     value: Tensor,
     device: torch.device,
     stream: int,
@@ -166,13 +168,13 @@ def wrap(
     bits: Bits = NO_BITS,
 ) -> SimTensor:
     """A simulated tensor over `value`. One with memory of its own, allocated on `stream`, is added to `fresh`."""
-    memories, is_fresh = [], False
+    storages, is_fresh = [], False
     for part in parts(value):
         storage = part.untyped_storage()
-        memory = machine.memories.find(storage)
+        memory = simulation.storages.find(storage)
         is_fresh = is_fresh or memory is None
-        memories.append(memory or machine.new_memory(storage, device.index, stream))
-    tensor = SimTensor(value, device, tuple(memories), made_on=stream, bits=bits)
+        storages.append(memory or simulation.new_memory(storage, device.index, stream))
+    tensor = SimTensor(value, device, tuple(storages), made_on=stream, bits=bits)
     if is_fresh and fresh is not None:
         fresh.append(tensor)
     return tensor

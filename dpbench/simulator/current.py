@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dpbench.simulator.streams import Clock
+from dpbench.simulator.streams import VectorClock
 
 
 @dataclass(eq=False, slots=True)
@@ -25,11 +25,11 @@ class Backward:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Handover:
+class GradientHandoff:
     """A gradient is ready on `producer` at `ready`; the graph node that gets it runs on `consumer`."""
 
     backward: Backward
-    ready: Clock
+    ready: VectorClock
     producer: int
     consumer: int | None
 

@@ -36,7 +36,7 @@ _UNSUPPORTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class OperatorFacts:
     """`written` are positions or names of arguments it writes; `overwrites` those it writes without reading."""
 
     name: str
@@ -54,7 +54,7 @@ class Facts:
 
 
 @cache
-def facts(func: Any) -> Facts:
+def facts(func: Any) -> OperatorFacts:
     """Raises NotImplementedError for an operator that the simulator cannot do."""
     schema = func._schema
     if schema.name in _UNSUPPORTED:
@@ -62,7 +62,7 @@ def facts(func: Any) -> Facts:
     arguments = list(enumerate(schema.arguments))
     written = [(i, a) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
     names = {a.name for _, a in arguments}
-    return Facts(
+    return OperatorFacts(
         name=str(func),
         written=tuple(a.name if a.kwarg_only else i for i, a in written),
         may_write=bool(written) or func is aten.native_batch_norm.default,

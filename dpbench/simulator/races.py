@@ -1,6 +1,6 @@
 """Two operations on the same bytes, one of them a write, that no wait puts in order: a race.
 
-For each memory segment a `Shadow` remembers who last wrote and who has since read every byte. Dense accesses, nearly
+For each memory segment a `ShadowMemory` remembers who last wrote and who has since read every byte. Dense accesses,
 all of them, live in disjoint cells, found by bisection; strided ones in a list beside them::
 
     cells      [0 ──── 512) [512 ─────────── 2048) [2048 ── 4096)     each: its last write, the reads since
@@ -14,7 +14,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from dpbench.simulator.regions import Region
-from dpbench.simulator.streams import Order
+from dpbench.simulator.streams import StreamOrder
 
 
 class RaceError(RuntimeError):
@@ -50,10 +50,10 @@ class _Strided:
     is_write: bool
 
 
-class Shadow:
+class ShadowMemory:
     """The accesses to one memory segment."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: StreamOrder) -> None:
         self._order = order
         self._starts: list[int] = []
         self._cells: list[_Cell] = []

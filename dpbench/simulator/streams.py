@@ -11,18 +11,18 @@ The host is one more party: what it has waited for is over for everything it enq
 any thread (threads of one process are taken to be ordered as they ran).
 """
 
-Clock = dict[int, int]
+VectorClock = dict[int, int]
 
 
-class Order:
+class StreamOrder:
     """The clocks of all streams. Streams are small integers; an unknown one is at its beginning.
 
     `waits` grows with each wait that told a stream, or the host, something new.
     """
 
     def __init__(self) -> None:
-        self._clocks: dict[int, Clock] = {}
-        self._host: Clock = {}
+        self._clocks: dict[int, VectorClock] = {}
+        self._host: VectorClock = {}
         self._host_version = 0
         self._host_seen: dict[int, int] = {}
         self.waits = 0
@@ -31,16 +31,16 @@ class Order:
         """Enqueue the stream's next operation. Its tick is larger than all before in the stream."""
         self._clock(stream)[stream] = tick
 
-    def now(self, stream: int) -> Clock:
+    def now(self, stream: int) -> VectorClock:
         """The clock of an event recorded on `stream` now."""
         return dict(self._clock(stream))
 
-    def wait(self, stream: int, clock: Clock) -> None:
+    def wait(self, stream: int, clock: VectorClock) -> None:
         """All later operations of `stream` happen after everything in `clock`."""
         if _join(self._clock(stream), clock):
             self.waits += 1
 
-    def host_wait(self, clock: Clock) -> None:
+    def host_wait(self, clock: VectorClock) -> None:
         """The host has waited for everything in `clock`."""
         if _join(self._host, clock):
             self._host_version += 1
@@ -50,19 +50,19 @@ class Order:
         """Whether operation `tick` of `stream` is over when the next operation of `later` runs."""
         return stream == later or self._clock(later).get(stream, 0) >= tick
 
-    def is_over(self, clock: Clock, later: int) -> bool:
+    def is_over(self, clock: VectorClock, later: int) -> bool:
         """Whether everything in `clock` is over when the next operation of `later` runs."""
         return not self.news(clock, later)
 
-    def news(self, clock: Clock, later: int) -> Clock:
+    def news(self, clock: VectorClock, later: int) -> VectorClock:
         """What of `clock` may not be over when the next operation of `later` runs."""
         return _news(self._clock(later), clock)
 
-    def host_news(self, clock: Clock) -> Clock:
+    def host_news(self, clock: VectorClock) -> VectorClock:
         """What of `clock` the host has not waited for."""
         return _news(self._host, clock)
 
-    def _clock(self, stream: int) -> Clock:
+    def _clock(self, stream: int) -> VectorClock:
         clock = self._clocks.setdefault(stream, {})
         if self._host_seen.get(stream, 0) != self._host_version:
             _join(clock, self._host)
@@ -70,11 +70,11 @@ class Order:
         return clock
 
 
-def _news(known: Clock, clock: Clock) -> Clock:
+def _news(known: VectorClock, clock: VectorClock) -> VectorClock:
     return {stream: tick for stream, tick in clock.items() if known.get(stream, 0) < tick}
 
 
-def _join(clock: Clock, other: Clock) -> bool:
+def _join(clock: VectorClock, other: VectorClock) -> bool:
     changed = False
     for stream, tick in other.items():
         if clock.get(stream, 0) < tick:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from dpbench.simulator.current import Handover
-from dpbench.simulator.memory import Memory
+from dpbench.simulator.current import GradientHandoff
 from dpbench.simulator.regions import Region, region
+from dpbench.simulator.storages import SimStorage
 
 Bits = tuple[bool, bool]
 """Whether a tensor is lazily conjugated, and whether lazily negated."""
@@ -22,7 +22,7 @@ _KEYS = {
 
 
 class SimTensor(Tensor):
-    """`raw` has the numbers, `memories` the simulated bytes: one, or indices and values where the tensor is sparse.
+    """`raw` has the numbers, `storages` the simulated bytes: one, or indices and values where the tensor is sparse.
 
     torch knows the wrapper's device, sizes and graph, and that is all it needs to treat it as an accelerator's tensor.
     `made_on` is the stream of the operator that made it until its graph node knows it; `handover` tells when a gradient
@@ -30,20 +30,20 @@ class SimTensor(Tensor):
     never in `raw`. `dispatcher` is set when the simulator starts.
     """
 
-    __slots__ = ["_regions", "bits", "handover", "made_on", "memories", "raw"]
+    __slots__ = ["_regions", "bits", "handover", "made_on", "raw", "storages"]
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     dispatcher: ClassVar[Callable[[Any, Any, Any], Any]]
     raw: Tensor
-    memories: tuple[Memory, ...]
+    storages: tuple[SimStorage, ...]
     bits: Bits
     made_on: int | None
-    handover: Handover | None
+    handover: GradientHandoff | None
     _regions: list[Region] | None
 
     @staticmethod
     def __new__(
-        cls, raw: Tensor, device: torch.device, memories: tuple[Memory, ...], *, made_on: int, bits: Bits = NO_BITS
+        cls, raw: Tensor, device: torch.device, storages: tuple[SimStorage, ...], *, made_on: int, bits: Bits = NO_BITS
     ) -> "SimTensor":
         is_strided = raw.layout == torch.strided
         self: SimTensor = Tensor._make_wrapper_subclass(
@@ -56,7 +56,7 @@ class SimTensor(Tensor):
             device=device,
             _extra_dispatch_keys=_KEYS[bits],
         )
-        self.raw, self.memories, self.bits, self.made_on = raw, memories, bits, made_on
+        self.raw, self.storages, self.bits, self.made_on = raw, storages, bits, made_on
         self.handover, self._regions = None, None
         return self
 
@@ -69,16 +69,16 @@ class SimTensor(Tensor):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
-    def accesses(self) -> list[tuple[Memory, Region]]:
+    def accesses(self) -> list[tuple[SimStorage, Region]]:
         """The bytes that an operator on this tensor touches."""
         if self._regions is None:
-            self._regions = [_region(part, memory) for part, memory in zip(parts(self.raw), self.memories, strict=True)]
-        return list(zip(self.memories, self._regions, strict=True))
+            self._regions = [_region(part, memory) for part, memory in zip(parts(self.raw), self.storages, strict=True)]
+        return list(zip(self.storages, self._regions, strict=True))
 
     def adopt(self, other: "SimTensor") -> None:
         """Become a tensor over the numbers of `other`, as `self.data = other` does."""
         Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
-        self.raw, self.memories, self._regions = other.raw, other.memories, None
+        self.raw, self.storages, self._regions = other.raw, other.storages, None
 
     @property
     def data(self) -> Tensor:
@@ -92,7 +92,7 @@ class SimTensor(Tensor):
 
     def data_ptr(self) -> int:
         """The simulated address of the first element; torch's own answer for a wrapper is 0."""
-        memory = self.memories[0]
+        memory = self.storages[0]
         return memory.address + int(self.raw.storage_offset()) * self.raw.itemsize if memory.block else 0
 
     def tolist(self) -> Any:
@@ -150,7 +150,7 @@ def parts(raw: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-def _region(raw: Tensor, memory: Memory) -> Region:
+def _region(raw: Tensor, memory: SimStorage) -> Region:
     size = raw.itemsize
     start = memory.address + int(raw.storage_offset()) * size
     if raw.is_contiguous():

@@ -6,14 +6,14 @@ from itertools import pairwise
 import pytest
 
 from dpbench.simulator.allocator import Allocator
-from dpbench.simulator.streams import Order
+from dpbench.simulator.streams import StreamOrder
 
 MIB = 1 << 20
 
 
 @pytest.fixture
 def order():
-    return Order()
+    return StreamOrder()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 
 from dpbench.simulator import simulate
 from dpbench.simulator.backend import TESTED
-from dpbench.simulator.machine import the_machine
+from dpbench.simulator.simulation import the_simulation
 from tests.simulated import NO_GPU
 
 
@@ -22,7 +22,7 @@ def test_importing_registers_nothing():
 import torch, dpbench.simulator
 assert torch._C._get_privateuse1_backend_name() == "privateuseone"
 assert not torch.accelerator.is_available() and not hasattr(torch, "sim")
-assert torch.Stream.__module__ != "dpbench.simulator.device"
+assert torch.Stream.__module__ != "dpbench.simulator.torch_sim"
 assert "dpbench" not in torch.autograd._engine_run_backward.__module__
 """
     subprocess.run([sys.executable, "-c", code], check=True, env=NO_GPU)
@@ -50,4 +50,4 @@ def test_a_real_accelerator_is_not_hidden(monkeypatch):
 
 def test_nothing_runs_before_the_start():
     with pytest.raises(RuntimeError, match="the simulator is not started"):
-        the_machine()
+        the_simulation()

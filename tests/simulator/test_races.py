@@ -4,17 +4,17 @@ import random
 
 import pytest
 
-from dpbench.simulator.races import Launch, RaceError, Shadow
+from dpbench.simulator.races import Launch, RaceError, ShadowMemory
 from dpbench.simulator.regions import Region, region
-from dpbench.simulator.streams import Order
+from dpbench.simulator.streams import StreamOrder
 
 
-class Memory:
+class SimStorage:
     """A shadow with its streams."""
 
     def __init__(self):
-        self.order = Order()
-        self.shadow = Shadow(self.order)
+        self.order = StreamOrder()
+        self.shadow = ShadowMemory(self.order)
         self.events = 0
 
     def launch(self, stream, name="op"):
@@ -44,31 +44,31 @@ EVEN, ODD = region(0, (10,), (2,), 4), region(4, (10,), (2,), 4)
     ("one", "other"), [(ALL, ALL), (ALL, LEFT), (RIGHT, ALL), (EVEN, ALL), (ALL, ODD), (EVEN, EVEN)]
 )
 def test_the_three_races_name_both_places_and_a_wait_settles_them(first, second, kind, one, other):
-    memory = Memory()
+    memory = SimStorage()
     getattr(memory, first)(1, one, "earlier")
     with pytest.raises(RaceError, match=rf"^{kind} race: later on stream 2 .* earlier on stream 1"):
         getattr(memory, second)(2, other, "later")
 
-    memory = Memory()
+    memory = SimStorage()
     getattr(memory, first)(1, one)
     memory.wait(2, 1)
     getattr(memory, second)(2, other)
 
 
 def test_reads_do_not_race_and_neither_do_separate_bytes():
-    memory = Memory()
+    memory = SimStorage()
     memory.write(1, LEFT)
     memory.write(2, RIGHT)
-    memory = Memory()
+    memory = SimStorage()
     memory.read(1, ALL)
     memory.read(2, ALL)
-    memory = Memory()
+    memory = SimStorage()
     memory.write(1, EVEN)
     memory.write(2, ODD)
 
 
 def test_a_write_must_follow_every_read_not_only_the_last():
-    memory = Memory()
+    memory = SimStorage()
     memory.read(1, ALL)
     memory.read(2, ALL)
     memory.wait(3, 2)
@@ -77,7 +77,7 @@ def test_a_write_must_follow_every_read_not_only_the_last():
 
 
 def test_an_older_write_beside_a_newer_one_is_not_forgotten():
-    memory = Memory()
+    memory = SimStorage()
     memory.write(1, ALL)
     memory.wait(2, 1)
     memory.write(2, LEFT)
@@ -88,7 +88,7 @@ def test_an_older_write_beside_a_newer_one_is_not_forgotten():
 
 
 def test_a_read_tells_who_wrote():
-    memory = Memory()
+    memory = SimStorage()
     memory.write(1, LEFT)
     memory.write(1, RIGHT)
     memory.write(1, EVEN)
@@ -98,7 +98,7 @@ def test_a_read_tells_who_wrote():
 
 
 def test_a_strided_write_that_was_overwritten_wrote_nothing():
-    memory = Memory()
+    memory = SimStorage()
     memory.write(1, EVEN)
     memory.write(1, Region(0, 40))
     assert memory.read(1, Region(0, 40)) == {2}
@@ -108,7 +108,7 @@ def test_a_strided_write_that_was_overwritten_wrote_nothing():
 
 
 def test_an_empty_region_touches_nothing():
-    memory = Memory()
+    memory = SimStorage()
     memory.write(1, ALL)
     assert memory.read(2, Region(10, 10)) == set()
     memory.write(2, Region(10, 10))
@@ -131,7 +131,7 @@ class Truth:
 @pytest.mark.parametrize("seed", range(150))
 def test_random_histories_race_just_where_the_truth_says(seed):
     rng = random.Random(seed)
-    memory = Memory()
+    memory = SimStorage()
     truth = Truth(memory.order)
     for _ in range(60):
         stream = rng.randrange(3)
@@ -156,7 +156,7 @@ def test_random_histories_race_just_where_the_truth_says(seed):
 
 def test_the_shadow_stays_small():
     """A loop over views of one buffer leaves no more than the views, however long it runs."""
-    memory = Memory()
+    memory = SimStorage()
     for step in range(50):
         memory.write(1, Region(0, 6400))
         for view in range(64):

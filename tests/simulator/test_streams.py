@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from dpbench.simulator.streams import Order
+from dpbench.simulator.streams import StreamOrder
 
 _ticks = count(1)
 
@@ -14,13 +14,13 @@ def launch(order, stream):
 
 
 def test_a_stream_is_in_order_with_itself():
-    order = Order()
+    order = StreamOrder()
     tick = launch(order, 1)
     assert order.precedes(1, tick, later=1)
 
 
 def test_two_streams_are_in_no_order_until_one_waits():
-    order = Order()
+    order = StreamOrder()
     tick = launch(order, 1)
     assert not order.precedes(1, tick, later=2)
     order.wait(2, order.now(1))
@@ -28,7 +28,7 @@ def test_two_streams_are_in_no_order_until_one_waits():
 
 
 def test_an_event_covers_only_what_was_before_it():
-    order = Order()
+    order = StreamOrder()
     before = launch(order, 1)
     event = order.now(1)
     after = launch(order, 1)
@@ -38,7 +38,7 @@ def test_an_event_covers_only_what_was_before_it():
 
 
 def test_waits_are_transitive():
-    order = Order()
+    order = StreamOrder()
     tick = launch(order, 1)
     order.wait(2, order.now(1))
     order.wait(3, order.now(2))
@@ -46,14 +46,14 @@ def test_waits_are_transitive():
 
 
 def test_waiting_does_not_order_the_one_waited_for():
-    order = Order()
+    order = StreamOrder()
     order.wait(2, order.now(1))
     tick = launch(order, 2)
     assert not order.precedes(2, tick, later=1)
 
 
 def test_what_the_host_waited_for_is_over_for_every_stream_even_a_new_one():
-    order = Order()
+    order = StreamOrder()
     tick = launch(order, 1)
     launch(order, 2)
     order.host_wait(order.now(1))
@@ -64,7 +64,7 @@ def test_what_the_host_waited_for_is_over_for_every_stream_even_a_new_one():
 
 
 def test_is_over_asks_for_all_of_a_clock():
-    order = Order()
+    order = StreamOrder()
     clock = {1: launch(order, 1), 2: launch(order, 2)}
     order.wait(3, order.now(1))
     assert not order.is_over(clock, later=3)
@@ -73,7 +73,7 @@ def test_is_over_asks_for_all_of_a_clock():
 
 
 def test_waits_counts_only_news():
-    order = Order()
+    order = StreamOrder()
     launch(order, 1)
     order.wait(2, order.now(1))
     seen = order.waits

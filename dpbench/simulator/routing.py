@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from dpbench.simulator import current, transfer
+from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
-from dpbench.simulator.machine import the_machine
 from dpbench.simulator.operators import aten
+from dpbench.simulator.simulation import the_simulation
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
@@ -25,14 +25,14 @@ def run(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _record_stream(_: Any, args: Any, __: Any) -> None:
     tensor, stream = args
-    with the_machine().lock:
-        for memory in tensor.memories:
+    with the_simulation().lock:
+        for memory in tensor.storages:
             memory.keep_for(stream.stream_id)
 
 
 def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
     """With the numbers of the device's own generator, which no other device's thread draws from."""
-    generator = the_machine().generators[args[0].device.index]
+    generator = the_simulation().generators[args[0].device.index]
 
     def on_cpu(values: torch.Tensor, probability: float, training: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
         if training is False:
@@ -52,8 +52,8 @@ _SPECIAL: dict[Any, Callable[[Any, Any, Any], Any]] = {
     aten.record_stream.default: _record_stream,
     aten.native_dropout.default: _dropout,
     aten._efficientzerotensor.default: _zeros,
-    aten._to_copy.default: transfer.to_copy,
-    aten.copy_.default: transfer.copy_,
-    aten._foreach_copy_.default: transfer.foreach_copy_,
-    aten._local_scalar_dense.default: transfer.item,
+    aten._to_copy.default: copies.to_copy,
+    aten.copy_.default: copies.copy_,
+    aten._foreach_copy_.default: copies.foreach_copy_,
+    aten._local_scalar_dense.default: copies.item,
 }

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.simulator.device import index_of
 from dpbench.simulator.tensor import NO_BITS, SimTensor, toggled
+from dpbench.simulator.torch_sim import index_of
 
 
 def tensors_in(values: Any) -> list[Tensor]:

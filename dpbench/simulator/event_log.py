@@ -89,8 +89,8 @@ class Mark:
     name: str
 
 
-Event = Operator | Copy | Allocate | Free | Wait | HostWait | Mark
-_KINDS: dict[str, type[Event]] = {
+RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | Mark
+_KINDS: dict[str, type[RecordedEvent]] = {
     kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, Mark)
 }
 
@@ -101,7 +101,7 @@ class Recording:
 
     devices: int
     streams: dict[int, int] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[RecordedEvent] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """One JSON object a line: first what this file is, then the events."""
@@ -130,7 +130,7 @@ def _object(line: str, place: str) -> dict[str, Any]:
     return value
 
 
-def _event(line: str, place: str) -> Event:
+def _event(line: str, place: str) -> RecordedEvent:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in _object(line, place).items()
     }
@@ -154,7 +154,7 @@ class Recorder:
         self._last += 1
         return self._last
 
-    def add(self, event: Event) -> None:
+    def add(self, event: RecordedEvent) -> None:
         for recording in self.running:
             recording.events.append(event)
 

@@ -23,7 +23,7 @@ def test_write_read(x, side):
     with sim.stream(side):
         y = x * 2
     with pytest.raises(
-        RaceError, match=r"write-read race: aten.sum.* on sim:0 default stream at .*case_races.py:\d+ is not"
+        RaceError, match=r"write-read race: aten.sum.* on sim:0 default stream at .*sim_race_errors.py:\d+ is not"
     ):
         y.sum()
     sim.current_stream(0).wait_stream(side)
@@ -36,7 +36,7 @@ def test_the_race_names_both_places(x, side):
     earlier, later = "aten.ones.default on sim:0 default stream", f"aten.sum.default on sim:0 stream {side.stream_id}"
     assert later in str(caught.value)
     assert earlier in str(caught.value) or "aten.fill_" in str(caught.value)
-    assert str(caught.value).count("case_races.py:") == 2
+    assert str(caught.value).count("sim_race_errors.py:") == 2
 
 
 def test_read_write(x, side):

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from dpbench.simulator import RaceError, autograd, recording
-from dpbench.simulator.machine import Machine
-from dpbench.simulator.record import Operator
+from dpbench.simulator.event_log import Operator
+from dpbench.simulator.simulation import Simulation
 
 sim = torch.get_device_module("sim")
 
@@ -93,7 +93,7 @@ def test_gradients_are_ready_for_the_caller(weight, function):
 def test_without_the_waits_between_nodes_it_races(weight, monkeypatch):
     _, y = on_side_stream(weight, torch.exp)
     loss = (y * 2).sum()
-    monkeypatch.setattr(Machine, "wait", lambda *_: None)
+    monkeypatch.setattr(Simulation, "wait", lambda *_: None)
     with pytest.raises(RaceError, match=r"write-read race: aten.mul.Tensor on sim:0 stream \d+"):
         loss.backward()
 

@@ -1,17 +1,17 @@
-"""The simulated memory behind a CPU storage: one `Memory` for all tensors that share the storage."""
+"""The simulated storage behind a CPU storage: one `SimStorage` for all tensors that share the storage."""
 
 import weakref
 from collections.abc import Callable
 
 import torch
 
-from dpbench.simulator.allocator import Block
+from dpbench.simulator.allocator import MemoryBlock
 
 
-class Memory:
+class SimStorage:
     """Lives as long as a simulated tensor over `storage`, then calls `forget`. An empty storage has no block.
 
-    `serial` is its identity: no other memory ever has it.
+    `serial` is its identity: no other storage ever has it.
     """
 
     __slots__ = ("__weakref__", "_forget", "block", "device", "serial", "storage")
@@ -20,10 +20,10 @@ class Memory:
         self,
         storage: torch.UntypedStorage,
         device: int,
-        block: Block | None,
+        block: MemoryBlock | None,
         *,
         serial: int,
-        forget: Callable[["Memory"], None],
+        forget: Callable[["SimStorage"], None],
     ) -> None:
         self.storage = storage
         self.device = device
@@ -50,19 +50,19 @@ class Memory:
         self._forget(self)
 
 
-class Memories:
-    """Finds the memory of a CPU tensor by its storage."""
+class StorageTable:
+    """Finds the storage of a CPU tensor by its storage."""
 
     def __init__(self) -> None:
-        self._by_storage: dict[int, weakref.ref[Memory]] = {}
+        self._by_storage: dict[int, weakref.ref[SimStorage]] = {}
 
-    def find(self, storage: torch.UntypedStorage) -> Memory | None:
+    def find(self, storage: torch.UntypedStorage) -> SimStorage | None:
         known = self._by_storage.get(storage._cdata)
         return known() if known else None
 
-    def add(self, memory: Memory) -> None:
-        self._by_storage[memory.storage._cdata] = weakref.ref(memory)
+    def add(self, storage: SimStorage) -> None:
+        self._by_storage[storage.storage._cdata] = weakref.ref(storage)
 
-    def remove(self, memory: Memory) -> None:
-        """The storage is alive until its memory is gone, so the key is still its own."""
-        self._by_storage.pop(memory.storage._cdata, None)
+    def remove(self, storage: SimStorage) -> None:
+        """The storage is alive until its storage is gone, so the key is still its own."""
+        self._by_storage.pop(storage.storage._cdata, None)

@@ -16,11 +16,11 @@ from typing import Any
 from torch import Tensor
 
 from dpbench.simulator import autograd
-from dpbench.simulator.calls import raw, with_index
+from dpbench.simulator.arguments import raw, with_index
 from dpbench.simulator.compute import compute, wrap
-from dpbench.simulator.machine import Machine, the_machine
+from dpbench.simulator.event_log import Copy
 from dpbench.simulator.operators import aten
-from dpbench.simulator.record import Copy
+from dpbench.simulator.simulation import Simulation, the_simulation
 from dpbench.simulator.tensor import SimTensor, parts
 
 
@@ -35,14 +35,14 @@ def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
     value = aten._to_copy.default(raw(source), **options)
-    machine = the_machine()
-    with machine.lock:
-        machine.drain()
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
         if target.type == "cpu":
-            _copy(machine, source, value, non_blocking)
+            _copy(simulation, source, value, non_blocking)
             return value
-        result = wrap(machine, value, target, autograd.stream_of(target.index, [source]))
-        _copy(machine, source, result, non_blocking)
+        result = wrap(simulation, value, target, autograd.stream_of(target.index, [source]))
+        _copy(simulation, source, result, non_blocking)
         return result
 
 
@@ -53,10 +53,10 @@ def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
     if source.device == destination.device:
         return compute(func, args, kwargs)
     raw(destination).copy_(raw(source))
-    machine = the_machine()
-    with machine.lock:
-        machine.drain()
-        _copy(machine, source, destination, non_blocking)
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        _copy(simulation, source, destination, non_blocking)
     return destination
 
 
@@ -73,26 +73,26 @@ def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
 def item(func: Any, args: Any, _: Any) -> Any:
     """``tensor.item()``: the host waits for the number."""
     value = func(raw(args[0]))
-    machine = the_machine()
-    with machine.lock:
-        machine.drain()
-        _copy(machine, args[0], args[0].raw, non_blocking=False)
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        _copy(simulation, args[0], args[0].raw, non_blocking=False)
     return value
 
 
-def _copy(machine: Machine, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
+def _copy(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
     """Account for the copy. The caller holds the lock."""
     ends = [_stream(tensor, source) for tensor in (source, destination)]
     from_stream, to_stream = ends
     stream = from_stream if from_stream is not None else to_stream
     assert stream is not None
     if from_stream is not None and to_stream is not None:
-        machine.wait_stream(from_stream, to_stream)
-    launch, inputs = machine.launch(
+        simulation.wait_stream(from_stream, to_stream)
+    launch, inputs = simulation.launch(
         f"copy {source.device} to {destination.device}", stream, *map(_accesses, (source, destination))
     )
-    if machine.recorder.running:
-        machine.recorder.add(
+    if simulation.recorder.running:
+        simulation.recorder.add(
             Copy(
                 id=launch.event,
                 source=_index(source),
@@ -105,9 +105,9 @@ def _copy(machine: Machine, source: Tensor, destination: Tensor, non_blocking: b
             )
         )
     if from_stream is not None and to_stream is not None:
-        machine.wait_stream(to_stream, from_stream)
+        simulation.wait_stream(to_stream, from_stream)
     elif to_stream is None or not non_blocking:
-        machine.host_wait([stream])
+        simulation.host_wait([stream])
     if isinstance(destination, SimTensor):
         destination.made_on = to_stream
         autograd.hand_on([destination], [source], stream if to_stream is None else to_stream)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from dpbench.simulator import Recording, mark, recording
-from dpbench.simulator.record import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
+from dpbench.simulator.event_log import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
 
 sim = torch.get_device_module("sim")
 
@@ -21,7 +21,7 @@ def test_operators_have_their_flops_bytes_and_inputs():
     product, add, transpose = of(recorded, Operator)
     assert (product.name, product.device, product.flops) == ("aten.mm.default", 1, 2 * 2 * 3 * 4)
     assert (product.read_bytes, product.written_bytes) == ((6 + 12) * 4, 8 * 4)
-    assert "case_recording.py:" in product.line
+    assert "sim_event_log.py:" in product.line
     assert (add.inputs, add.read_bytes, add.written_bytes) == ((product.id,), 32, 32)
     assert not transpose.is_launched
     assert len(of(recorded, Allocate)) == 1

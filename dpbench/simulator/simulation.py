@@ -11,18 +11,18 @@ from pathlib import Path
 
 import torch
 
-from dpbench.simulator.allocator import Allocator, Block
-from dpbench.simulator.memory import Memories, Memory
+from dpbench.simulator.allocator import Allocator, MemoryBlock
+from dpbench.simulator.event_log import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
 from dpbench.simulator.races import Launch
-from dpbench.simulator.record import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
 from dpbench.simulator.regions import Region
-from dpbench.simulator.streams import Clock, Order
+from dpbench.simulator.storages import SimStorage, StorageTable
+from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
-Access = tuple[Memory, Region]
+Access = tuple[SimStorage, Region]
 
 
-class Machine:
+class Simulation:
     """Everything that all threads share. Its methods take `lock`; torch's own computations run outside of it.
 
     The tick of an operation in the clocks is the id of its event in the record.
@@ -31,13 +31,13 @@ class Machine:
     def __init__(self, devices: int) -> None:
         self.devices = devices
         self.lock = threading.RLock()
-        self.order = Order()
+        self.order = StreamOrder()
         self.allocators = [Allocator((index + 1) << 40, self.order) for index in range(devices)]
-        self.memories = Memories()
+        self.storages = StorageTable()
         self.recorder = Recorder()
         self.generators = [torch.Generator().manual_seed(torch.initial_seed()) for _ in range(devices)]
         self._device_of_stream = list(range(devices))
-        self._freed: deque[tuple[int, Block]] = deque()
+        self._freed: deque[tuple[int, MemoryBlock]] = deque()
         self._serials = itertools.count(1)
 
     # Streams. The default stream of device i is stream i.
@@ -54,12 +54,12 @@ class Machine:
         device = self._device_of_stream[stream]
         return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
 
-    def now(self, stream: int) -> Clock:
+    def now(self, stream: int) -> VectorClock:
         """The end of what the stream has been asked to do."""
         with self.lock:
             return self.order.now(stream)
 
-    def wait(self, stream: int, clock: Clock) -> None:
+    def wait(self, stream: int, clock: VectorClock) -> None:
         with self.lock:
             news = self.order.news(clock, stream)
             if news and self.recorder.running:
@@ -74,7 +74,7 @@ class Machine:
         for stream in streams:
             self.host_wait_for(self.now(stream))
 
-    def host_wait_for(self, clock: Clock) -> None:
+    def host_wait_for(self, clock: VectorClock) -> None:
         with self.lock:
             news = self.order.host_news(clock)
             if news and self.recorder.running:
@@ -85,19 +85,19 @@ class Machine:
         """All streams and the device of each."""
         return dict(enumerate(self._device_of_stream))
 
-    # Memory.
+    # SimStorage.
 
-    def new_memory(self, storage: torch.UntypedStorage, device: int, stream: int) -> Memory:
-        """Memory for a storage that has none, allocated on `stream`. The caller holds the lock."""
+    def new_memory(self, storage: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
+        """SimStorage for a storage that has none, allocated on `stream`. The caller holds the lock."""
         size = storage.nbytes()
         block = self.allocators[device].allocate(size, stream) if size else None
         if block:
             self._record_block(Allocate, device, block)
-        memory = Memory(storage, device, block, serial=next(self._serials), forget=self._forget)
-        self.memories.add(memory)
+        memory = SimStorage(storage, device, block, serial=next(self._serials), forget=self._forget)
+        self.storages.add(memory)
         return memory
 
-    def grow(self, memory: Memory, stream: int) -> None:
+    def grow(self, memory: SimStorage, stream: int) -> None:
         """An ``out=`` made its empty storage larger. Raises NotImplementedError if it was not empty."""
         size = memory.storage.nbytes()
         if memory.block is None and size:
@@ -106,9 +106,9 @@ class Machine:
         elif memory.block is not None and size > memory.block.size:
             raise NotImplementedError("the simulator cannot do resizing a tensor that is not empty")
 
-    def _forget(self, memory: Memory) -> None:
+    def _forget(self, memory: SimStorage) -> None:
         """Called by a destructor, at any point of any thread: only note it, `drain` does the rest in program order."""
-        self.memories.remove(memory)
+        self.storages.remove(memory)
         if memory.block:
             self._freed.append((memory.device, memory.block))
 
@@ -120,7 +120,7 @@ class Machine:
                 self._record_block(Free, device, block)
                 self.allocators[device].free(block)
 
-    def _record_block(self, kind: type[Allocate | Free], device: int, block: Block) -> None:
+    def _record_block(self, kind: type[Allocate | Free], device: int, block: MemoryBlock) -> None:
         if self.recorder.running:
             self.recorder.add(
                 kind(
@@ -158,20 +158,20 @@ def user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-_started: list[Machine] = []
+_started: list[Simulation] = []
 
 
 def start(devices: int) -> None:
     """Once in a process."""
     assert not _started
-    _started.append(Machine(devices))
+    _started.append(Simulation(devices))
 
 
-def running() -> Machine | None:
+def running() -> Simulation | None:
     return _started[0] if _started else None
 
 
-def the_machine() -> Machine:
+def the_simulation() -> Simulation:
     """Raises RuntimeError before the start."""
     if not _started:
         raise RuntimeError("the simulator is not started; call dpbench.simulator.simulate(devices=n) first")
@@ -181,18 +181,18 @@ def the_machine() -> Machine:
 @contextmanager
 def recording() -> Iterator[Recording]:
     """Keep all that the devices are asked to do, in any thread, until the end of the block."""
-    machine = the_machine()
-    machine.drain()
-    recording = Recording(machine.devices)
-    with machine.recorder.record(recording):
+    simulation = the_simulation()
+    simulation.drain()
+    recording = Recording(simulation.devices)
+    with simulation.recorder.record(recording):
         yield recording
-        machine.drain()
-    recording.streams = machine.streams()
+        simulation.drain()
+    recording.streams = simulation.streams()
 
 
 def mark(name: str) -> None:
     """Note a name in the recordings that run, such as where the backward begins."""
-    machine = the_machine()
-    with machine.lock:
-        machine.drain()
-        machine.recorder.add(Mark(id=machine.recorder.next_id(), name=name))
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        simulation.recorder.add(Mark(id=simulation.recorder.next_id(), name=name))
