@@ -1,6 +1,6 @@
-"""A multi-device accelerator on the CPU, ``sim:0`` to ``sim:n-1``: real numbers, streams that can race.
+"""A simulated accelerator with several devices, ``sim:0`` to ``sim:n-1``, that computes on the CPU and finds races.
 
-``simulate(devices=4)`` registers it for the life of the process; README.md tells what it is and what it cannot do.
+``simulate(devices=4)`` registers the devices for the life of the process. README.md lists what is real and what is not.
 """
 
 from dpbench.simulator.backend import simulate

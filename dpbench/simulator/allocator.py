@@ -1,11 +1,17 @@
-"""Which address a tensor gets: blocks cut from segments, freed ones handed out again, as CUDA does.
+"""Simulated caching allocator: the address of each tensor, and when a freed block is used again.
 
-A freed block goes back to the pool of the stream it was allocated on, and the next fitting request of that stream gets
-it at once, in stream order. A block that `record_stream` told of another stream is held back until that stream's work,
-as of the free, is over. Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
-round up to 512 bytes; requests of up to 1 MiB come from segments of 2 MiB, up to 10 MiB from segments of 20 MiB, larger
-ones from a segment of their own in steps of 2 MiB; a rest of 512 bytes (small pool) or over 1 MiB (large) is split off.
-The device's memory never ends: there is no out-of-memory here.
+A freed block returns to the pool of the stream it was allocated on. The next request of that stream that fits gets the
+block at once, in stream order. If `record_stream` named another stream, the block is held back until that stream has
+finished the work that it had when the block was freed.
+
+Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
+
+- sizes are rounded up to 512 bytes;
+- requests of up to 1 MiB come from segments of 2 MiB (the small pool), and below 10 MiB from segments of 20 MiB;
+- a larger request gets a segment of its own, rounded up to 2 MiB;
+- what remains of a block is split off from 512 bytes in the small pool, and above 1 MiB in the large one.
+
+Memory is unlimited: the simulator never runs out of memory.
 """
 
 from bisect import bisect_left, insort
@@ -23,7 +29,11 @@ _OWN_SEGMENT = 10 * _MIB
 
 @dataclass(slots=True, eq=False)
 class MemoryBlock:
-    """Adjacent bytes of one segment, allocated on `stream`; `shadow` is the history of the whole segment."""
+    """Adjacent bytes of one segment, allocated on `stream`.
+
+    `shadow` holds the accesses to the whole segment. `before` and `after` are the neighbours in the segment.
+    `other_streams` are those named by `record_stream`.
+    """
 
     address: int
     size: int
@@ -37,7 +47,7 @@ class MemoryBlock:
 
 
 class Allocator:
-    """The memory of one device; `base` is its first address."""
+    """The memory of one device, which begins at the address `base`."""
 
     def __init__(self, base: int, order: StreamOrder) -> None:
         self._order = order
@@ -51,7 +61,7 @@ class Allocator:
         self.reserved_bytes = 0
 
     def allocate(self, size: int, stream: int) -> MemoryBlock:
-        """A block of at least `size` bytes, for use on `stream`."""
+        """Return a block of at least `size` bytes, for use on `stream`."""
         self._release_finished()
         rounded = max(_ROUND, -(-size // _ROUND) * _ROUND)
         block = self._best_fit(rounded, stream) or self._new_segment(rounded, stream)
@@ -61,7 +71,7 @@ class Allocator:
         return block
 
     def free(self, block: MemoryBlock) -> None:
-        """Give the block back; it may be handed out again at once."""
+        """Take the block back; the next `allocate` may return it."""
         self.allocated_bytes -= block.size
         if block.other_streams:
             clock = {stream: self._order.now(stream).get(stream, 0) for stream in block.other_streams}
@@ -116,7 +126,7 @@ class Allocator:
         self._return(tail)
 
     def _return(self, block: MemoryBlock) -> None:
-        """Put into its pool, as one with its free neighbours."""
+        """Merge the block with its free neighbours, and put the result into its pool."""
         if block.before and block.before.is_free:
             block = self._merge(self._withdraw(block.before), block)
         if block.after and block.after.is_free:

@@ -1,4 +1,4 @@
-"""An operator on one device: check, compute on the CPU, account for what an accelerator would do."""
+"""An operator on one device: check it, compute it on the CPU, record what an accelerator would do."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ OnCpu = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An operator with its arguments, its device, and the stream it runs on."""
+    """An operator with its arguments, its device, and its stream."""
 
     func: Any
     facts: OperatorFacts
@@ -31,9 +31,9 @@ class _Call:
 
 
 def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> Any:
-    """Do `func`; `on_cpu` computes it where torch's own CPU kernel would not do.
+    """Run `func` and return its result; `on_cpu`, if given, computes it in place of torch's CPU kernel.
 
-    Raises RuntimeError for tensors on several devices, NotImplementedError for what the simulator cannot do.
+    Raise RuntimeError for tensors on several devices, NotImplementedError for an operator that is not supported.
     """
     known = facts(func)
     if known.decomposes:
@@ -53,13 +53,16 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
     call = _Call(func, known, args, kwargs, simulated, device, autograd.stream_of(device.index, simulated))
     with simulation.lock:
         simulation.drain()
-        return _account(simulation, call, result)
+        return _record(simulation, call, result)
 
 
 def _common_device(
     known: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
 ) -> torch.device:
-    """The one device of all tensors; CPU scalars, and CPU indices where CUDA takes them, do not count."""
+    """Return the device of all tensors. CPU scalars do not count, nor CPU indices if CUDA accepts them.
+
+    Raise RuntimeError for tensors on several devices.
+    """
     if not simulated:
         return torch.device("cpu")
     found = simulated[0].device
@@ -67,7 +70,7 @@ def _common_device(
         return found
     others = [tensor.device for tensor in simulated if tensor.device != found]
     if len(simulated) < len(tensors):
-        others += [tensor.device for tensor in tensors if _is_stranger(tensor, known, args)]
+        others += [tensor.device for tensor in tensors if _is_on_wrong_device(tensor, known, args)]
     if others:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but {known.name} got tensors on {found} and {others[0]}"
@@ -75,21 +78,22 @@ def _common_device(
     return found
 
 
-def _is_stranger(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
-    """A CPU tensor that a kernel of another device cannot take."""
+def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
+    """Return whether this is a CPU tensor that a kernel of another device does not accept."""
     is_index = known.takes_cpu_indices and tensor is not args[0]
     return not isinstance(tensor, SimTensor) and tensor.dim() > 0 and not is_index
 
 
 def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
+    """Return the result of `on_cpu`. Raise NotImplementedError, with the name of `func`, if there is no CPU kernel."""
     try:
         return on_cpu(*args, **kwargs)
     except NotImplementedError as error:
-        raise NotImplementedError(f"the simulator cannot do {func}: torch has no CPU kernel for it") from error
+        raise NotImplementedError(f"the simulator does not support {func}: torch has no CPU kernel for it") from error
 
 
-def _account(simulation: Simulation, call: _Call, result: Any) -> Any:
-    """Allocate and wrap the outputs, note who reads and writes what. The caller holds the lock."""
+def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
+    """Allocate and wrap the outputs, record reads and writes, return the result. The caller holds the lock."""
     known = call.facts
     written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
     fresh: list[SimTensor] = []
@@ -115,14 +119,14 @@ def _account(simulation: Simulation, call: _Call, result: Any) -> Any:
         simulation.recorder.add(Operator(id=simulation.recorder.next_id(), is_launched=False, **_identity(call)))
     if answers_host(call.func, call.args):
         simulation.host_wait([call.stream])
-    autograd.hand_on([*fresh, *written], call.tensors, call.stream)
+    autograd.pass_on_handoff([*fresh, *written], call.tensors, call.stream)
     return wrapped
 
 
 def _launch(
     simulation: Simulation, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
 ) -> None:
-    """Put the operator into its stream, and record it. Raises RaceError."""
+    """Put the operator into its stream, and record it. Raise RaceError."""
     unread = {id(tensor) for tensor in written} if call.facts.overwrites else set()
     reads = [] if call.facts.makes_like else [tensor for tensor in call.tensors if id(tensor) not in unread]
     writes = [*written, *fresh]
@@ -167,13 +171,17 @@ def wrap(
     fresh: list[SimTensor] | None = None,
     bits: Bits = NO_BITS,
 ) -> SimTensor:
-    """A simulated tensor over `value`. One with memory of its own, allocated on `stream`, is added to `fresh`."""
+    """Return a simulated tensor over `value`.
+
+    If `value` has a storage that is new to the simulator, allocate storage_ for it on `stream`, and add the tensor to
+    `fresh`.
+    """
     storages, is_fresh = [], False
     for part in parts(value):
-        storage = part.untyped_storage()
-        memory = simulation.storages.find(storage)
-        is_fresh = is_fresh or memory is None
-        storages.append(memory or simulation.new_memory(storage, device.index, stream))
+        raw_storage = part.untyped_storage()
+        storage = simulation.storages.find(raw_storage)
+        is_fresh = is_fresh or storage is None
+        storages.append(storage or simulation.new_storage(raw_storage, device.index, stream))
     tensor = SimTensor(value, device, tuple(storages), made_on=stream, bits=bits)
     if is_fresh and fresh is not None:
         fresh.append(tensor)

@@ -1,14 +1,15 @@
-"""Copies between devices and with the host: what they wait for, on which stream they run, which link they take.
+"""Copies between devices and with the host: the stream of each copy, and its waits.
 
-Between two devices the copy runs on the *source's* current stream, after the destination's current stream, which then
-waits for it (aten/src/ATen/native/cuda/Copy.cu)::
+A copy between two devices runs on the current stream of the *source*. It waits for the current stream of the
+destination, which then waits for the copy (aten/src/ATen/native/cuda/Copy.cu)::
 
     destination stream ──┐            ┌── waits ──>
                          v            │
     source stream  ── waits ── copy ──┘
 
-With the host it runs on the device's current stream. The host waits for it unless told `non_blocking`; for a copy to
-the host it waits in any case, because there is no pinned memory here and CUDA then blocks too.
+A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is a copy from the
+host with `non_blocking`. A copy to the host always makes the host wait: the simulator has no pinned memory, and without
+pinned memory CUDA blocks too.
 """
 
 from typing import Any
@@ -25,13 +26,13 @@ from dpbench.simulator.tensor import SimTensor, parts
 
 
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """``Tensor.to`` and its like, where it copies."""
+    """Return the copy that ``Tensor.to`` and similar methods make. Raise NotImplementedError for pinned memory."""
     source: Tensor = args[0]
     target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
         return compute(func, args, {**kwargs, "device": None})
     if kwargs.get("pin_memory"):
-        raise NotImplementedError("the simulator cannot do pinned memory")
+        raise NotImplementedError("the simulator does not support pinned memory")
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
     value = aten._to_copy.default(raw(source), **options)
@@ -39,15 +40,15 @@ def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
     with simulation.lock:
         simulation.drain()
         if target.type == "cpu":
-            _copy(simulation, source, value, non_blocking)
+            _record(simulation, source, value, non_blocking)
             return value
         result = wrap(simulation, value, target, autograd.stream_of(target.index, [source]))
-        _copy(simulation, source, result, non_blocking)
+        _record(simulation, source, result, non_blocking)
         return result
 
 
 def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """``destination.copy_(source)``."""
+    """Run ``destination.copy_(source)`` and return the destination."""
     destination, source = args[:2]
     non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
     if source.device == destination.device:
@@ -56,12 +57,12 @@ def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
     simulation = the_simulation()
     with simulation.lock:
         simulation.drain()
-        _copy(simulation, source, destination, non_blocking)
+        _record(simulation, source, destination, non_blocking)
     return destination
 
 
 def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
-    """One operator where all are on one device, else tensor by tensor, as CUDA does."""
+    """Run one operator if all tensors are on one device, else one copy for each pair, as CUDA does."""
     destinations, sources = args[:2]
     if len({tensor.device for tensor in (*destinations, *sources)}) == 1:
         compute(func, args, kwargs)
@@ -71,17 +72,17 @@ def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
 
 
 def item(func: Any, args: Any, _: Any) -> Any:
-    """``tensor.item()``: the host waits for the number."""
+    """Return ``tensor.item()``; the host waits for the number."""
     value = func(raw(args[0]))
     simulation = the_simulation()
     with simulation.lock:
         simulation.drain()
-        _copy(simulation, args[0], args[0].raw, non_blocking=False)
+        _record(simulation, args[0], args[0].raw, non_blocking=False)
     return value
 
 
-def _copy(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
-    """Account for the copy. The caller holds the lock."""
+def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
+    """Put the copy into its stream with its waits, and record it. The caller holds the lock. Raise RaceError."""
     ends = [_stream(tensor, source) for tensor in (source, destination)]
     from_stream, to_stream = ends
     stream = from_stream if from_stream is not None else to_stream
@@ -110,7 +111,7 @@ def _copy(simulation: Simulation, source: Tensor, destination: Tensor, non_block
         simulation.host_wait([stream])
     if isinstance(destination, SimTensor):
         destination.made_on = to_stream
-        autograd.hand_on([destination], [source], stream if to_stream is None else to_stream)
+        autograd.pass_on_handoff([destination], [source], stream if to_stream is None else to_stream)
 
 
 def _stream(tensor: Tensor, source: Tensor) -> int | None:

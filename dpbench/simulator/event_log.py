@@ -1,7 +1,8 @@
-"""What the devices were asked to do, in program order: the log that counters and a replay read.
+"""The log of a simulated step: operators, copies, memory and waits, in program order.
 
-Every event has an `id`, which grows in program order. A stream runs its events in that order; across streams only
-`Wait` orders, and `HostWait` holds the host back. `inputs` are the events that wrote the bytes an event reads.
+Counters and replays read it. Every event has an `id` that grows in program order. A stream runs its events in that
+order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
+wrote the bytes that an event reads.
 """
 
 import json
@@ -17,7 +18,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A computation on one device. Where `is_launched` is false it is dispatched only: a view, an empty allocation."""
+    """A computation on one device. If not `is_launched`, the device does no work: a view, or an empty tensor."""
 
     id: int
     name: str
@@ -34,7 +35,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Bytes that cross a link, on `stream`. A device is its index, None the host."""
+    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, or None for the host."""
 
     id: int
     source: int | None
@@ -48,6 +49,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocate:
+    """A block of device memory is taken; `size_bytes` is rounded up."""
+
     id: int
     device: int
     stream: int
@@ -57,6 +60,8 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
+    """A block of device memory is returned; `size_bytes` is rounded up."""
+
     id: int
     device: int
     stream: int
@@ -66,7 +71,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What `stream` is asked to do next waits for the events in `after`, one for each stream waited for."""
+    """All later work of `stream` waits for the events in `after`, one for each stream waited for."""
 
     id: int
     stream: int
@@ -75,7 +80,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWait:
-    """The host asks for nothing more until the events in `after` are over."""
+    """The host blocks until the events in `after` have finished."""
 
     id: int
     after: tuple[int, ...]
@@ -83,7 +88,7 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A name that the caller set between two events, such as the beginning of the backward."""
+    """A name that the caller put between two events, such as ``backward`` where the backward pass begins."""
 
     id: int
     name: str
@@ -97,21 +102,21 @@ _KINDS: dict[str, type[RecordedEvent]] = {
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """The events of one `recording()`, and the device index of each stream."""
+    """The events of one `recording()` block; `streams` maps each stream to its device's index."""
 
     devices: int
     streams: dict[int, int] = field(default_factory=dict)
     events: list[RecordedEvent] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """One JSON object a line: first what this file is, then the events."""
+        """Write one JSON object a line: first the format, version, devices and streams, then the events."""
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
-        """What `write` wrote. Raises ValueError, naming the line, for anything else."""
+        """Return the recording in a file that `write` made. Raise ValueError, with the line, for any other content."""
         lines = path.read_text().splitlines()
         head = _object(lines[0], f"{path}:1") if lines else {}
         if head.get("format") != FORMAT or head.get("version") != VERSION:
@@ -144,7 +149,7 @@ def _event(line: str, place: str) -> RecordedEvent:
 
 
 class Recorder:
-    """Hands out event ids always, and keeps the events while a recording runs."""
+    """Counts the event ids, and adds events to the recordings that run."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -160,6 +165,7 @@ class Recorder:
 
     @contextmanager
     def record(self, recording: Recording) -> Iterator[Recording]:
+        """Add all events of a block to `recording`."""
         self.running.append(recording)
         try:
             yield recording

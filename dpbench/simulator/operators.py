@@ -1,4 +1,4 @@
-"""What the simulator must know of an operator before it runs it, read off its schema once."""
+"""Facts about an operator, read once from its schema: what it writes, where it runs, whether it is supported."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -37,7 +37,13 @@ _UNSUPPORTED = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """`written` are positions or names of arguments it writes; `overwrites` those it writes without reading."""
+    """Facts about one operator.
+
+    `written` are the positions or names of the arguments that it writes. `overwrites` is true if it does not read them.
+    `is_empty` marks an allocation without a kernel, `makes_like` a factory that takes only the shape of its argument.
+    `answers_host` is true if the host waits for the result. `decomposes` is true if torch has no CPU kernel for it,
+    but a decomposition.
+    """
 
     name: str
     written: tuple[int | str, ...]
@@ -55,10 +61,10 @@ class OperatorFacts:
 
 @cache
 def facts(func: Any) -> OperatorFacts:
-    """Raises NotImplementedError for an operator that the simulator cannot do."""
+    """Return the facts about an operator. Raise NotImplementedError if the simulator does not support it."""
     schema = func._schema
     if schema.name in _UNSUPPORTED:
-        raise NotImplementedError(f"the simulator cannot do {schema.name}: {_UNSUPPORTED[schema.name]}")
+        raise NotImplementedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
     arguments = list(enumerate(schema.arguments))
     written = [(i, a) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
     names = {a.name for _, a in arguments}
@@ -84,16 +90,16 @@ def _decomposes(func: Any) -> bool:
 
 
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The arguments that this call writes."""
+    """Return the arguments that this call writes."""
     known = facts(func)
     found = [kwargs.get(at) if isinstance(at, str) else args[at] for at in known.written if _has(at, args)]
     if func is aten.native_batch_norm.default and args[5]:
-        found += [args[3], args[4]]  # the running statistics: the schema does not say so
+        found += [args[3], args[4]]  # the running statistics, which the schema does not mark as written
     return found
 
 
 def answers_host(func: Any, args: Any) -> bool:
-    """Whether the host waits for the operator: its result, or that of the mask it indexes with, tells a size."""
+    """Return whether the host waits for the operator, because the result, or an index mask, decides a size."""
     known = facts(func)
     masks = args[1] if known.takes_cpu_indices else ()
     return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
@@ -104,6 +110,6 @@ def _has(at: int | str, args: Any) -> bool:
 
 
 def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Floating-point operations by torch's own formulas: matrix products, convolutions and attention; else 0."""
+    """Return the floating-point operations by torch's formulas; 0 for all but products, convolutions, attention."""
     formula = flop_registry.get(func._overloadpacket)
     return int(formula(*args, **kwargs, out_val=result)) if formula else 0

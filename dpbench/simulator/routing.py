@@ -1,4 +1,4 @@
-"""Where an operator on simulated tensors goes."""
+"""Routes an operator on simulated tensors to a copy, a special case, or a computation on one device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,26 +12,26 @@ from dpbench.simulator.simulation import the_simulation
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
-    """Do `func`: a copy, one of the few special ones, or a computation on one device."""
+    """Run `func` and return its result; in a backward pass, note its error for `autograd.run_backward`."""
     special = _SPECIAL.get(func, compute)
     try:
         return special(func, args, kwargs)
     except BaseException as error:
-        here = current.backward()
-        if here:
-            here.error = error
+        backward = current.backward()
+        if backward:
+            backward.error = error
         raise
 
 
 def _record_stream(_: Any, args: Any, __: Any) -> None:
     tensor, stream = args
     with the_simulation().lock:
-        for memory in tensor.storages:
-            memory.keep_for(stream.stream_id)
+        for storage in tensor.storages:
+            storage.keep_for(stream.stream_id)
 
 
 def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
-    """With the numbers of the device's own generator, which no other device's thread draws from."""
+    """Run dropout with random numbers from the device's own generator, which other devices do not use."""
     generator = the_simulation().generators[args[0].device.index]
 
     def on_cpu(values: torch.Tensor, probability: float, training: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,7 +44,10 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
-    """With memory: where torch makes zeros without any, its CPU kernels go by a key that raw tensors here lack."""
+    """Return zeros that have memory.
+
+    torch's kernels recognise zeros without memory by a dispatch key, which the simulator's CPU tensors lack.
+    """
     return compute(func, args, kwargs, torch.zeros)
 
 

@@ -1,4 +1,4 @@
-"""The simulated machine: its devices' memory, the order of its streams, and what it was asked to do."""
+"""The state of the simulation: the storage of its devices, the order of its streams, its running recordings."""
 
 import itertools
 import os
@@ -23,9 +23,10 @@ Access = tuple[SimStorage, Region]
 
 
 class Simulation:
-    """Everything that all threads share. Its methods take `lock`; torch's own computations run outside of it.
+    """The state that all threads share; its methods take `lock`, torch's computations run outside it.
 
-    The tick of an operation in the clocks is the id of its event in the record.
+    The tick of an operation in the vector clocks is the id of its event in the log. The default stream of device i is
+    stream i.
     """
 
     def __init__(self, devices: int) -> None:
@@ -40,9 +41,10 @@ class Simulation:
         self._freed: deque[tuple[int, MemoryBlock]] = deque()
         self._serials = itertools.count(1)
 
-    # Streams. The default stream of device i is stream i.
+    # Streams
 
     def new_stream(self, device: int) -> int:
+        """Return the id of a new stream of the device."""
         with self.lock:
             self._device_of_stream.append(device)
             return len(self._device_of_stream) - 1
@@ -55,65 +57,77 @@ class Simulation:
         return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
 
     def now(self, stream: int) -> VectorClock:
-        """The end of what the stream has been asked to do."""
+        """Return the clock of an event that is recorded on the stream now."""
         with self.lock:
             return self.order.now(stream)
 
     def wait(self, stream: int, clock: VectorClock) -> None:
+        """Let all later work of the stream wait for `clock`."""
         with self.lock:
-            news = self.order.news(clock, stream)
-            if news and self.recorder.running:
-                self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=tuple(sorted(news.values()))))
+            unfinished = self.order.unfinished(clock, stream)
+            if unfinished and self.recorder.running:
+                self.recorder.add(
+                    Wait(id=self.recorder.next_id(), stream=stream, after=tuple(sorted(unfinished.values())))
+                )
             self.order.wait(stream, clock)
 
     def wait_stream(self, stream: int, other: int) -> None:
+        """Let all later work of `stream` wait for the present work of `other`."""
         if stream != other:
             self.wait(stream, self.now(other))
 
     def host_wait(self, streams: Iterable[int]) -> None:
+        """Let the host wait for the present work of the streams."""
         for stream in streams:
             self.host_wait_for(self.now(stream))
 
     def host_wait_for(self, clock: VectorClock) -> None:
+        """Let the host wait for `clock`."""
         with self.lock:
-            news = self.order.host_news(clock)
-            if news and self.recorder.running:
-                self.recorder.add(HostWait(id=self.recorder.next_id(), after=tuple(sorted(news.values()))))
+            unfinished = self.order.unfinished_for_host(clock)
+            if unfinished and self.recorder.running:
+                self.recorder.add(HostWait(id=self.recorder.next_id(), after=tuple(sorted(unfinished.values()))))
             self.order.host_wait(clock)
 
     def streams(self) -> dict[int, int]:
-        """All streams and the device of each."""
+        """Return the device of each stream."""
         return dict(enumerate(self._device_of_stream))
 
-    # SimStorage.
+    # Memory
 
-    def new_memory(self, storage: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
-        """SimStorage for a storage that has none, allocated on `stream`. The caller holds the lock."""
-        size = storage.nbytes()
+    def new_storage(self, raw: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
+        """Return a new storage over the CPU storage `raw`, allocated on `stream`. The caller holds the lock."""
+        size = raw.nbytes()
         block = self.allocators[device].allocate(size, stream) if size else None
         if block:
             self._record_block(Allocate, device, block)
-        memory = SimStorage(storage, device, block, serial=next(self._serials), forget=self._forget)
-        self.storages.add(memory)
-        return memory
+        storage = SimStorage(raw, device, block, serial=next(self._serials), forget=self._forget)
+        self.storages.add(storage)
+        return storage
 
-    def grow(self, memory: SimStorage, stream: int) -> None:
-        """An ``out=`` made its empty storage larger. Raises NotImplementedError if it was not empty."""
-        size = memory.storage.nbytes()
-        if memory.block is None and size:
-            memory.block = self.allocators[memory.device].allocate(size, stream)
-            self._record_block(Allocate, memory.device, memory.block)
-        elif memory.block is not None and size > memory.block.size:
-            raise NotImplementedError("the simulator cannot do resizing a tensor that is not empty")
+    def grow(self, storage: SimStorage, stream: int) -> None:
+        """Allocate memory for an empty storage that an ``out=`` argument has made larger.
 
-    def _forget(self, memory: SimStorage) -> None:
-        """Called by a destructor, at any point of any thread: only note it, `drain` does the rest in program order."""
-        self.storages.remove(memory)
-        if memory.block:
-            self._freed.append((memory.device, memory.block))
+        Raise NotImplementedError if the storage was not empty.
+        """
+        size = storage.raw.nbytes()
+        if storage.block is None and size:
+            storage.block = self.allocators[storage.device].allocate(size, stream)
+            self._record_block(Allocate, storage.device, storage.block)
+        elif storage.block is not None and size > storage.block.size:
+            raise NotImplementedError("the simulator does not support resizing a tensor that is not empty")
+
+    def _forget(self, storage: SimStorage) -> None:
+        """Note that a storage has died; `drain` frees its block later, in program order.
+
+        A destructor calls this, at any point of any thread.
+        """
+        self.storages.remove(storage)
+        if storage.block:
+            self._freed.append((storage.device, storage.block))
 
     def drain(self) -> None:
-        """Free what has died since."""
+        """Free the blocks of all storages that have died since the last call."""
         with self.lock:
             while self._freed:
                 device, block = self._freed.popleft()
@@ -132,26 +146,29 @@ class Simulation:
                 )
             )
 
-    # Work.
+    # Work
 
     def launch(
         self, operator: str, stream: int, reads: Sequence[Access], writes: Sequence[Access]
     ) -> tuple[Launch, tuple[int, ...]]:
-        """The stream's next operation, and the events that wrote what it reads. Raises RaceError."""
+        """Put an operation into the stream; return it, and the ids of the events that wrote what it reads.
+
+        Raise RaceError.
+        """
         launch = Launch(operator, stream, self.stream_name(stream), self.recorder.next_id(), user_line())
         self.order.launch(stream, launch.event)
         inputs: set[int] = set()
-        for memory, region in reads:
-            if memory.block:
-                inputs |= memory.block.shadow.read(region, launch)
-        for memory, region in writes:
-            if memory.block:
-                memory.block.shadow.write(region, launch)
+        for storage, region in reads:
+            if storage.block:
+                inputs |= storage.block.shadow.read(region, launch)
+        for storage, region in writes:
+            if storage.block:
+                storage.block.shadow.write(region, launch)
         return launch, tuple(sorted(inputs))
 
 
 def user_line() -> str:
-    """``file:line`` of the innermost caller outside torch and the simulator."""
+    """Return ``file:line`` of the innermost caller outside torch and the simulator."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
         frame = frame.f_back
@@ -162,17 +179,18 @@ _started: list[Simulation] = []
 
 
 def start(devices: int) -> None:
-    """Once in a process."""
+    """Start the simulation of this process; allowed once."""
     assert not _started
     _started.append(Simulation(devices))
 
 
 def running() -> Simulation | None:
+    """Return the simulation of this process, None before the start."""
     return _started[0] if _started else None
 
 
 def the_simulation() -> Simulation:
-    """Raises RuntimeError before the start."""
+    """Return the simulation of this process. Raise RuntimeError before the start."""
     if not _started:
         raise RuntimeError("the simulator is not started; call dpbench.simulator.simulate(devices=n) first")
     return _started[0]
@@ -180,7 +198,7 @@ def the_simulation() -> Simulation:
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Keep all that the devices are asked to do, in any thread, until the end of the block."""
+    """Record all events of all threads until the end of the block, and yield the recording."""
     simulation = the_simulation()
     simulation.drain()
     recording = Recording(simulation.devices)
@@ -191,7 +209,7 @@ def recording() -> Iterator[Recording]:
 
 
 def mark(name: str) -> None:
-    """Note a name in the recordings that run, such as where the backward begins."""
+    """Add a `Mark` with this name to the recordings that run, for example where the backward pass begins."""
     simulation = the_simulation()
     with simulation.lock:
         simulation.drain()

@@ -1,4 +1,4 @@
-"""The simulated storage behind a CPU storage: one `SimStorage` for all tensors that share the storage."""
+"""The simulated storages: the device memory behind each CPU storage, shared by all tensors over it."""
 
 import weakref
 from collections.abc import Callable
@@ -9,23 +9,24 @@ from dpbench.simulator.allocator import MemoryBlock
 
 
 class SimStorage:
-    """Lives as long as a simulated tensor over `storage`, then calls `forget`. An empty storage has no block.
+    """The device memory behind the CPU storage `raw`; an empty storage has no `block`.
 
-    `serial` is its identity: no other storage ever has it.
+    It lives as long as a simulated tensor over `raw`, and then calls `forget`. `serial` identifies it: the number is
+    never used again.
     """
 
-    __slots__ = ("__weakref__", "_forget", "block", "device", "serial", "storage")
+    __slots__ = ("__weakref__", "_forget", "block", "device", "raw", "serial")
 
     def __init__(
         self,
-        storage: torch.UntypedStorage,
+        raw: torch.UntypedStorage,
         device: int,
         block: MemoryBlock | None,
         *,
         serial: int,
         forget: Callable[["SimStorage"], None],
     ) -> None:
-        self.storage = storage
+        self.raw = raw
         self.device = device
         self.block = block
         self.serial = serial
@@ -33,16 +34,16 @@ class SimStorage:
 
     @property
     def address(self) -> int:
-        """Of the first byte; 0 for an empty storage, as torch has it."""
+        """Return the address of the first byte; 0 for an empty storage, as in torch."""
         return self.block.address if self.block else 0
 
     @property
-    def holders(self) -> int:
-        """How many tensors hold the storage, alive in Python or in a graph: its use count without our own handle."""
-        return torch._C._storage_Use_Count(self.storage._cdata) - 1
+    def use_count(self) -> int:
+        """Return how many tensors hold the CPU storage, in Python or in a graph; `self.raw` does not count."""
+        return torch._C._storage_Use_Count(self.raw._cdata) - 1
 
     def keep_for(self, stream: int) -> None:
-        """As ``Tensor.record_stream``: `stream` uses it too."""
+        """Do what ``Tensor.record_stream`` does: hold the freed block until `stream` has finished its work."""
         if self.block and self.block.stream != stream:
             self.block.other_streams.add(stream)
 
@@ -51,18 +52,18 @@ class SimStorage:
 
 
 class StorageTable:
-    """Finds the storage of a CPU tensor by its storage."""
+    """The simulated storage of each CPU storage."""
 
     def __init__(self) -> None:
-        self._by_storage: dict[int, weakref.ref[SimStorage]] = {}
+        self._by_raw: dict[int, weakref.ref[SimStorage]] = {}
 
-    def find(self, storage: torch.UntypedStorage) -> SimStorage | None:
-        known = self._by_storage.get(storage._cdata)
+    def find(self, raw: torch.UntypedStorage) -> SimStorage | None:
+        known = self._by_raw.get(raw._cdata)
         return known() if known else None
 
     def add(self, storage: SimStorage) -> None:
-        self._by_storage[storage.storage._cdata] = weakref.ref(storage)
+        self._by_raw[storage.raw._cdata] = weakref.ref(storage)
 
     def remove(self, storage: SimStorage) -> None:
-        """The storage is alive until its storage is gone, so the key is still its own."""
-        self._by_storage.pop(storage.storage._cdata, None)
+        """Remove a storage that dies; its CPU storage is still alive, so no other one has its key."""
+        self._by_raw.pop(storage.raw._cdata, None)

@@ -1,6 +1,6 @@
-"""``torch.sim``: the verbs of ``torch.cuda`` for the simulated devices.
+"""The module ``torch.sim``: the functions and classes of ``torch.cuda`` for the simulated devices.
 
-Beyond those there are `storage_id`, `storage_use_count` and `data_ptr`: what torch hides of a wrapper.
+`storage_id`, `storage_use_count` and `data_ptr` are additions: torch does not show the storage of a wrapper.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,14 @@ from dpbench.simulator.tensor import SimTensor
 
 DeviceLike = torch.device | int | str | None
 _PRIVATE_USE_1 = 20  # c10/core/DeviceType.h
-_initialized = True  # where it is not, `torch.utils.checkpoint` does not keep the devices' random states
+_initialized = True  # `torch.utils.checkpoint` keeps the devices' random states only if this is true
 
 
 def index_of(device: DeviceLike = None) -> int:
-    """The index that a device, or the current one for None, has. Raises RuntimeError for one that is not there."""
+    """Return the index of a device; None is the current one.
+
+    Raise ValueError for another device type, RuntimeError for a device that does not exist.
+    """
     if device is None:
         return current.device()
     if isinstance(device, str):
@@ -35,7 +38,7 @@ def index_of(device: DeviceLike = None) -> int:
     count = the_simulation().devices
     if not 0 <= index < count:
         raise RuntimeError(
-            f"device sim:{index} is not there: the simulator was started with {count}, sim:0 to sim:{count - 1}"
+            f"device sim:{index} does not exist: the simulator was started with {count}, sim:0 to sim:{count - 1}"
         )
     return index
 
@@ -67,7 +70,7 @@ def set_device(device: DeviceLike) -> None:
 
 @contextmanager
 def device(device: DeviceLike) -> Iterator[None]:
-    """Make the device current for a block; a negative index or None changes nothing."""
+    """Make the device current for a block; a negative index or None has no effect."""
     if device is None or (isinstance(device, int) and device < 0):
         yield
         return
@@ -109,7 +112,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class Event:
-    """A point in a stream. There is no time here, so two events have none between them."""
+    """A point in a stream. The simulator has no clock, so `elapsed_time` raises NotImplementedError."""
 
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
         self._reached: VectorClock | None = None
@@ -120,7 +123,7 @@ class Event:
         self._reached = the_simulation().now((stream or current_stream(self.device)).stream_id)
 
     def wait(self, stream: "torch.Stream | None" = None) -> None:
-        """Later work of the stream waits; an event that was never recorded is over."""
+        """Let later work of the stream wait for this point; an event that was never recorded has no effect."""
         if self._reached is not None:
             the_simulation().wait((stream or current_stream()).stream_id, self._reached)
 
@@ -129,12 +132,12 @@ class Event:
             the_simulation().host_wait_for(self._reached)
 
     def query(self) -> bool:
-        """True: the work is over as soon as one asks, and the host then knows."""
+        """Wait for the event, and return True."""
         self.synchronize()
         return True
 
     def elapsed_time(self, end_event: "Event") -> float:
-        raise NotImplementedError(f"the simulator has no time to measure between {self} and {end_event}")
+        raise NotImplementedError(f"the simulator measures no times, so none between {self} and {end_event}")
 
 
 class Stream(torch.Stream):
@@ -188,13 +191,13 @@ def current_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Make it current on its device, and its device current."""
+    """Make the stream current on its device, and its device current."""
     current.set_stream(stream.device_index, stream.stream_id)
 
 
 @contextmanager
 def stream(stream: torch.Stream | None) -> Iterator[None]:
-    """Make the stream current for a block; None changes nothing."""
+    """Make the stream current for a block; None has no effect."""
     if stream is None:
         yield
         return
@@ -229,7 +232,7 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 
 
 def empty_cache() -> None:
-    """Nothing to do: memory never ends here."""
+    """Do nothing: the simulated memory is unlimited."""
 
 
 def manual_seed(seed: int) -> None:
@@ -256,15 +259,15 @@ def _simulated(tensor: torch.Tensor) -> SimTensor:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Equal for two tensors just where they share their storage; never given twice."""
+    """Return a number that two tensors have in common only if they share a storage; it is never used again."""
     return _simulated(tensor).storages[0].serial
 
 
 def storage_use_count(tensor: torch.Tensor) -> int:
-    """How many tensors hold the storage, this one included: those of Python and those in graphs."""
-    return _simulated(tensor).storages[0].holders
+    """Return how many tensors hold the storage, in Python and in graphs, this one included."""
+    return _simulated(tensor).storages[0].use_count
 
 
 def data_ptr(tensor: torch.Tensor) -> int:
-    """The simulated address of the first element."""
+    """Return the simulated address of the first element."""
     return _simulated(tensor).data_ptr()

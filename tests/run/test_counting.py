@@ -124,7 +124,7 @@ def test_a_crash_a_hang_and_what_cannot_be_simulated_leave_the_others_alone(tmp_
     assert "SIGABRT" in crashed.reason
     assert "not done after 10 s" in hanging.reason
     assert "mine:recurrent" in recurrent.reason
-    assert "cannot do aten::_thnn_fused_lstm_cell" in recurrent.reason
+    assert "does not support aten::_thnn_fused_lstm_cell" in recurrent.reason
     assert "allowed" in recurrent.reason
     assert "\n" not in recurrent.reason
     with pytest.raises(NotCountableError, match="mine:recurrent"):
