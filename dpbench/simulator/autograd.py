@@ -57,9 +57,9 @@ def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
 
 
 def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHandoff) -> int:
-    """Return the stream on which the engine adds two gradients, or calls a tensor's hook.
+    """Return the stream on which the engine adds two gradients, or calls a tensor's hook; it waits for `tensors`.
 
-    It is the consumer's stream if the consumer is on this device, else the producer's.
+    It is the consumer's stream if that is on this device, else the producer's, else the current one.
     """
     simulation = the_simulation()
     choices = (handoff.consumer, handoff.producer)
@@ -136,11 +136,9 @@ def _add_hooks(node: Any, stream: int) -> int | None:
     if not outputs:
         return None
     own = stream if the_simulation().device_of(stream) == outputs[0] else current.stream(outputs[0])
-    successors = [successor for successor, _ in node.next_functions]
-    known = _NodeStreams(
-        own, tuple(None if successor is None else _add_hooks(successor, own) for successor in successors)
-    )
-    node.metadata[_KEY] = known
+    successors = (successor for successor, _ in node.next_functions)
+    next_streams = tuple(None if successor is None else _add_hooks(successor, own) for successor in successors)
+    node.metadata[_KEY] = known = _NodeStreams(own, next_streams)
     node.register_prehook(partial(_before_node, known))
     node.register_hook(partial(_after_node, known))
     return own
@@ -214,7 +212,7 @@ def _join(backward: Backward) -> None:
 
 
 def _capture(backward: Backward, handoff: GradientHandoff) -> None:
-    """Let the consumer's stream wait for a gradient that `torch.autograd.grad` returns before its consumer runs."""
+    """Let the consumer's stream wait for a gradient that `torch.autograd.grad` returns and the consumer never gets."""
     stream = handoff.producer if handoff.consumer is None else handoff.consumer
     the_simulation().wait(stream, handoff.ready)
     backward.leaf_streams.add(stream)

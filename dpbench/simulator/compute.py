@@ -173,7 +173,7 @@ def wrap(
 ) -> SimTensor:
     """Return a simulated tensor over `value`.
 
-    If `value` has a storage that is new to the simulator, allocate storage_ for it on `stream`, and add the tensor to
+    If `value` has a storage that is new to the simulator, allocate memory for it on `stream`, and add the tensor to
     `fresh`.
     """
     storages, is_fresh = [], False

@@ -1,4 +1,4 @@
-"""The state of the simulation: the storage of its devices, the order of its streams, its running recordings."""
+"""The state of the simulation: the memory of its devices, the order of its streams, its running recordings."""
 
 import itertools
 import os

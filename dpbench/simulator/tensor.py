@@ -138,7 +138,7 @@ def bits_of(tensor: Tensor) -> Bits:
 
 
 def toggled(raw: Tensor, bits: Bits) -> Tensor:
-    """Return a view of the same storage, with these bits flipped."""
+    """Return a view of the same memory, with these bits flipped."""
     conjugated = torch._conj(raw) if bits[0] else raw
     return conjugated._neg_view() if bits[1] else conjugated
 

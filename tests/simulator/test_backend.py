@@ -1,4 +1,4 @@
-"""Starting the simulator: importing does nothing, and what cannot be started says why. No test here starts it."""
+"""Importing the simulator changes nothing, and a refused start gives its reason; no test here starts it."""
 
 import subprocess
 import sys
@@ -35,19 +35,19 @@ def test_an_untested_torch_is_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("_tested")
-def test_another_backend_is_not_pushed_aside(monkeypatch):
+def test_another_backend_is_not_replaced(monkeypatch):
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
     with pytest.raises(RuntimeError, match="another backend, npu, is registered"):
         simulate(2)
 
 
 @pytest.mark.usefixtures("_tested")
-def test_a_real_accelerator_is_not_hidden(monkeypatch):
+def test_a_real_accelerator_is_refused(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     with pytest.raises(RuntimeError, match="torch sees a real accelerator"):
         simulate(2)
 
 
-def test_nothing_runs_before_the_start():
+def test_use_before_the_start_is_refused():
     with pytest.raises(RuntimeError, match="the simulator is not started"):
         the_simulation()

@@ -1,10 +1,10 @@
-"""What is recorded of waits."""
+"""The recorded waits hold only events that were not waited for before."""
 
 from dpbench.simulator.event_log import HostWait, Recording, Wait
 from dpbench.simulator.simulation import Simulation
 
 
-def test_a_wait_names_what_the_other_stream_has_itself_waited_for():
+def test_a_wait_includes_the_events_that_the_other_stream_has_waited_for():
     simulation, recorded = Simulation(3), Recording(3)
     early, late = simulation.launch("a", 0, (), ())[0].event, simulation.launch("b", 0, (), ())[0].event
     with simulation.recorder.record(recorded):
