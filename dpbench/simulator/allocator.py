@@ -11,7 +11,8 @@ Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cp
 - a larger request gets a segment of its own, rounded up to 2 MiB;
 - what remains of a block is split off from 512 bytes in the small pool, and above 1 MiB in the large one.
 
-Memory is unlimited: the simulator never runs out of memory.
+Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks. CUDA asks the GPU,
+and so may use a block named by `record_stream` earlier.
 """
 
 from bisect import bisect_left, insort

@@ -13,6 +13,16 @@ The C++ engine cannot see simulated streams, so hooks on the nodes do this work.
 device has no hooks. A node gets its hooks when an operator first reads the tensor that it made (`assign_stream`), or
 when ``Function.apply`` returns. The hooks hold the streams of the node and of its successors, never the node itself:
 a cycle would keep the graph alive.
+
+Not exact:
+
+- One thread runs the whole pass, so the *host* order is not that of a GPU's threads. To see what could overlap, compare
+  streams, not event ids.
+- The engine adds gradients out of place, as for every tensor subclass. On CUDA it may add in place.
+- A hook on a tensor runs on the stream of the node that gets the gradient. If that node is on another device, the hook
+  runs on the stream of the node that made the gradient.
+- A node that torch makes without an operator of its own has the stream of the node that follows it in the backward. An
+  example is the node of a view after a write to its base.
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,10 @@
 Counters and replays read it. Every event has an `id` that grows in program order. A stream runs its events in that
 order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
 wrote the bytes that an event reads.
+
+To replay a log, start an `Operator` or `Copy` when three things are true: the host has reached it, the event before it
+in its stream has finished, and so have all events that its stream waits for. With other streams it could start as soon
+as its `inputs` have finished.
 """
 
 import json
