@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _remove_time_limits() -> None:
-    """Remove hypothesis's own time limits, so that no property fails because the machine is busy."""
+    """Remove hypothesis's time limits, which fail on a busy machine."""
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])

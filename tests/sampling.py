@@ -1,4 +1,6 @@
-"""Seeded samples of exhaustive parameter lists: `make test` runs a sample, `make test-all` runs everything.
+"""Seeded samples of long parameter lists.
+
+`make test` runs a sample, `make test-all` runs everything.
 
 One seed decides all samples of a run. It is the environment variable ``DPBENCH_TEST_SEED``, or else the hash of the
 checked-out commit, or else 0 outside a git checkout. `pytest_configure` puts the seed into the environment, so that
@@ -19,7 +21,9 @@ T = TypeVar("T")
 
 
 def sampled(params: Iterable[T], keep: int) -> list[T]:
-    """Return `keep` of `params`, drawn by the seed, in their given order; all of them if ``DPBENCH_TEST_ALL=1``.
+    """Return `keep` of `params`, drawn by the seed, in their given order.
+
+    Return all of them if ``DPBENCH_TEST_ALL=1``.
 
     To keep ids beside the values, pass ``pytest.param(value, id=...)``. To sample a product of several lists, pass the
     product.

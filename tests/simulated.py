@@ -22,14 +22,15 @@ needs_simulator = pytest.mark.skipif(
 
 
 def run(arguments: list[str]) -> int:
-    """Run pytest with `arguments` and simulated devices in this process; return its exit status."""
+    """Run pytest with simulated devices in this process, and return its exit status."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # CUDA reads it when it starts, and importing torch does not start CUDA
     options = ["-q", "-o", "python_files=sim_*.py", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
     return pytest.main([*options, "-p", "tests.simulated_plugin", *arguments])
 
 
 def run_and_exit(arguments: list[str], output: str) -> None:
-    """As `run`, in a forked process: write what pytest prints to the file `output`, exit with its status."""
+    """Write pytest's output to the file `output`, and exit this process with its status."""
     file = os.open(output, os.O_WRONLY | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -1,4 +1,4 @@
-"""Pytest plugin for the process that runs ``sim_*.py`` files: it starts the simulated devices."""
+"""Pytest plugin of ``sim_*.py`` files: it starts the simulated devices."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,10 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded_and_idle_afterwards() -> Iterator[None]:
-    """Seed each test, and finish its work before the next test reuses the memory: else the two would race."""
+    """Seed each test, and finish its work afterwards.
+
+    The next test reuses the memory, so the two would race.
+    """
     torch.manual_seed(0)
     yield
     sim = torch.get_device_module("sim")

@@ -1,4 +1,4 @@
-"""A simulated accelerator with several devices, ``sim:0`` to ``sim:n-1``, that computes on the CPU and finds races.
+"""Simulated accelerators ``sim:0`` to ``sim:n-1`` that compute on the CPU and find races.
 
 ``simulate(devices=4)`` registers the devices for the life of the process. README.md lists what is real and what is not.
 """

@@ -1,4 +1,4 @@
-"""Simulated caching allocator: the address of each tensor, and when a freed block is used again.
+"""Simulated caching allocator: the address of each tensor, and the reuse of freed blocks.
 
 A freed block returns to the pool of the stream it was allocated on. The next request of that stream that fits gets the
 block at once, in stream order. If `record_stream` named another stream, the block is held back until that stream has

@@ -54,6 +54,9 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def with_index(device: Any) -> torch.device:
-    """Return the device, a simulated one with its index. Raise RuntimeError for a device that does not exist."""
+    """Return the device, a simulated one with its index.
+
+    Raise RuntimeError for a device that does not exist.
+    """
     device = torch.device(device)
     return torch.device("sim", index_of(device)) if device.type == "sim" else device

@@ -1,4 +1,4 @@
-"""The stream of each backward operator and the waits around it, as torch's engine arranges them on an accelerator.
+"""The streams and waits of backward operators, as in torch's engine on an accelerator.
 
 When the forward of a graph node runs, torch notes the current stream of the device of the node's first output. The
 engine runs the node on that stream, and adds waits between nodes (torch/csrc/autograd/engine.cpp, input_buffer.cpp)::
@@ -43,7 +43,7 @@ _KEY = "dpbench.simulator"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NodeStreams:
-    """`stream` of a graph node, and the streams of the nodes that get its outputs (None: no such node)."""
+    """The stream of a graph node, and of the nodes that get its outputs (None: no such node)."""
 
     stream: int
     next_streams: tuple[int | None, ...]
@@ -67,7 +67,9 @@ def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
 
 
 def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHandoff) -> int:
-    """Return the stream on which the engine adds two gradients, or calls a tensor's hook; it waits for `tensors`.
+    """Return the stream on which the engine adds two gradients, or calls a tensor's hook.
+
+    The stream waits for `tensors`.
 
     It is the consumer's stream if that is on this device, else the producer's, else the current one.
     """
@@ -83,7 +85,10 @@ def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHand
 
 
 def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
-    """Give `results`, which the engine computed from gradients between two nodes, the consumer of those gradients."""
+    """Give `results` the consumer of the gradients `sources`.
+
+    The engine computed them between two nodes: it added gradients, or called a tensor's hook.
+    """
     backward = current.backward()
     if backward is None or backward.is_in_node:
         return
@@ -123,7 +128,7 @@ def assign_stream(tensor: SimTensor) -> None:
 
 
 def assign_function_stream(results: Any) -> None:
-    """Assign the node of a custom function its stream: the one that is current after its forward."""
+    """Assign the node of a custom function the stream that is current after its forward."""
     outputs = results if isinstance(results, (tuple, list)) else (results,)
     for output in outputs:
         if isinstance(output, SimTensor):
@@ -155,7 +160,7 @@ def _add_hooks(node: Any, stream: int) -> int | None:
 
 
 def _before_node(node: _NodeStreams, gradients: Sequence[Tensor | None]) -> None:
-    """Before a node: make its stream current, all others the default ones, and let it wait for its gradients."""
+    """Before a node: make its stream current, and let it wait for its gradients."""
     simulation, backward = the_simulation(), current.backward()
     if backward is None:
         return
@@ -222,7 +227,10 @@ def _join(backward: Backward) -> None:
 
 
 def _capture(backward: Backward, handoff: GradientHandoff) -> None:
-    """Let the consumer's stream wait for a gradient that `torch.autograd.grad` returns and the consumer never gets."""
+    """Let the consumer's stream wait for a gradient that `torch.autograd.grad` returns.
+
+    The consumer itself does not run.
+    """
     stream = handoff.producer if handoff.consumer is None else handoff.consumer
     the_simulation().wait(stream, handoff.ready)
     backward.leaf_streams.add(stream)

@@ -1,4 +1,6 @@
-"""Registers ``sim`` as a device type of torch; the only file that uses torch's experimental interface.
+"""Registers ``sim`` as a device type of torch.
+
+This is the only file that uses torch's experimental interface.
 
 torch 2.13 lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard
 supports one device and no streams. So this file also replaces the C++ functions below `torch.accelerator`,
@@ -74,7 +76,7 @@ def _register() -> None:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     class Guard(torch._C._acc.DeviceGuard):
-        """Answers torch's question for the device type, also while an error passes through the autograd engine.
+        """Returns the device type, also while an error passes through the autograd engine.
 
         There a destructor asks. If an error is pending when Python answers, the process ends. So this method takes the
         pending error, and `autograd.run_backward` raises it again.
@@ -103,7 +105,10 @@ def _register() -> None:
 
 
 def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run an operator that does not reach `SimTensor`: factories, copies from the CPU, and those of `torch.tensor`."""
+    """Run an operator that does not reach `SimTensor`.
+
+    These are factories, copies from the CPU, and the operators inside `torch.tensor`.
+    """
     return routing.run(func, args, kwargs)
 
 

@@ -1,4 +1,6 @@
-"""The C++ functions of ``torch.nn.parallel`` that a CPU build lacks, by the rules of torch/csrc/cuda/comm.cpp.
+"""The C++ functions of ``torch.nn.parallel`` that a CPU build lacks.
+
+The rules are those of torch/csrc/cuda/comm.cpp.
 
 They follow the path without NCCL: a broadcast is one copy for each device.
 """
@@ -30,7 +32,10 @@ def _copied(tensor: Tensor, device: int) -> Tensor:
 
 
 def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
-    """Copy the tensor into each of `out`, and return them. Raise RuntimeError for a wrong device or shape."""
+    """Copy the tensor into each of `out`, and return them.
+
+    Raise RuntimeError for a wrong device or shape.
+    """
     for target in out:
         if target.device.type != "sim" or target.shape != tensor.shape:
             raise RuntimeError("Expected all output tensors to be sim tensors of the source's shape")
@@ -39,7 +44,7 @@ def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int) -> list[list[Tensor]]:
-    """Return a list of tensors for each device; on the first device they are the tensors themselves.
+    """Return a list of tensors for each device; the first list has the tensors themselves.
 
     Each copy has its own version counter.
     """
@@ -56,7 +61,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
 
 
 def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tensor]]:
-    """Return groups of tensors of one type; a group is sent as soon as its bytes *reach* the limit.
+    """Return groups of tensors of one type; a group ends when its bytes *reach* the limit.
 
     This is the rule of torch/csrc/utils/tensor_flatten.cpp. The function of the same name in torch/_utils.py, used by
     the reduction, closes a group before it would exceed the limit.
@@ -100,7 +105,7 @@ def scatter(
     dim: int,
     streams: Sequence[torch.Stream | None] | None,
 ) -> tuple[Tensor, ...]:
-    """Return at most one chunk for each device; a chunk that is on its device already is a view."""
+    """Return at most one chunk for each device; a chunk already on its device is a view."""
     if chunk_sizes is not None and sum(chunk_sizes) != tensor.size(dim):
         raise RuntimeError(
             f"given chunk sizes don't sum up to the tensor's size (sum(chunk_sizes) == {sum(chunk_sizes)}, "

@@ -1,4 +1,4 @@
-"""An operator on one device: check it, compute it on the CPU, record what an accelerator would do."""
+"""An operator on one device: check it, compute it on the CPU, record it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,9 @@ class _Call:
 
 
 def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> Any:
-    """Run `func` and return its result; `on_cpu`, if given, computes it in place of torch's CPU kernel.
+    """Run `func` and return its result.
+
+    If `on_cpu` is given, it computes the result in place of torch's CPU kernel.
 
     Raise RuntimeError for tensors on several devices, NotImplementedError for an operator that is not supported.
     """
@@ -59,7 +61,9 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
 def _common_device(
     known: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
 ) -> torch.device:
-    """Return the device of all tensors. CPU scalars do not count, nor CPU indices if CUDA accepts them.
+    """Return the device of all tensors.
+
+    CPU scalars do not count, nor CPU indices if CUDA accepts them.
 
     Raise RuntimeError for tensors on several devices.
     """
@@ -85,7 +89,10 @@ def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool
 
 
 def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result of `on_cpu`. Raise NotImplementedError, with the name of `func`, if there is no CPU kernel."""
+    """Return the result of `on_cpu`.
+
+    Raise NotImplementedError, with the name of `func`, if there is no CPU kernel.
+    """
     try:
         return on_cpu(*args, **kwargs)
     except NotImplementedError as error:
@@ -93,7 +100,10 @@ def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
-    """Allocate and wrap the outputs, record reads and writes, return the result. The caller holds the lock."""
+    """Allocate and wrap the outputs, record reads and writes, and return the result.
+
+    The caller holds the lock.
+    """
     known = call.facts
     written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
     fresh: list[SimTensor] = []

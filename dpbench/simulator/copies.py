@@ -26,7 +26,10 @@ from dpbench.simulator.tensor import SimTensor, parts
 
 
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """Return the copy that ``Tensor.to`` and similar methods make. Raise NotImplementedError for pinned memory."""
+    """Return the copy that ``Tensor.to`` and similar methods make.
+
+    Raise NotImplementedError for pinned memory.
+    """
     source: Tensor = args[0]
     target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
@@ -62,7 +65,7 @@ def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
-    """Run one operator if all tensors are on one device, else one copy for each pair, as CUDA does."""
+    """Run one operator on one device, or else one copy for each pair, as CUDA does."""
     destinations, sources = args[:2]
     if len({tensor.device for tensor in (*destinations, *sources)}) == 1:
         compute(func, args, kwargs)
@@ -82,7 +85,10 @@ def item(func: Any, args: Any, _: Any) -> Any:
 
 
 def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
-    """Put the copy into its stream with its waits, and record it. The caller holds the lock. Raise RaceError."""
+    """Put the copy into its stream with its waits, and record it.
+
+    The caller holds the lock. Raise RaceError.
+    """
     ends = [_stream(tensor, source) for tensor in (source, destination)]
     from_stream, to_stream = ends
     stream = from_stream if from_stream is not None else to_stream

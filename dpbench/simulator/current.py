@@ -10,7 +10,7 @@ from dpbench.simulator.streams import VectorClock
 
 @dataclass(eq=False, slots=True)
 class Backward:
-    """One backward pass: the caller's device and streams, and the streams on which the graph's leaves ran.
+    """One backward pass: the caller's device and streams, and the streams of the leaves.
 
     `will_join` is set once the caller's streams are certain to wait for the leaves. `is_in_node` is true while a graph
     node runs. `error` is the last error that an operator raised.
@@ -26,7 +26,7 @@ class Backward:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientHandoff:
-    """A gradient is ready on `producer` at `ready`; the graph node that gets it runs on `consumer`."""
+    """A gradient, ready on the stream `producer` at `ready`; `consumer` is the next stream."""
 
     backward: Backward
     ready: VectorClock
@@ -35,7 +35,9 @@ class GradientHandoff:
 
 
 class _Current(threading.local):
-    """The state of one thread, which starts on device 0 and the default streams, outside any backward pass.
+    """The state of one thread.
+
+    A thread starts on device 0 and the default streams, outside any backward pass.
 
     `streams` maps a device to its current stream. A device that is missing there is on its default stream, whose id is
     the device's index. `entered` maps a stream to the device and stream to restore at the end of each ``with`` block.
@@ -88,7 +90,7 @@ def backward() -> Backward | None:
 
 @contextmanager
 def in_backward() -> Iterator[Backward]:
-    """Enter a new backward pass for a block, then restore the device, the streams and the outer pass."""
+    """Enter a new backward pass for a block, then restore the state from before."""
     outer, device, streams = _current.backward, _current.device, _current.streams
     _current.backward = inner = Backward(device, dict(streams))
     _current.streams = dict(streams)
@@ -99,7 +101,10 @@ def in_backward() -> Iterator[Backward]:
 
 
 def begin_node(device: int, stream: int) -> None:
-    """Make the node's device and stream current, all other streams the default ones, as in a thread of the engine."""
+    """Make the node's device and stream current, and all other streams the default ones.
+
+    A thread of the engine starts in this state.
+    """
     assert _current.backward is not None
     _current.device, _current.streams = device, {device: stream}
     _current.backward.is_in_node = True

@@ -22,7 +22,10 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A computation on one device. If not `is_launched`, the device does no work: a view, or an empty tensor."""
+    """A computation on one device.
+
+    If it is not `is_launched`, the device does no work: it is a view, or an empty tensor.
+    """
 
     id: int
     name: str
@@ -39,7 +42,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, or None for the host."""
+    """Bytes sent over a link, on `stream`.
+
+    `source` and `destination` are device indices, or None for the host.
+    """
 
     id: int
     source: int | None
@@ -75,7 +81,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """All later work of `stream` waits for the events in `after`, one for each stream waited for."""
+    """All later work of `stream` waits for the events in `after`, at most one of each stream."""
 
     id: int
     stream: int
@@ -92,7 +98,7 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A name that the caller put between two events, such as ``backward`` where the backward pass begins."""
+    """A name that the caller put between two events, such as ``backward``."""
 
     id: int
     name: str
@@ -113,14 +119,17 @@ class Recording:
     events: list[RecordedEvent] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """Write one JSON object a line: first the format, version, devices and streams, then the events."""
+        """Write one JSON object a line: format, version, devices and streams; then the events."""
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
-        """Return the recording in a file that `write` made. Raise ValueError, with the line, for any other content."""
+        """Return the recording in a file that `write` made.
+
+        Raise ValueError, with the number of the line, for any other content.
+        """
         lines = path.read_text().splitlines()
         head = _object(lines[0], f"{path}:1") if lines else {}
         if head.get("format") != FORMAT or head.get("version") != VERSION:

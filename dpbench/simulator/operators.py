@@ -1,4 +1,4 @@
-"""Facts about an operator, read once from its schema: what it writes, where it runs, whether it is supported."""
+"""Facts about an operator, read once from its schema."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -61,7 +61,10 @@ class OperatorFacts:
 
 @cache
 def facts(func: Any) -> OperatorFacts:
-    """Return the facts about an operator. Raise NotImplementedError if the simulator does not support it."""
+    """Return the facts about an operator.
+
+    Raise NotImplementedError if the simulator does not support it.
+    """
     schema = func._schema
     if schema.name in _UNSUPPORTED:
         raise NotImplementedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
@@ -99,7 +102,10 @@ def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def answers_host(func: Any, args: Any) -> bool:
-    """Return whether the host waits for the operator, because the result, or an index mask, decides a size."""
+    """Return whether the host waits for the operator.
+
+    It does if the result, or a mask used as an index, decides a size.
+    """
     known = facts(func)
     masks = args[1] if known.takes_cpu_indices else ()
     return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
@@ -110,6 +116,9 @@ def _has(at: int | str, args: Any) -> bool:
 
 
 def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Return the floating-point operations by torch's formulas; 0 for all but products, convolutions, attention."""
+    """Return the floating-point operations by torch's formulas.
+
+    It is 0 for all but matrix products, convolutions and attention.
+    """
     formula = flop_registry.get(func._overloadpacket)
     return int(formula(*args, **kwargs, out_val=result)) if formula else 0

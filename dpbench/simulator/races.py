@@ -1,4 +1,4 @@
-"""Finds races: two operations on the same bytes, one of them a write, with no wait that orders them.
+"""Finds races: two operations on the same bytes, one of them a write, without an order.
 
 Each memory segment has a `ShadowMemory`. For every byte it holds the last write, and the reads since then. Dense
 accesses are the most frequent; they lie in disjoint cells, found by bisection. Strided accesses lie in a list::
@@ -19,12 +19,15 @@ from dpbench.simulator.streams import StreamOrder
 
 
 class RaceError(RuntimeError):
-    """Two operations touch the same bytes, and nothing orders them; the text names both operations and their lines."""
+    """Two operations touch the same bytes in no order; the text names both and their lines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """One operation in its stream, with its event id, which is also its tick, and the source line that called it."""
+    """One operation in its stream.
+
+    `event` is the id of its event, and its tick. `line` is the source line that called it.
+    """
 
     operator: str
     stream: int
@@ -105,7 +108,7 @@ class ShadowMemory:
             )
 
     def _touched(self, region: Region) -> list[_Cell]:
-        """Return the cells that the region touches; for a dense region, first cut cells at its bounds."""
+        """Return the cells that the region touches; a dense region first cuts them at its bounds."""
         if region.start >= region.stop:
             return []
         if region.runs is None:
@@ -151,7 +154,7 @@ class ShadowMemory:
         ]
 
     def _remember(self, access: _Strided) -> None:
-        """Keep a strided access, and drop the earlier ones of the same bytes that it makes redundant."""
+        """Keep a strided access, and drop earlier ones that it makes redundant."""
         self._strided = [
             past
             for past in self._strided
@@ -171,6 +174,6 @@ def _is_last(strided: _Strided, cells: list[_Cell]) -> bool:
 
 
 def _cut(cell: _Cell, start: int, stop: int) -> list[_Cell]:
-    """Return the cell in up to three pieces, cut at `start` and `stop`, each with the cell's accesses."""
+    """Return the cell cut at `start` and `stop`, each piece with the cell's accesses."""
     cuts = [cell.start, *(at for at in (start, stop) if cell.start < at < cell.stop), cell.stop]
     return [_Cell(a, b, cell.write, dict(cell.reads)) for a, b in itertools.pairwise(cuts)]

@@ -1,4 +1,7 @@
-"""The bytes of a strided tensor, and whether two tensors have a byte in common. Pure functions, without torch."""
+"""The bytes of a strided tensor, and whether two tensors have a byte in common.
+
+Pure functions, without torch.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The bytes of a tensor: all of ``[start, stop)`` if `runs` is None, else the part that `runs` describes.
+    """The bytes of a tensor: all of ``[start, stop)``, or the part that `runs` describes.
 
     `runs` is ``((size, stride), ..., (length, 1))``, outermost first: `length` adjacent bytes, repeated `size` times at
     every `stride` bytes.
@@ -33,7 +36,10 @@ class Region:
 
 
 def region(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Region:
-    """Return the bytes of a tensor whose first element is at `address`; sizes and strides are in elements."""
+    """Return the bytes of a tensor with its first element at `address`.
+
+    `sizes` and `strides` are in elements.
+    """
     if 0 in sizes:
         return Region(address, address)
     extent, number, length = 1, 1, 1

@@ -1,4 +1,4 @@
-"""Routes an operator on simulated tensors to a copy, a special case, or a computation on one device."""
+"""Routes an operator to a copy, a special case, or a computation on one device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,10 @@ from dpbench.simulator.simulation import the_simulation
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run `func` and return its result; in a backward pass, note its error for `autograd.run_backward`."""
+    """Run `func` and return its result.
+
+    In a backward pass, note its error for `autograd.run_backward`.
+    """
     special = _SPECIAL.get(func, compute)
     try:
         return special(func, args, kwargs)
@@ -31,7 +34,7 @@ def _record_stream(_: Any, args: Any, __: Any) -> None:
 
 
 def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run dropout with random numbers from the device's own generator, which other devices do not use."""
+    """Run dropout with random numbers from the device's own generator."""
     generator = the_simulation().generators[args[0].device.index]
 
     def on_cpu(values: torch.Tensor, probability: float, training: bool | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The state of the simulation: the memory of its devices, the order of its streams, its running recordings."""
+"""The state of the simulation: device memory, the order of streams, running recordings."""
 
 import itertools
 import os
@@ -23,7 +23,9 @@ Access = tuple[SimStorage, Region]
 
 
 class Simulation:
-    """The state that all threads share; its methods take `lock`, torch's computations run outside it.
+    """The state that all threads share.
+
+    Its methods take `lock`; torch's computations run outside it.
 
     The tick of an operation in the vector clocks is the id of its event in the log. The default stream of device i is
     stream i.
@@ -96,7 +98,10 @@ class Simulation:
     # Memory
 
     def new_storage(self, raw: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
-        """Return a new storage over the CPU storage `raw`, allocated on `stream`. The caller holds the lock."""
+        """Return a new storage over the CPU storage `raw`, allocated on `stream`.
+
+        The caller holds the lock.
+        """
         size = raw.nbytes()
         block = self.allocators[device].allocate(size, stream) if size else None
         if block:
@@ -151,7 +156,7 @@ class Simulation:
     def launch(
         self, operator: str, stream: int, reads: Sequence[Access], writes: Sequence[Access]
     ) -> tuple[Launch, tuple[int, ...]]:
-        """Put an operation into the stream; return it, and the ids of the events that wrote what it reads.
+        """Put an operation into the stream; return it, and the events that wrote its inputs.
 
         Raise RaceError.
         """
@@ -209,7 +214,7 @@ def recording() -> Iterator[Recording]:
 
 
 def mark(name: str) -> None:
-    """Add a `Mark` with this name to the recordings that run, for example where the backward pass begins."""
+    """Add a `Mark` with this name to the recordings that run."""
     simulation = the_simulation()
     with simulation.lock:
         simulation.drain()

@@ -1,4 +1,4 @@
-"""The simulated storages: the device memory behind each CPU storage, shared by all tensors over it."""
+"""Simulated storages: the device memory behind each CPU storage."""
 
 import weakref
 from collections.abc import Callable
@@ -39,11 +39,14 @@ class SimStorage:
 
     @property
     def use_count(self) -> int:
-        """Return how many tensors hold the CPU storage, in Python or in a graph; `self.raw` does not count."""
+        """Return how many tensors hold the CPU storage, in Python or in a graph.
+
+        `self.raw` does not count.
+        """
         return torch._C._storage_Use_Count(self.raw._cdata) - 1
 
     def keep_for(self, stream: int) -> None:
-        """Do what ``Tensor.record_stream`` does: hold the freed block until `stream` has finished its work."""
+        """Hold the freed block until `stream` has finished its work: ``Tensor.record_stream``."""
         if self.block and self.block.stream != stream:
             self.block.other_streams.add(stream)
 

@@ -1,6 +1,6 @@
-"""Vector clocks: which operations of all streams have finished before another one runs. Pure, without torch.
+"""Vector clocks: the operations of all streams that have finished before another one runs.
 
-A stream runs its operations in order. Each operation has a *tick*, a number that grows. A vector clock maps a stream to
+Pure Python, without torch. A stream runs its operations in order. Each operation has a *tick*, a number that grows. A vector clock maps a stream to
 its last tick that is known to have finished::
 
     stream 1:  a(1) ── b(3) ──record──┐                 the event holds {1: 3}
@@ -15,7 +15,7 @@ VectorClock = dict[int, int]
 
 
 class StreamOrder:
-    """The vector clocks of all streams and of the host; a stream is an integer, and needs no registration.
+    """The vector clocks of all streams and of the host; a stream is any integer.
 
     `waits` counts the waits that changed a clock.
     """
@@ -28,7 +28,7 @@ class StreamOrder:
         self.waits = 0
 
     def launch(self, stream: int, tick: int) -> None:
-        """Enqueue the stream's next operation; `tick` is larger than all earlier ticks of the stream."""
+        """Enqueue the stream's next operation; `tick` is larger than all earlier ones."""
         self._clock(stream)[stream] = tick
 
     def now(self, stream: int) -> VectorClock:
@@ -47,11 +47,11 @@ class StreamOrder:
             self.waits += 1
 
     def precedes(self, stream: int, tick: int, later: int) -> bool:
-        """Return whether operation `tick` of `stream` has finished when the next operation of `later` runs."""
+        """Return whether `tick` of `stream` has finished when the next operation of `later` runs."""
         return stream == later or self._clock(later).get(stream, 0) >= tick
 
     def is_over(self, clock: VectorClock, later: int) -> bool:
-        """Return whether everything in `clock` has finished when the next operation of `later` runs."""
+        """Return whether all of `clock` has finished when the next operation of `later` runs."""
         return not self.unfinished(clock, later)
 
     def unfinished(self, clock: VectorClock, later: int) -> VectorClock:

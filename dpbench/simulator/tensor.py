@@ -1,4 +1,4 @@
-"""`SimTensor`: a tensor on a simulated device, which wraps the CPU tensor that holds its numbers."""
+"""A tensor on a simulated device: a wrapper around the CPU tensor with its numbers."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -22,7 +22,9 @@ _KEYS = {
 
 
 class SimTensor(Tensor):
-    """A wrapper with a simulated device; `raw` is the CPU tensor, `storages` hold the simulated bytes.
+    """A wrapper with a simulated device around the CPU tensor `raw`.
+
+    `storages` hold the simulated bytes.
 
     There is one storage, or two for the indices and values of a sparse tensor. torch sees the wrapper's device, sizes
     and graph, and so treats it as a tensor of an accelerator.
@@ -144,7 +146,10 @@ def toggled(raw: Tensor, bits: Bits) -> Tensor:
 
 
 def parts(raw: Tensor) -> tuple[Tensor, ...]:
-    """Return the strided tensors that hold the bytes of `raw`. Raise NotImplementedError for other layouts."""
+    """Return the strided tensors that hold the bytes of `raw`.
+
+    Raise NotImplementedError for a layout other than strided and sparse COO.
+    """
     if raw.layout == torch.strided:
         return (raw,)
     if raw.layout == torch.sparse_coo:

@@ -1,4 +1,4 @@
-"""The module ``torch.sim``: the functions and classes of ``torch.cuda`` for the simulated devices.
+"""The module ``torch.sim``: the functions and classes of ``torch.cuda`` for ``sim``.
 
 `storage_id`, `storage_use_count` and `data_ptr` are additions: torch does not show the storage of a wrapper.
 """
@@ -112,7 +112,10 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class Event:
-    """A point in a stream. The simulator has no clock, so `elapsed_time` raises NotImplementedError."""
+    """A point in a stream.
+
+    The simulator has no clock, so `elapsed_time` raises NotImplementedError.
+    """
 
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
         self._reached: VectorClock | None = None
@@ -123,7 +126,10 @@ class Event:
         self._reached = the_simulation().now((stream or current_stream(self.device)).stream_id)
 
     def wait(self, stream: "torch.Stream | None" = None) -> None:
-        """Let later work of the stream wait for this point; an event that was never recorded has no effect."""
+        """Let later work of the stream wait for this point.
+
+        An event that was never recorded has no effect.
+        """
         if self._reached is not None:
             the_simulation().wait((stream or current_stream()).stream_id, self._reached)
 
@@ -259,7 +265,7 @@ def _simulated(tensor: torch.Tensor) -> SimTensor:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Return a number that two tensors have in common only if they share a storage; it is never used again."""
+    """Return the number of the storage: equal for tensors that share it, and never used again."""
     return _simulated(tensor).storages[0].serial
 
 

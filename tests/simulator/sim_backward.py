@@ -1,4 +1,4 @@
-"""Backward operators run on the stream of their forward, and each wait of the engine is there and is needed."""
+"""Backward operators run on the stream of their forward, and every wait is needed."""
 
 import gc
 import weakref
@@ -40,7 +40,7 @@ def weight():
 
 
 def on_side_stream(weight, function):
-    """Return a new side stream, and `function(weight)` computed there, with the waits that the forward needs."""
+    """Return a new side stream, and `function(weight)` computed there with correct waits."""
     side, main = sim.Stream(0), sim.current_stream(0)
     side.wait_stream(main)
     with sim.stream(side):
@@ -166,7 +166,7 @@ def test_a_backward_across_devices_is_ordered(weight):
 
 
 def test_a_gradient_is_kept_for_the_stream_of_the_node_that_reads_it(weight):
-    """The backward of ``sin`` runs on the default stream; it allocates right after that of ``exp`` has freed."""
+    """The backward of ``sin`` allocates right after that of ``exp``, on a side stream, frees."""
     early = (weight * 3).sin()
     _, y = on_side_stream(weight, torch.exp)
     (y * 2 + early).sum().backward()

@@ -1,4 +1,4 @@
-"""A recording holds every operator, copy, allocation and wait, and is the same on every run."""
+"""A recording holds operators, copies, memory and waits, and is the same on every run."""
 
 import torch
 from torch import nn
@@ -85,7 +85,7 @@ def test_ids_grow_and_waits_and_inputs_refer_to_earlier_events():
 
 
 def step():
-    """Return a base and the recording of one step of the stock wrapper, with one lane for each device."""
+    """Return a base and the recording of one step of the stock wrapper around it."""
     torch.manual_seed(0)
     base = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to("sim:0")
     wrapper = nn.DataParallel(base)
@@ -96,7 +96,7 @@ def step():
 
 
 def summary(recorded):
-    """Return the operators and copies of each device, without the order that threads may change."""
+    """Return the operators and copies of each device, sorted, since threads may reorder them."""
     streams = {}
     for event in recorded.events:
         if isinstance(event, (Operator, Copy)):

@@ -1,4 +1,4 @@
-"""A missing wait raises RaceError, and the same code with the wait passes; on one device and between devices."""
+"""A missing wait raises RaceError, and the same code with the wait passes."""
 
 import pytest
 import torch

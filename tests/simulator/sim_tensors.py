@@ -1,4 +1,4 @@
-"""Simulated tensors behave like those of an accelerator: modules, optimisers, files, copies, devices."""
+"""Modules, optimisers, files and copies treat simulated tensors as an accelerator's."""
 
 import copy
 import io

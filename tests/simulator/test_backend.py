@@ -1,4 +1,7 @@
-"""Importing the simulator changes nothing, and a refused start gives its reason; no test here starts it."""
+"""An import changes nothing, and a refused start gives its reason.
+
+No test here starts the simulator.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The shadow memory of a segment finds the same races as a list of all accesses to every byte."""
+"""The shadow memory of a segment finds the same races as a list of all accesses."""
 
 import random
 
@@ -155,7 +155,7 @@ def test_random_histories_race_just_where_the_truth_says(seed):
 
 
 def test_the_shadow_stays_small():
-    """A loop over views of one buffer keeps one entry for each view, for any number of iterations."""
+    """A loop over views of one buffer keeps one entry for each view."""
     segment = Segment()
     for step in range(50):
         segment.write(1, Region(0, 6400))
