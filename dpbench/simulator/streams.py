@@ -1,6 +1,8 @@
 """Vector clocks: the operations of all streams that have finished before another one runs.
 
-Pure Python, without torch. A stream runs its operations in order. Each operation has a *tick*, a number that grows. A vector clock maps a stream to
+Pure Python, without torch.
+
+A stream runs its operations in order. Each operation has a *tick*, a number that grows. A vector clock maps a stream to
 its last tick that is known to have finished::
 
     stream 1:  a(1) ── b(3) ──record──┐                 the event holds {1: 3}
