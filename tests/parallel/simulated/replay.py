@@ -1,6 +1,7 @@
 """When everything could run at the earliest: each stream in its order, behind its waits, the host infinitely fast."""
 
-from dpbench.simulator.record import Copy, Event, HostWait, Operator, Wait
+from dpbench.simulator.event_log import Copy, HostWait, Operator, Wait
+from dpbench.simulator.event_log import RecordedEvent as Event
 
 COMPUTE_COST, COPY_COST = 1.0, 0.0
 

@@ -19,7 +19,7 @@ from dpbench.parallel import (
     transfer,
 )
 from dpbench.simulator import recording
-from dpbench.simulator.record import Copy
+from dpbench.simulator.event_log import Copy
 from tests.parallel.models import Call, mlp, normed
 
 FOUR = [f"sim:{i}" for i in range(4)]

@@ -1,10 +1,10 @@
-"""What a recording holds, and that it is the same on every run."""
+"""A recording holds operators, copies, memory and waits, and is the same on every run."""
 
 import torch
 from torch import nn
 
 from dpbench.simulator import Recording, mark, recording
-from dpbench.simulator.record import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
+from dpbench.simulator.event_log import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
 
 sim = torch.get_device_module("sim")
 
@@ -21,13 +21,13 @@ def test_operators_have_their_flops_bytes_and_inputs():
     product, add, transpose = of(recorded, Operator)
     assert (product.name, product.device, product.flops) == ("aten.mm.default", 1, 2 * 2 * 3 * 4)
     assert (product.read_bytes, product.written_bytes) == ((6 + 12) * 4, 8 * 4)
-    assert "case_recording.py:" in product.line
+    assert "sim_event_log.py:" in product.line
     assert (add.inputs, add.read_bytes, add.written_bytes) == ((product.id,), 32, 32)
     assert not transpose.is_launched
     assert len(of(recorded, Allocate)) == 1
 
 
-def test_an_input_written_before_the_recording_is_named_too():
+def test_inputs_include_events_before_the_recording():
     x = torch.ones(3, device="sim:0")
     with recording() as one:
         y = x * 2
@@ -53,7 +53,7 @@ def test_copies_have_their_link_and_bytes():
     assert len(of(recorded, HostWait)) == 3, "for the copy from the host and the two to it"
 
 
-def test_waits_name_the_events_waited_for():
+def test_waits_hold_the_events_that_they_wait_for():
     side, main = sim.Stream(0), sim.default_stream(0)
     with recording() as recorded:
         x = torch.ones(3, device="sim:0")
@@ -76,7 +76,7 @@ def test_marks_and_frees_are_in_program_order():
     assert kinds == [Allocate, Mark, Free, Mark]
 
 
-def test_ids_grow_and_waits_and_inputs_look_back():
+def test_ids_grow_and_waits_and_inputs_refer_to_earlier_events():
     _, recorded = step()
     ids = [event.id for event in recorded.events]
     assert ids == sorted(set(ids))
@@ -85,7 +85,7 @@ def test_ids_grow_and_waits_and_inputs_look_back():
 
 
 def step():
-    """One step of the stock wrapper in one thread, with one lane each device."""
+    """Return a base and the recording of one step of the stock wrapper around it."""
     torch.manual_seed(0)
     base = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to("sim:0")
     wrapper = nn.DataParallel(base)
@@ -96,7 +96,7 @@ def step():
 
 
 def summary(recorded):
-    """Without what threads may interleave: per stream, in order."""
+    """Return the operators and copies of each device, sorted, since threads may reorder them."""
     streams = {}
     for event in recorded.events:
         if isinstance(event, (Operator, Copy)):
@@ -121,7 +121,7 @@ def test_the_stock_wrapper_sends_each_parameter_out_and_each_gradient_back():
         assert sent[device, 0] == size + 2 * 2 * 4, "the gradients, and the chunk's output"
 
 
-def test_a_recording_travels_through_a_file(tmp_path):
+def test_a_recording_is_read_back_from_its_file(tmp_path):
     _, recorded = step()
     recorded.write(tmp_path / "step.jsonl")
     again = Recording.read(tmp_path / "step.jsonl")

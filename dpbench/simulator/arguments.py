@@ -1,4 +1,4 @@
-"""The arguments of an operator call: the tensors in them, their CPU values, the device they ask for."""
+"""The arguments of an operator call: the tensors in them, their CPU values, their device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.simulator.device import index_of
 from dpbench.simulator.tensor import NO_BITS, SimTensor, toggled
+from dpbench.simulator.torch_sim import index_of
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """All tensors in nested tuples, lists and dicts."""
+    """Return all tensors in nested tuples, lists and dicts, in order."""
     found: list[Tensor] = []
     _collect(values, found)
     return found
@@ -31,12 +31,12 @@ def _collect(value: Any, found: list[Tensor]) -> None:
 
 
 def simulated_in(values: Any) -> list[SimTensor]:
-    """All simulated tensors in nested tuples, lists and dicts."""
+    """Return all simulated tensors in nested tuples, lists and dicts, in order."""
     return [tensor for tensor in tensors_in(values) if isinstance(tensor, SimTensor)]
 
 
 def raw(value: Any) -> Any:
-    """The same with the CPU tensors in place of the simulated ones."""
+    """Return the same nesting with each simulated tensor replaced by its CPU tensor."""
     if isinstance(value, SimTensor):
         return value.raw if value.bits == NO_BITS else toggled(value.raw, value.bits)
     if isinstance(value, (tuple, list)):
@@ -45,7 +45,7 @@ def raw(value: Any) -> Any:
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """The same with `function` of each tensor in its place."""
+    """Return the same nesting with each tensor replaced by `function` of it."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -54,6 +54,9 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def with_index(device: Any) -> torch.device:
-    """The device; a simulated one with its index. Raises RuntimeError for one that is not there."""
+    """Return the device, a simulated one with its index.
+
+    Raise RuntimeError for a device that does not exist.
+    """
     device = torch.device(device)
     return torch.device("sim", index_of(device)) if device.type == "sim" else device

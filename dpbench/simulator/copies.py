@@ -1,14 +1,15 @@
-"""Copies between devices and with the host: what they wait for, on which stream they run, which link they take.
+"""Copies between devices and with the host: the stream of each copy, and its waits.
 
-Between two devices the copy runs on the *source's* current stream, after the destination's current stream, which then
-waits for it (aten/src/ATen/native/cuda/Copy.cu)::
+A copy between two devices runs on the current stream of the *source*. It waits for the current stream of the
+destination, which then waits for the copy (aten/src/ATen/native/cuda/Copy.cu)::
 
     destination stream ──┐            ┌── waits ──>
                          v            │
     source stream  ── waits ── copy ──┘
 
-With the host it runs on the device's current stream. The host waits for it unless told `non_blocking`; for a copy to
-the host it waits in any case, because there is no pinned memory here and CUDA then blocks too.
+A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is a copy from the
+host with `non_blocking`. A copy to the host always makes the host wait: the simulator has no pinned memory, and without
+pinned memory CUDA blocks too.
 """
 
 from typing import Any
@@ -16,52 +17,55 @@ from typing import Any
 from torch import Tensor
 
 from dpbench.simulator import autograd
-from dpbench.simulator.calls import raw, with_index
+from dpbench.simulator.arguments import raw, with_index
 from dpbench.simulator.compute import compute, wrap
-from dpbench.simulator.machine import Machine, the_machine
+from dpbench.simulator.event_log import Copy
 from dpbench.simulator.operators import aten
-from dpbench.simulator.record import Copy
+from dpbench.simulator.simulation import Simulation, the_simulation
 from dpbench.simulator.tensor import SimTensor, parts
 
 
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """``Tensor.to`` and its like, where it copies."""
+    """Return the copy that ``Tensor.to`` and similar methods make.
+
+    Raise NotImplementedError for pinned memory.
+    """
     source: Tensor = args[0]
     target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
         return compute(func, args, {**kwargs, "device": None})
     if kwargs.get("pin_memory"):
-        raise NotImplementedError("the simulator cannot do pinned memory")
+        raise NotImplementedError("the simulator does not support pinned memory")
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
     value = aten._to_copy.default(raw(source), **options)
-    machine = the_machine()
-    with machine.lock:
-        machine.drain()
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
         if target.type == "cpu":
-            _copy(machine, source, value, non_blocking)
+            _record(simulation, source, value, non_blocking)
             return value
-        result = wrap(machine, value, target, autograd.stream_of(target.index, [source]))
-        _copy(machine, source, result, non_blocking)
+        result = wrap(simulation, value, target, autograd.stream_of(target.index, [source]))
+        _record(simulation, source, result, non_blocking)
         return result
 
 
 def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """``destination.copy_(source)``."""
+    """Run ``destination.copy_(source)`` and return the destination."""
     destination, source = args[:2]
     non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
     if source.device == destination.device:
         return compute(func, args, kwargs)
     raw(destination).copy_(raw(source))
-    machine = the_machine()
-    with machine.lock:
-        machine.drain()
-        _copy(machine, source, destination, non_blocking)
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        _record(simulation, source, destination, non_blocking)
     return destination
 
 
 def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
-    """One operator where all are on one device, else tensor by tensor, as CUDA does."""
+    """Run one operator on one device, or else one copy for each pair, as CUDA does."""
     destinations, sources = args[:2]
     if len({tensor.device for tensor in (*destinations, *sources)}) == 1:
         compute(func, args, kwargs)
@@ -71,28 +75,31 @@ def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
 
 
 def item(func: Any, args: Any, _: Any) -> Any:
-    """``tensor.item()``: the host waits for the number."""
+    """Return ``tensor.item()``; the host waits for the number."""
     value = func(raw(args[0]))
-    machine = the_machine()
-    with machine.lock:
-        machine.drain()
-        _copy(machine, args[0], args[0].raw, non_blocking=False)
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        _record(simulation, args[0], args[0].raw, non_blocking=False)
     return value
 
 
-def _copy(machine: Machine, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
-    """Account for the copy. The caller holds the lock."""
+def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
+    """Put the copy into its stream with its waits, and record it.
+
+    The caller holds the lock. Raise RaceError.
+    """
     ends = [_stream(tensor, source) for tensor in (source, destination)]
     from_stream, to_stream = ends
     stream = from_stream if from_stream is not None else to_stream
     assert stream is not None
     if from_stream is not None and to_stream is not None:
-        machine.wait_stream(from_stream, to_stream)
-    launch, inputs = machine.launch(
+        simulation.wait_stream(from_stream, to_stream)
+    launch, inputs = simulation.launch(
         f"copy {source.device} to {destination.device}", stream, *map(_accesses, (source, destination))
     )
-    if machine.recorder.running:
-        machine.recorder.add(
+    if simulation.recorder.running:
+        simulation.recorder.add(
             Copy(
                 id=launch.event,
                 source=_index(source),
@@ -105,12 +112,12 @@ def _copy(machine: Machine, source: Tensor, destination: Tensor, non_blocking: b
             )
         )
     if from_stream is not None and to_stream is not None:
-        machine.wait_stream(to_stream, from_stream)
+        simulation.wait_stream(to_stream, from_stream)
     elif to_stream is None or not non_blocking:
-        machine.host_wait([stream])
+        simulation.host_wait([stream])
     if isinstance(destination, SimTensor):
         destination.made_on = to_stream
-        autograd.hand_on([destination], [source], stream if to_stream is None else to_stream)
+        autograd.pass_on_handoff([destination], [source], stream if to_stream is None else to_stream)
 
 
 def _stream(tensor: Tensor, source: Tensor) -> int | None:

@@ -1,4 +1,4 @@
-"""A missing wait fails, the same code with the wait passes: streams of one device, and between devices."""
+"""A missing wait raises RaceError, and the same code with the wait passes."""
 
 import pytest
 import torch
@@ -18,12 +18,12 @@ def x():
     return torch.ones(1000, device="sim:0")
 
 
-def test_write_read(x, side):
+def test_a_read_must_wait_for_the_write(x, side):
     side.wait_stream(sim.current_stream(0))
     with sim.stream(side):
         y = x * 2
     with pytest.raises(
-        RaceError, match=r"write-read race: aten.sum.* on sim:0 default stream at .*case_races.py:\d+ is not"
+        RaceError, match=r"write-read race: aten.sum.* on sim:0 default stream at .*sim_race_errors.py:\d+ is not"
     ):
         y.sum()
     sim.current_stream(0).wait_stream(side)
@@ -36,10 +36,10 @@ def test_the_race_names_both_places(x, side):
     earlier, later = "aten.ones.default on sim:0 default stream", f"aten.sum.default on sim:0 stream {side.stream_id}"
     assert later in str(caught.value)
     assert earlier in str(caught.value) or "aten.fill_" in str(caught.value)
-    assert str(caught.value).count("case_races.py:") == 2
+    assert str(caught.value).count("sim_race_errors.py:") == 2
 
 
-def test_read_write(x, side):
+def test_a_write_must_wait_for_the_read(x, side):
     side.wait_stream(sim.current_stream(0))
     with sim.stream(side):
         x.sum()
@@ -49,7 +49,7 @@ def test_read_write(x, side):
     x.add_(1)
 
 
-def test_write_write(x, side):
+def test_a_write_must_wait_for_the_write(x, side):
     side.wait_stream(sim.current_stream(0))
     with sim.stream(side):
         x.zero_()
@@ -68,7 +68,7 @@ def test_parts_of_one_buffer_may_be_used_at_once(x, side):
         x[499:501].zero_()
 
 
-def test_an_event_orders_what_was_before_it(x, side):
+def test_an_event_covers_the_work_before_it(x, side):
     main = sim.current_stream(0)
     side.wait_stream(main)
     with sim.stream(side):
@@ -85,7 +85,7 @@ def test_an_event_orders_what_was_before_it(x, side):
 
 
 @pytest.mark.parametrize("wait", [lambda side: side.synchronize(), lambda side: sim.synchronize(0)])
-def test_the_host_may_wait_instead(x, side, wait):
+def test_a_wait_of_the_host_is_enough(x, side, wait):
     side.wait_stream(sim.current_stream(0))
     with sim.stream(side):
         y = x * 2
@@ -104,7 +104,7 @@ def test_the_host_may_wait_instead(x, side, wait):
         lambda y: y[y > 0],
     ],
 )
-def test_the_host_waits_for_what_it_asks(x, side, ask):
+def test_the_host_waits_for_values_that_it_reads(x, side, ask):
     side.wait_stream(sim.current_stream(0))
     with sim.stream(side):
         y = x * 2
@@ -126,7 +126,7 @@ def test_statistics_of_batch_norm_are_written_in_training_only(side):
         norm.running_mean.sum()
 
 
-def test_a_tensor_with_new_data_is_watched_in_its_new_memory(x, side):
+def test_races_are_found_in_the_new_memory_after_data_is_set(x, side):
     other = torch.zeros(1000, device="sim:0")
     x.sum()
     x.data = other
@@ -201,7 +201,7 @@ def test_a_worker_thread_begins_on_the_default_streams(x, side):
     assert seen == [sim.default_stream(0)]
 
 
-def test_streams_nest_and_come_back(side):
+def test_nested_streams_are_restored(side):
     other = sim.Stream(1)
     main = sim.current_stream(0)
     with side:

@@ -1,4 +1,4 @@
-"""What the simulator cannot do raises an error that says so."""
+"""An unsupported feature raises an error with the name of the feature."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ sim = torch.get_device_module("sim")
         ("layout torch.sparse_csr", lambda x: x[0].to_sparse_csr()),
     ],
 )
-def test_it_is_named(what, do):
+def test_an_unsupported_feature_is_named(what, do):
     with pytest.raises(NotImplementedError, match=f"the simulator .*{what}"):
         do(torch.ones(2, 2, 3, device="sim:0"))
 
@@ -43,6 +43,6 @@ def test_an_operator_without_a_cpu_kernel_is_named():
     with torch.library._scoped_library("dpbench_test", "DEF") as library:
         library.define("nowhere(Tensor x) -> Tensor")
         with pytest.raises(
-            NotImplementedError, match=r"cannot do dpbench_test.nowhere.default: torch has no CPU kernel"
+            NotImplementedError, match=r"does not support dpbench_test.nowhere.default: torch has no CPU kernel"
         ):
             torch.ops.dpbench_test.nowhere(torch.ones(2, device="sim:0"))

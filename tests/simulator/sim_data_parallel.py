@@ -1,4 +1,4 @@
-"""The stock wrapper on four devices against the plain module on chunks."""
+"""The stock wrapper on simulated devices equals the plain module on the chunks."""
 
 import copy
 
@@ -20,7 +20,7 @@ class Net(nn.Module):
 
 
 def chunked(base, x, count, dim=0):
-    """Output and gradients of the base run on each chunk from the same state; the first chunk's buffers stay."""
+    """Run copies of `base` on the chunks; return the output, and sum the gradients in `base`."""
     replicas = [base, *(copy.deepcopy(base) for _ in range(count - 1))]
     chunks = x.chunk(count, dim)
     output = torch.cat([replica(chunk) for replica, chunk in zip(replicas, chunks, strict=False)], dim)

@@ -1,6 +1,6 @@
-"""``torch.sim``: the verbs of ``torch.cuda`` for the simulated devices.
+"""The module ``torch.sim``: the functions and classes of ``torch.cuda`` for ``sim``.
 
-Beyond those there are `storage_id`, `storage_use_count` and `data_ptr`: what torch hides of a wrapper.
+`storage_id`, `storage_use_count` and `data_ptr` are additions: torch does not show the storage of a wrapper.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,20 @@ from typing import Self
 import torch
 
 from dpbench.simulator import current
-from dpbench.simulator.machine import running, the_machine
-from dpbench.simulator.streams import Clock
+from dpbench.simulator.simulation import running, the_simulation
+from dpbench.simulator.streams import VectorClock
 from dpbench.simulator.tensor import SimTensor
 
 DeviceLike = torch.device | int | str | None
 _PRIVATE_USE_1 = 20  # c10/core/DeviceType.h
-_initialized = True  # where it is not, `torch.utils.checkpoint` does not keep the devices' random states
+_initialized = True  # `torch.utils.checkpoint` keeps the devices' random states only if this is true
 
 
 def index_of(device: DeviceLike = None) -> int:
-    """The index that a device, or the current one for None, has. Raises RuntimeError for one that is not there."""
+    """Return the index of a device; None is the current one.
+
+    Raise ValueError for another device type, RuntimeError for a device that does not exist.
+    """
     if device is None:
         return current.device()
     if isinstance(device, str):
@@ -32,10 +35,10 @@ def index_of(device: DeviceLike = None) -> int:
         index = current.device() if device.index is None else device.index
     else:
         index = device
-    count = the_machine().devices
+    count = the_simulation().devices
     if not 0 <= index < count:
         raise RuntimeError(
-            f"device sim:{index} is not there: the simulator was started with {count}, sim:0 to sim:{count - 1}"
+            f"device sim:{index} does not exist: the simulator was started with {count}, sim:0 to sim:{count - 1}"
         )
     return index
 
@@ -53,8 +56,8 @@ def _is_in_bad_fork() -> bool:
 
 
 def device_count() -> int:
-    machine = running()
-    return machine.devices if machine else 0
+    simulation = running()
+    return simulation.devices if simulation else 0
 
 
 def current_device() -> int:
@@ -67,7 +70,7 @@ def set_device(device: DeviceLike) -> None:
 
 @contextmanager
 def device(device: DeviceLike) -> Iterator[None]:
-    """Make the device current for a block; a negative index or None changes nothing."""
+    """Make the device current for a block; a negative index or None has no effect."""
     if device is None or (isinstance(device, int) and device < 0):
         yield
         return
@@ -79,7 +82,7 @@ def device(device: DeviceLike) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Properties:
+class DeviceProperties:
     name: str
     total_memory: int
     multi_processor_count: int
@@ -87,9 +90,9 @@ class Properties:
     minor: int
 
 
-def get_device_properties(device: DeviceLike = None) -> Properties:
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     index_of(device)
-    return Properties("simulated device", 1 << 40, 1, 0, 0)
+    return DeviceProperties("simulated device", 1 << 40, 1, 0, 0)
 
 
 def get_device_name(device: DeviceLike = None) -> str:
@@ -109,32 +112,38 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class Event:
-    """A point in a stream. There is no time here, so two events have none between them."""
+    """A point in a stream.
+
+    The simulator has no clock, so `elapsed_time` raises NotImplementedError.
+    """
 
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
-        self._reached: Clock | None = None
+        self._reached: VectorClock | None = None
         self.device = None if device is None else torch.device("sim", index_of(device))
         self.enable_timing, self.blocking = enable_timing, blocking
 
     def record(self, stream: "torch.Stream | None" = None) -> None:
-        self._reached = the_machine().now((stream or current_stream(self.device)).stream_id)
+        self._reached = the_simulation().now((stream or current_stream(self.device)).stream_id)
 
     def wait(self, stream: "torch.Stream | None" = None) -> None:
-        """Later work of the stream waits; an event that was never recorded is over."""
+        """Let later work of the stream wait for this point.
+
+        An event that was never recorded has no effect.
+        """
         if self._reached is not None:
-            the_machine().wait((stream or current_stream()).stream_id, self._reached)
+            the_simulation().wait((stream or current_stream()).stream_id, self._reached)
 
     def synchronize(self) -> None:
         if self._reached is not None:
-            the_machine().host_wait_for(self._reached)
+            the_simulation().host_wait_for(self._reached)
 
     def query(self) -> bool:
-        """True: the work is over as soon as one asks, and the host then knows."""
+        """Wait for the event, and return True."""
         self.synchronize()
         return True
 
     def elapsed_time(self, end_event: "Event") -> float:
-        raise NotImplementedError(f"the simulator has no time to measure between {self} and {end_event}")
+        raise NotImplementedError(f"the simulator measures no times, so none between {self} and {end_event}")
 
 
 class Stream(torch.Stream):
@@ -142,7 +151,7 @@ class Stream(torch.Stream):
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, *, stream_id: int | None = None) -> Self:
         index = index_of(device)
-        identity = the_machine().new_stream(index) if stream_id is None else stream_id
+        identity = the_simulation().new_stream(index) if stream_id is None else stream_id
         self: Self = super().__new__(
             cls, stream_id=identity, device_index=index, device_type=_PRIVATE_USE_1, priority=priority
         )
@@ -152,7 +161,7 @@ class Stream(torch.Stream):
         event.wait(self)
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        the_machine().wait_stream(self.stream_id, stream.stream_id)
+        the_simulation().wait_stream(self.stream_id, stream.stream_id)
 
     def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
         event = event or Event()
@@ -160,7 +169,7 @@ class Stream(torch.Stream):
         return event
 
     def synchronize(self) -> None:
-        the_machine().host_wait([self.stream_id])
+        the_simulation().host_wait([self.stream_id])
 
     def query(self) -> bool:
         self.synchronize()
@@ -188,13 +197,13 @@ def current_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Make it current on its device, and its device current."""
+    """Make the stream current on its device, and its device current."""
     current.set_stream(stream.device_index, stream.stream_id)
 
 
 @contextmanager
 def stream(stream: torch.Stream | None) -> Iterator[None]:
-    """Make the stream current for a block; None changes nothing."""
+    """Make the stream current for a block; None has no effect."""
     if stream is None:
         yield
         return
@@ -203,50 +212,50 @@ def stream(stream: torch.Stream | None) -> Iterator[None]:
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    machine = the_machine()
+    simulation = the_simulation()
     index = index_of(device)
-    machine.host_wait(stream for stream, of in machine.streams().items() if of == index)
+    simulation.host_wait(stream for stream, of in simulation.streams().items() if of == index)
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    the_machine().drain()
-    return the_machine().allocators[index_of(device)].allocated_bytes
+    the_simulation().drain()
+    return the_simulation().allocators[index_of(device)].allocated_bytes
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    the_machine().drain()
-    return the_machine().allocators[index_of(device)].peak_bytes
+    the_simulation().drain()
+    return the_simulation().allocators[index_of(device)].peak_bytes
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    return the_machine().allocators[index_of(device)].reserved_bytes
+    return the_simulation().allocators[index_of(device)].reserved_bytes
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    the_machine().drain()
-    allocator = the_machine().allocators[index_of(device)]
+    the_simulation().drain()
+    allocator = the_simulation().allocators[index_of(device)]
     allocator.peak_bytes = allocator.allocated_bytes
 
 
 def empty_cache() -> None:
-    """Nothing to do: memory never ends here."""
+    """Do nothing: the simulated memory is unlimited."""
 
 
 def manual_seed(seed: int) -> None:
-    the_machine().generators[current.device()].manual_seed(seed)
+    the_simulation().generators[current.device()].manual_seed(seed)
 
 
 def manual_seed_all(seed: int) -> None:
-    for generator in the_machine().generators:
+    for generator in the_simulation().generators:
         generator.manual_seed(seed)
 
 
 def get_rng_state(device: DeviceLike = None) -> torch.Tensor:
-    return the_machine().generators[index_of(device)].get_state()
+    return the_simulation().generators[index_of(device)].get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: DeviceLike = None) -> None:
-    the_machine().generators[index_of(device)].set_state(new_state)
+    the_simulation().generators[index_of(device)].set_state(new_state)
 
 
 def _simulated(tensor: torch.Tensor) -> SimTensor:
@@ -256,15 +265,15 @@ def _simulated(tensor: torch.Tensor) -> SimTensor:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Equal for two tensors just where they share their storage; never given twice."""
-    return _simulated(tensor).memories[0].serial
+    """Return the number of the storage: equal for tensors that share it, and never used again."""
+    return _simulated(tensor).storages[0].serial
 
 
 def storage_use_count(tensor: torch.Tensor) -> int:
-    """How many tensors hold the storage, this one included: those of Python and those in graphs."""
-    return _simulated(tensor).memories[0].holders
+    """Return how many tensors hold the storage, in Python and in graphs, this one included."""
+    return _simulated(tensor).storages[0].use_count
 
 
 def data_ptr(tensor: torch.Tensor) -> int:
-    """The simulated address of the first element."""
+    """Return the simulated address of the first element."""
     return _simulated(tensor).data_ptr()

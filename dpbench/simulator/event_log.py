@@ -1,7 +1,12 @@
-"""What the devices were asked to do, in program order: the log that counters and a replay read.
+"""The log of a simulated step: operators, copies, memory and waits, in program order.
 
-Every event has an `id`, which grows in program order. A stream runs its events in that order; across streams only
-`Wait` orders, and `HostWait` holds the host back. `inputs` are the events that wrote the bytes an event reads.
+Counters and replays read it. Every event has an `id` that grows in program order. A stream runs its events in that
+order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
+wrote the bytes that an event reads.
+
+To replay a log, start an `Operator` or `Copy` when three things are true: the host has reached it, the event before it
+in its stream has finished, and so have all events that its stream waits for. With other streams it could start as soon
+as its `inputs` have finished.
 """
 
 import json
@@ -17,7 +22,10 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A computation on one device. Where `is_launched` is false it is dispatched only: a view, an empty allocation."""
+    """A computation on one device.
+
+    If it is not `is_launched`, the device does no work: it is a view, or an empty tensor.
+    """
 
     id: int
     name: str
@@ -34,7 +42,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Bytes that cross a link, on `stream`. A device is its index, None the host."""
+    """Bytes sent over a link, on `stream`.
+
+    `source` and `destination` are device indices, or None for the host.
+    """
 
     id: int
     source: int | None
@@ -48,6 +59,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocate:
+    """A block of device memory is taken; `size_bytes` is rounded up."""
+
     id: int
     device: int
     stream: int
@@ -57,6 +70,8 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
+    """A block of device memory is returned; `size_bytes` is rounded up."""
+
     id: int
     device: int
     stream: int
@@ -66,7 +81,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What `stream` is asked to do next waits for the events in `after`, one for each stream waited for."""
+    """All later work of `stream` waits for the events in `after`, at most one of each stream."""
 
     id: int
     stream: int
@@ -75,7 +90,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWait:
-    """The host asks for nothing more until the events in `after` are over."""
+    """The host blocks until the events in `after` have finished."""
 
     id: int
     after: tuple[int, ...]
@@ -83,35 +98,38 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A name that the caller set between two events, such as the beginning of the backward."""
+    """A name that the caller put between two events, such as ``backward``."""
 
     id: int
     name: str
 
 
-Event = Operator | Copy | Allocate | Free | Wait | HostWait | Mark
-_KINDS: dict[str, type[Event]] = {
+RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | Mark
+_KINDS: dict[str, type[RecordedEvent]] = {
     kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, Mark)
 }
 
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """The events of one `recording()`, and the device index of each stream."""
+    """The events of one `recording()` block; `streams` maps each stream to its device's index."""
 
     devices: int
     streams: dict[int, int] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[RecordedEvent] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """One JSON object a line: first what this file is, then the events."""
+        """Write one JSON object a line: format, version, devices and streams; then the events."""
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
-        """What `write` wrote. Raises ValueError, naming the line, for anything else."""
+        """Return the recording in a file that `write` made.
+
+        Raise ValueError, with the number of the line, for any other content.
+        """
         lines = path.read_text().splitlines()
         head = _object(lines[0], f"{path}:1") if lines else {}
         if head.get("format") != FORMAT or head.get("version") != VERSION:
@@ -130,7 +148,7 @@ def _object(line: str, place: str) -> dict[str, Any]:
     return value
 
 
-def _event(line: str, place: str) -> Event:
+def _event(line: str, place: str) -> RecordedEvent:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in _object(line, place).items()
     }
@@ -144,7 +162,7 @@ def _event(line: str, place: str) -> Event:
 
 
 class Recorder:
-    """Hands out event ids always, and keeps the events while a recording runs."""
+    """Counts the event ids, and adds events to the recordings that run."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -154,12 +172,13 @@ class Recorder:
         self._last += 1
         return self._last
 
-    def add(self, event: Event) -> None:
+    def add(self, event: RecordedEvent) -> None:
         for recording in self.running:
             recording.events.append(event)
 
     @contextmanager
     def record(self, recording: Recording) -> Iterator[Recording]:
+        """Add all events of a block to `recording`."""
         self.running.append(recording)
         try:
             yield recording

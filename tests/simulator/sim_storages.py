@@ -1,4 +1,4 @@
-"""Identity, holders and address of a storage, and the bytes of a device."""
+"""The identity, use count and address of a storage, and the allocated bytes of a device."""
 
 import gc
 
@@ -27,7 +27,7 @@ def test_no_two_live_storages_share_an_address():
     assert len({tensor.data_ptr() for tensor in tensors}) == len(tensors)
 
 
-def test_holders_are_the_tensors_of_python():
+def test_the_use_count_includes_tensors_of_python():
     x = torch.zeros(4, 4, device="sim:0")
     assert sim.storage_use_count(x) == 1
     view = x[1:]
@@ -38,7 +38,7 @@ def test_holders_are_the_tensors_of_python():
     assert sim.storage_use_count(x) == 1
 
 
-def test_holders_are_the_tensors_of_graphs_too():
+def test_the_use_count_includes_tensors_of_graphs():
     flat = torch.ones(8, device="sim:0")
     weight = flat[:4].detach().requires_grad_()
     assert sim.storage_use_count(flat) == 2
@@ -50,7 +50,7 @@ def test_holders_are_the_tensors_of_graphs_too():
     assert sim.storage_use_count(flat) == 1
 
 
-def test_a_storage_that_died_gives_its_block_to_the_next():
+def test_the_block_of_a_dead_storage_is_used_again():
     x = torch.zeros(100, device="sim:3")
     identity, address = sim.storage_id(x), x.data_ptr()
     del x
@@ -71,7 +71,7 @@ def test_bytes_are_counted_in_blocks_of_512():
     assert sim.memory_allocated(2) == before
 
 
-def test_the_peak_counts_what_was_alive_together():
+def test_the_peak_counts_tensors_alive_at_the_same_time():
     gc.collect()
     sim.reset_peak_memory_stats(2)
     before = sim.memory_allocated(2)
@@ -92,6 +92,6 @@ def test_setting_data_moves_the_tensor_to_the_other_storage():
     assert (p.device, p.shape, p.sum().item()) == (other.device, (5,), 10)
 
 
-def test_other_devices_have_none_of_this():
+def test_tensors_of_other_devices_are_refused():
     with pytest.raises(TypeError, match="expected a tensor on a sim device, got one on cpu"):
         sim.storage_id(torch.ones(1))

@@ -1,8 +1,8 @@
-"""The file of a recording."""
+"""Recordings written to a file and read back."""
 
 import pytest
 
-from dpbench.simulator.record import Allocate, Copy, Free, HostWait, Mark, Operator, Recording, Wait
+from dpbench.simulator.event_log import Allocate, Copy, Free, HostWait, Mark, Operator, Recording, Wait
 
 EVENTS = [
     Mark(id=1, name="forward"),
@@ -44,7 +44,7 @@ def test_a_file_reads_back_as_it_was_written(tmp_path):
         ('HEAD\n{"kind": "Mark"', ":2: "),
     ],
 )
-def test_what_is_no_recording_is_refused_with_its_line(tmp_path, text, message):
+def test_an_invalid_file_is_refused_with_its_line(tmp_path, text, message):
     head = '{"format": "dpbench.events", "version": 1, "devices": 1, "streams": {}}'
     path = tmp_path / "events.jsonl"
     path.write_text(text.replace("HEAD", head))

@@ -1,4 +1,4 @@
-"""Simulated tensors behave as an accelerator's: modules, optimisers, files, copies, devices."""
+"""Modules, optimisers, files and copies treat simulated tensors as an accelerator's."""
 
 import copy
 import io
@@ -47,7 +47,7 @@ def test_training_gives_the_numbers_of_the_cpu(make):
         torch.testing.assert_close(simulated.state_dict()[name].cpu(), value)
 
 
-def test_state_dicts_travel():
+def test_state_dicts_move_between_devices():
     reference, simulated = model(), copy.deepcopy(model()).to("sim:0")
     with torch.no_grad():
         for value in simulated.state_dict().values():
@@ -96,21 +96,21 @@ def test_a_tensor_of_another_device_is_an_error():
             x + other
     with pytest.raises(RuntimeError, match="same device"):
         x + torch.tensor(1.0, device="sim:1")
-    assert (x + torch.tensor(1.0)).sum().item() == 4, "a CPU scalar is no tensor of another device"
-    assert x[torch.tensor([0])].item() == 1, "and CPU indices are taken, as by CUDA"
+    assert (x + torch.tensor(1.0)).sum().item() == 4, "a CPU scalar is allowed"
+    assert x[torch.tensor([0])].item() == 1, "CPU indices are allowed, as on CUDA"
     with pytest.raises(RuntimeError, match="same device"):
         torch.ones(2)[torch.zeros(1, dtype=torch.long, device="sim:0")]
 
 
-def test_devices_that_are_not_there_are_refused():
+def test_devices_that_do_not_exist_are_refused():
     for make in (lambda: torch.ones(1, device="sim:4"), lambda: torch.ones(1).to("sim:9"), lambda: sim.Stream(4)):
-        with pytest.raises(RuntimeError, match=r"device sim:\d is not there: .* started with 4, sim:0 to sim:3"):
+        with pytest.raises(RuntimeError, match=r"device sim:\d does not exist: .* started with 4, sim:0 to sim:3"):
             make()
     with pytest.raises(ValueError, match="expected a sim device, got cpu"):
         sim.current_stream("cpu")
 
 
-def test_the_current_device_is_that_of_a_device_without_index():
+def test_a_device_without_index_is_the_current_one():
     with sim.device(2):
         assert torch.ones(1, device="sim").device == torch.device("sim:2")
         with torch.accelerator.device_index(1):
@@ -123,7 +123,7 @@ def test_the_current_device_is_that_of_a_device_without_index():
 
 def test_a_second_start_needs_the_same_number():
     simulate(devices=4)
-    with pytest.raises(RuntimeError, match="runs with 4 devices; one process has one number, not 3"):
+    with pytest.raises(RuntimeError, match="runs with 4 devices; this process cannot start 3"):
         simulate(devices=3)
     for wrong in (0, 65, "4"):
         with pytest.raises(ValueError, match=r"devices is .*; 1 to 64 are allowed"):
@@ -163,7 +163,7 @@ def test_each_device_has_its_own_random_numbers():
     assert mean == pytest.approx(1, abs=0.05)
 
 
-def test_text_and_lists():
+def test_repr_tolist_and_format():
     x = torch.ones(2, device="sim:1", requires_grad=True)
     assert repr(x) == "tensor([1., 1.], device='sim:1', requires_grad=True)"
     assert "grad_fn=<MulBackward0>" in repr(x * 2)

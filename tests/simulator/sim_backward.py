@@ -1,4 +1,4 @@
-"""Backward operators run on the stream of their forward; the engine's waits are there, and each of them is needed."""
+"""Backward operators run on the stream of their forward, and every wait is needed."""
 
 import gc
 import weakref
@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from dpbench.simulator import RaceError, autograd, recording
-from dpbench.simulator.machine import Machine
-from dpbench.simulator.record import Operator
+from dpbench.simulator.event_log import Operator
+from dpbench.simulator.simulation import Simulation
 
 sim = torch.get_device_module("sim")
 
 
 class Exp(torch.autograd.Function):
-    """A custom function, as a wrapper's own stages are."""
+    """A custom autograd function, like those of `dpbench.parallel`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -40,7 +40,7 @@ def weight():
 
 
 def on_side_stream(weight, function):
-    """`function` of the weight on a side stream, with the waits that the forward needs."""
+    """Return a new side stream, and `function(weight)` computed there with correct waits."""
     side, main = sim.Stream(0), sim.current_stream(0)
     side.wait_stream(main)
     with sim.stream(side):
@@ -93,7 +93,7 @@ def test_gradients_are_ready_for_the_caller(weight, function):
 def test_without_the_waits_between_nodes_it_races(weight, monkeypatch):
     _, y = on_side_stream(weight, torch.exp)
     loss = (y * 2).sum()
-    monkeypatch.setattr(Machine, "wait", lambda *_: None)
+    monkeypatch.setattr(Simulation, "wait", lambda *_: None)
     with pytest.raises(RaceError, match=r"write-read race: aten.mul.Tensor on sim:0 stream \d+"):
         loss.backward()
 
@@ -107,7 +107,7 @@ def test_without_the_final_join_it_races(weight, monkeypatch):
         weight.grad.add_(1)
 
 
-def test_a_gradient_made_on_a_stream_that_nobody_waits_for_races(weight):
+def test_a_gradient_from_a_stream_without_a_later_wait_races(weight):
     class Careless(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -166,13 +166,13 @@ def test_a_backward_across_devices_is_ordered(weight):
 
 
 def test_a_gradient_is_kept_for_the_stream_of_the_node_that_reads_it(weight):
-    """The sine's backward, on the default stream, allocates as soon as the exponential's, beside it, has freed."""
+    """The backward of ``sin`` allocates right after that of ``exp``, on a side stream, frees."""
     early = (weight * 3).sin()
     _, y = on_side_stream(weight, torch.exp)
     (y * 2 + early).sum().backward()
 
 
-def test_a_node_finds_the_default_streams_whatever_the_caller_uses(weight):
+def test_a_node_runs_on_default_streams_for_any_current_streams_of_the_caller(weight):
     class Look(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -204,7 +204,7 @@ def test_checkpointing_nests_one_backward_in_another(weight):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_draws_again_what_the_forward_drew(reentrant):
+def test_checkpointing_repeats_the_random_numbers_of_the_forward(reentrant):
     for device in ("sim:0", "sim:1"):
         x = torch.ones(64, device=device, requires_grad=True)
         output = torch.utils.checkpoint.checkpoint(nn.functional.dropout, x, use_reentrant=reentrant)
@@ -213,15 +213,15 @@ def test_checkpointing_draws_again_what_the_forward_drew(reentrant):
         assert torch.equal(x.grad, output)
 
 
-def test_zeros_that_torch_makes_without_memory_have_some_here():
+def test_zeros_that_torch_makes_without_memory_have_simulated_memory():
     x = torch.tensor([2.0, -3.0]).to("sim:0").requires_grad_()
     (slope,) = torch.autograd.grad(x.abs().square().sum(), x, create_graph=True)
     slope.square().sum().backward()
     assert x.grad.tolist() == [16.0, -24.0]
 
 
-def test_a_second_backward_runs_where_the_first_made_its_operators(weight):
-    """Also what made the gradients that the engine added up, on another stream."""
+def test_a_double_backward_runs_on_the_streams_of_the_first(weight):
+    """This includes the operators whose gradients the engine added on another stream."""
     side, y = on_side_stream(weight, torch.exp)
     (slope,) = torch.autograd.grad((y.sin() + y.cos()).sum(), weight, create_graph=True)
     with recording() as recorded:
@@ -232,7 +232,7 @@ def test_a_second_backward_runs_where_the_first_made_its_operators(weight):
         for event in recorded.events
         if isinstance(event, Operator) and event.name == "aten.mul.Tensor" and event.node == "MulBackward0"
     ]
-    # That of exp's backward on its stream, for both its factors; those of sin's and cos's, for one each, on theirs.
+    # The product in the backward of exp has two factors, on the side stream. Those of sin and cos have one each.
     assert sorted(products) == [sim.default_stream(0).stream_id] * 2 + [side.stream_id] * 2
 
 
@@ -265,7 +265,7 @@ def test_an_error_of_an_operator_in_the_backward_is_raised(weight):
     (weight * 2).sum().backward()
 
 
-def test_an_error_in_a_node_of_torch_itself_is_raised_and_leaves_all_usable(weight):
+def test_an_error_in_a_node_of_torch_is_raised_and_later_backwards_work(weight):
     y = weight.exp()
     side = sim.Stream(0)
     side.wait_stream(sim.current_stream(0))
@@ -282,7 +282,7 @@ def test_an_error_in_a_node_of_torch_itself_is_raised_and_leaves_all_usable(weig
     assert weight.grad.sum().item() == 0
 
 
-def test_nodes_on_the_cpu_take_no_part(weight):
+def test_nodes_on_the_cpu_are_not_simulated(weight):
     x = torch.ones(100, requires_grad=True)
     y = (x * 2).to("sim:1").exp().to("cpu") * 3
     y.sum().backward()
