@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.arrival import Arrival
+from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put
-from dpbench.parallel.flat import FlatCopy, Stage, shape_of, shaped_views
-from dpbench.parallel.handout import connect
+from dpbench.parallel.flat import FlatCopy, StagingBuffer, shape_of, shaped_views
 from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
+from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.replicatable import check_not_transformed
 from dpbench.parallel.transfer import copy_to
-from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch, Signature
 
 STAGES = 2
@@ -43,7 +43,7 @@ class Delivery:
 class Bucket:
     """Tensors of one dtype that travel together, by their indices in the tree, and their copies on the lanes."""
 
-    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], stage: Stage) -> None:
+    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], stage: StagingBuffer) -> None:
         self.indices = list(indices)
         self._shapes = [shape_of(source) for source in sources]
         self._byte_count = sum(_byte_count(source) for source in sources)
@@ -105,10 +105,10 @@ class Bucket:
         return flat
 
 
-class Broadcast:
+class Broadcaster:
     """Sends a tree's tensors, and keeps the memory in which they arrive."""
 
-    def __init__(self, tree: Tree, policy: Policy, watch: ChangeWatch | None) -> None:
+    def __init__(self, tree: ModuleTree, policy: Policy, watch: ChangeWatch | None) -> None:
         self._policy = policy
         self._watch = watch
         self._tensors = tensors = tree.tensors
@@ -118,18 +118,18 @@ class Broadcast:
             policy.first_bucket_bytes,
         )
         flat = [indices for indices in planned if _fits_flat(tensors[indices[0]])]
-        stages = [Stage() for _ in range(STAGES)]
+        stages = [StagingBuffer() for _ in range(STAGES)]
         self._buckets = [
             Bucket(indices, [tensors[i] for i in indices], stages[number % STAGES])
             for number, indices in enumerate(flat)
         ]
-        self._loners = [indices[0] for indices in planned if not _fits_flat(tensors[indices[0]])]
+        self._unbucketed = [indices[0] for indices in planned if not _fits_flat(tensors[indices[0]])]
         total = sum(_byte_count(tensor) for tensor in tensors)
         self.has_overlap = total > policy.bucket_bytes  # else waiting at once costs less than at every read
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without a trace
         self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
 
-    def hand_out(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[Delivery]:
+    def broadcast(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[Delivery]:
         """Per lane, the tensors as its replica is to see them.
 
         The first lane shares the base's memory. In grad mode what requires grad is no leaf: one autograd node
@@ -148,18 +148,18 @@ class Broadcast:
             if len(lanes) > 1:
                 self._send_all(lanes, deliveries)
         if has_graph:
-            parcels = [*(bucket.indices for bucket in self._buckets), *([i] for i in self._loners)]
+            groups = [*(bucket.indices for bucket in self._buckets), *([i] for i in self._unbucketed)]
             is_early = self._policy.overlap_reduce
-            for parcel in parcels:
-                connect(parcel, [delivery.tensors for delivery in deliveries], reduce_lanes, is_early)
+            for group in groups:
+                connect(group, [delivery.tensors for delivery in deliveries], reduce_lanes, is_early)
         return deliveries
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)
         for bucket in self._buckets:
             self._send(bucket, lanes, deliveries)
-        for i in self._loners:
-            _send_alone(i, self._tensors[i], lanes, deliveries[1:])
+        for i in self._unbucketed:
+            _send_unbucketed(i, self._tensors[i], lanes, deliveries[1:])
         if not self.has_overlap:
             for delivery in deliveries:
                 delivery.await_all()
@@ -170,14 +170,14 @@ class Broadcast:
         signature = self._watch.signature(sources) if self._watch is not None and is_watched else None
         copies = bucket.send(sources, lanes, signature)
         for delivery, lane, copy in zip(deliveries[1:], lanes[1:], copies, strict=True):
-            put(copy.hand_out(lane, is_watched), delivery.tensors, bucket.indices)
+            put(copy.new_tensors(lane, is_watched), delivery.tensors, bucket.indices)
             if copy.arrival is not None:
                 delivery.arrivals.update(dict.fromkeys(bucket.indices, copy.arrival))
         if bucket.departure is not None:
             deliveries[0].arrivals.update(dict.fromkeys(bucket.indices, bucket.departure))
 
 
-def _send_alone(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
+def _send_unbucketed(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
     """A tensor that no flat can hold, as a sparse one: a new copy every forward, on the lanes' own streams."""
     for lane, delivery in zip(lanes[1:], deliveries, strict=True):
         alike = source.detach()

@@ -40,7 +40,7 @@ class FlatCopy:
         self.sent = None  # should the copy fail
         if self._watched and self.was_written():
             self._watched = []
-        if not self._templates or count_uses(self._flat) != self._own_uses + len(self._watched):
+        if not self._templates or count_storage_uses(self._flat) != self._own_uses + len(self._watched):
             self._allocate(flat.numel(), lane.device)
         for reader in self._readers:
             wait_stream(lane.far, reader)
@@ -52,11 +52,11 @@ class FlatCopy:
     def _allocate(self, count: int, device: torch.device) -> None:
         self._flat = torch.empty(count, dtype=self._dtype, device=device)
         self._templates = shaped_views(self._flat, self._shapes)
-        self._own_uses = count_uses(self._flat)
+        self._own_uses = count_storage_uses(self._flat)
         self._watched = []
         self._readers = []
 
-    def hand_out(self, lane: Lane, is_watched: bool) -> list[Tensor]:
+    def new_tensors(self, lane: Lane, is_watched: bool) -> list[Tensor]:
         """New tensors over the values, to be read on the lane's compute stream. If watched, `was_written` can tell of
         them.
 
@@ -78,7 +78,7 @@ class FlatCopy:
         return any(tensor._version for tensor in self._watched)
 
 
-class Stage:
+class StagingBuffer:
     """Where a bucket is packed before it travels; several buckets share one in turn.
 
     Producer: the hub. Consumers: the lanes' near streams, up to their events.
@@ -120,7 +120,7 @@ def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
     return [part.as_strided(*shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def count_uses(tensor: Tensor) -> int:
+def count_storage_uses(tensor: Tensor) -> int:
     """How many use the storage: tensors, in Python and in graphs, and Python objects that are the storage itself."""
     return _counter_for(tensor.device.type)(tensor)
 

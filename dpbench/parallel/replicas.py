@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpbench.parallel.broadcast import Broadcast
+from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
+from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
 from dpbench.parallel.shells import Shells, states_of
-from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
@@ -35,10 +35,10 @@ MAX_CUSTOM_SETS = 2
 class ReplicaSet:
     """Shells and received tensors of all lanes; lanes are added when first needed."""
 
-    def __init__(self, tree: Tree, policy: Policy, watch: ChangeWatch | None) -> None:
+    def __init__(self, tree: ModuleTree, policy: Policy, watch: ChangeWatch | None) -> None:
         check_replicatable(tree)
         self.tree = tree
-        self._broadcast = Broadcast(tree, policy, watch)
+        self._broadcast = Broadcaster(tree, policy, watch)
         self.has_overlap = self._broadcast.has_overlap
         self._shells: list[Shells] = []
 
@@ -53,7 +53,7 @@ class ReplicaSet:
 
     def refresh(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[nn.Module]:
         self.empty()  # weights of the last forward, if still here, would keep their memory from being used again
-        deliveries = self._broadcast.hand_out(lanes, reduce_lanes)
+        deliveries = self._broadcast.broadcast(lanes, reduce_lanes)
         states = states_of(self.tree)
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
@@ -72,10 +72,10 @@ class ReplicaPool:
         self._has_links = any(device != devices[0] for device in devices)
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self._lock = threading.Lock()
-        self._tree: Tree | None = None
+        self._tree: ModuleTree | None = None
         self._sets: list[ReplicaSet] = []
 
-    def tree_of(self, base: nn.Module) -> Tree:
+    def tree_of(self, base: nn.Module) -> ModuleTree:
         """What `base` is made of now."""
         tree = self._tree
         return tree if tree is not None and tree.root is base and tree.is_current() else self._read(base)
@@ -91,14 +91,14 @@ class ReplicaPool:
         ):
             check_device(self._read(base).tensors, self.devices[0])
 
-    def _read(self, base: nn.Module) -> Tree:
-        tree = Tree(base)
+    def _read(self, base: nn.Module) -> ModuleTree:
+        tree = ModuleTree(base)
         if self._is_kept(tree):
             with self._lock:
                 self._tree, self._sets = tree, []
         return tree
 
-    def _is_kept(self, tree: Tree) -> bool:
+    def _is_kept(self, tree: ModuleTree) -> bool:
         """Not what comes with new weights every time: a replica of a wrapper around this one, or a base whose tables
         hold what is no parameter, for the length of a ``torch.func.functional_call``.
         """
@@ -122,7 +122,7 @@ class ReplicaPool:
         finally:
             del claim
 
-    def _claim(self, tree: Tree, count: int) -> tuple[ReplicaSet, list[Any]]:
+    def _claim(self, tree: ModuleTree, count: int) -> tuple[ReplicaSet, list[Any]]:
         is_for_show = torch._C._get_dispatch_mode(_FAKE) is not None  # nothing is written, and what is made is fake
         with self._lock:
             for replica_set in self._sets if not is_for_show else ():

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from dpbench.parallel.devices import CPU
-from dpbench.parallel.tree import Tree
+from dpbench.parallel.module_tree import ModuleTree
 
 _DEVICE, _IS_CPU = attrgetter("device"), attrgetter("is_cpu")
 
@@ -32,7 +32,7 @@ def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
         )
 
 
-def check_replicatable(tree: Tree) -> None:
+def check_replicatable(tree: ModuleTree) -> None:
     """Raises RuntimeError, as in stock, for lazy modules and for Python modules under a ScriptModule.
 
     Warns of compiled modules.
@@ -69,7 +69,7 @@ def check_not_transformed(tensors: Sequence[Tensor]) -> None:
             )
 
 
-def _warn_of_compiled(tree: Tree) -> None:
+def _warn_of_compiled(tree: ModuleTree) -> None:
     if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
         warnings.warn(
             "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from dpbench.parallel.arrival import AwaitedTable
-from dpbench.parallel.belongings import count_own_references
 from dpbench.parallel.broadcast import Delivery
-from dpbench.parallel.tree import Node, Slots, Tree
+from dpbench.parallel.module_tree import ModuleTree, Node, Slots
+from dpbench.parallel.reference_counts import count_own_references
 
 _assign = object.__setattr__
 """Past ``nn.Module.__setattr__``, which asks of every value what it is."""
@@ -33,7 +33,7 @@ class _Shell(NamedTuple):
     is_compiled: bool
 
 
-def states_of(tree: Tree) -> list[State]:
+def states_of(tree: ModuleTree) -> list[State]:
     """What the plain modules of the base hold now, as a start for the shells of all lanes."""
     # The last two leave room for what a shell has beside, so that a copy does not have to grow.
     states = [
@@ -54,7 +54,7 @@ class Shells:
     garbage collection than all the rest of the refresh. If anyone keeps one of them, he keeps it as it is.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: ModuleTree) -> None:
         self._nodes = tree.nodes
         self._shells: list[Any] = [
             object.__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes

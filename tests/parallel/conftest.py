@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dpbench.parallel import shared
+from dpbench.parallel import thread_hazards
 from dpbench.parallel.flat import FlatCopy
 
 
@@ -13,7 +13,7 @@ def _seed():
 @pytest.fixture(autouse=True)
 def _without_forward_ad(monkeypatch):
     """As in a process in which no other test has used it."""
-    monkeypatch.setattr(shared, "FORWARD_AD", "nobody's")
+    monkeypatch.setattr(thread_hazards, "FORWARD_AD", "nobody's")
 
 
 @pytest.fixture(params=["sequence", "threads"])

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from dpbench.parallel import parallel_apply
-from dpbench.parallel.shared import Shared
-from dpbench.parallel.trial import TRIES
+from dpbench.parallel.autotune import TRIES
+from dpbench.parallel.thread_hazards import ThreadHazards
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call, mlp
 
@@ -100,7 +100,7 @@ def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
 
     names, cpu = [], torch.device("cpu")
     with Seen():
-        shared = Shared([cpu, cpu])
+        shared = ThreadHazards([cpu, cpu])
         assert not shared.uses()
     assert not names
     torch.rand(1)
@@ -109,5 +109,5 @@ def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
 
 
 def test_a_single_chunk_is_run_without_a_look_at_generators(monkeypatch):
-    monkeypatch.setattr(Shared, "__init__", None)
+    monkeypatch.setattr(ThreadHazards, "__init__", None)
     assert wrap(noisy(), dispatch="threads")(torch.randn(1, 5)).shape == (1, 3)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.parallel import shared, turns
-from dpbench.parallel.trial import TRIES
+from dpbench.parallel import sequential, thread_hazards
+from dpbench.parallel.autotune import TRIES
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call
 
@@ -23,7 +23,7 @@ TOLD = r'forward-mode AD has been used.*Policy\(dispatch="sequence"\)'
 @pytest.fixture
 def use(monkeypatch):
     """Does what using it leaves behind, in this test alone."""
-    monkeypatch.setattr(shared, "FORWARD_AD", "somebodys")
+    monkeypatch.setattr(thread_hazards, "FORWARD_AD", "somebodys")
     return lambda: monkeypatch.setitem(sys.modules, "somebodys", torch)
 
 
@@ -84,7 +84,7 @@ def test_threads_asked_for_go_on_and_are_told_once(use):
 
 @pytest.mark.parametrize("is_used", [True, False])
 def test_those_that_were_helped_are_told(use, is_used, monkeypatch):
-    monkeypatch.setattr(turns, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
     wrapper = wrap(Call(lambda self, x: (time.sleep(0.3), is_used and use(), x)[-1]), dispatch="auto")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

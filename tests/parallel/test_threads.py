@@ -41,7 +41,7 @@ def test_a_wrapper_that_dies_waits_for_nobody():
     never, gone = threading.Event(), threading.Event()
     wrapper = wrap(mlp(), dispatch="threads")
     wrapper(torch.randn(8, 5))
-    (crew,) = wrapper._dispatcher._crews._idle
+    (crew,) = wrapper._dispatcher._pools._idle
     crew._threads[0].submit(never.wait)
     held = [wrapper]
     del wrapper, crew
@@ -77,7 +77,7 @@ def test_a_forked_process_has_threads_of_its_own():
         outputs, crews = [], []
         for _ in range(2):
             outputs += wrapper(torch.ones(8)).tolist()
-            crews += wrapper._dispatcher._crews._idle
+            crews += wrapper._dispatcher._pools._idle
         os._exit(
             0 if outputs == [3.0] * 16 and len(crews) == 2 and crews[0] is crews[1] else 1
         )  # and the parent's are not its own

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, handout, join, transfer
+from dpbench.parallel import DataParallel, Policy, broadcast_node, join, transfer
 from dpbench.parallel import broadcast as broadcast_module
 from dpbench.parallel import flat as flat_module
 from dpbench.parallel.arrival import Arrival
-from dpbench.parallel.flat import Stage
+from dpbench.parallel.flat import StagingBuffer
 from dpbench.parallel.replicas import ReplicaPool
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call, normed
@@ -31,7 +31,7 @@ def test_forgetting_to_wait_for_a_weight_is_a_race(monkeypatch):
 
 
 def test_forgetting_that_the_stage_still_leaves_is_a_race(monkeypatch):
-    monkeypatch.setattr(Stage, "wait_until_free", lambda self, hub: None)
+    monkeypatch.setattr(StagingBuffer, "wait_until_free", lambda self, hub: None)
     base = nn.Sequential(*[nn.LayerNorm(20) for _ in range(6)]).to("sim:0")
     with pytest.raises(RaceError):
         steps(DataParallel(base, DEVICES, policy=Policy(**SMALL)))
@@ -113,9 +113,9 @@ def train_from(place):
 
 
 HANDOVERS = {
-    "gradients wait": (handout, "wait_stream", train_from("first device")),
-    "gradients kept": (handout, "record_stream", share_the_pool),
-    "some lanes' gradients kept": (handout, "record_stream", share_the_pool_unequally),
+    "gradients wait": (broadcast_node, "wait_stream", train_from("first device")),
+    "gradients kept": (broadcast_node, "record_stream", share_the_pool),
+    "some lanes' gradients kept": (broadcast_node, "record_stream", share_the_pool_unequally),
     "sparse gradients": (transfer, "wait_stream", learn_sparsely),
     "outputs wait": (join, "wait_stream", train_from("first device")),
     "weights kept": (flat_module, "record_stream", come_and_go),

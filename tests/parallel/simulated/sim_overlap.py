@@ -41,6 +41,12 @@ def operators(events, name, device):
     return [e for e in events if isinstance(e, Operator) and e.name.startswith(name) and e.device == device]
 
 
+def gradient_copies(events):
+    """Copies of gradients to the base's device by the broadcast's autograd nodes."""
+    nodes = [e for e in events if isinstance(e, Copy) and e.destination == 0 and e.node]
+    return [e for e in nodes if "BroadcastNode" in e.node]
+
+
 @pytest.mark.parametrize("dispatch", ["sequence", "threads"])
 def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
     _, forward, _ = recorded_step(Policy(**POLICY, dispatch=dispatch), (16, 16))
@@ -118,7 +124,9 @@ def ready_share(backward, lane_share):
         own = {event_id} & all_work
         return own or set().union(*[needs(i, seen) for i in known[event_id].inputs])
 
-    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    reduces = [
+        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
+    ]
     total = sum(e.size_bytes for e in reduces)
     return sum(e.size_bytes for e in reduces if needs(e.id, set()) <= done[e.source]) / total
 
@@ -142,7 +150,9 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
     last_layer = max(
         times[e.id][1] for e in backward if isinstance(e, Operator) and e.id in times and e.node and "Addmm" in e.node
     )
-    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    reduces = [
+        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
+    ]
     early = sum(e.size_bytes for e in reduces if times[e.id][1] < last_layer)
     assert early >= 0.7 * sum(e.size_bytes for e in reduces)
 
@@ -152,7 +162,9 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
 def test_most_of_the_reduction_is_asked_for_before_the_backward_ends(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
     last_layer = max(e.id for device in range(4) for e in operators(backward, "aten.mm", device))
-    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    reduces = [
+        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
+    ]
     assert sum(e.size_bytes for e in reduces if e.id < last_layer) >= 0.7 * sum(e.size_bytes for e in reduces)
 
 

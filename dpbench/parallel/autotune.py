@@ -11,14 +11,14 @@ TRIES = 4
 """Of each way. The first of each is not counted: it starts threads and warms caches."""
 
 
-class Trial(Generic[Way]):
+class Autotuner(Generic[Way]):
     """One choice: fed times, answers which way to go next."""
 
     def __init__(self, ways: Sequence[Way]) -> None:
         self._times_s: dict[Way, list[float]] = {way: [] for way in ways}
         self.chosen: Way | None = None
 
-    def next_way(self) -> Way:
+    def next_choice(self) -> Way:
         if self.chosen is not None:
             return self.chosen
         return min(self._times_s, key=lambda way: len(self._times_s[way]))

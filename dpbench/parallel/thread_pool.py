@@ -9,7 +9,7 @@ from typing import Any
 Call = Callable[[], Any]
 
 
-class Crew:
+class ThreadPool:
     """Threads of one forward at a time, an executor of one thread each.
 
     An executor's thread ends when the executor is gone, or the interpreter ends. Nobody waits for it: garbage may be
@@ -32,25 +32,25 @@ class Crew:
         return [result, *[future.result() for future in futures]]
 
 
-class CrewPool:
+class ThreadPools:
     """The crews of one wrapper: as many as its forwards ran at the same time, inside each other or concurrently."""
 
     def __init__(self) -> None:
-        self._idle: list[Crew] = []
+        self._idle: list[ThreadPool] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """As `Crew.run`, on a crew that nobody else uses meanwhile."""
+        """As `ThreadPool.run`, on a crew that nobody else uses meanwhile."""
         crew = self._take()
         try:
             return crew.run(first, others)
         finally:
             self._idle.append(crew)
 
-    def _take(self) -> Crew:
+    def _take(self) -> ThreadPool:
         with self._lock:
             if self._process != os.getpid():  # forked: the threads have stayed behind
                 self._process = os.getpid()
                 self._idle.clear()
-            return self._idle.pop() if self._idle else Crew()
+            return self._idle.pop() if self._idle else ThreadPool()

@@ -20,18 +20,18 @@ from typing import Any
 import torch
 
 from dpbench.parallel.context import ThreadState
-from dpbench.parallel.crew import CrewPool
-from dpbench.parallel.shared import Shared
+from dpbench.parallel.thread_hazards import ThreadHazards
+from dpbench.parallel.thread_pool import ThreadPools
 
 Call = Callable[[], Any]
 
-LOOK_EVERY_S = 5.0
+CHECK_EVERY_S = 5.0
 """A call that waits is helped after one to two of these."""
 _END: Any = object()
 _numbers = count()
 
 
-class Turns:
+class SequentialRun:
     """The calls of one forward. `helper` is what was started to help, if anything was; `shared` is as of then."""
 
     __slots__ = ("_context", "_count", "_devices", "_left", "_lock", "_state", "helper", "number", "shared")
@@ -45,7 +45,7 @@ class Turns:
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self.helper: Future[list[Any]] | None = None
-        self.shared: Shared | None = None
+        self.shared: ThreadHazards | None = None
 
     @property
     def left(self) -> int:
@@ -68,10 +68,10 @@ class Turns:
                 others = [] if helper is None else helper.result()
         return results + others
 
-    def help(self, crews: CrewPool) -> None:
+    def help(self, crews: ThreadPools) -> None:
         """Starts all that have not begun, each on a thread."""
         with self._lock:
-            self.shared = Shared(self._devices)
+            self.shared = ThreadHazards(self._devices)
             calls = [
                 partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
                 for call in iter(self._left.popleft, _END)
@@ -80,16 +80,16 @@ class Turns:
                 self.helper = ThreadPoolExecutor(1, "dp-lane").submit(crews.run, calls[0], calls[1:])
 
 
-class Onlooker:
+class StallWatchdog:
     """Looks on the turns of one wrapper, from a thread that ends with it."""
 
-    def __init__(self, crews: CrewPool) -> None:
-        self._crews = crews
-        self._running: set[Turns] = set()
+    def __init__(self, crews: ThreadPools) -> None:
+        self._pools = crews
+        self._running: set[SequentialRun] = set()
         self._process: int | None = None
 
-    def run(self, turns: Turns) -> list[Any]:
-        """As `Turns.run`, with help."""
+    def run(self, turns: SequentialRun) -> list[Any]:
+        """As `SequentialRun.run`, with help."""
         if self._process != os.getpid():  # not begun, or forked: the thread has stayed behind
             self._begin()
         self._running.add(turns)
@@ -103,20 +103,20 @@ class Onlooker:
         ending: SimpleQueue[None] = SimpleQueue()  # whose `put` may be called from anywhere, as garbage collection is
         weakref.finalize(self, ending.put, None)
         threading.Thread(
-            target=_look_on, args=(ending, self._running, self._crews), name="dp-lane-onlooker", daemon=True
+            target=_look_on, args=(ending, self._running, self._pools), name="dp-lane-watchdog", daemon=True
         ).start()
 
 
-def _look_on(ending: SimpleQueue[None], running: set[Turns], crews: CrewPool) -> None:
+def _look_on(ending: SimpleQueue[None], running: set[SequentialRun], crews: ThreadPools) -> None:
     seen: Mapping[int, int] = {}
     while True:
         try:
-            return ending.get(timeout=LOOK_EVERY_S)
+            return ending.get(timeout=CHECK_EVERY_S)
         except Empty:
             seen = look(list(running), seen, crews)
 
 
-def look(running: Iterable[Turns], seen: Mapping[int, int], crews: CrewPool) -> dict[int, int]:
+def look(running: Iterable[SequentialRun], seen: Mapping[int, int], crews: ThreadPools) -> dict[int, int]:
     """Helps those that stand where they were `seen`; gives what there is to see now, in which no replica is held."""
     now = {}
     for turns in running:

@@ -11,10 +11,10 @@ import weakref
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, Policy, turns
+from dpbench.parallel import DataParallel, Policy, sequential
 from dpbench.parallel.context import ThreadState
-from dpbench.parallel.crew import CrewPool
-from dpbench.parallel.turns import Onlooker, Turns, look
+from dpbench.parallel.sequential import SequentialRun, StallWatchdog, look
+from dpbench.parallel.thread_pool import ThreadPools
 from tests.parallel.models import Call, mlp
 from tests.parallel.test_threads import has_ended
 
@@ -23,7 +23,7 @@ LANES = 3
 
 @pytest.fixture
 def _quick_looks(monkeypatch):
-    monkeypatch.setattr(turns, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
 
 
 def wrap(forward):
@@ -31,7 +31,7 @@ def wrap(forward):
 
 
 def onlookers():
-    return {thread for thread in threading.enumerate() if thread.name == "dp-lane-onlooker"}
+    return {thread for thread in threading.enumerate() if thread.name == "dp-lane-watchdog"}
 
 
 @pytest.mark.usefixtures("_quick_looks")
@@ -100,11 +100,11 @@ def test_the_error_of_one_that_was_helped_is_raised():
 
 
 def a_turn(calls):
-    return Turns(calls, [], ThreadState.of_this_thread())
+    return SequentialRun(calls, [], ThreadState.of_this_thread())
 
 
 def test_only_turns_that_stand_where_they_were_seen_are_helped():
-    begun, crews = [], CrewPool()
+    begun, crews = [], ThreadPools()
     standing, moving, ended = (a_turn([lambda: begun.append(0)] * 2) for _ in range(3))
     ended.run()
     begun.clear()
@@ -121,16 +121,16 @@ def test_turns_in_the_memory_of_others_are_not_taken_for_these():
     calls, state, addresses = [list], ThreadState.of_this_thread(), set()
     seen = {}
     for _ in range(100):
-        each = Turns(calls, [], state)
+        each = SequentialRun(calls, [], state)
         addresses.add(id(each))
-        seen = look([each], seen, CrewPool())
+        seen = look([each], seen, ThreadPools())
         assert each.helper is None
         del each
     assert len(addresses) < 100
 
 
 def test_an_interrupt_begins_no_more_and_waits_for_what_has_begun():
-    ends, crews = [], CrewPool()
+    ends, crews = [], ThreadPools()
 
     def interrupted():
         tail.help(crews)
@@ -159,7 +159,7 @@ def test_the_onlooker_ends_with_its_wrapper_and_holds_no_replica():
     for _ in range(3):
         wrapper(torch.arange(6.0))
     (mine,) = onlookers() - before
-    assert not wrapper._dispatcher._onlooker._running
+    assert not wrapper._dispatcher._watchdog._running
     assert len(wrapper._replicas._sets) == 1
     wrapper._replicas._sets.clear()
     assert [ref() for ref in replicas] == [None] * len(replicas)
@@ -179,7 +179,7 @@ def test_there_is_no_onlooker_where_the_policy_says_how():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_an_onlooker_that_a_fork_has_left_behind_is_replaced():
-    onlooker = Onlooker(CrewPool())
+    onlooker = StallWatchdog(ThreadPools())
     assert onlooker.run(a_turn([lambda: 1])) == [1]
 
     def child():

@@ -4,7 +4,7 @@
                                       ↑
     someone else ─────────────────────┘                       with this reference it is
 
-Trial deletion, as by Python's own collector (devguide.python.org, "Garbage collector design"): a container belongs
+Autotuner deletion, as by Python's own collector (devguide.python.org, "Garbage collector design"): a container belongs
 to the shells if all that refers to it are their dicts, or containers that belong to them. Only containers of
 well-known types, and modules that are no shells, are looked into; what any other object refers to counts as in use.
 """

@@ -40,7 +40,7 @@ def has_used_forward_ad() -> bool:
     return FORWARD_AD in sys.modules
 
 
-class Shared:
+class ThreadHazards:
     """What lanes on `devices` share, as it is now."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:

@@ -39,7 +39,7 @@ _PLAIN_WAYS = (nn.Module._replicate_for_data_parallel, GraphModule._replicate_fo
 """A graph module's is to compile its graph anew, and leaves cycles; the code is its class's, so that a shell has it."""
 
 
-class Tree:
+class ModuleTree:
     """A snapshot of which modules and tensors the base has, never of their values."""
 
     def __init__(self, root: nn.Module) -> None:

@@ -32,14 +32,14 @@ def connect(indices: Sequence[int], tensors: Sequence[list[Tensor]], lanes: Sequ
         return
     copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
     with use_stream(lanes[0].device, lanes[0].near):
-        outputs = HandOut.apply(lanes, copies, *[tensors[0][i] for i in wanted])
+        outputs = BroadcastNode.apply(lanes, copies, *[tensors[0][i] for i in wanted])
     if is_early:
         outputs[0].grad_fn._set_sequence_nr(FIRST)
     for number, of_lane in enumerate(tensors):
         put(outputs[number * len(wanted) : (number + 1) * len(wanted)], of_lane, wanted)
 
 
-class HandOut(Function):
+class BroadcastNode(Function):
     """Identity from the base's tensors to every lane's copies of them; backward sums over the lanes."""
 
     @staticmethod
