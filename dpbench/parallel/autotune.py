@@ -1,42 +1,47 @@
-"""Choose by measuring: try each way in turn a few times, then keep the one that was fastest."""
+"""Choose by measuring: try each choice in turn a few times, then keep the fastest."""
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-Way = TypeVar("Way")
+Choice = TypeVar("Choice")
 
 TRIES = 4
-"""Of each way. The first of each is not counted: it starts threads and warms caches."""
+"""Measurements of each choice.
+
+The first of each does not count: it starts threads and warms caches.
+"""
 
 
-class Autotuner(Generic[Way]):
-    """One choice: fed times, answers which way to go next."""
+class Autotuner(Generic[Choice]):
+    """Gives the next choice to try, and fixes the fastest after `TRIES` times of each."""
 
-    def __init__(self, ways: Sequence[Way]) -> None:
-        self._times_s: dict[Way, list[float]] = {way: [] for way in ways}
-        self.chosen: Way | None = None
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        self._times_s: dict[Choice, list[float]] = {choice: [] for choice in choices}
+        self.chosen: Choice | None = None
 
-    def next_choice(self) -> Way:
+    def next_choice(self) -> Choice:
+        """The fixed choice, or the one with the fewest times."""
         if self.chosen is not None:
             return self.chosen
-        return min(self._times_s, key=lambda way: len(self._times_s[way]))
+        return min(self._times_s, key=lambda choice: len(self._times_s[choice]))
 
     @contextmanager
-    def timed(self, way: Way) -> Iterator[None]:
-        """The block's time counts for the way, unless it raises."""
+    def timed(self, choice: Choice) -> Iterator[None]:
+        """Add the time of the block to the choice, unless the block raises."""
         start_s = time.perf_counter()
         yield
-        self.add(way, time.perf_counter() - start_s)
+        self.add(choice, time.perf_counter() - start_s)
 
-    def add(self, way: Way, time_s: float) -> None:
+    def add(self, choice: Choice, time_s: float) -> None:
+        """Add one time; fix the fastest choice when each has enough."""
         if self.chosen is None:
-            self._times_s[way].append(time_s)
+            self._times_s[choice].append(time_s)
             if all(len(times) >= TRIES for times in self._times_s.values()):
-                # The fastest of a few is the least disturbed one.
-                self.chosen = min(self._times_s, key=lambda way: min(self._times_s[way][1:]))
+                # The shortest of a few times is the one with the least disturbance.
+                self.chosen = min(self._times_s, key=lambda choice: min(self._times_s[choice][1:]))
 
-    def settle(self, way: Way) -> None:
-        """Whatever the times say, for good."""
-        self.chosen = way
+    def fix(self, choice: Choice) -> None:
+        """Fix the choice for good, whatever the times are."""
+        self.chosen = choice

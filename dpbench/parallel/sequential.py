@@ -1,8 +1,9 @@
-"""Calls one after the other in the caller's thread, that do not lock up where one waits for another.
+"""Sequential dispatch: calls one after the other, with a watchdog against deadlock.
 
-Replicas may wait for each other, as those of a synchronised batch norm do that meet at a barrier. In sequence the
-first would wait for ever. So somebody looks on: if between two looks nothing has moved, the calls that have not begun
-are started on threads. If that was premature, nothing is lost but their order.
+All calls run in the caller's thread. Replicas may wait for each other, for example at the barrier of a synchronised
+batch norm. In sequence the first would wait for ever. So a watchdog thread checks the progress. If no call has begun
+between two checks, it starts the pending calls on threads. If the running call was only slow, this changes nothing
+but the order of the calls.
 """
 
 import contextvars
@@ -26,35 +27,42 @@ from dpbench.parallel.thread_pool import ThreadPools
 Call = Callable[[], Any]
 
 CHECK_EVERY_S = 5.0
-"""A call that waits is helped after one to two of these."""
+"""A call that waits for another is rescued after one to two of these."""
 _END: Any = object()
 _numbers = count()
 
 
 class SequentialRun:
-    """The calls of one forward. `helper` is what was started to help, if anything was; `shared` is as of then."""
+    """The calls of one forward.
 
-    __slots__ = ("_context", "_count", "_devices", "_left", "_lock", "_state", "helper", "number", "shared")
+    `rescue` is the future of the calls that the watchdog has started, else None. `hazards` is their state at that
+    moment, else None.
+    """
+
+    __slots__ = ("_context", "_count", "_devices", "_lock", "_pending", "_state", "hazards", "number", "rescue")
 
     def __init__(self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState) -> None:
         self.number = next(_numbers)
         self._count = len(calls)
-        self._left = deque([*calls, _END, _END])  # an end for either thread; what is taken is taken by one alone
+        self._pending = deque([*calls, _END, _END])  # one end for each of two threads, which never take the same item
         self._devices = devices
         self._state = state
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
-        self.helper: Future[list[Any]] | None = None
-        self.shared: ThreadHazards | None = None
+        self.rescue: Future[list[Any]] | None = None
+        self.hazards: ThreadHazards | None = None
 
     @property
-    def left(self) -> int:
-        """How many have not begun; less than one where all have."""
-        return len(self._left) - 2
+    def pending_count(self) -> int:
+        """The number of calls that have not begun; less than 1 if all have."""
+        return len(self._pending) - 2
 
     def run(self) -> list[Any]:
-        """The results in order, once all have ended; to be called in the thread that the state is of."""
-        calls = iter(self._left.popleft, _END)
+        """The results in order, when all calls have ended.
+
+        Call it in the thread that the state was taken from.
+        """
+        calls = iter(self._pending.popleft, _END)
         results: list[Any] = []
         others: list[Any] = []
         try:
@@ -62,65 +70,68 @@ class SequentialRun:
                 results.append(self._state.run_here(call))
         finally:
             if len(results) < self._count:
-                list(calls)  # after an interrupt no more begin
+                list(calls)  # after an interrupt no further call begins
                 with self._lock:
-                    helper = self.helper
-                others = [] if helper is None else helper.result()
+                    rescue = self.rescue
+                others = [] if rescue is None else rescue.result()
         return results + others
 
-    def help(self, crews: ThreadPools) -> None:
-        """Starts all that have not begun, each on a thread."""
+    def start_pending(self, pools: ThreadPools) -> None:
+        """Start all calls that have not begun, each on a thread."""
         with self._lock:
-            self.shared = ThreadHazards(self._devices)
+            self.hazards = ThreadHazards(self._devices)
             calls = [
                 partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
-                for call in iter(self._left.popleft, _END)
+                for call in iter(self._pending.popleft, _END)
             ]
             if calls:
-                self.helper = ThreadPoolExecutor(1, "dp-lane").submit(crews.run, calls[0], calls[1:])
+                self.rescue = ThreadPoolExecutor(1, "dp-lane").submit(pools.run, calls[0], calls[1:])
 
 
 class StallWatchdog:
-    """Looks on the turns of one wrapper, from a thread that ends with it."""
+    """Watches the sequential runs of one wrapper, from a thread that ends with the wrapper."""
 
-    def __init__(self, crews: ThreadPools) -> None:
-        self._pools = crews
+    def __init__(self, pools: ThreadPools) -> None:
+        self._pools = pools
         self._running: set[SequentialRun] = set()
         self._process: int | None = None
 
-    def run(self, turns: SequentialRun) -> list[Any]:
-        """As `SequentialRun.run`, with help."""
-        if self._process != os.getpid():  # not begun, or forked: the thread has stayed behind
-            self._begin()
-        self._running.add(turns)
+    def run(self, sequential_run: SequentialRun) -> list[Any]:
+        """Like `SequentialRun.run`, with a rescue if it stalls."""
+        if self._process != os.getpid():  # the first run, or the first after a fork, which leaves the thread behind
+            self._start()
+        self._running.add(sequential_run)
         try:
-            return turns.run()
+            return sequential_run.run()
         finally:
-            self._running.discard(turns)
+            self._running.discard(sequential_run)
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._process = os.getpid()
-        ending: SimpleQueue[None] = SimpleQueue()  # whose `put` may be called from anywhere, as garbage collection is
+        ending: SimpleQueue[None] = SimpleQueue()  # its `put` is safe in any thread, also during garbage collection
         weakref.finalize(self, ending.put, None)
         threading.Thread(
-            target=_look_on, args=(ending, self._running, self._pools), name="dp-lane-watchdog", daemon=True
+            target=_watch, args=(ending, self._running, self._pools), name="dp-lane-watchdog", daemon=True
         ).start()
 
 
-def _look_on(ending: SimpleQueue[None], running: set[SequentialRun], crews: ThreadPools) -> None:
+def _watch(ending: SimpleQueue[None], running: set[SequentialRun], pools: ThreadPools) -> None:
     seen: Mapping[int, int] = {}
     while True:
         try:
             return ending.get(timeout=CHECK_EVERY_S)
         except Empty:
-            seen = look(list(running), seen, crews)
+            seen = check_progress(list(running), seen, pools)
 
 
-def look(running: Iterable[SequentialRun], seen: Mapping[int, int], crews: ThreadPools) -> dict[int, int]:
-    """Helps those that stand where they were `seen`; gives what there is to see now, in which no replica is held."""
+def check_progress(running: Iterable[SequentialRun], seen: Mapping[int, int], pools: ThreadPools) -> dict[int, int]:
+    """Rescue the runs without progress since `seen`; return the numbers of pending calls.
+
+    Both are by the run's number, so the result holds no reference to a run or its replicas.
+    """
     now = {}
-    for turns in running:
-        now[turns.number] = turns.left
-        if seen.get(turns.number) == turns.left > 0:
-            turns.help(crews)
+    for run in running:
+        now[run.number] = run.pending_count
+        if seen.get(run.number) == run.pending_count > 0:
+            run.start_pending(pools)
     return now

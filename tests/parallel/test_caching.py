@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.parallel.four_lanes import sets_of, train, wrap
+from tests.parallel.four_lanes import LANES, sets_of, train, wrap
 from tests.parallel.models import Call, mlp
 
 
@@ -72,6 +72,22 @@ def test_replicas_are_gone_after_the_forward():
     out = wrapper(torch.randn(8, 5))
     assert all(reference() is None for reference in seen)
     assert out.requires_grad
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_lend_empties_the_sets_after_the_borrowers_variables_are_gone(is_cached):
+    wrapper, left = wrap(mlp(), cache_replicas=is_cached), []
+
+    def borrow(count):
+        replicas = wrapper.replicate(wrapper.module, wrapper.device_ids[:count])
+        for replica in replicas:
+            replica.left = torch.zeros(1)
+            left.append(weakref.ref(replica.left))
+        return len(replicas)
+
+    assert wrapper._replicas.lend(borrow, LANES) == LANES
+    assert [reference() for reference in left] == [None] * LANES
+    assert all(replica_set.is_idle() for replica_set in sets_of(wrapper))
 
 
 def test_a_failed_forward_holds_no_set_once_its_error_is_gone():

@@ -13,7 +13,7 @@ import torch
 
 from dpbench.parallel import DataParallel, Policy, sequential
 from dpbench.parallel.context import ThreadState
-from dpbench.parallel.sequential import SequentialRun, StallWatchdog, look
+from dpbench.parallel.sequential import SequentialRun, StallWatchdog, check_progress
 from dpbench.parallel.thread_pool import ThreadPools
 from tests.parallel.models import Call, mlp
 from tests.parallel.test_threads import has_ended
@@ -30,7 +30,7 @@ def wrap(forward):
     return DataParallel(Call(forward), ["cpu"] * LANES)
 
 
-def onlookers():
+def watchdogs():
     return {thread for thread in threading.enumerate() if thread.name == "dp-lane-watchdog"}
 
 
@@ -99,19 +99,19 @@ def test_the_error_of_one_that_was_helped_is_raised():
         wrap(forward)(torch.arange(3.0))
 
 
-def a_turn(calls):
+def sequential_run(calls):
     return SequentialRun(calls, [], ThreadState.of_this_thread())
 
 
 def test_only_turns_that_stand_where_they_were_seen_are_helped():
-    begun, crews = [], ThreadPools()
-    standing, moving, ended = (a_turn([lambda: begun.append(0)] * 2) for _ in range(3))
+    begun, pools = [], ThreadPools()
+    standing, moving, ended = (sequential_run([lambda: begun.append(0)] * 2) for _ in range(3))
     ended.run()
     begun.clear()
-    seen = look([standing, moving, ended], {}, crews)
-    moving._left.popleft()()
-    again = look([standing, moving, ended, later := a_turn([list])], seen, crews)
-    assert [each.helper is not None for each in (standing, moving, ended, later)] == [True, False, False, False]
+    seen = check_progress([standing, moving, ended], {}, pools)
+    moving._pending.popleft()()
+    again = check_progress([standing, moving, ended, later := sequential_run([list])], seen, pools)
+    assert [each.rescue is not None for each in (standing, moving, ended, later)] == [True, False, False, False]
     assert again == {standing.number: 2, moving.number: 1, ended.number: -1, later.number: 1}
     assert standing.run() == [None, None]
     assert len(begun) == 3
@@ -123,20 +123,20 @@ def test_turns_in_the_memory_of_others_are_not_taken_for_these():
     for _ in range(100):
         each = SequentialRun(calls, [], state)
         addresses.add(id(each))
-        seen = look([each], seen, ThreadPools())
-        assert each.helper is None
+        seen = check_progress([each], seen, ThreadPools())
+        assert each.rescue is None
         del each
     assert len(addresses) < 100
 
 
 def test_an_interrupt_begins_no_more_and_waits_for_what_has_begun():
-    ends, crews = [], ThreadPools()
+    ends, pools = [], ThreadPools()
 
     def interrupted():
-        tail.help(crews)
+        tail.start_pending(pools)
         raise KeyboardInterrupt
 
-    tail = a_turn([interrupted, lambda: (time.sleep(0.2), ends.append("helped"))])
+    tail = sequential_run([interrupted, lambda: (time.sleep(0.2), ends.append("helped"))])
     with pytest.raises(KeyboardInterrupt):
         tail.run()
     assert ends == ["helped"]
@@ -144,21 +144,21 @@ def test_an_interrupt_begins_no_more_and_waits_for_what_has_begun():
     def at_once():
         raise KeyboardInterrupt
 
-    alone = a_turn([at_once, lambda: ends.append("begun")])
+    alone = sequential_run([at_once, lambda: ends.append("begun")])
     with pytest.raises(KeyboardInterrupt):
         alone.run()
-    alone.help(crews)
-    assert alone.helper is None
+    alone.start_pending(pools)
+    assert alone.rescue is None
 
 
 @pytest.mark.usefixtures("_quick_looks")
 def test_the_onlooker_ends_with_its_wrapper_and_holds_no_replica():
     gc.collect()
-    before, replicas = onlookers(), []
+    before, replicas = watchdogs(), []
     wrapper = wrap(lambda self, x: (replicas.append(weakref.ref(self)), x)[1])
     for _ in range(3):
         wrapper(torch.arange(6.0))
-    (mine,) = onlookers() - before
+    (mine,) = watchdogs() - before
     assert not wrapper._dispatcher._watchdog._running
     assert len(wrapper._replicas._sets) == 1
     wrapper._replicas._sets.clear()
@@ -169,23 +169,23 @@ def test_the_onlooker_ends_with_its_wrapper_and_holds_no_replica():
 
 def test_there_is_no_onlooker_where_the_policy_says_how():
     gc.collect()
-    before = onlookers()
+    before = watchdogs()
     for dispatch in ("sequence", "threads"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             DataParallel(mlp(), ["cpu"] * LANES, policy=Policy(dispatch=dispatch))(torch.randn(6, 5))
-    assert onlookers() == before
+    assert watchdogs() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_an_onlooker_that_a_fork_has_left_behind_is_replaced():
-    onlooker = StallWatchdog(ThreadPools())
-    assert onlooker.run(a_turn([lambda: 1])) == [1]
+    watchdog = StallWatchdog(ThreadPools())
+    assert watchdog.run(sequential_run([lambda: 1])) == [1]
 
     def child():
-        assert not onlookers()
-        assert [onlooker.run(a_turn([lambda: 2])) for _ in range(2)] == [[2], [2]]
-        os._exit(len(onlookers()))
+        assert not watchdogs()
+        assert [watchdog.run(sequential_run([lambda: 2])) for _ in range(2)] == [[2], [2]]
+        os._exit(len(watchdogs()))
 
     process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
     process.start()

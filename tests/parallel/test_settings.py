@@ -13,7 +13,7 @@ from dpbench.parallel.autotune import TRIES
 from tests.parallel.four_lanes import LANES, wrap
 from tests.parallel.models import Call
 
-TOLD = r'replicas left .* set otherwise.*Policy\(dispatch="sequence"\)'
+TOLD = r'replicas left .* changed.*Policy\(dispatch="sequence"\)'
 
 
 def settings():

@@ -41,10 +41,10 @@ def test_a_wrapper_that_dies_waits_for_nobody():
     never, gone = threading.Event(), threading.Event()
     wrapper = wrap(mlp(), dispatch="threads")
     wrapper(torch.randn(8, 5))
-    (crew,) = wrapper._dispatcher._pools._idle
-    crew._threads[0].submit(never.wait)
+    (pool,) = wrapper._dispatcher._pools._idle
+    pool._threads[0].submit(never.wait)
     held = [wrapper]
-    del wrapper, crew
+    del wrapper, pool
     dying = threading.Thread(target=lambda: (held.clear(), gc.collect(), gone.set()), daemon=True)
     dying.start()
     assert gone.wait(timeout=60)
@@ -74,12 +74,12 @@ def test_a_forked_process_has_threads_of_its_own():
     wrapper(torch.ones(8))
 
     def child():
-        outputs, crews = [], []
+        outputs, pools = [], []
         for _ in range(2):
             outputs += wrapper(torch.ones(8)).tolist()
-            crews += wrapper._dispatcher._pools._idle
+            pools += wrapper._dispatcher._pools._idle
         os._exit(
-            0 if outputs == [3.0] * 16 and len(crews) == 2 and crews[0] is crews[1] else 1
+            0 if outputs == [3.0] * 16 and len(pools) == 2 and pools[0] is pools[1] else 1
         )  # and the parent's are not its own
 
     process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
