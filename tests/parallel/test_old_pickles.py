@@ -10,7 +10,7 @@ from dpbench.parallel import DataParallel
 from dpbench.parallel.policy import Dispatch, Policy
 
 DATA = Path(__file__).parent / "data"
-"""Both files hold one wrapper of ``nn.Linear(3, 2)`` after a forward; `test_an_old_wrapper_loads` states its policy."""
+"""Each file holds a wrapper of ``nn.Linear(3, 2)`` after a forward, with the policy below."""
 
 
 def unpickled():

@@ -1,4 +1,4 @@
-"""Replicas that wait for each other do not lock up where they run in sequence."""
+"""Sequential dispatch of replicas that wait for each other does not deadlock."""
 
 import gc
 import multiprocessing
@@ -52,14 +52,14 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them():
             with torch.no_grad():
                 assert wrapper(x).tolist() == x.tolist()
 
-    with pytest.warns(UserWarning, match=r'wait for each other need Policy\(dispatch="threads"\)') as told:
+    with pytest.warns(UserWarning, match=r'wait for each other need Policy\(dispatch="threads"\)') as caught:
         loop()
-    assert len(told) == 2
+    assert len(caught) == 2
     assert len(set(threads[-LANES:])) == LANES
 
 
 @pytest.mark.usefixtures("_quick_looks")
-def test_help_where_nobody_waits_changes_no_number():
+def test_a_rescue_of_slow_replicas_changes_no_number():
     base, x = mlp(), torch.randn(6, 5)
     wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1])
     wrapper.module.inner = base
@@ -69,23 +69,23 @@ def test_help_where_nobody_waits_changes_no_number():
 
 @pytest.mark.usefixtures("_quick_looks")
 @pytest.mark.parametrize("drawing", [[0, 1, 2], [0]], ids=["while others draw", "before there were threads"])
-def test_draws_of_those_that_were_helped_are_told_once(drawing):
+def test_draws_of_rescued_replicas_are_warned_of_once(drawing):
     def forward(self, x):
         drawn = torch.rand(1) if x.item() in drawing else x
         time.sleep(0.3)
         return drawn
 
     wrapper = wrap(forward)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         wrapper(torch.arange(3.0))
         wrapper(torch.arange(3.0))
-    drew = ["random numbers were drawn" in str(warning.message) for warning in told]
+    drew = ["random numbers were drawn" in str(warning.message) for warning in caught]
     assert drew == ([False, True, False] if len(drawing) > 1 else [False, False])
 
 
 @pytest.mark.usefixtures("_quick_looks")
-def test_the_error_of_one_that_was_helped_is_raised():
+def test_the_error_of_a_rescued_replica_is_raised():
     meeting = threading.Event()
 
     def forward(self, x):
@@ -103,7 +103,7 @@ def sequential_run(calls):
     return SequentialRun(calls, [], ThreadState.of_this_thread())
 
 
-def test_only_turns_that_stand_where_they_were_seen_are_helped():
+def test_only_runs_without_progress_are_rescued():
     begun, pools = [], ThreadPools()
     standing, moving, ended = (sequential_run([lambda: begun.append(0)] * 2) for _ in range(3))
     ended.run()
@@ -117,7 +117,7 @@ def test_only_turns_that_stand_where_they_were_seen_are_helped():
     assert len(begun) == 3
 
 
-def test_turns_in_the_memory_of_others_are_not_taken_for_these():
+def test_a_run_is_not_confused_with_an_earlier_one_at_the_same_address():
     calls, state, addresses = [list], ThreadState.of_this_thread(), set()
     seen = {}
     for _ in range(100):
@@ -129,7 +129,7 @@ def test_turns_in_the_memory_of_others_are_not_taken_for_these():
     assert len(addresses) < 100
 
 
-def test_an_interrupt_begins_no_more_and_waits_for_what_has_begun():
+def test_an_interrupt_starts_no_further_call_and_waits_for_running_calls():
     ends, pools = [], ThreadPools()
 
     def interrupted():
@@ -152,7 +152,7 @@ def test_an_interrupt_begins_no_more_and_waits_for_what_has_begun():
 
 
 @pytest.mark.usefixtures("_quick_looks")
-def test_the_onlooker_ends_with_its_wrapper_and_holds_no_replica():
+def test_the_watchdog_ends_with_its_wrapper_and_holds_no_replica():
     gc.collect()
     before, replicas = watchdogs(), []
     wrapper = wrap(lambda self, x: (replicas.append(weakref.ref(self)), x)[1])
@@ -167,7 +167,7 @@ def test_the_onlooker_ends_with_its_wrapper_and_holds_no_replica():
     assert has_ended(mine)
 
 
-def test_there_is_no_onlooker_where_the_policy_says_how():
+def test_there_is_no_watchdog_if_the_policy_fixes_the_dispatch():
     gc.collect()
     before = watchdogs()
     for dispatch in ("sequence", "threads"):
@@ -178,7 +178,7 @@ def test_there_is_no_onlooker_where_the_policy_says_how():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_an_onlooker_that_a_fork_has_left_behind_is_replaced():
+def test_a_forked_process_starts_its_own_watchdog():
     watchdog = StallWatchdog(ThreadPools())
     assert watchdog.run(sequential_run([lambda: 1])) == [1]
 

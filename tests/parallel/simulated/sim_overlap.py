@@ -1,4 +1,4 @@
-"""What can run at the same time, by dependencies alone: the replay knows no speeds, only what waits for what."""
+"""Operations that can overlap, by dependencies alone: the replay knows waits, not speeds."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
     }
     assert len(packs) == BUCKETS
     per_bucket = LAYERS // BUCKETS
-    slow = packs[1]  # if the second bucket were never packed, would the first layer run?
+    slow = packs[1]  # the first layer must run even if the second bucket is packed very late
     times = replay(forward, {slow: 1000.0})
     for device in range(4):
         layers = operators(forward, "aten.addmm", device)
@@ -108,7 +108,7 @@ def test_a_weight_read_by_another_module_is_waited_for_there():
 
 
 def ready_share(backward, lane_share):
-    """The share of the bytes to reduce that have every lane's gradient when that share of each lane's work is done."""
+    """The share of reduced bytes with all lanes' gradients when `lane_share` of work is done."""
     work = {
         d: [e.id for e in backward if isinstance(e, Operator) and e.node and "Addmm" in e.node and e.device == d]
         for d in range(4)
@@ -136,8 +136,8 @@ def ready_share(backward, lane_share):
 def test_buckets_are_ready_as_their_layers_are(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
     assert ready_share(backward, 1.0) == 1
-    # Gradients of equal layers come one after the other: no more than the share of the work done can be there,
-    # and a bucket may just miss its last one.
+    # Gradients of equal layers come one after the other, so their share is at most the share of the work.
+    # One bucket may lack its last gradient.
     for lane_share in (0.5, 0.75):
         assert ready_share(backward, lane_share) >= lane_share - 1 / BUCKETS
 
@@ -196,7 +196,7 @@ def test_outputs_wait_for_no_other_lanes_nor_do_their_gradients(overlap):
         assert (times[copies[2]][1] < 1000) is overlap
 
 
-def test_the_gradients_of_one_lane_arrive_without_waiting_for_anothers():
+def test_the_gradients_of_one_lane_do_not_wait_for_those_of_another():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
     copies = {
         d: [e.id for e in backward if isinstance(e, Copy) and (e.source, e.destination) == (d, 0)] for d in (1, 2)
@@ -217,8 +217,8 @@ def test_without_the_technique_the_reduction_runs_last():
     [(DEVICES[:1] * 4, {}, 1), (DEVICES[:1] * 4, POLICY, 5), (DEVICES, {}, 11)],  # 4 compute, 4 near, 3 far
     ids=["one bucket", "many buckets", "many devices"],
 )
-def test_on_one_device_a_model_of_one_bucket_has_nothing_to_overlap(devices, policy, streams):
-    """No stream but the caller's, and so no event: torch's engine makes one per gradient that changes streams."""
+def test_a_model_of_one_bucket_on_one_device_uses_no_side_streams(devices, policy, streams):
+    """Then there are no events: torch's engine makes one per gradient that changes streams."""
     base, x = stack().to("sim:0"), torch.randn(16, WIDTH).to("sim:0")
     wrapper = DataParallel(base, devices, policy=Policy(**policy, dispatch="sequence"))
     for _ in range(2):
