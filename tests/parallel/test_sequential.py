@@ -22,7 +22,7 @@ LANES = 3
 
 
 @pytest.fixture
-def _quick_looks(monkeypatch):
+def _quick_checks(monkeypatch):
     monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
 
 
@@ -34,7 +34,7 @@ def watchdogs():
     return {thread for thread in threading.enumerate() if thread.name == "dp-lane-watchdog"}
 
 
-@pytest.mark.usefixtures("_quick_looks")
+@pytest.mark.usefixtures("_quick_checks")
 def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them():
     barrier = threading.Barrier(LANES)
     threads = []
@@ -58,7 +58,7 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them():
     assert len(set(threads[-LANES:])) == LANES
 
 
-@pytest.mark.usefixtures("_quick_looks")
+@pytest.mark.usefixtures("_quick_checks")
 def test_a_rescue_of_slow_replicas_changes_no_number():
     base, x = mlp(), torch.randn(6, 5)
     wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1])
@@ -67,7 +67,7 @@ def test_a_rescue_of_slow_replicas_changes_no_number():
         torch.testing.assert_close(wrapper(x), base(x))
 
 
-@pytest.mark.usefixtures("_quick_looks")
+@pytest.mark.usefixtures("_quick_checks")
 @pytest.mark.parametrize("drawing", [[0, 1, 2], [0]], ids=["while others draw", "before there were threads"])
 def test_draws_of_rescued_replicas_are_warned_of_once(drawing):
     def forward(self, x):
@@ -84,7 +84,7 @@ def test_draws_of_rescued_replicas_are_warned_of_once(drawing):
     assert drew == ([False, True, False] if len(drawing) > 1 else [False, False])
 
 
-@pytest.mark.usefixtures("_quick_looks")
+@pytest.mark.usefixtures("_quick_checks")
 def test_the_error_of_a_rescued_replica_is_raised():
     meeting = threading.Event()
 
@@ -151,7 +151,7 @@ def test_an_interrupt_starts_no_further_call_and_waits_for_running_calls():
     assert alone.rescue is None
 
 
-@pytest.mark.usefixtures("_quick_looks")
+@pytest.mark.usefixtures("_quick_checks")
 def test_the_watchdog_ends_with_its_wrapper_and_holds_no_replica():
     gc.collect()
     before, replicas = watchdogs(), []

@@ -17,10 +17,10 @@ from tests.parallel.simulated.racing import (
     PLACES,
     POLICIES,
     SMALL,
-    train_sparsely,
     reads_without_output,
     steps,
     train,
+    train_sparsely,
 )
 
 
@@ -58,7 +58,7 @@ def test_forgetting_the_streams_that_still_read_a_flat_is_a_race(monkeypatch):
 
 
 def infer_elsewhere(policy):
-    """Outputs go to a device without side streams, so that only their own waits order inputs."""
+    """Outputs go to a device without near streams, so that only their own waits order inputs."""
     base = normed().to("sim:0").eval()
     wrapper = DataParallel(base, DEVICES, "sim:1", policy=policy)
     with torch.no_grad():

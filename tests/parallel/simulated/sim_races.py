@@ -10,7 +10,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, parallel_apply, replicate
 from tests.parallel.models import Call, Tied, normed
-from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, train_sparsely, steps, train
+from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
 
 
 class Attention(nn.Module):

@@ -9,7 +9,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, lanes
 from tests.parallel.models import Call, normed
-from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL, train_sparsely, reads_without_output, train
+from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL, reads_without_output, train, train_sparsely
 
 
 @pytest.mark.parametrize("policy", ["default", "small buckets", "small buckets, threads", "no overlap"])
