@@ -36,9 +36,9 @@ class Node:
 
 
 _PLAIN_WAYS = (nn.Module._replicate_for_data_parallel, GraphModule._replicate_for_data_parallel)
-"""A graph module's own way compiles its graph anew and leaves cycles.
+"""Replications that a shell replaces.
 
-A shell gets the code from the class instead.
+A graph module's would compile its graph again and leave cycles. A shell gets the compiled code from the class.
 """
 
 
@@ -137,8 +137,8 @@ def _is_plain(kind: type[nn.Module]) -> bool:
     return (
         kind.__setattr__ is nn.Module.__setattr__
         and kind._replicate_for_data_parallel in _PLAIN_WAYS
-        and kind.__basicsize__
-        == nn.Module.__basicsize__  # else it has state beside ``__dict__``: slots, a dict's items
+        # A larger size means state beside ``__dict__``: slots, or a dict's items.
+        and kind.__basicsize__ == nn.Module.__basicsize__
     )
 
 
