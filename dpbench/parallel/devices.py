@@ -22,7 +22,9 @@ def resolve_device(device: DeviceLike) -> torch.device:
             return CPU
         kind = _get_available_device_type()
         if kind is None:
-            raise ValueError(f"device {device} is an index, but there is no accelerator here; name it, as in 'cpu'")
+            raise ValueError(
+                f"device {device} is an index, but there is no accelerator here; give a name such as 'cpu'"
+            )
         if device < 0:
             raise ValueError(f"device {device} is negative; indices from 0 up, and -1 for the CPU, are allowed")
         return torch.device(kind, device)
@@ -30,7 +32,7 @@ def resolve_device(device: DeviceLike) -> torch.device:
         device = torch.device(device)
     except TypeError as error:
         text = f"Expected a torch.device with a specified index or an integer, but got:{device}"  # stock's
-        raise ValueError(f"{text}; a name, as 'cpu', is allowed too") from error
+        raise ValueError(f"{text}; a name such as 'cpu' is allowed too") from error
     if device.type == "cpu":
         return CPU
     if device.index is None:

@@ -65,7 +65,7 @@ def check_not_transformed(tensors: Sequence[Tensor]) -> None:
         ):
             raise NotImplementedError(
                 "the parameters and buffers of `DataParallel` cannot be differentiated or mapped over by torch.func, "
-                "nor have tangents; its inputs can. Take the bare module, or its gradients by autograd"
+                "nor have tangents; its inputs can. Use the bare module, or take gradients by autograd"
             )
 
 
