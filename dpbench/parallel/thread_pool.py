@@ -1,4 +1,4 @@
-"""Long-lived threads: a crew has one per lane beyond the first, so that a lane always has the same thread."""
+"""Long-lived threads: one per lane beyond the first, the same for a lane in every forward."""
 
 import os
 import threading
@@ -9,18 +9,18 @@ from typing import Any
 Call = Callable[[], Any]
 
 
-class Crew:
-    """Threads of one forward at a time, an executor of one thread each.
+class ThreadPool:
+    """The threads of one forward at a time, each an executor with one thread.
 
-    An executor's thread ends when the executor is gone, or the interpreter ends. Nobody waits for it: garbage may be
-    collected anywhere, even in a thread that is just starting and holds the lock without which none can be joined.
+    An executor's thread ends when the executor is garbage, or when the interpreter ends. No code joins the threads,
+    because the wrapper may be collected in any thread. That thread may hold the lock without which none can be joined.
     """
 
     def __init__(self) -> None:
         self._threads: list[ThreadPoolExecutor] = []
 
     def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """Runs `first` here and the others on the threads; returns or raises once all have ended."""
+        """Run `first` here and the others on the threads; return or raise when all have ended."""
         while len(self._threads) < len(others):
             name = f"dp-lane-{1 + len(self._threads)}"
             self._threads.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix=name))
@@ -32,25 +32,25 @@ class Crew:
         return [result, *[future.result() for future in futures]]
 
 
-class CrewPool:
-    """The crews of one wrapper: as many as its forwards ran at the same time, inside each other or concurrently."""
+class ThreadPools:
+    """The pools of one wrapper: one per forward that runs at the same time."""
 
     def __init__(self) -> None:
-        self._idle: list[Crew] = []
+        self._idle: list[ThreadPool] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """As `Crew.run`, on a crew that nobody else uses meanwhile."""
-        crew = self._take()
+        """Like `ThreadPool.run`, on a pool that no other call uses meanwhile."""
+        pool = self._take()
         try:
-            return crew.run(first, others)
+            return pool.run(first, others)
         finally:
-            self._idle.append(crew)
+            self._idle.append(pool)
 
-    def _take(self) -> Crew:
+    def _take(self) -> ThreadPool:
         with self._lock:
-            if self._process != os.getpid():  # forked: the threads have stayed behind
+            if self._process != os.getpid():  # after a fork: the threads exist in the parent only
                 self._process = os.getpid()
                 self._idle.clear()
-            return self._idle.pop() if self._idle else Crew()
+            return self._idle.pop() if self._idle else ThreadPool()

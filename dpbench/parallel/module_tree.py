@@ -1,4 +1,4 @@
-"""What the base is made of: its modules and tensors, read once, and whether that still holds."""
+"""The base's modules and tensors, read once, and the check that they are still the same."""
 
 import gc
 import sys
@@ -16,15 +16,15 @@ from torch.nn.parameter import is_lazy
 _LAYOUT = attrgetter("shape", "dtype", "device", "requires_grad", "layout")
 _TABLES = tuple(map(attrgetter, ("_modules", "_parameters", "_buffers")))
 Slots = tuple[tuple[str, int | None], ...]
-"""Names with an index into the tree's modules or tensors; None where the base has None."""
+"""Names with indices into the tree's modules or tensors; None if the base has None there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One module of the base.
 
-    `is_plain` tells that copying its ``__dict__`` is all that replication means for it; `is_compiled` that it is
-    what ``torch.compile(module)`` made, which writes through to the module it wraps.
+    `is_plain`: a copy of its ``__dict__`` replicates it. `is_compiled`: ``torch.compile(module)`` made it, and writes
+    to it go through to the module that it wraps. A module that is not plain is called custom.
     """
 
     module: nn.Module
@@ -36,11 +36,14 @@ class Node:
 
 
 _PLAIN_WAYS = (nn.Module._replicate_for_data_parallel, GraphModule._replicate_for_data_parallel)
-"""A graph module's is to compile its graph anew, and leaves cycles; the code is its class's, so that a shell has it."""
+"""Replications that a shell replaces.
+
+A graph module's would compile its graph again and leave cycles. A shell gets the compiled code from the class.
+"""
 
 
-class Tree:
-    """A snapshot of which modules and tensors the base has, never of their values."""
+class ModuleTree:
+    """A snapshot of which modules and tensors the base has, without the tensors' values."""
 
     def __init__(self, root: nn.Module) -> None:
         self.root = root
@@ -82,7 +85,7 @@ class Tree:
         self._strides = [] if self.is_lazy else list(map(Tensor.stride, self._strided))
 
     def is_current(self) -> bool:
-        """Whether the base still has these very modules and tensors, with the same types and layouts."""
+        """Whether the base still has these modules and tensors, with the same types and layouts."""
         return (
             self.is_whole()
             and list(map(_LAYOUT, self.tensors)) == self._layouts
@@ -100,21 +103,22 @@ class Tree:
         )
 
     def has_same_members(self) -> bool:
-        """As `is_whole` for a fraction of the time, but blind to new names, and to a module that has other tables.
+        """Like `is_whole` in a fraction of the time, but some changes are not seen.
 
-        Enough to check devices by, where nothing but an early and clear error depends on it.
+        It does not see new names, or a module's new tables. This is enough for the check of devices: only an early and
+        clear error depends on it.
         """
-        # Of lazy modules none tells: uninitialized parameters become others unseen.
+        # Never for lazy modules: their uninitialized parameters change their class in place, which is not seen here.
         return not self.is_lazy and _are_same(self._members_now(), self._members)
 
     def _members_now(self) -> list[Any]:
-        # A dict with names for keys tells the collector of its values alone: the fastest way to all of them.
+        # A dict whose keys are strings reports only its values to the garbage collector: the fastest way to all values.
         members = gc.get_referents(*self._plain_tables)
         members += chain.from_iterable([table.values() for table in self._script_tables])
         return members
 
     def _names_now(self) -> list[str]:
-        return [*chain.from_iterable(self._plain_tables)]  # those of a ScriptModule are compiled in
+        return [*chain.from_iterable(self._plain_tables)]  # the names in a ScriptModule cannot change
 
 
 def _tables(modules: Sequence[nn.Module]) -> list[Any]:
@@ -122,7 +126,10 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
 
 
 def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
-    """By identity, since == of tensors compares their values. The old ones live on, so that none has another's id."""
+    """Whether both hold the same objects.
+
+    `is` compares them, since == of tensors compares values. The old objects are alive, so no new one has their id.
+    """
     return len(things) == len(old_things) and all(map(is_, things, old_things))
 
 
@@ -130,11 +137,12 @@ def _is_plain(kind: type[nn.Module]) -> bool:
     return (
         kind.__setattr__ is nn.Module.__setattr__
         and kind._replicate_for_data_parallel in _PLAIN_WAYS
-        and kind.__basicsize__ == nn.Module.__basicsize__  # else state beside the ``__dict__``: slots, a dict's items
+        # A larger size means state beside ``__dict__``: slots, or a dict's items.
+        and kind.__basicsize__ == nn.Module.__basicsize__
     )
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    # By way of sys.modules: importing dynamo takes seconds, and without it nothing is compiled.
+    # From sys.modules: importing dynamo takes seconds, and no module is compiled without it.
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     return dynamo is not None and isinstance(module, dynamo.OptimizedModule)

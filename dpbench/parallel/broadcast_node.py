@@ -1,11 +1,11 @@
-"""The autograd side of the broadcast, and its adjoint: the sum of the lanes' gradients.
+"""The broadcast's autograd node, and its adjoint: the sum of the lanes' gradients.
 
     forward    base's tensors  --identity-->  lane 0's, lane 1's, ...        one node per bucket
     backward   base's gradients  <--sum--     lane 0's, lane 1's, ...
 
-A node runs on the stream that was current in its forward, so it is made on the hub: there the engine lets it
-wait for all lanes' gradients, while the base's compute goes on. It runs when it can and not last, as it would,
-because its sequence number is raised: the engine takes the ready node with the highest first.
+The engine runs a node on the stream that was current in its forward, so the node is made on the hub. There it waits
+for all lanes' gradients while the base's compute goes on. The engine takes the ready node with the highest sequence
+number first. The node's number is raised, so that it runs as soon as it is ready. Otherwise it would run last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,33 +22,40 @@ from dpbench.parallel.transfer import copy_to
 
 _DENSE = {torch.strided}
 FIRST = 2**62
-"""Above every sequence number a forward can reach; only the nodes that write into ``.grad`` have a higher one."""
+"""Above every sequence number that a forward can reach.
+
+Only the nodes that write into ``.grad`` have a higher one.
+"""
 
 
 def connect(indices: Sequence[int], tensors: Sequence[list[Tensor]], lanes: Sequence[Lane], is_early: bool) -> None:
-    """Replaces, on every lane, those tensors that require grad on the first by outputs of one node from these."""
+    """Replace every lane's tensors that require grad by outputs of one autograd node.
+
+    The node's inputs are the first lane's tensors. `tensors` holds one list per lane, which is changed in place.
+    With `is_early` the node runs in backward as soon as its gradients are there.
+    """
     wanted = [i for i in indices if tensors[0][i].requires_grad]
     if not wanted:
         return
     copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
     with use_stream(lanes[0].device, lanes[0].near):
-        outputs = HandOut.apply(lanes, copies, *[tensors[0][i] for i in wanted])
+        outputs = BroadcastNode.apply(lanes, copies, *[tensors[0][i] for i in wanted])
     if is_early:
         outputs[0].grad_fn._set_sequence_nr(FIRST)
     for number, of_lane in enumerate(tensors):
         put(outputs[number * len(wanted) : (number + 1) * len(wanted)], of_lane, wanted)
 
 
-class HandOut(Function):
-    """Identity from the base's tensors to every lane's copies of them; backward sums over the lanes."""
+class BroadcastNode(Function):
+    """From the base's tensors to all lanes' copies of them; backward sums over the lanes."""
 
     @staticmethod
     def forward(ctx: Any, lanes: Sequence[Lane], copies: list[Tensor], *bases: Tensor) -> tuple[Tensor, ...]:
-        # A gradient nobody gave stays None: a parameter that no replica used has none, as with the bare module.
+        # A missing gradient stays None: a parameter that no replica used has none, as with the bare module.
         ctx.set_materialize_grads(False)
         ctx.lanes = lanes
         ctx.count = len(bases)
-        # Detached, the first lane's tensors share the version counter with the base's: a write to one shows in both.
+        # `detach` shares the version counter: a write to the first lane's tensor shows in the base's, and vice versa.
         return (*[base.detach() for base in bases], *copies)
 
     @staticmethod
@@ -66,7 +73,7 @@ class HandOut(Function):
 
 
 def _sum_by_column(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lane]) -> list[Tensor | None]:
-    """The dense ones together, all others by themselves."""
+    """Sum the dense gradients together, and each of the others alone."""
     columns = list(zip(*grads, strict=True))
     dense = [i for i, column in enumerate(columns) if _layouts(column) == _DENSE]
     sums = [None if i in dense else _sum_alone(column, lanes) for i, column in enumerate(columns)]
@@ -76,12 +83,17 @@ def _sum_by_column(grads: Sequence[Sequence[Tensor | None]], lanes: Sequence[Lan
 
 
 def _zeros_for_hooks(node: Any, base: Lane) -> Tensor | None:
-    """Of a parameter with hooks, by the node that writes its ``.grad``: the engine would call them with None."""
+    """Zeros if the parameter has hooks, else None.
+
+    Without zeros the engine would call the hooks with None.
+
+    `node` is the node that writes the parameter's ``.grad``.
+    """
     parameter = getattr(node, "variable", None)
     if parameter is None or not parameter._backward_hooks:
         return None
     zeros = torch.zeros_like(parameter)
-    _keep([zeros], base)
+    _record_for_optimizer([zeros], base)
     return zeros
 
 
@@ -90,44 +102,48 @@ def _layouts(grads: Iterable[Tensor | None]) -> set[torch.layout | None]:
 
 
 def _sum_together(grads: Sequence[Sequence[Any]], lanes: Sequence[Lane]) -> tuple[Tensor, ...]:
-    """One message and one kernel per lane."""
-    # All set out before the hub waits for the first, or each would set out after the last one's arrival.
-    arriving = [_bring(of_lane, lane, lanes[0]) for of_lane, lane in zip(grads, lanes, strict=True)]
+    """Sum dense gradients over the lanes, with one message and one kernel per lane."""
+    # All copies start before the hub waits for the first. Otherwise each would start after the previous had arrived.
+    arriving = [_copy_to_base(of_lane, lane, lanes[0]) for of_lane, lane in zip(grads, lanes, strict=True)]
     base = lanes[0]
-    total = blocks = arriving[0]  # one tensor at least in each block of memory
+    total = blocks = arriving[0]  # `blocks` has at least one tensor of each block of memory that holds sums
     for arrived, lane in zip(arriving[1:], lanes[1:], strict=True):
         wait_stream(base.near, lane.near)
         if total is not arriving[0]:
             torch._foreach_add_(total, arrived)
-        elif lane.device != base.device and _may_hold(arrived, total):
-            # Not as views, whose version counter would be one for all; stock's sums are not either.
+        elif lane.device != base.device and _can_add_into(arrived, total):
+            # `data`, because views would share one version counter. Stock's sums are no views either.
             copies = tuple([copy.data for copy in arrived])
             torch._foreach_add_(copies, total)
             total, blocks = copies, copies[:1]
         else:
             total = blocks = torch._foreach_add(total, arrived)
-    _keep(blocks, base)
+    _record_for_optimizer(blocks, base)
     return total
 
 
-def _may_hold(copies: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether sums may be written to the copies: no graph needs them, and they lie as the others do."""
+def _can_add_into(copies: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether sums may be written to the copies: no graph needs them, all strides are equal."""
     return not torch.is_grad_enabled() and all(
         copy.stride() == other.stride() for copy, other in zip(copies, others, strict=True)
     )
 
 
-def _keep(sums: Sequence[Tensor], base: Lane) -> None:
-    """For the optimizer, who reads on the compute stream what was allocated on another."""
+def _record_for_optimizer(sums: Sequence[Tensor], base: Lane) -> None:
+    """Record the sums for the compute stream, on which the optimizer reads them.
+
+    They were allocated on another.
+    """
     if base.near != base.compute:
         for total in sums:
             record_stream(total, base.compute)
 
 
-def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...]:
-    """The gradients on the base's device, once the hub waits for the lane's near stream.
+def _copy_to_base(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...]:
+    """Copy one lane's gradients to the base's device.
 
-    They are the engine's, made on the lane's compute stream; the far stream reads them, and they are kept for it.
+    The hub may read the copies after it has waited for the lane's near stream. The engine has allocated the gradients
+    on the lane's compute stream, so they are recorded for the far stream.
     """
     if grads[0].device == base.device:
         return tuple(grads)
@@ -141,7 +157,10 @@ def _bring(grads: Sequence[Tensor], lane: Lane, base: Lane) -> tuple[Tensor, ...
 
 
 def _sum_alone(column: Sequence[Tensor | None], lanes: Sequence[Lane]) -> Tensor | None:
-    """Of sparse gradients, or where some lanes have none; on the hub and the lanes' compute streams."""
+    """Sum gradients that are sparse or that some lanes lack.
+
+    This runs on the hub and the lanes' compute streams.
+    """
     total: Tensor | None = None
     base = lanes[0]
     for grad, lane in zip(column, lanes, strict=True):
@@ -151,10 +170,10 @@ def _sum_alone(column: Sequence[Tensor | None], lanes: Sequence[Lane]) -> Tensor
             arrived = copy_to(grad, base.device, lane.is_staged)
             if total is None:
                 total = arrived
-            elif arrived.layout is torch.strided:  # torch adds a sparse tensor to a dense one, not the other way round
+            elif arrived.layout is torch.strided:  # torch adds sparse to dense, not dense to sparse
                 total = arrived + total
             else:
                 total = total + arrived
     if total is not None:
-        _keep([total], base)
+        _record_for_optimizer([total], base)
     return total

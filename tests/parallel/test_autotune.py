@@ -1,4 +1,4 @@
-"""Choosing by measuring."""
+"""Choosing the dispatch by measuring."""
 
 import threading
 
@@ -7,48 +7,48 @@ import torch
 from torch.nn.utils import parametrizations, parametrize
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.trial import TRIES, Trial
+from dpbench.parallel.autotune import TRIES, Autotuner
 from tests.parallel.models import Call, mlp
 
 
 def fed(times):
-    """The ways a trial went, fed with each way's time."""
-    trial, ways = Trial(list(times)), []
+    """The choices that an autotuner gives if each choice takes a fixed time."""
+    trial, ways = Autotuner(list(times)), []
     for _ in range(2 * TRIES + 4):
-        way = trial.next_way()
+        way = trial.next_choice()
         ways.append(way)
         trial.add(way, times[way])
     return ways
 
 
-def test_each_way_is_tried_in_turn_and_the_fastest_kept():
+def test_each_choice_is_tried_in_turn_and_the_fastest_kept():
     assert fed({"a": 2.0, "b": 1.0}) == ["a", "b"] * TRIES + ["b"] * 4
     assert fed({"a": 1.0, "b": 2.0}) == ["a", "b"] * TRIES + ["a"] * 4
 
 
-def test_the_first_try_does_not_count():
-    trial = Trial(["a", "b"])
+def test_the_first_try_of_each_choice_does_not_count():
+    trial = Autotuner(["a", "b"])
     for i in range(2 * TRIES):
-        way = trial.next_way()
+        way = trial.next_choice()
         trial.add(way, {"a": 0.1 if i == 0 else 3.0, "b": 100.0 if i == 1 else 2.0}[way])
-    assert trial.next_way() == "b"
+    assert trial.next_choice() == "b"
 
 
 def test_a_choice_stays_once_made():
-    trial = Trial(["a", "b"])
+    trial = Autotuner(["a", "b"])
     for _ in range(TRIES):
         trial.add("a", 2.0)
         trial.add("b", 1.0)
     trial.add("a", 0.5)
-    assert trial.next_way() == "b"
+    assert trial.next_choice() == "b"
 
 
-def test_a_failed_call_is_no_time():
-    trial = Trial(["a", "b"])
+def test_a_failed_call_adds_no_time():
+    trial = Autotuner(["a", "b"])
     ways = []
 
     def fail():
-        ways.append(trial.next_way())
+        ways.append(trial.next_choice())
         with trial.timed(ways[-1]):
             raise ValueError("failed")
 
@@ -67,11 +67,11 @@ def test_each_kind_of_call_has_its_own_choice():
     wrapper(torch.randn(2, 5))
     wrapper.eval()(torch.randn(2, 5))
     kinds = {(True, True, 3), (False, True, 3), (True, True, 2), (True, False, 2)}
-    assert set(wrapper._dispatcher._trials) == kinds
+    assert set(wrapper._dispatcher._autotuners) == kinds
 
 
-def test_replicas_that_cache_parametrized_weights_do_so_in_turn():
-    """Torch keeps one cache for all threads, by the base's modules: a lane would get another's weight."""
+def test_replicas_that_cache_parametrized_weights_run_in_sequence():
+    """On threads a lane would get another's weight: torch has one cache, by the base's modules."""
     threads = set()
 
     def forward(self, x):
@@ -86,7 +86,7 @@ def test_replicas_that_cache_parametrized_weights_do_so_in_turn():
     assert threads == {threading.get_ident()}
 
 
-def test_threads_that_cache_parametrized_weights_are_told_of():
+def test_threads_that_cache_parametrized_weights_are_warned_of():
     def forward(self, x):
         with parametrize.cached():
             return x
