@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.about import heading
-from dpbench.gate.self_test.inject import LOOPS, environment, plant
+from dpbench.gate.self_test.inject import LOOPS, environment_of, inject_slowdown
 from dpbench.gate.self_test.result import SelfTest, interval_of_share
 from dpbench.gate.self_test.trials import Condition
 from dpbench.gate.settings import DEFAULT_BENCHMARKS, Cores
@@ -100,10 +100,10 @@ class Repository:
         shutil.copy(ROOT / "asv.conf.json", folder)
         self.run("git", "init", "--quiet", "--initial-branch", "main")
         self._commit("base")
-        plant(folder)
+        inject_slowdown(folder)
         planted = (folder / "dpbench/parallel/__init__.py").read_text()
         for condition, name in CONDITIONS.items():
-            count = round(loops * condition.planted)
+            count = round(loops * condition.slowdown)
             told = planted.replace(f'os.environ.get("{LOOPS}", "0")', f'"{count}"')
             (folder / "dpbench/parallel/__init__.py").write_text(f"{told}\n# {name}\n")
             self._commit(name)
@@ -151,8 +151,8 @@ def loops_of_a_step() -> int:
     with tempfile.TemporaryDirectory() as folder:
         planted = Path(folder) / "planted"
         shutil.copytree(ROOT / "dpbench/parallel", planted / "dpbench/parallel")
-        plant(planted)
-        sides = Sides(ROOT, planted, {BENCHMARKS[0].name: environment(_CALIBRATING_LOOPS)})
+        inject_slowdown(planted)
+        sides = Sides(ROOT, planted, {BENCHMARKS[0].name: environment_of(_CALIBRATING_LOOPS)})
         rounds = [take_round(BENCHMARKS[:1], sides, number, (), launch) for number in range(3)]
     share = max(0.01, median(expm1(each.ratios[BENCHMARKS[0].name].contrast) for each in rounds))
     return round(_CALIBRATING_LOOPS / share)
