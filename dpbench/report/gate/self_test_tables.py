@@ -47,8 +47,8 @@ def _drawn(found: SelfTest) -> Grid:
         numbers=frozenset(("gates", "say slower", "undecided")),
         below=(
             f"With the 95 % interval. By design at most {share(found.alarm_rate)} of gates of equal code are called "
-            f"slower. A gate may take {number(found.budget_s)} s. The slowdown is injected into one benchmark of a gate, "
-            "in turn into each that runs on one core.",
+            f"slower. A gate may take {number(found.budget_s)} s. The slowdown is injected into one benchmark of a "
+            "gate, in turn into each that runs on one core.",
         ),
     )
 
