@@ -23,8 +23,9 @@ from math import expm1, log1p
 from statistics import median
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
-from dpbench.gate.ratio import LogEstimate, RoundRatio, estimate, t_quantile
+from dpbench.gate.ratio import LogEstimate, RoundRatio, estimate
 from dpbench.gate.settings import Benchmark, Cores
+from dpbench.stats.student import t_quantile
 
 MISS_RATE = 0.05
 """How often a benchmark may pass whose growth is exactly the tolerated one."""

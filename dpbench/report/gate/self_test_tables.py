@@ -5,12 +5,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.gate.self_test.result import SelfTest, Verdicts, interval_of_share
+from dpbench.gate.self_test.result import SelfTest, Verdicts
 from dpbench.report.gate.tables import Grid
 from dpbench.report.gate.terminal import table
 from dpbench.report.gate.wording import NONE, growth, share
 from dpbench.report.units import number
 from dpbench.results.record import Environment
+from dpbench.stats.binomial import clopper_pearson
 
 
 def self_test_text(found: SelfTest) -> RenderableType:
@@ -23,8 +24,8 @@ def self_test_json(found: SelfTest) -> dict[str, Any]:
     """Return the fields of `SelfTest`, and the 95 % interval of each share of gates that say slower."""
     fields = found.model_dump(mode="json")
     for tested, written in zip(found.tested, fields["tested"], strict=True):
-        written["drawn"]["slower_interval"] = interval_of_share(tested.drawn.slower, tested.drawn.gates)
-        written["whole"]["slower_interval"] = interval_of_share(tested.whole.slower, tested.whole.gates)
+        written["drawn"]["slower_interval"] = clopper_pearson(tested.drawn.slower, tested.drawn.gates)
+        written["whole"]["slower_interval"] = clopper_pearson(tested.whole.slower, tested.whole.gates)
     return {"schema": 1, **fields}
 
 
@@ -79,7 +80,7 @@ def _seconds(time_s: float | None) -> str:
 def _share(verdicts: Verdicts) -> str:
     if not verdicts.gates:
         return NONE
-    low, high = interval_of_share(verdicts.slower, verdicts.gates)
+    low, high = clopper_pearson(verdicts.slower, verdicts.gates)
     return f"{verdicts.slower} = {share(verdicts.slower / verdicts.gates)} [{share(low)}, {share(high)}]"
 
 
@@ -106,4 +107,4 @@ def _rounds(found: SelfTest) -> Grid:
 def alarms_as_designed(found: SelfTest) -> bool:
     """False if equal code was called slower more often than the rule allows, with 97.5 % confidence in drawn gates."""
     equal = [tested for tested in found.tested if not tested.condition.slowdown]
-    return all(interval_of_share(each.drawn.slower, each.drawn.gates)[0] <= found.alarm_rate for each in equal)
+    return all(clopper_pearson(each.drawn.slower, each.drawn.gates)[0] <= found.alarm_rate for each in equal)
