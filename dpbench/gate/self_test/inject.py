@@ -14,7 +14,7 @@ from dpbench.gate.take_round import SuiteRound
 LOOPS = "DPBENCH_INJECTED_LOOPS"
 """The environment variable with the iterations of the loop in each forward. Not set, it is 0."""
 
-CALIBRATING_LOOPS = 20_000
+_CALIBRATING_LOOPS = 20_000
 _CALIBRATING_ROUNDS = (2, 6)
 _CALIBRATED_SHARE = 0.1
 _LEAST_SHARE = 0.01
@@ -57,7 +57,7 @@ def loops_per_step(
     `take` takes round number n with these loops injected. The first rounds measure roughly. The later ones inject about
     a tenth of a step, because slowdowns of that size are used.
     """
-    loops = dict.fromkeys(names, float(CALIBRATING_LOOPS))
+    loops = dict.fromkeys(names, float(_CALIBRATING_LOOPS))
     for rounds in _CALIBRATING_ROUNDS:
         shares: dict[str, list[float]] = {name: [] for name in names}
         injected = {name: round(count) for name, count in loops.items()}
