@@ -1,4 +1,4 @@
-"""What one form of a judgement tells, all do."""
+"""All forms of a judgement name the same benchmarks and figures."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from dpbench.report.gate.json_form import gate_json
 from dpbench.report.gate.junit import gate_junit
 from dpbench.report.gate.markdown import gate_markdown
 from dpbench.report.gate.terminal import gate_text
-from tests.report.making_gate import counter, drift, judged, time
+from tests.report.gate.making_gate import counter, drift, judged, time
 
 
 def text(found: Judgement) -> str:
@@ -44,13 +44,13 @@ MANY = judged(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_benchmark_that_does_not_pass_is_in_every_form(form: str) -> None:
-    told = FORMS[form](MANY)
-    assert [name for name in (*COUNTED, *TIMED, *DRIFTED, *UNDECIDED) if name not in told] == []
+    written = FORMS[form](MANY)
+    assert [name for name in (*COUNTED, *TIMED, *DRIFTED, *UNDECIDED) if name not in written] == []
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "junit"])
 def test_figures_have_the_same_digits_in_every_form_for_people(form: str) -> None:
-    told = FORMS[form](judged("slower", times=(time("step", "slower"),)))
-    told = told.replace("&#43;", "+").replace("&#91;", "[").replace("&#93;", "]")
+    written = FORMS[form](judged("slower", times=(time("step", "slower"),)))
+    written = written.replace("&#43;", "+").replace("&#91;", "[").replace("&#93;", "]")
     for figure in ("+1.0 %", "1.010 [1.000, 1.020]", "1.001 [0.997, 1.005]", "1.1 %", "2 %"):
-        assert figure in told
+        assert figure in written

@@ -1,15 +1,17 @@
+"""The result of a self-test as tables and as JSON."""
+
 import json
 
 from rich.console import Console
 
-from dpbench.gate.self_test.result import Examined, SelfTest, Spread, Verdicts
+from dpbench.gate.self_test.result import ConditionResult, SelfTest, Spread, Verdicts
 from dpbench.gate.self_test.trials import Condition
 from dpbench.report.gate.self_test_tables import alarms_as_designed, self_test_json, self_test_text
-from tests.report.making_gate import ENVIRONMENT
+from tests.report.gate.making_gate import ENVIRONMENT
 
 
-def examined(condition: Condition, slower: int, found: int = 0) -> Examined:
-    return Examined(
+def examined(condition: Condition, slower: int, found: int = 0) -> ConditionResult:
+    return ConditionResult(
         condition=condition,
         spreads=(Spread(benchmark="launch_bound", rounds=60, ratio=1.049, spread=0.011, twin_spread=0.013),),
         drawn=Verdicts(slower=slower, undecided=3, passed=1997 - slower),
@@ -50,33 +52,33 @@ def test_every_condition_has_its_verdicts_with_an_interval():
     assert "118 s" in whole
 
 
-def test_rounds_are_told_with_their_spread():
+def test_rounds_are_printed_with_their_spread():
     line = next(line for line in text_of(of()).splitlines() if "launch_bound" in line)
     assert "+4.9 %" in line
     assert "1.1 %" in line
     assert "1.3 %" in line
 
 
-def test_the_machine_and_the_date_stand_with_the_figures():
+def test_the_machine_and_the_date_are_beside_the_figures():
     text = text_of(of())
     assert "2026-11-21" in text
     assert ENVIRONMENT.cpu_model in text
 
 
 def test_json_has_the_fields_and_the_intervals():
-    told = json.loads(json.dumps(self_test_json(of(equal=4)), allow_nan=False))
-    low, high = told["tested"][0]["drawn"]["slower_interval"]
+    found = json.loads(json.dumps(self_test_json(of(equal=4)), allow_nan=False))
+    low, high = found["tested"][0]["drawn"]["slower_interval"]
     assert low < 4 / 2000 < high < 0.01
-    assert told["environment"]["cpu_model"] == ENVIRONMENT.cpu_model
+    assert found["environment"]["cpu_model"] == ENVIRONMENT.cpu_model
 
 
-def test_alarms_are_as_designed_unless_equal_code_was_surely_called_slower_more_often():
+def test_alarms_are_as_designed_unless_the_lower_bound_is_above_the_alarm_rate():
     assert alarms_as_designed(of(equal=10, loaded=10))
     assert not alarms_as_designed(of(equal=40))
     assert not alarms_as_designed(of(loaded=40))
 
 
-def test_what_gates_cite_is_of_equal_code_with_nothing_else_running():
+def test_gates_cite_equal_code_while_nothing_else_runs():
     found = of(equal=2, loaded=9).false_alarms
     assert (found.alarms, found.of) == (2, 2000)
     assert 0.001 < found.upper < 0.005

@@ -8,8 +8,8 @@ import pytest
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.json_form import EXIT_CODES
 from dpbench.report.gate.junit import gate_junit
-from dpbench.report.gate.wording import evidence, one_line
-from tests.report.making_gate import ACCEPTED, COUNTS, EVERY, HOSTILE, LANES, STEP, counter, drift, judged, time
+from dpbench.report.gate.wording import one_line, reliability
+from tests.report.gate.making_gate import ACCEPTED, COUNTS, EVERY, HOSTILE, LANES, STEP, counter, drift, judged, time
 
 SHAPE = {
     "testsuites": ({"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
@@ -23,7 +23,7 @@ SHAPE = {
     **dict.fromkeys(("skipped", "error", "failure"), ({"type", "message"}, set())),
     "system-out": (set(), set()),
 }
-"""Attributes and children that jenkinsci/xunit-plugin's junit-10.xsd allows, of those that we use."""
+"""The attributes and children that we use, as jenkinsci/xunit-plugin's junit-10.xsd allows them."""
 TIME = r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?"
 
 
@@ -40,7 +40,7 @@ def outcome(case: ET.Element) -> str:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_it_has_the_shape_that_readers_expect(name: str) -> None:
+def test_the_xml_follows_the_schema(name: str) -> None:
     root = ET.fromstring(gate_junit(EVERY[name]).encode())
     assert root.tag == "testsuites"
     for element in root.iter():
@@ -62,7 +62,7 @@ def test_it_has_the_shape_that_readers_expect(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_its_worst_case_is_the_verdict(name: str) -> None:
+def test_one_case_has_the_verdict(name: str) -> None:
     severity = {"passed": 0, "failure": 1, "skipped": 2, "error": 3}
     found = {severity[outcome(case)] for case in cases(EVERY[name]).values()}
     assert EXIT_CODES[EVERY[name].verdict] in found
@@ -71,9 +71,9 @@ def test_its_worst_case_is_the_verdict(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_evidence_is_in_it(name: str) -> None:
+def test_the_output_has_the_reliability_lines(name: str) -> None:
     text = suite(EVERY[name]).find("system-out").text
-    assert all(line in text for line in evidence(EVERY[name]))
+    assert all(line in text for line in reliability(EVERY[name]))
 
 
 def test_slower_fails() -> None:
@@ -104,7 +104,7 @@ def test_slower_fails() -> None:
     assert found[COUNTS].get("time") is None
 
 
-def test_pass_passes_and_tiers_without_a_finding_are_told() -> None:
+def test_pass_passes_and_tiers_without_a_finding_are_cases() -> None:
     assert {name: outcome(case) for name, case in cases(EVERY["pass"]).items()} == {
         STEP: "passed",
         "all counters": "passed",
@@ -124,14 +124,14 @@ def test_a_verdict_that_no_benchmark_has_is_a_case_of_its_own() -> None:
     for verdict, tag in {"broken": "error", "undecided": "skipped", "slower": "failure", "pass": "passed"}.items():
         found = cases(judged(verdict, tiers=(1,)))
         assert {name: outcome(case) for name, case in found.items()} == {"gate": tag}
-    assert outcome(cases(judged("slower", times=(time(),)))["gate"]) == "failure", "all cases pass, the whole does not"
+    assert outcome(cases(judged("slower", times=(time(),)))["gate"]) == "failure", "the whole does not pass"
     assert list(cases(judged("broken", counted_cases=5, tiers=(0, 2)))) == ["gate"], (
-        "nothing passes where all is broken"
+        "no tier passes if the gate is broken"
     )
     assert cases(EVERY["broken"])["gate"].find("error").get("message") == "gate: for a reason of broken"
 
 
-def test_what_is_accepted_passes_and_says_who_answers_for_it() -> None:
+def test_an_accepted_regression_passes_with_its_reason() -> None:
     found = cases(EVERY["accepted"])
     assert {outcome(case) for case in found.values()} == {"passed"}
     for name in (COUNTS, LANES, "drifting"):
@@ -143,7 +143,7 @@ def test_drifts_of_one_benchmark_are_one_case_the_latest_first() -> None:
     (case,) = cases(judged("slower", tiers=(2,), drifts=(first, last))).values()
     assert [line.split()[0] for line in case.find("failure").text.splitlines()] == ["23.0", "20.0"]
     assert case.get("time") == "0.030000"
-    assert outcome(cases(judged(drifts=(first,)))["drifting"]) == "passed", "a hint, where the whole passes"
+    assert outcome(cases(judged(drifts=(first,)))["drifting"]) == "passed", "a drift passes if the whole passes"
     both = (drift(accepted=ACCEPTED), first)
     assert outcome(cases(judged("slower", drifts=both))["drifting"]) == "failure"
 
@@ -153,7 +153,7 @@ def test_counters_that_are_not_worse_do_not_fail() -> None:
     assert outcome(cases(judged(counters=changes))[COUNTS]) == "passed"
 
 
-def test_text_of_others_is_text() -> None:
+def test_quoted_text_is_text() -> None:
     written = gate_junit(EVERY["evil"])
     assert not re.search(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", written), "XML 1.0, 2.2"
     assert one_line(HOSTILE) in cases(EVERY["evil"])

@@ -1,4 +1,4 @@
-"""The judgement for machines."""
+"""The judgement as JSON."""
 
 import json
 
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.json_form import EXIT_CODES, gate_json
-from tests.report.making_gate import BROKEN, EVERY, LANES, SLOWER, judged
+from tests.report.gate.making_gate import BROKEN, EVERY, LANES, SLOWER, judged
 
 
 def test_every_verdict_has_its_exit_code() -> None:
@@ -21,7 +21,7 @@ def test_every_verdict_has_its_exit_code() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_nothing_is_lost_and_it_is_strict_json(name: str) -> None:
+def test_the_json_is_strict_and_complete(name: str) -> None:
     found = gate_json(EVERY[name])
     assert list(found)[:3] == ["schema", "verdict", "exit_code"]
     assert found["schema"] == 1
@@ -31,7 +31,7 @@ def test_nothing_is_lost_and_it_is_strict_json(name: str) -> None:
     assert Judgement.model_validate(again) == EVERY[name]
 
 
-def test_the_fields_are_as_they_are_written_down() -> None:
+def test_the_names_and_values_of_the_fields() -> None:
     found = gate_json(SLOWER)
     assert found["verdict"] == "slower"
     assert found["counters"][1]["is_worse"] is False
@@ -53,6 +53,6 @@ def test_the_fields_are_as_they_are_written_down() -> None:
     assert gate_json(BROKEN)["times"] == []
 
 
-def test_what_is_not_finite_cannot_be_judged() -> None:
+def test_a_judgement_refuses_nan() -> None:
     with pytest.raises(ValidationError, match="finite"):
         judged(duration_s=float("nan"))

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
 from dpbench.report.gate.terminal import gate_text
-from dpbench.report.gate.wording import evidence, one_line
-from tests.report.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, SLOWER, counter, judged, time
+from dpbench.report.gate.wording import one_line, reliability
+from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, SLOWER, counter, judged, time
 
 
 def printed(found: Judgement, width: int = 80) -> str:
@@ -22,24 +22,24 @@ def in_words(text: str) -> str:
 
 
 def cells(text: str, name: str) -> list[list[str]]:
-    """The cells of the lines that begin with a name, of all tables."""
+    """The cells of the lines that begin with a name, in all tables."""
     lines = [line.split("  ") for line in text.splitlines() if line.strip().startswith(f"{name} ")]
     return [[cell.strip() for cell in line if cell.strip()] for line in lines]
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_verdict_revisions_and_evidence_are_always_told(name: str) -> None:
+def test_verdict_revisions_and_reliability_are_always_printed(name: str) -> None:
     found = EVERY[name]
     text = in_words(printed(found, 20_000))
     assert text.startswith(f"{found.verdict.capitalize()}: ")
     assert "base 0123456789" in text
     assert "head " in text
-    for line in evidence(found):
+    for line in reliability(found):
         assert in_words(line).split("; ")[0] in text
     assert "took 4 min 32 s" in text
 
 
-def test_times_are_told_with_their_interval_and_how_sure_they_are() -> None:
+def test_times_are_printed_with_their_interval_and_their_precision() -> None:
     text = printed(judged(times=(time("step"),)))
     assert cells(text, "step") == [
         ["step", "10.0", "10.1", "+1.0 %", "1.010 [1.000, 1.020]", "pass"],
@@ -48,11 +48,11 @@ def test_times_are_told_with_their_interval_and_how_sure_they_are() -> None:
     assert "smallest seen: the growth" in in_words(text)
 
 
-def test_the_reasons_of_all_that_does_not_pass_stand_below() -> None:
+def test_the_reasons_of_benchmarks_that_do_not_pass_are_below_the_tables() -> None:
     text = in_words(printed(SLOWER))
     assert "step tuned convnet/tiny on all cores: slower: why slower" in text
     assert "why pass" not in text
-    assert "note: the tree is dirty; the commit is judged" in text
+    assert "note: the working tree is dirty; the commit is judged" in text
     accepted = in_words(printed(ALL_ACCEPTED))
     assert accepted.count("accepted until 2027-01-31 (counts * at v2): pays for B7") == 1
     wide = printed(ALL_ACCEPTED, 120)
@@ -60,7 +60,7 @@ def test_the_reasons_of_all_that_does_not_pass_stand_below() -> None:
     assert "worse, accepted" in wide
 
 
-def test_where_nothing_was_measured_there_is_no_table() -> None:
+def test_no_table_if_nothing_was_measured() -> None:
     assert printed(BROKEN).splitlines()[:5] == [
         "Broken: for a reason of broken",
         "base 0123456789 (main) The base",
@@ -90,10 +90,10 @@ def test_no_figure_is_broken_at_80_columns() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 20_000])
-def test_text_of_others_is_neither_markup_nor_a_command(width: int) -> None:
+def test_quoted_text_is_neither_markup_nor_a_command(width: int) -> None:
     text = printed(EVIL, width)
     assert "[red]r[/red]" in text
-    assert "::" not in text, "a line that begins with it is a command to a runner of GitHub's"
-    assert "##[" not in text, "so is one that has this anywhere"
+    assert "::" not in text, "GitHub's runner obeys a line that begins with it"
+    assert "##[" not in text, "GitHub's runner obeys a line that contains it"
     assert all(c.isprintable() for c in text.replace("\n", ""))
     assert one_line(EVIL.notes[0]).replace("::", ": :").replace("##[", "## [") in printed(EVIL, 20_000)

@@ -1,4 +1,4 @@
-"""The judgement as a comment, as a reader of markdown sees it."""
+"""The judgement as a comment, rendered from markdown."""
 
 import re
 from collections import Counter
@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 
 from dpbench.gate.judgement import Judgement, Revision
 from dpbench.report.gate.markdown import MARKER, MAX_CHARACTERS, gate_markdown
-from dpbench.report.gate.wording import evidence, one_line
-from tests.report.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, LANES, SLOWER, counter, drift, judged, time
+from dpbench.report.gate.wording import one_line, reliability
+from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, LANES, SLOWER, counter, drift, judged, time
 
 OURS = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary"}
 OURS |= {"table", "thead", "tbody", "tr", "th", "td"}
@@ -20,7 +20,7 @@ NO_WIDTH = "\u200b"
 
 
 class Seen(HTMLParser):
-    """What a page shows: its elements, and its text by cell."""
+    """A rendered page: its elements, its text, and the text of its cells."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def seen(found: Judgement) -> Seen:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_it_begins_with_the_marker_by_which_it_is_found_again_and_has_it_once(name: str) -> None:
+def test_the_comment_begins_with_the_marker_and_has_it_once(name: str) -> None:
     text = gate_markdown(EVERY[name])
     assert text.startswith(f"{MARKER}\n### dpbench gate: {EVERY[name].verdict}\n")
     assert text.count(MARKER) == 1
@@ -70,7 +70,7 @@ def test_it_begins_with_the_marker_by_which_it_is_found_again_and_has_it_once(na
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_it_has_our_elements_alone_and_every_row_as_many_cells_as_headers(name: str) -> None:
+def test_the_page_has_only_expected_elements_and_full_rows(name: str) -> None:
     page = seen(EVERY[name])
     assert not set(page.tags) - OURS
     assert not page.open
@@ -92,24 +92,24 @@ def test_figures_are_as_in_every_other_form() -> None:
 
 
 @pytest.mark.parametrize("name", ["pass", "slower", "undecided", "broken"])
-def test_verdict_and_evidence_are_not_folded(name: str) -> None:
+def test_verdict_and_reliability_are_not_folded(name: str) -> None:
     page = seen(EVERY[name])
     plain = page.text.replace(page.folded, "")
-    for line in (f"{EVERY[name].verdict.capitalize()}: for a reason of {name}", *evidence(EVERY[name])):
+    for line in (f"{EVERY[name].verdict.capitalize()}: for a reason of {name}", *reliability(EVERY[name])):
         assert line in plain
     assert "took 4 min 32 s" in page.folded
 
 
 def test_notes_and_acceptances_are_folded() -> None:
-    assert "the tree is dirty; the commit is judged" in seen(SLOWER).folded
+    assert "the working tree is dirty; the commit is judged" in seen(SLOWER).folded
     assert seen(ALL_ACCEPTED).folded.count("accepted until 2027-01-31 (counts * at v2): pays for B7") == 1
 
 
-def test_where_nothing_was_measured_there_is_no_table() -> None:
+def test_no_table_if_nothing_was_measured() -> None:
     assert seen(BROKEN).tags["table"] == 0
 
 
-def test_text_of_others_is_shown_as_it_is_on_one_line() -> None:
+def test_quoted_text_is_shown_as_it_is_on_one_line() -> None:
     page = seen(EVIL)
     shown = page.text.replace(NO_WIDTH, "")
     assert f"Slower: {one_line(EVIL.why)}" in shown
@@ -119,7 +119,7 @@ def test_text_of_others_is_shown_as_it_is_on_one_line() -> None:
 
 
 @given(st.text(st.sampled_from("@#:.-_*`~|\\<>&[]()!$^=+/ \n\tw1a"), max_size=40))
-def test_no_text_calls_anybody_or_becomes_anything(text: str) -> None:
+def test_no_text_becomes_a_mention_or_markup(text: str) -> None:
     source = gate_markdown(
         judged(why=f"x{text}", head=Revision(asked="a", commit="b" * 40, subject=text), notes=(text,))
     )
@@ -135,9 +135,24 @@ def test_no_text_calls_anybody_or_becomes_anything(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["www.example.com", "- a", "1. a", "a. b", "-", "---", "- [ ] a", "https://a.b", "a@b.c", "GH #1", "**a**", "a\\"],
+    [
+        "www.example.com",
+        "- a",
+        "1. a",
+        "1) a",
+        "1)",
+        "a. b",
+        "-",
+        "---",
+        "- [ ] a",
+        "https://a.b",
+        "a@b.c",
+        "GH #1",
+        "**a**",
+        "a\\",
+    ],
 )
-def test_what_begins_a_construct_of_markdown_does_not(text: str) -> None:
+def test_the_beginning_of_a_markdown_construct_is_text(text: str) -> None:
     source = gate_markdown(judged(notes=(text,)))
     note = source.splitlines()[-2 if source.splitlines()[-2] else -3].removeprefix("- ")
     assert "www." not in source
@@ -148,7 +163,7 @@ def test_what_begins_a_construct_of_markdown_does_not(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["@", "#", "\U0001f600", "|", "a"])
-def test_it_is_never_longer_than_a_comment_may_be(text: str) -> None:
+def test_the_comment_never_exceeds_the_limit(text: str) -> None:
     huge = text * 5000
     many = judged(
         "slower",
@@ -166,7 +181,7 @@ def test_it_is_never_longer_than_a_comment_may_be(text: str) -> None:
     assert re.search(r"- \.\.\. and 2\d\d more\n", written)
 
 
-def test_a_hundred_benchmarks_are_all_told() -> None:
+def test_a_hundred_benchmarks_are_all_shown() -> None:
     page = seen(judged("slower", times=tuple(time(f"step {n}.", "slower") for n in range(100))))
     assert all(f"step {n}." in page.text for n in range(100))
     assert "more" not in page.text

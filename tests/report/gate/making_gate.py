@@ -1,4 +1,4 @@
-"""Judgements made by hand."""
+"""Make judgements by hand."""
 
 from datetime import date
 
@@ -20,7 +20,7 @@ HOSTILE = (
     "::error::d ##[error]e @octocat #1 :tada: ]]> & \"q\" 'q' *s* _u_ ~~t~~ \\ $m$\n::error::f\r\n# h\x00\x07"
     "\x1b[31m\x9b31m\u202eg\u2028h\ufffe\ud800i"
 )
-"""What a commit's subject or a reason may hold."""
+"""Text that a commit's subject or a reason may hold."""
 
 COUNTS, STEP, LANES = "counts tuned mlp/tiny", "step tuned mlp/tiny", "step tuned convnet/tiny on all cores"
 ACCEPTED = Accepted(benchmark="counts *", revision="v2", reason="pays for B7", expires=date(2027, 1, 31))
@@ -34,7 +34,7 @@ def ratio(value: float, half: float = 0.01) -> TimeRatio:
 
 
 def time(benchmark: str = STEP, verdict: str = "pass", **fields: object) -> TimeJudgement:
-    usual = {
+    defaults = {
         "why": f"why {verdict}",
         "threshold": 0.02,
         "rounds": 24,
@@ -46,7 +46,7 @@ def time(benchmark: str = STEP, verdict: str = "pass", **fields: object) -> Time
         "twin": TimeRatio(value=1.001, low=0.997, high=1.005),
         "detectable": 0.011,
     }
-    return TimeJudgement.model_validate({**usual, "benchmark": benchmark, "verdict": Verdict(verdict), **fields})
+    return TimeJudgement.model_validate({**defaults, "benchmark": benchmark, "verdict": Verdict(verdict), **fields})
 
 
 def unmeasured(benchmark: str = STEP, verdict: str = "broken") -> TimeJudgement:
@@ -55,17 +55,17 @@ def unmeasured(benchmark: str = STEP, verdict: str = "broken") -> TimeJudgement:
 
 
 def counter(base: int | None = 2000, head: int | None = 2001, **fields: object) -> CounterChange:
-    usual = {"benchmark": COUNTS, "counter": "forward operators", "is_worse": True}
-    return CounterChange.model_validate({**usual, "base": base, "head": head, **fields})
+    defaults = {"benchmark": COUNTS, "counter": "forward operators", "is_worse": True}
+    return CounterChange.model_validate({**defaults, "base": base, "head": head, **fields})
 
 
 def drift(**fields: object) -> Drift:
-    usual = {"benchmark": "drifting", "before_s": 0.02, "after_s": 0.023, "since_commit": "c" * 40, "points": 9}
-    return Drift.model_validate({**usual, "since": "2026-10-01", **fields})
+    defaults = {"benchmark": "drifting", "before_s": 0.02, "after_s": 0.023, "since_commit": "c" * 40, "points": 9}
+    return Drift.model_validate({**defaults, "since": "2026-10-01", **fields})
 
 
 def judged(verdict: str = "pass", **fields: object) -> Judgement:
-    usual = {
+    defaults = {
         "why": f"for a reason of {verdict}",
         "base": Revision(asked="main", commit="0123456789" * 4, subject="The base"),
         "head": Revision(asked="HEAD", commit="fedcba9876" * 4, subject="The head"),
@@ -75,7 +75,7 @@ def judged(verdict: str = "pass", **fields: object) -> Judgement:
         "alarm_rate": 0.01,
         "environment": ENVIRONMENT,
     }
-    return Judgement.model_validate({**usual, "verdict": Verdict(verdict), **fields})
+    return Judgement.model_validate({**defaults, "verdict": Verdict(verdict), **fields})
 
 
 PASS = judged(counted_cases=420, times=(time(),), false_alarms=FALSE_ALARMS)
@@ -90,7 +90,7 @@ SLOWER = judged(
     times=(time(), time(LANES, "slower", head_step_s=0.01052, ratio=TimeRatio(value=1.052, low=1.041, high=1.063))),
     drifts=(drift(),),
     false_alarms=FALSE_ALARMS,
-    notes=("the tree is dirty; the commit is judged",),
+    notes=("the working tree is dirty; the commit is judged",),
 )
 UNDECIDED = judged("undecided", times=(time(verdict="undecided", detectable=0.09),), false_alarms=FALSE_ALARMS)
 BROKEN = judged("broken", tiers=(0, 1), head=Revision(asked="no-such", commit=None), environment=None)

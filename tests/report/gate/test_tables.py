@@ -1,18 +1,18 @@
-"""The tables' rows, whatever prints them."""
+"""The rows of the tables, which several forms print."""
 
 from dpbench.report.gate.tables import (
     acceptances,
     counters_grid,
     drifts_grid,
+    precision_grid,
     slowest_first,
-    sureness_grid,
     times_grid,
     worst_first,
 )
-from tests.report.making_gate import ACCEPTED, LANES, SLOWER, STEP, counter, drift, judged, ratio, time, unmeasured
+from tests.report.gate.making_gate import ACCEPTED, LANES, SLOWER, STEP, counter, drift, judged, ratio, time, unmeasured
 
 
-def test_counters_tell_what_they_were_and_whether_that_is_worse() -> None:
+def test_a_changed_counter_has_both_values_and_whether_it_is_worse() -> None:
     grid = counters_grid(SLOWER)
     assert [row[1:] for row in grid.rows] == [
         ("forward operators", "2,000", "2,001", "worse"),
@@ -23,7 +23,7 @@ def test_counters_tell_what_they_were_and_whether_that_is_worse() -> None:
     assert [grid.headers[2], grid.headers[3]] == sorted(grid.numbers)
 
 
-def test_no_benchmark_is_hidden_by_the_many_counters_of_another() -> None:
+def test_many_counters_of_one_benchmark_hide_no_other_benchmark() -> None:
     many = [counter(1, 100 + n, benchmark="first", counter=f"counter {n}") for n in range(30)]
     grid = counters_grid(judged(counters=(*many, counter(100, 101, benchmark="second"))))
     assert [row[0] for row in grid.rows[:3]] == ["first", "second", "first"]
@@ -63,15 +63,15 @@ def test_the_slowest_of_a_verdict_comes_first() -> None:
     assert [found.benchmark for found in slowest_first(times)] == ["c", "b", "a"]
 
 
-def test_sureness_is_what_is_tolerated_seen_and_noise() -> None:
-    grid = sureness_grid(judged(times=(time(), unmeasured(LANES))))
+def test_precision_has_the_tolerated_growth_the_detectable_growth_and_the_noise() -> None:
+    grid = precision_grid(judged(times=(time(), unmeasured(LANES))))
     assert grid.rows == (
         (LANES, "2 %", "-", "-", "0", "0", "1"),
         (STEP, "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24", "3", "1"),
     )
 
 
-def test_drifts_tell_since_when() -> None:
+def test_drifts_have_the_commit_and_date_that_began_them() -> None:
     found = (drift(), drift(benchmark="larger", after_s=0.04, accepted=ACCEPTED))
     grid = drifts_grid(judged(drifts=found))
     since = "cccccccccc, 2026-10-01"
@@ -83,7 +83,7 @@ def test_drifts_tell_since_when() -> None:
 
 def test_rows_that_are_left_out_are_counted() -> None:
     times = tuple(time(f"step {n}") for n in range(7))
-    for grid in (times_grid, sureness_grid):
+    for grid in (times_grid, precision_grid):
         assert len(grid(judged(times=times), 5).rows) == 5
         assert grid(judged(times=times), 5).below == ("... and 2 more",)
         assert grid(judged(times=times)).below == grid(judged(times=times), 7).below == ()
@@ -91,7 +91,7 @@ def test_rows_that_are_left_out_are_counted() -> None:
     assert drifts_grid(drifts, 1).below == ("... and 1 more",)
 
 
-def test_each_acceptance_is_told_once() -> None:
+def test_each_accepted_entry_is_listed_once() -> None:
     found = judged(
         counters=(counter(accepted=ACCEPTED), counter()), times=(time(accepted=ACCEPTED),), drifts=(drift(),)
     )
