@@ -1,10 +1,10 @@
-"""Give the cases of the gate's self-test to asv and to pytest-benchmark, each used as its users do.
+"""Give the cases of the gate's self-test to asv and pytest-benchmark, as their users would.
 
     python -m benchmarks.gate_peers --times 6 --self-test results/gate/self-test-HOST.json
 
-A temporary repository has a commit for each condition: the wrapper as it is, and with a loop injected into its forward
-that takes 5 % or 10 % of a step of `launch_bound`. The gate's benchmarks on one core are written in each tool's own
-way. A tool says "slower" by its exit code:
+A temporary repository has a commit for each condition: the wrapper as it is, and the wrapper with a loop in its
+forward. The loop takes 5 % or 10 % of a step of `launch_bound`. The gate's benchmarks on one core are written in each
+tool's own way. A tool says "slower" by its exit code:
 
     asv continuous BASE HEAD
     pytest --benchmark-compare --benchmark-compare-fail=mean:5%     after a saved run of base
@@ -82,7 +82,7 @@ def test_step(benchmark, name):
 
 
 class Repository:
-    """A git repository in `folder`: the harness of this checkout, and a tagged commit of the wrapper per condition."""
+    """A repository in `folder`: this harness, and a tagged commit of the wrapper per condition."""
 
     def __init__(self, folder: Path, loops: int) -> None:
         self.folder = folder

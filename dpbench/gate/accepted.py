@@ -15,10 +15,10 @@ _LEAST_DIGITS = 7
 def apply_accepted(
     found: Sequence[Finding], accepted: Sequence[Accepted], commits_in_range: Set[str], today: date
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return the same findings in the same order, with `accepted` set if an entry covers them, and notes.
+    """Return the same findings, with `accepted` set if an entry covers them, and notes.
 
-    An entry covers a finding if its `benchmark` names or matches the finding's, and if its `revision` is a commit of
-    base..head (`commits_in_range`, full hashes). For a drift, the revision must be the commit that began it. The last
+    The `benchmark` of an entry must name or match the finding's. Its `revision` must be a commit of base..head
+    (`commits_in_range`, full hashes). For a drift, the revision must be the commit that began it. The last
     day of an entry is `expires`. Verdicts stay: an accepted benchmark is still slower.
 
     There is one note for each entry that would cover a finding if it had not expired, or if its hash were longer.

@@ -22,7 +22,10 @@ from dpbench.sweep.names import is_factory
 from dpbench.sweep.variants import VariantName
 
 _LANES = ("cpu", "cpu")
-"""Lanes of a benchmark that leaves its devices to the machine. Its counts then do not depend on the machine."""
+"""Lanes of a benchmark that leaves its devices to the machine.
+
+Its counts then do not depend on the machine.
+"""
 
 _REDUCED = "dependencies.reduced_bytes"
 _BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_half_bytes")
@@ -56,7 +59,10 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> t
 
 
 def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Launcher) -> Counters:
-    """Compare the counts of the commits in these two folders. Raises GateError if one of them cannot be counted."""
+    """Compare the counts of the commits in these two folders.
+
+    Raises GateError if one of them cannot be counted.
+    """
     olds, news = _count("base", cases, base, launch), _count("head", cases, head, launch)
     changed, counted, notes = list[CounterChange](), 0, dict[str, None]()
     for old, new in zip(olds, news, strict=True):
@@ -79,7 +85,10 @@ def _count(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> 
 
 
 def _where(record: CountRecord, folder: Path) -> str:
-    """The last file and line of the commit that a traceback names. The last line of a SyntaxError has no file name."""
+    """The last file and line of the commit that a traceback names.
+
+    The last line of a SyntaxError has no file name.
+    """
     places = re.findall(rf'File "{re.escape(str(folder))}/(.+?)", line (\d+)', record.reason or "")
     return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
 

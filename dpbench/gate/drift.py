@@ -1,11 +1,11 @@
 """Tier 2: find the steps up in a series of step times that have lasted. Pure.
 
-asv's step detection finds them. It fits a piecewise constant function in which each jump costs a penalty, and returns
-the upward jumps that no later jump undoes. The penalty is that of asv's `solve_potts_approx`: three times the mean
+asv's step detection finds them. It fits a piecewise constant function whose jumps cost a penalty, and returns the
+upward jumps that no later jump undoes. The penalty is that of asv's `solve_potts_approx`: three times the mean
 deviation, times log n. The deviation here is that of the noise, from the differences between neighbours. asv's own
-`detect_steps` takes the deviation around one level and allows for correlated noise. Both hide a slow drift: of 300
-series that grow by 1 % a commit for 12 commits, with 0.3 % of noise, `detect_steps` finds a step in none, this
-function in all.
+`detect_steps` takes the deviation around one level and allows for correlated noise. Both hide a slow drift. Of 300
+series that grow by 1 % a commit for 12 commits, with 0.3 % of noise, `detect_steps` finds a step in none. This
+function finds one in all.
 
 A level needs at least three commits, so an outlier is no step. A step of the last two commits is left to the gate that
 compares them.
@@ -34,9 +34,9 @@ from dpbench.gate.judgement import Drift
 
 LEAST_POINTS = 6
 MOST_POINTS = 300
-"""The latest commits only: the time grows with the third power of their number, and 400 take a second."""
+"""The latest commits only: the time grows with the cube of their number; 400 take a second."""
 OTHER_THRESHOLD = 0.1
-"""The threshold of series from other runs' records: a few rounds each, in new processes on all cores."""
+"""The threshold of series from other runs: a few rounds each, new processes, all cores."""
 
 _LEAST_AT_A_LEVEL = 3
 _PENALTY = 3.0
@@ -102,5 +102,8 @@ def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, flo
 
 
 def _noise_s(times_s: list[float]) -> float:
-    """The mean deviation of the noise, from the median difference of neighbours: few of them have a step between."""
+    """The mean deviation of the noise, from the median difference of neighbours.
+
+    Few neighbours have a step between them, so a drift does not raise it.
+    """
     return _MEAN_DEVIATION * float(np.median(np.abs(np.diff(times_s)))) / _MEDIAN_DEVIATION / sqrt(2)

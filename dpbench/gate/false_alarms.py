@@ -1,4 +1,4 @@
-"""How often a machine calls equal code slower: measured by a self-test, else by the twins of earlier gates.
+"""How often a machine calls equal code slower: by a self-test, else by earlier gates' twins.
 
 The results folder has two files of a self-test: the recorded trials (``.jsonl``) and the result (``.json``).
 """
@@ -46,7 +46,7 @@ def check_self_tests(results: Path) -> None:
 def measured_false_alarms(
     results: Path, lines: Sequence[HistoryLine], environment: Environment | None
 ) -> FalseAlarms | None:
-    """Return the false alarms of the first self-test on such a machine, else those of its twins.
+    """Return the false alarms of a self-test on such a machine, else those of its twins.
 
     `lines` is the history. None if nothing was measured on such a machine. Raises GateError for an unreadable result.
     """
@@ -60,7 +60,7 @@ def measured_false_alarms(
 
 
 def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment) -> FalseAlarms | None:
-    """Count the twins that were called slower on the machine of `environment`. None if no twin was judged.
+    """Count the twins that were called slower on this machine. None if no twin was judged.
 
     `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
     """

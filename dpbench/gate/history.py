@@ -1,4 +1,4 @@
-"""The history of step times: one JSON line for each gate, and the series over commits that tier 2 reads.
+"""The history of step times: a JSON line for each gate, and series over commits for tier 2.
 
     results/gate/history.jsonl ──> HistoryLine ─┐
                                                 ├──> Series: one benchmark, one machine, a point for each commit
@@ -96,7 +96,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One benchmark on one machine, oldest commit first. The benchmark of a run's record is its case's id."""
+    """One benchmark on one machine, oldest commit first. A record's benchmark is its case's id."""
 
     benchmark: str
     points: tuple[Point, ...]
@@ -113,7 +113,7 @@ def machine_of(environment: Environment) -> Environment:
 def history_line(
     judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool], environment: Environment
 ) -> HistoryLine:
-    """The line of a gate that measured times. `case_ids` and `twin_alarmed` are by benchmark name."""
+    """The line of a gate with times. `case_ids` and `twin_alarmed` are by benchmark name."""
     assert judgement.base.commit is not None
     return HistoryLine(
         started_at=judgement.started_at,
@@ -148,9 +148,10 @@ def history_path(results: Path) -> Path:
 
 
 def append_history(path: Path, line: HistoryLine) -> None:
-    """Write and sync one line. Makes the folder, and waits up to 5 s for another gate that writes.
+    """Write and sync one line, in a folder that is made if needed.
 
-    If that fails, the file stays as it was, and HistoryFileError is raised.
+    Waits up to 5 s for another gate that writes. If that fails, the file stays as it was, and HistoryFileError is
+    raised.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,9 +172,9 @@ def check_appendable(path: Path) -> None:
 
 
 def read_history(path: Path) -> History:
-    """Return all lines; none if there is no file. A torn line at the end is dropped with a warning.
+    """Return all lines; none if there is no file.
 
-    Raises HistoryFileError, with its number for a bad line.
+    A torn line at the end is dropped with a warning. Raises HistoryFileError, with its number for a bad line.
     """
     try:
         with path.open("rb") as file:
@@ -218,7 +219,7 @@ def _open_patiently(path: Path) -> int:
 
 
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """Return the records of all files in the folder but the gate's own, and a note for each unreadable file."""
+    """Return the records of all other runs in the folder, and a note for each unreadable file."""
     records, notes = list[Record](), list[str]()
     for path in sorted(results.rglob("*.jsonl")):
         if path.relative_to(results).parts[0] == _GATE:
@@ -236,7 +237,7 @@ def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
 def series_of(
     lines: Sequence[HistoryLine], records: Iterable[Record], dates: Mapping[str, float], environment: Environment
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """Return the series of the machine of `environment`, and a note on the commits without a date. Pure.
+    """Return the series of this machine, and a note on the commits without a date. Pure.
 
     `dates` has the date of each commit of the repository. Commits of one second stay in the order of measurement. If
     a benchmark's case changed, its series has only the new case.
@@ -250,7 +251,7 @@ def series_of(
 
 
 def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
-    """Step times by benchmark and commit, for the case that each benchmark has in its last line."""
+    """Step times by benchmark and commit, for each benchmark's last case only."""
     last_case = {times.name: times.case for line in lines for times in line.benchmarks}
     measured: dict[str, _TimesByCommit] = {}
     for line in lines:
@@ -265,7 +266,7 @@ def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
 
 
 def _of_records(records: Iterable[Record], machine: Environment) -> dict[str, _TimesByCommit]:
-    """Median step times by case and commit, one for each round. A record that is there twice counts once."""
+    """Median step times of rounds by case and commit. A record that is there twice counts once."""
     measured: dict[str, _TimesByCommit] = {}
     for record in {(record.run, *record.key): record for record in records}.values():
         if (commit := _commit_of(record, machine)) is not None:
@@ -275,7 +276,7 @@ def _of_records(records: Iterable[Record], machine: Environment) -> dict[str, _T
 
 
 def _commit_of(record: Record, machine: Environment) -> str | None:
-    """The clean commit whose tuned step this record timed on this machine, without throttling. Else None."""
+    """The clean commit whose tuned step was timed on this machine without throttling, or None."""
     environment, metrics = record.environment, record.metrics
     if record.outcome is not Outcome.OK or record.case.variant.name is not VariantName.TUNED:
         return None

@@ -19,10 +19,10 @@ from dpbench.sweep.variants import VariantName
 
 WORKTREE = "--worktree"
 SETTINGS = Path("benchmarks/gate.toml")
-"""The settings file if the request names none, relative to the repository. It need not exist."""
+"""The settings file, in the repository, if the request names none. It need not exist."""
 
 _UNTIMED_LANES: tuple[str, ...] = ("cpu",)
-"""Placeholder for the machine's lanes if no times are measured: counts do not depend on them."""
+"""Stands for the machine's lanes if no times are measured: counts do not need them."""
 _DDP = "has a process for each device, but a gate runs one for each side; allowed: the other variants"
 
 
@@ -56,7 +56,10 @@ class Prepared:
 
 
 def prepare(request: GateRequest, launch: Launcher) -> Prepared:
-    """Raises GateError, SettingsError, HistoryFileError or ProbeError if the request cannot be carried out."""
+    """Check a request and look up its parts.
+
+    Raises GateError, SettingsError, HistoryFileError or ProbeError if it cannot be carried out.
+    """
     repository = Repository(Path.cwd())
     base, head = repository.resolve("--base", request.base), _head(repository, request)
     if base.commit == head.commit:

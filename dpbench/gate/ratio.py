@@ -1,4 +1,4 @@
-"""From the blocks of one round to two contrasts, and from rounds to the ratio of head to base. Pure.
+"""Blocks of a round become two contrasts, and rounds become the ratio of head to base. Pure.
 
     contrast   log head - (log base + log twin) / 2     its variance is 3/4 of that of log head - log base
     twin       log twin - log base                      the noise of this machine, in the same minutes
@@ -47,7 +47,7 @@ class LogEstimate:
 
 
 class RoundRatio(BaseModel):
-    """The two contrasts of one benchmark in one round, as logarithms, and the step times in seconds.
+    """One benchmark in one round: two contrasts, as logarithms, and step times in seconds.
 
     `base_s` is the median over the blocks of base and its twin, `head_s` that over the blocks of head.
     """

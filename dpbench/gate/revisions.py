@@ -1,4 +1,4 @@
-"""Write commits into folders, without touching the user's working tree, index or list of worktrees.
+"""Write commits into folders, without touching the user's working tree, index or worktrees.
 
 `git archive` writes the files of a commit and records nothing in the repository. So a gate that is killed leaves no
 worktree to prune. It leaves its temporary folder, unlocked, and the next gate removes that.
@@ -30,7 +30,10 @@ class Repository:
         self.root = Path(self._git("rev-parse", "--show-toplevel", what=f"{str(folder)!r} is in no git repository"))
 
     def resolve(self, option: str, revision: str) -> Revision:
-        """Find the commit that `revision` names. Raises GateError, which names the command-line `option`."""
+        """Find the commit that `revision` names.
+
+        Raises GateError, which names the command-line `option`.
+        """
         asked = f"{option}: {revision!r} is no revision here; allowed: {_ALLOWED}"
         if revision.startswith("-"):
             raise GateError(asked)
@@ -39,7 +42,7 @@ class Repository:
         return Revision(asked=revision, commit=commit, subject=subject)
 
     def changed_files(self, besides: Path) -> list[str]:
-        """Return the tracked files that differ from HEAD and the untracked, not ignored ones; none in `besides`."""
+        """Return the files that differ from HEAD or are untracked and not ignored; none in `besides`."""
         listed = self._git("status", "--porcelain", "-z", "--untracked-files=all", what="git status failed")
         names = [entry[3:] for entry in listed.split("\0") if entry[2:3] == " "]
         return [name for name in names if not (self.root / name).is_relative_to(besides.resolve())]
@@ -86,10 +89,10 @@ class Repository:
 
 @contextmanager
 def gate_folder() -> Iterator[Path]:
-    """Make a temporary folder for this gate's commits, and remove it at the end. Raises GateError.
+    """Make a temporary folder for this gate's commits, and remove it at the end.
 
     Folders that killed gates left are removed first. A gate locks its folder while it lives. Gates in other containers
-    that share the temporary directory see the lock too.
+    that share the temporary directory see the lock too. Raises GateError.
     """
     try:
         place = Path(tempfile.gettempdir())

@@ -48,7 +48,7 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
 
 
 def broken_judgement(request: GateRequest, why: str) -> Judgement:
-    """Return the judgement of a gate that raised GateError, for a pull request's comment and the other forms."""
+    """Return the judgement that stands for a gate that raised GateError."""
     return Judgement(
         verdict=Verdict.BROKEN,
         why=why,

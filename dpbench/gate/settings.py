@@ -46,18 +46,21 @@ _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20
 
 
 class SettingsError(GateError, ValueError):
-    """A settings file cannot be read. One line with the file, the key, its value and what is allowed."""
+    """A settings file is wrong: the file, the key, its value and what is allowed."""
 
 
 class Cores(StrEnum):
-    """The cores of a step: one for all its lanes, which gives the least spread of times, or all usable ones."""
+    """The cores of a step: one for all its lanes, with the least spread of times, or all."""
 
     ONE = "one"
     ALL = "all"
 
 
 def parse_share(value: object) -> float:
-    """Return a share from ``3%`` or 0.03, above 0 and at most 10. Raises ValueError for anything else."""
+    """Return a share from ``3%`` or 0.03, above 0 and at most 10.
+
+    Raises ValueError for anything else.
+    """
     share: object = value
     if isinstance(value, str):
         match = _PERCENT.fullmatch(value.strip())
@@ -146,7 +149,7 @@ DEFAULT_BENCHMARKS = (
 
 
 def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
-    """Return the defaults. They run on `lanes` if those are an accelerator's, else on their own CPU lanes."""
+    """Return the defaults, on `lanes` if those are an accelerator's, else on CPU lanes."""
     if "cpu" in lanes:
         return DEFAULT_BENCHMARKS
     return tuple(benchmark.model_copy(update={"devices": lanes}) for benchmark in DEFAULT_BENCHMARKS)
@@ -182,7 +185,10 @@ class _Entry(_Frozen):
 
 
 def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS) -> Settings:
-    """Read a settings file. If it has no benchmarks, `defaults` are measured. Raises SettingsError."""
+    """Read a settings file.
+
+    If it has no benchmarks, `defaults` are measured. Raises SettingsError.
+    """
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One round of tier 1: a new child process times blocks of base, its twin and head for each benchmark."""
+"""One round of tier 1: a new child process times base, its twin and head in blocks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ BLOCKS = 20
 BLOCK_S = 0.01
 """Seconds of one block.
 
-Short, because neighbours change the speed of a shared core within a hundredth of a second, and a block is compared
-with those beside it. Each block refills the caches, which takes a hundredth of it, for all sides alike.
+A block is compared with those beside it, and neighbours change the speed of a shared core within a hundredth of a
+second. So blocks are short. Each block refills the caches, which takes a hundredth of it, for all sides alike.
 """
 _JOB_TIMEOUT_S = 120.0
 _CPU_SAMPLE_S = 0.2
@@ -53,9 +53,10 @@ class SuiteRound:
 def take_round(
     benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...], launch: Launcher
 ) -> SuiteRound:
-    """Measure round `number` of these benchmarks. Raises GateError with the side and the reason if one fails.
+    """Measure round `number` of these benchmarks.
 
-    `lanes` are for the benchmarks that leave their devices to the machine.
+    `lanes` are for the benchmarks that leave their devices to the machine. Raises GateError, with the side and the
+    reason, if a benchmark fails.
     """
     usable = sorted(psutil.Process().cpu_affinity())
     quietest = (quietest_core(usable),)

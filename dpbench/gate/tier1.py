@@ -1,4 +1,4 @@
-"""Tier 1: take rounds and analyse them until they decide every benchmark, one is slower, or time is up."""
+"""Tier 1: take rounds until they decide every benchmark, one is slower, or time is up."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ A gate analyses its rounds several times and stops when they decide. Each such i
 an error, so they share both rates (alpha spending): analysis k may spend 1/2^k. The sum stays below the whole rate
 for any number of analyses and any dependence between them (Bonferroni's inequality).
 
-Two rules guard "slower". On all cores, where the scheduler makes equal processes differ, the ratio must also be above
+Two rules guard "slower". On all cores the scheduler makes equal processes differ. There the ratio must also be above
 the growth that these rounds detect nine times in ten. If the twin is slower or faster than base by the same rule, the
 machine does not treat equal code alike: then the verdict is undecided.
 """
@@ -65,7 +65,10 @@ def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
 
 
 def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: int, risks: Risks) -> TimeJudgement:
-    """Judge two rounds or more at interim analysis 1, 2, ... If UNDECIDED, more rounds may decide."""
+    """Judge two rounds or more at interim analysis 1, 2, ...
+
+    If UNDECIDED, more rounds may decide.
+    """
     head, twin = estimate([each.contrast for each in rounds]), estimate([each.twin for each in rounds])
     rule = _rule(benchmark, analysis, risks)
     verdict, why = rule.verdict(head, twin)
@@ -127,7 +130,7 @@ class _Rule:
         return max(self.tolerated, self._surely_seen(found)) if self.on_all_cores else self.tolerated
 
     def _surely_seen(self, found: LogEstimate) -> float:
-        """Return the smallest growth, as a logarithm, whose interval excludes no change nine times in ten."""
+        """Return the smallest growth, as a logarithm, that excludes no change nine times in ten."""
         return t_quantile(1 - self.alarm_risk, found.degrees) * found.error + _power_margin(found)
 
 

@@ -39,7 +39,7 @@ def lockstep_round(
 
 
 class ScriptedTake:
-    """Draws rounds in the place of `take_round`, and simulates the clock: a round takes `round_s`.
+    """Draws rounds in the place of `take_round`, with a clock on which one takes `round_s`.
 
     `calls` has the number and the benchmarks' names of each round.
     """

@@ -71,7 +71,7 @@ def test_gradients_ready_early_are_compared_by_their_share_of_the_reduced_bytes(
 
 
 def counting(base, head):
-    """Return a launcher that answers for the folders of base and head, and the list of jobs it was given."""
+    """Return a launcher that answers for base's and head's folder, and the list of its jobs."""
     asked = []
 
     def launch(command, stdin_text, timeout_s):

@@ -1,4 +1,4 @@
-"""The rate of false alarms that a gate cites: of a self-test, else of the twins of earlier gates."""
+"""The rate of false alarms that a gate cites: a self-test's, else that of earlier twins."""
 
 import pytest
 

@@ -14,7 +14,7 @@ from tests.cli.repositories import git
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two commits; the second has a link, a file in a folder, an executable and a file that git ignores."""
+    """A repository of two commits; the second has a link, a file in a folder and .gitignore."""
     folder = tmp_path / "a repository"
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch", "main")

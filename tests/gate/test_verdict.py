@@ -1,4 +1,4 @@
-"""The verdict on one benchmark: where it changes, and how often it is wrong if the truth is known."""
+"""The verdict on one benchmark: where it changes, and how often it is wrong."""
 
 from math import expm1, log, log1p, sqrt
 from random import Random
@@ -21,7 +21,7 @@ TOLERATED = log1p(0.03)
 
 
 def reach(half, risk, analysis=1, count=COUNT):
-    """Half the width of the interval of `count` rounds that are `half` above or below their mean."""
+    """Half the interval of `count` rounds that are `half` above or below their mean."""
     error = half * sqrt(count / (count - 1)) / sqrt(count)
     return stats.t.ppf(1 - alpha_spent_at(analysis, risk), count - 1) * error
 
@@ -96,7 +96,7 @@ def test_a_twin_alarms_where_head_would():
 
 
 def test_on_all_cores_slower_begins_above_the_growth_that_is_surely_detected():
-    """On one core the same rounds are slower: the interval excludes 1, and the ratio is above the tolerance."""
+    """On one core the same rounds are slower: the interval excludes 1."""
     half = 0.02
     error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
     seen = reach(half, ALARM_RISK) + stats.t.ppf(0.9, COUNT - 1) * error
@@ -111,7 +111,7 @@ def test_on_all_cores_slower_begins_above_the_growth_that_is_surely_detected():
 @pytest.mark.parametrize("cores", Cores)
 @pytest.mark.parametrize("half", [0.0005, 0.01, 0.05])
 def test_the_detectable_growth_is_called_slower_nine_times_in_ten(cores, half):
-    """A mean at `detectable` scatters by its standard error; the rule is applied at its lower tenth."""
+    """A mean at `detectable` scatters by its standard error. The rule meets its lower tenth."""
     found = judge(benchmark(cores=cores), rounds_of(0.0, half), 1, RISKS)
     error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
     low_nine_times_in_ten = log1p(found.detectable) - stats.t.ppf(0.9, COUNT - 1) * error
@@ -142,7 +142,10 @@ SUITES, ALARM_RATE, BENCHMARKS = 2000, 0.02, 3
 
 
 def verdicts(draws, suites, seed, budget_s=10.5):
-    """Yield the verdicts of gates over benchmarks that draw so. A round takes 1 s; the budget allows three analyses."""
+    """Yield the verdicts of gates over benchmarks that draw so.
+
+    A round takes 1 s; the budget allows three analyses.
+    """
     rng = Random(seed)
     suite = [benchmark(f"b{number}") for number in range(len(draws))]
     for _ in range(suites):
@@ -157,9 +160,10 @@ def student_3(rng):
 
 @pytest.mark.parametrize("draw", [None, student_3])
 def test_equal_code_is_called_slower_at_most_at_the_alarm_rate(draw):
-    """With so much noise that what is tolerated keeps no alarm away: 25 of 2,000 suites, and 15 of heavy tails.
+    """Measured: 25 of 2,000 suites, and 15 with heavy tails.
 
-    40 are allowed; far fewer would mean that the rule is blunter than it need be.
+    40 are allowed. Far fewer would mean that the rule is blunter than needed. The noise is so large that the tolerance
+    prevents no alarm.
     """
     equal = [lambda rng: noisy(rng, 0.0, 0.06, draw)] * BENCHMARKS
     found = list(verdicts(equal, SUITES, seed=7)).count(Verdict.SLOWER)

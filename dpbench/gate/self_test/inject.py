@@ -12,7 +12,10 @@ from statistics import median
 from dpbench.gate.take_round import SuiteRound
 
 LOOPS = "DPBENCH_INJECTED_LOOPS"
-"""The environment variable with the iterations of the loop in each forward. Not set, it is 0."""
+"""The environment variable with the iterations of the loop in each forward.
+
+Not set, it is 0.
+"""
 
 _CALIBRATING_LOOPS = 20_000
 _CALIBRATING_ROUNDS = (2, 6)

@@ -66,7 +66,7 @@ def record_trials(setup: Setup, path: Path, rounds: int, gates: int, progress: P
 
 
 def _wanted(rounds: int, gates: int) -> Iterator[tuple[Condition, int, bool]]:
-    """Spread the gates among the rounds, so that a self-test that was stopped early has its part of both."""
+    """Spread the gates among the rounds, so that a self-test that is stopped early has both."""
     for number in range(max(rounds, gates)):
         of_rounds = range(number, min(number + 1, rounds))
         of_gates = range(number * gates // max(rounds, gates), (number + 1) * gates // max(rounds, gates))
@@ -86,9 +86,9 @@ def _calibrate(setup: Setup, progress: Progress) -> dict[str, float]:
 
 
 def _round(setup: Setup, condition: Condition, number: int, loops: Mapping[str, float]) -> SelfTestTrial:
-    """Take a round of all benchmarks; of a slower head only those on one core, each with the slowdown.
+    """Take a round of all benchmarks, or of those on one core if head is slower.
 
-    Benchmarks are independent, so one round serves all of them.
+    A slower head has the slowdown in each of them: benchmarks are independent, so one round serves all.
     """
     sides = setup.sides({name: round(per_step * condition.slowdown) for name, per_step in loops.items()})
     benchmarks = one_core(setup.settings) if condition.slowdown else setup.settings.benchmarks
@@ -105,7 +105,10 @@ def _round(setup: Setup, condition: Condition, number: int, loops: Mapping[str, 
 
 
 def _gate(setup: Setup, condition: Condition, number: int, loops: Mapping[str, float]) -> SelfTestTrial:
-    """Run tier 1 of a whole gate. A slowdown is in one benchmark: gate n has it in the nth one, over and over."""
+    """Run tier 1 of a whole gate.
+
+    A slowdown is in one benchmark of those on one core: gate n has it in number n modulo their count.
+    """
     able = one_core(setup.settings)
     slowed = able[number % len(able)].name if condition.slowdown else None
     sides = setup.sides({slowed: round(loops[slowed] * condition.slowdown)} if slowed else {})

@@ -19,7 +19,7 @@ from dpbench.gate.tier1 import measure_times, verdict_of
 
 @dataclass(frozen=True)
 class Pool:
-    """The recorded rounds of one condition by benchmark, and the mean duration of one in seconds."""
+    """The recorded rounds of one condition by benchmark, and their mean duration in seconds."""
 
     ratios: Mapping[str, Sequence[RoundRatio]]
     round_s: float

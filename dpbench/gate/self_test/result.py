@@ -60,9 +60,10 @@ class Spread(_Frozen):
 
 
 class ConditionResult(_Frozen):
-    """One condition. `drawn` gates are resampled from the recorded rounds, `whole` gates were run end to end.
+    """The gates and rounds of one condition.
 
-    `found` counts the whole gates that called the slowed benchmark slower. Durations are of whole gates.
+    `drawn` gates are resampled from the recorded rounds, `whole` gates were run end to end. `found` counts the whole
+    gates that called the slowed benchmark slower. Durations are of whole gates.
     """
 
     condition: Condition
@@ -100,7 +101,10 @@ class SelfTest(_Frozen):
 def result_of(
     trials: Sequence[SelfTestTrial], settings: Settings, budget_s: float, gates: int = DRAWN_GATES
 ) -> SelfTest:
-    """Draw `gates` gates for each condition and count all verdicts. `trials` need rounds of every condition."""
+    """Draw `gates` gates for each condition and count all verdicts.
+
+    `trials` need rounds of every condition.
+    """
     pools = {condition: Pool.of(_rounds(trials, condition)) for condition in Condition}
 
     def drawn(condition: Condition) -> Verdicts:

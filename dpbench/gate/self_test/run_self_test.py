@@ -24,9 +24,10 @@ from dpbench.run.wrapper_of import has_wrapper
 def run_self_test(
     request: GateRequest, rounds: int, gates: int, *, launch: Launcher = launch, progress: Callable[[str], object]
 ) -> SelfTest:
-    """Compare the wrapper of `request.base` with itself, and with itself made slower. Write and return the result.
+    """Compare the wrapper of `request.base` with itself, and with itself made slower.
 
-    `rounds` and `gates` are for each condition. Raises GateError.
+    Writes the result into the results folder and returns it. `rounds` and `gates` are for each condition. Raises
+    GateError.
     """
     repository = Repository(Path.cwd())
     commit = str(repository.resolve("--base", request.base).commit)
@@ -75,7 +76,7 @@ def _this_machine(setup: Setup) -> Environment:
 
 
 def _check_of_this_machine(trials: Sequence[SelfTestTrial], here: Environment, path: Path) -> None:
-    """Raises GateError if a trial is of another machine: two machines may have the same host name."""
+    """Raises GateError if a trial is of another machine: two may have the same host name."""
     this = machine_of(here).model_dump()
     for other in (machine_of(trial.environment).model_dump() for trial in trials):
         if unlike := next((name for name, value in this.items() if other[name] != value), None):

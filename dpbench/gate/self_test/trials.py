@@ -1,4 +1,4 @@
-"""The trials that a self-test records: rounds and whole gates under a condition, one JSON line each.
+"""The trials of a self-test: rounds and whole gates under a condition, one JSON line each.
 
 Field and enum names are the file format's: `planted_in` is the benchmark that the slowdown was injected into.
 

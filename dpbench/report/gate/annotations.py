@@ -10,10 +10,10 @@ _LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: 
 
 
 def annotations(judgement: Judgement) -> str:
-    """Return a line for the whole unless it passes, and one for each benchmark that does not pass or is accepted.
+    """Return a line for each benchmark that does not pass or is accepted.
 
-    The whole comes first, because GitHub shows only ten errors and ten warnings of a step; the log has the rest
-    (actions/toolkit, docs/problem-matchers.md).
+    A line for the whole precedes them, unless it passes. It comes first, because GitHub shows only ten errors and ten
+    warnings of a step; the log has the rest (actions/toolkit, docs/problem-matchers.md).
     """
     return "".join(f"{line}\n" for line in _lines(judgement))
 
@@ -34,7 +34,7 @@ def _annotation(finding: BenchmarkFinding) -> str:
 
 
 def _command(level: str, title: str, message: str) -> str:
-    """``::level title=...::message``, escaped as in actions/toolkit, packages/core/src/command.ts."""
+    """``::level title=...::message``, escaped as in actions/toolkit, core/src/command.ts."""
     return f"::{level} title={_property(title)}::{_data(message)}"
 
 

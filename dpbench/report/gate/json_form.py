@@ -13,7 +13,10 @@ EXIT_CODES = {Verdict.PASS: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.
 
 
 def gate_json(judgement: Judgement) -> dict[str, Any]:
-    """Return ``{"schema", "verdict", "exit_code", ...}`` and the fields of `Judgement`. All numbers are finite."""
+    """Return ``{"schema", "verdict", "exit_code", ...}`` and the fields of `Judgement`.
+
+    All numbers are finite.
+    """
     return {
         "schema": SCHEMA,
         "verdict": str(judgement.verdict),

@@ -1,4 +1,4 @@
-"""A gate's judgement in GitHub's markdown: a comment on a pull request, or the summary of a step."""
+"""A gate's judgement in GitHub's markdown: a pull request's comment, or a step's summary."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from dpbench.report.gate.tables import (
 from dpbench.report.gate.wording import acceptance, circumstances, headline, one_line, reliability, revision
 
 MARKER = "<!-- dpbench gate -->"
-"""The comment's first line, by which a workflow finds it again. Quoted text is escaped, so it never holds this."""
+"""The comment's first line, by which a workflow finds it. Escaped text never holds it."""
 
 MAX_CHARACTERS = 65_536
 """The longest comment that GitHub accepts; for longer ones it returns status 422."""
@@ -24,9 +24,10 @@ MAX_CHARACTERS = 65_536
 _ROWS = (100, 20, 5, 1)
 _MAX_TEXT = 300
 _SPECIAL = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<!\w)-|-(?!\w)|_|(?<=\d)\)|[^\w ,;/%()'.-]")
-"""Characters to escape: all but letters, digits, points between digits, hyphens in words and harmless punctuation.
+"""The characters to escape.
 
-A closing parenthesis after a digit begins a numbered list.
+Letters, digits, points between digits, hyphens in words and harmless punctuation stay. A closing parenthesis after a
+digit begins a numbered list.
 """
 
 
@@ -82,12 +83,12 @@ def _list(lines: list[str], most: int) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return the text as one line in which nothing is markdown, HTML, a link, an emoji, a mention or a command.
+    """Return the text as one line in which GitHub finds no construct.
 
-    Every character that GFM may interpret becomes a numeric reference, which GFM never interprets
-    (https://github.github.com/gfm/, 6.2). GitHub searches for mentions and issue references later, in the rendered
-    text, and again in the plain text of replies by mail. Only a zero-width space after ``@`` and ``#`` prevents these
-    (dependabot/dependabot-core, pull request 3157).
+    It then has no markdown, HTML, link, emoji, mention of a person, or command to a runner. Every character that GFM
+    may interpret becomes a numeric reference, which GFM never interprets (https://github.github.com/gfm/, 6.2). GitHub
+    searches for mentions and issue references later, in the rendered text, and again in the plain text of replies by
+    mail. Only a zero-width space after ``@`` and ``#`` prevents these (dependabot/dependabot-core, pull request 3157).
     """
     line = one_line(text)
     line = line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]} ..."

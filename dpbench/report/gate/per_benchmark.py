@@ -1,4 +1,4 @@
-"""One finding for each benchmark, with its verdict and reasons: for the forms without tables."""
+"""One finding for each benchmark, with verdict and reasons: for the forms without tables."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

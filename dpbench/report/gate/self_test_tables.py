@@ -21,7 +21,7 @@ def self_test_text(found: SelfTest) -> RenderableType:
 
 
 def self_test_json(found: SelfTest) -> dict[str, Any]:
-    """Return the fields of `SelfTest`, and the 95 % interval of each share of gates that say slower."""
+    """Return the fields of `SelfTest`, and the 95 % interval of each share of "slower"."""
     fields = found.model_dump(mode="json")
     for tested, written in zip(found.tested, fields["tested"], strict=True):
         written["drawn"]["slower_interval"] = clopper_pearson(tested.drawn.slower, tested.drawn.gates)
@@ -105,6 +105,9 @@ def _rounds(found: SelfTest) -> Grid:
 
 
 def alarms_as_designed(found: SelfTest) -> bool:
-    """False if equal code was called slower more often than the rule allows, with 97.5 % confidence in drawn gates."""
+    """False if the drawn gates of equal code prove more false alarms than the rule allows.
+
+    That is: the lower end of the share's 95 % interval is above the alarm rate.
+    """
     equal = [tested for tested in found.tested if not tested.condition.slowdown]
     return all(clopper_pearson(each.drawn.slower, each.drawn.gates)[0] <= found.alarm_rate for each in equal)

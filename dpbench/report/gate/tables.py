@@ -10,7 +10,7 @@ from dpbench.report.gate.wording import NONE, counted, growth, growth_between, i
 from dpbench.report.units import number, time_unit
 
 MOST = 20
-"""The most counters in a table, because one changed operator can change the counters of every case."""
+"""The most counters in a table: one changed operator can change those of every case."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def counters_grid(judgement: Judgement, most: int = MOST) -> Grid:
 
 
 def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
-    """Sort worse counters first: the worst of every benchmark, then the second worst of every benchmark, and so on."""
+    """Sort worse counters first: the worst of every benchmark, then the second worst, and so on."""
     by_benchmark: dict[str, list[CounterChange]] = defaultdict(list)
     for change in sorted(changes, key=_badness, reverse=True):
         by_benchmark[change.benchmark].append(change)
@@ -90,7 +90,7 @@ def times_grid(judgement: Judgement, most: int | None = None) -> Grid:
 
 
 def precision_grid(judgement: Judgement, most: int | None = None) -> Grid:
-    """The noise, the detectable growth and the numbers of rounds and analyses, in the order of `times_grid`."""
+    """The noise, the detectable growth, the rounds and analyses, in the order of `times_grid`."""
     found = slowest_first(judgement.times)
     rows = tuple(
         (

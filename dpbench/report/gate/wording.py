@@ -45,9 +45,9 @@ def counted(judgement: Judgement) -> str:
 
 
 def revision(found: Revision) -> str:
-    """Return the short hash, the revision as it was typed unless that is the hash, and the subject.
+    """Return the short hash, the revision as typed unless that is the hash, and the subject.
 
-    Without a commit, the text begins with the revision as it was typed.
+    Without a commit, the text begins with the revision as typed.
     """
     if found.commit is None:
         return one_line(f"{found.asked or found.short} {found.subject}")
@@ -69,7 +69,7 @@ def measured(time: TimeJudgement) -> str:
 
 
 def reliability(judgement: Judgement) -> tuple[str, str]:
-    """Return two lines: how often equal code is called slower, and the smallest growth that is detected."""
+    """Return two lines: the rate of false alarms, and the smallest growth that is detected."""
     return _false_alarms(judgement.false_alarms, judgement.alarm_rate), _smallest(judgement)
 
 

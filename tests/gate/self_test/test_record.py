@@ -85,7 +85,7 @@ def test_conditions_alternate_in_rounds_and_in_gates(path):
 
 @pytest.mark.parametrize(("rounds", "gates"), [(6, 2), (2, 6), (5, 3), (0, 2), (3, 0), (1, 1)])
 def test_gates_are_spread_among_the_rounds(path, rounds, gates):
-    """At any time the gates so far are within two of their proportion, if there are more rounds than gates."""
+    """With more rounds than gates, the gates so far are within two of their proportion."""
     trials, _, _ = recorded(path, rounds, gates)
     kinds = [trial.gate is None for trial in trials if trial.condition is Condition.EQUAL]
     assert (kinds.count(True), kinds.count(False)) == (rounds, gates)

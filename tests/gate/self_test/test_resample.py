@@ -42,7 +42,7 @@ def test_the_slowdown_is_in_one_benchmark_after_the_other():
 
 
 def test_the_recorded_durations_spend_the_budget():
-    """Three rounds of 10 s are fewer than the first analysis needs, and decide nothing with such noise."""
+    """Three rounds of 10 s are too few to decide anything with such noise."""
     noise = pool(spread=0.2)
     assert set(drawn(noise, gates=20, budget_s=35.0)) == {Verdict.UNDECIDED}
     quiet = pool()

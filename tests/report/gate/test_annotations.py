@@ -30,7 +30,10 @@ def unescaped(text: str, tokens: str) -> str:
 
 
 def read(line: str) -> tuple[str, dict[str, str], str]:
-    """Return command, properties and message, as in actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2."""
+    """Return command, properties and message.
+
+    Source: actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2.
+    """
     line = line.lstrip()
     assert line.startswith("::")
     end = line.index("::", 2)

@@ -23,7 +23,7 @@ SHAPE = {
     **dict.fromkeys(("skipped", "error", "failure"), ({"type", "message"}, set())),
     "system-out": (set(), set()),
 }
-"""The attributes and children that we use, as jenkinsci/xunit-plugin's junit-10.xsd allows them."""
+"""The attributes and children that we use, from jenkinsci/xunit-plugin's junit-10.xsd."""
 TIME = r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?"
 
 
