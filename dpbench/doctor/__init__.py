@@ -1,1 +1,10 @@
-"""TODO-ROOM doctor."""
+"""Is this machine fit to measure on? The room of `dpbench doctor`; README.md has the user's view.
+
+    findings.py    Finding: one line of the examination, with its severity and advice
+    ask.py         start the child that examines, and read its findings
+    child/         the examination itself: host, GPUs, links between GPUs, bandwidths
+    self_test.py   compare two equal cases for a minute; the difference is the machine's noise
+    report.py      the findings as tables and as JSON
+
+The parent imports neither torch nor NVML. Nothing here changes a setting of the machine.
+"""
