@@ -1,4 +1,4 @@
-"""Is this machine fit to measure on? The room of `dpbench doctor`; README.md has the user's view.
+"""The room of `dpbench doctor`: is this machine fit to measure on? See README.md.
 
     findings.py    Finding: one line of the examination, with its severity and advice
     ask.py         start the child that examines, and read its findings

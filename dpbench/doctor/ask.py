@@ -13,7 +13,10 @@ _TIMEOUT_S = 120.0
 
 
 def ask_health(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> tuple[Finding, ...]:
-    """Return the child's findings. If the child crashes or times out, return that as the only finding."""
+    """Return the child's findings.
+
+    If the child crashes or times out, return that as the only finding.
+    """
     end = launch(PROBE, "", timeout_s)
     try:
         return Findings.model_validate_json(end.record).findings

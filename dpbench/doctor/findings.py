@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Severity(StrEnum):
-    """OK disturbs nothing; a NOTE may matter to a reader of the numbers; UNRELIABLE makes the numbers wrong."""
+    """OK disturbs nothing, a NOTE may matter, UNRELIABLE makes the numbers wrong."""
 
     OK = "ok"
     NOTE = "note"

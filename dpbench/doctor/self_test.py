@@ -1,4 +1,4 @@
-"""The self-test of `dpbench doctor`: measure one case as if it were two, and report the difference as noise.
+"""The self-test: measure one case as if it were two, and report the difference as noise.
 
     self_test   starts pairs of children for a minute, with the runner that `dpbench compare` uses
     noise_of    turns their rounds into a Noise; pure
@@ -81,9 +81,10 @@ def self_test(
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Finding]:
-    """Measure pairs of equal rounds for `seconds`, at least three pairs, and return the findings.
+    """Measure pairs of equal rounds for `seconds` and return the findings.
 
-    The order within a pair is random. A failed round ends the test, and is the only finding.
+    There are at least three pairs. The order within a pair is random. A failed round ends the test, and is the only
+    finding.
     """
     records: list[Record] = []
     begin_s = clock()
@@ -107,7 +108,10 @@ def self_test(
 
 
 def _report_progress(progress: Callable[[Progress], object], before: int, left_s: float, now: Progress) -> None:
-    """Pass on the progress of one pair. The total counts this pair as the last, because only the time is known."""
+    """Pass on the progress of one pair.
+
+    The total counts this pair as the last, because only the time is known.
+    """
     progress(replace(now, done=before + now.done, total=before + now.total, seconds_left=left_s))
 
 
@@ -127,7 +131,7 @@ def _pairs(case: Case) -> Iterator[list[tuple[int, Case]]]:
 
 
 def findings_of(records: list[Record]) -> list[Finding]:
-    """Return three findings about the noise in the records, or one about the first record that failed."""
+    """Return three findings on the noise, or one on the first record that failed."""
     failed = next((record for record in records if record.outcome is not Outcome.OK), None)
     if failed is not None:
         reason = (failed.reason or "").splitlines()[0]

@@ -25,9 +25,9 @@ QUIET = {
 
 @pytest.fixture
 def examine(tmp_path):
-    """Return a function from the files that differ from a quiet machine's to the findings by name.
+    """Return a function from changed files to the findings by name.
 
-    None in place of a text removes the file.
+    The other files are those of a quiet machine. None in place of a text removes the file.
     """
 
     def call(files=None, after=QUIET["proc/stat"], cores=(0, 1, 2, 3)):

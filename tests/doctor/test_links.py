@@ -20,7 +20,7 @@ class FakeModule:
 
 @pytest.fixture
 def examine(monkeypatch):
-    """Return a function from pairs with peer access, and pairs with corrupted copies, to findings and tried pairs."""
+    """Return a function from pairs with peer access to the findings and the tried pairs."""
 
     def call(reached, corrupted=(), links=("0-1 NV18", "0-2 SYS", "1-2 SYS")):
         tried = []

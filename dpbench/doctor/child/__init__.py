@@ -1,4 +1,4 @@
-"""The child process that examines the machine. Only these files of the room import torch and NVML.
+"""The child that examines the machine. Only these files of the room import torch and NVML.
 
 examine.py      the process: runs the four examinations in order, and writes the findings to a pipe
 host.py         CPU load, limits, clocks, NUMA nodes and memory, from files of the kernel

@@ -1,4 +1,6 @@
-"""The child that examines this machine. It reads nothing from stdin and writes Findings to a pipe.
+"""The child that examines this machine.
+
+It reads nothing from stdin and writes Findings to a pipe.
 
     python -m dpbench.doctor.child.examine --record-fd N --parent-pid P
 
@@ -38,7 +40,10 @@ def examine() -> list[Finding]:
 
 
 def _findings_or_unknown(what: str, examination: Callable[[], list[Finding]]) -> list[Finding]:
-    """Return the findings. If the examination raises, return that as `unknown`, so that the others still run."""
+    """Return the findings.
+
+    If the examination raises, return that as `unknown`, so that the others still run.
+    """
     try:
         return examination()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What NVML reports of each GPU that may disturb a measurement. Runs before this process uses a GPU."""
+"""Findings on each GPU, from NVML. Runs before this process uses a GPU."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What may disturb a measurement on this host: other load, limits, clocks, NUMA nodes, memory."""
+"""Findings on this host: other load, limits, clocks, NUMA nodes, memory."""
 
 import os
 import time

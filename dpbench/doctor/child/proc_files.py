@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """Time of all cores together, in ticks of the kernel. The hypervisor gave `stolen` ticks to other machines."""
+    """Time of all cores together, in ticks of the kernel.
+
+    The hypervisor gave `stolen` ticks to other machines.
+    """
 
     busy: int
     stolen: int
@@ -33,7 +36,10 @@ def parse_load(loadavg: str) -> float:
 
 
 def parse_clocks_mhz(cpuinfo: str) -> list[float]:
-    """Return the current clock of each core, from /proc/cpuinfo. Empty if the architecture does not report it."""
+    """Return the current clock of each core, from /proc/cpuinfo.
+
+    Empty if the architecture does not report it.
+    """
     return [float(mhz) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", cpuinfo, re.MULTILINE)]
 
 
