@@ -24,11 +24,12 @@ from statistics import median
 
 from benchmarks.about import heading
 from dpbench.gate.self_test.inject import LOOPS, environment, plant
-from dpbench.gate.self_test.result import SelfTest, interval_of_share
+from dpbench.gate.self_test.result import SelfTest
 from dpbench.gate.self_test.trials import Condition
 from dpbench.gate.settings import DEFAULT_BENCHMARKS, Cores
 from dpbench.gate.take_round import Sides, take_round
 from dpbench.run.launch import launch
+from dpbench.stats.binomial import clopper_pearson
 
 ROOT = Path(__file__).parents[1]
 CONDITIONS = {Condition.EQUAL: "equal", Condition.SLOWER_5: "slower_5", Condition.SLOWER_10: "slower_10"}
@@ -186,7 +187,7 @@ def main() -> None:
     print(f"\n{'head is':12} {'tool':25} {'says slower':14} 95 % interval")
     for tool, condition in sorted(counts, key=lambda key: list(CONDITIONS).index(key[1])):
         slower, of = counts[tool, condition]
-        low, high = interval_of_share(slower, of)
+        low, high = clopper_pearson(slower, of)
         print(f"{condition:12} {tool:25} {f'{slower} of {of}':14} {low:.1%} to {high:.1%}")
 
 

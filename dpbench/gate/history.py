@@ -19,6 +19,7 @@ from dpbench.gate.judgement import FalseAlarms, Verdict
 from dpbench.results.files import append_line, open_locked, reason_of
 from dpbench.results.record import Environment, Outcome, Record
 from dpbench.results.store import Store, StoreError
+from dpbench.stats.binomial import clopper_pearson
 from dpbench.sweep.variants import VariantName
 
 SCHEMA = 1
@@ -236,14 +237,12 @@ def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment
 
     `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
     """
-    from scipy.special import betaincinv
-
     gates = [line for line in lines if line.machine == machine_of(environment)]
     twins = [[each.twin_alarmed for each in line.benchmarks if each.twin_alarmed is not None] for line in gates]
     count, alarms = sum(map(len, twins)), sum(map(sum, twins))
     if count == 0:
         return None
-    upper = 1.0 if alarms == count else float(betaincinv(alarms + 1, count - alarms, 0.975))
+    _, upper = clopper_pearson(alarms, count)
     measured = sum(map(bool, twins))
     told = f"twins, one for each benchmark, of {measured} {'gate' if measured == 1 else 'gates'} on this machine"
     return FalseAlarms(alarms=alarms, of=count, upper=upper, gates=told)

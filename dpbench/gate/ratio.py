@@ -11,7 +11,7 @@ identical code in the very same minutes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp
 from statistics import fmean
 from typing import Annotated
 
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.gate.judgement import TimeRatio
 from dpbench.run.messages import LockstepRound, SideName
+from dpbench.stats.student import standard_error, t_quantile
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -76,10 +77,4 @@ def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
 
 def estimate(logs: Sequence[float]) -> LogEstimate:
     """Of at least two rounds."""
-    return LogEstimate(fmean(logs), float(np.std(logs, ddof=1)) / sqrt(len(logs)), len(logs) - 1)
-
-
-def t_quantile(probability: float, degrees: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, probability))
+    return LogEstimate(fmean(logs), standard_error(logs), len(logs) - 1)

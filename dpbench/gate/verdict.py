@@ -18,8 +18,9 @@ from math import expm1, log1p
 from statistics import median
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
-from dpbench.gate.ratio import LogEstimate, RoundRatio, estimate, t_quantile
+from dpbench.gate.ratio import LogEstimate, RoundRatio, estimate
 from dpbench.gate.settings import Benchmark, Cores
+from dpbench.stats.student import t_quantile
 
 FIRST = 5
 _GROWTH = 1.4

@@ -7,12 +7,9 @@ step here hits its neighbours too, so the ratio within a round holds.
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil, floor, sqrt
-from statistics import median
 
 from dpbench.measure.clock import Clock
-
-_Z95 = 1.959964
+from dpbench.stats.order_statistics import interval_of_median
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,6 @@ def interleave(
 
 def paired_ratio(times_s: list[float], reference_s: list[float]) -> PairedRatio:
     """Both lists by round. The interval is that of the order statistics around the median of the ratios."""
-    ratios = sorted(time / reference for time, reference in zip(times_s, reference_s, strict=True))
-    middle, half = (len(ratios) - 1) / 2, _Z95 * sqrt(len(ratios)) / 2
-    low, high = max(0, floor(middle - half)), min(len(ratios) - 1, ceil(middle + half))
-    return PairedRatio(median(ratios), ratios[low], ratios[high], len(ratios))
+    ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
+    low, value, high = interval_of_median(ratios)
+    return PairedRatio(value, low, high, len(ratios))

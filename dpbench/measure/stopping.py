@@ -24,16 +24,14 @@ entropy_criterion.cxx); neither says how well the median is known, which is what
 """
 
 from dataclasses import dataclass, field
-from math import ceil, floor, sqrt
+from math import ceil
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dpbench.stats.order_statistics import LEAST_AUTOCORRELATED, interval_of_autocorrelated_median
 
 _WINDOW = 5
-_BATCHES = 10
-_T95 = 2.2622  # Student's t at 97.5 % for 9 degrees of freedom
-_INDEPENDENT = 0.25  # the variance of a fair coin
 _GROWTH = 1.125
 
 
@@ -83,30 +81,16 @@ class StopRule:
     _next_look: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._next_look = max(self.min_samples, 2 * _BATCHES)
+        self._next_look = max(self.min_samples, LEAST_AUTOCORRELATED)
 
     def add(self, step_s: float, elapsed_s: float) -> None:
         """Take one sample, and the time since sampling began; then `stopped_by` is ``interval``, ``budget`` or None."""
         self.samples_s.append(step_s)
         if len(self.samples_s) >= self._next_look:
             self._next_look = ceil(len(self.samples_s) * _GROWTH)
-            low, middle, high = interval_of_median(np.array(self.samples_s))
+            low, middle, high = interval_of_autocorrelated_median(np.array(self.samples_s))
             if high - low <= self.width * middle:
                 self.stopped_by = "interval"
                 return
         if elapsed_s >= self.max_s:
             self.stopped_by = "budget"
-
-
-def interval_of_median(samples_s: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Low end, median and high end, from 20 samples or more in the order in which they were taken."""
-    n = len(samples_s)
-    middle = float(np.median(samples_s))
-    batch = n // _BATCHES
-    signs = (samples_s[n - batch * _BATCHES :] > middle).reshape(_BATCHES, batch).mean(axis=1)
-    # How many samples in a row count for one; never less than one, whatever chance says.
-    alike = max(1.0, batch * float(signs.var(ddof=1)) / _INDEPENDENT)
-    half = _T95 * sqrt(n * alike) / 2
-    low, high = max(0, floor((n - 1) / 2 - half)), min(n - 1, ceil((n - 1) / 2 + half))
-    ordered = np.partition(samples_s, (low, high))
-    return float(ordered[low]), middle, float(ordered[high])

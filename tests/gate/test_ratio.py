@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from dpbench.gate.ratio import RoundRatio, estimate, ratio_of, t_quantile
+from dpbench.gate.ratio import RoundRatio, estimate, ratio_of
 from tests.gate.making_rounds import lockstep_round
 
 
@@ -47,12 +47,6 @@ def test_the_interval_is_that_of_students_t(count):
         assert (found.low(risk), found.high(risk)) == pytest.approx((interval.low, interval.high))
     told, interval = found.as_ratio(), stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
     assert (told.value, told.low, told.high) == pytest.approx((exp(sum(logs) / count), *map(exp, interval)))
-
-
-@pytest.mark.parametrize("degrees", [1, 4, 100])
-@pytest.mark.parametrize("probability", [0.01, 0.5, 0.9, 1 - 1e-6])
-def test_quantiles_are_those_of_scipy(probability, degrees):
-    assert t_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), abs=1e-9)
 
 
 def test_what_is_no_number_is_no_ratio():

@@ -12,6 +12,7 @@ from dpbench.gate.self_test.resample import Pool, drawn_verdicts
 from dpbench.gate.self_test.trials import Condition, Trial
 from dpbench.gate.settings import Settings
 from dpbench.results.record import Environment
+from dpbench.stats.binomial import clopper_pearson
 
 DRAWN_GATES = 2000
 _SEED = 0
@@ -81,7 +82,7 @@ class SelfTest(_Frozen):
         """Of equal code with nothing else running."""
         equal = next(each for each in self.tested if each.condition is Condition.EQUAL)
         told = f"resampled from {equal.spreads[0].rounds} rounds of the self-test of {self.began[:10]}"
-        upper = interval_of_share(equal.drawn.slower, equal.drawn.gates)[1]
+        upper = clopper_pearson(equal.drawn.slower, equal.drawn.gates)[1]
         return FalseAlarms(alarms=equal.drawn.slower, of=equal.drawn.gates, upper=upper, gates=told)
 
 
@@ -144,12 +145,3 @@ def _spread(name: str, pool: Pool) -> Spread:
         spread=stdev([each.contrast for each in ratios]),
         twin_spread=stdev([each.twin for each in ratios]),
     )
-
-
-def interval_of_share(found: int, of: int) -> tuple[float, float]:
-    """The two-sided 95 % interval of Clopper and Pearson."""
-    from scipy.special import betaincinv
-
-    low = 0.0 if found == 0 else float(betaincinv(found, of - found + 1, 0.025))
-    high = 1.0 if found == of else float(betaincinv(found + 1, of - found, 0.975))
-    return low, high

@@ -5,12 +5,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.gate.self_test.result import SelfTest, Spread, Verdicts, interval_of_share
+from dpbench.gate.self_test.result import SelfTest, Spread, Verdicts
 from dpbench.report.gate.tables import Grid
 from dpbench.report.gate.terminal import table
 from dpbench.report.gate.wording import NONE, growth, share
 from dpbench.report.units import number
 from dpbench.results.record import Environment
+from dpbench.stats.binomial import clopper_pearson
 
 
 def self_test_text(found: SelfTest) -> RenderableType:
@@ -22,8 +23,8 @@ def self_test_json(found: SelfTest) -> dict[str, Any]:
     """The result's own fields, and beside each count its share with the 95 % interval."""
     fields = found.model_dump(mode="json")
     for tested, told in zip(found.tested, fields["tested"], strict=True):
-        told["drawn"]["slower_interval"] = interval_of_share(tested.drawn.slower, tested.drawn.gates)
-        told["whole"]["slower_interval"] = interval_of_share(tested.whole.slower, tested.whole.gates)
+        told["drawn"]["slower_interval"] = clopper_pearson(tested.drawn.slower, tested.drawn.gates)
+        told["whole"]["slower_interval"] = clopper_pearson(tested.whole.slower, tested.whole.gates)
     return {"schema": 1, **fields}
 
 
@@ -78,7 +79,7 @@ def _seconds(time_s: float | None) -> str:
 def _share(verdicts: Verdicts) -> str:
     if not verdicts.gates:
         return NONE
-    low, high = interval_of_share(verdicts.slower, verdicts.gates)
+    low, high = clopper_pearson(verdicts.slower, verdicts.gates)
     return f"{verdicts.slower} = {share(verdicts.slower / verdicts.gates)} [{share(low)}, {share(high)}]"
 
 
@@ -109,4 +110,4 @@ def _spreads(each: Spread) -> tuple[str, str]:
 def alarms_as_designed(found: SelfTest) -> bool:
     """False where equal code was surely called slower more often than by design, as far as the drawn gates can tell."""
     equal = [tested for tested in found.tested if not tested.condition.planted]
-    return all(interval_of_share(each.drawn.slower, each.drawn.gates)[0] <= found.alarm_rate for each in equal)
+    return all(clopper_pearson(each.drawn.slower, each.drawn.gates)[0] <= found.alarm_rate for each in equal)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from dpbench.gate.judgement import Verdict
-from dpbench.gate.self_test.result import SelfTest, Verdicts, interval_of_share, result_of
+from dpbench.gate.self_test.result import SelfTest, Verdicts, result_of
 from dpbench.gate.self_test.trials import Condition
 from dpbench.gate.settings import Cores, Settings
 from tests.gate.making_rounds import benchmark
@@ -36,12 +36,6 @@ def test_verdicts_are_counted():
     counted = Verdicts.count([Verdict.PASS, Verdict.SLOWER, Verdict.PASS, Verdict.UNDECIDED, Verdict.PASS])
     assert counted == Verdicts(slower=1, undecided=1, passed=3)
     assert counted.gates == 5
-
-
-@pytest.mark.parametrize(("hits", "of_all"), [(0, 60), (1, 60), (7, 10), (60, 60), (3, 2000)])
-def test_the_interval_of_a_share_is_that_of_clopper_and_pearson(hits, of_all):
-    exact = binomtest(hits, of_all).proportion_ci(0.95, method="exact")
-    assert interval_of_share(hits, of_all) == pytest.approx((exact.low, exact.high))
 
 
 def test_every_condition_is_drawn_from_its_own_rounds(found):
