@@ -1,4 +1,4 @@
-"""`dpbench list`: the names that specs and options may use."""
+"""The output of `dpbench list`: the names that sweep files and options may use."""
 
 from itertools import product
 from typing import Any
@@ -12,6 +12,7 @@ from dpbench.sweep.variants import VariantName
 
 
 def vocabulary_json() -> dict[str, Any]:
+    """Return the object that `dpbench list --json` prints."""
     return {
         "variants": [{"name": name, "what": name.sentence} for name in VariantName],
         "workloads": [{"name": f"{family}/{size}", "what": FAMILIES[family]} for family, size in product(Family, Size)],
@@ -23,6 +24,7 @@ def vocabulary_json() -> dict[str, Any]:
 
 
 def vocabulary_text() -> Group:
+    """Return the tables for a terminal."""
     sizes = ", ".join(Size)
     return Group(
         _table("variants", {name: name.sentence for name in VariantName}),
