@@ -14,7 +14,11 @@ from dpbench.run.runner import Progress
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     """Yields what `runner.run` calls as it proceeds. Without a terminal only failures are told, a line each."""
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]} left  {task.fields[running]}"))
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]} left  {task.fields[running]}", markup=False),
+    )
     # Once a second: more would put the parent's work beside the child's.
     with Bar(*columns, console=console, refresh_per_second=1, transient=True) as bar:
         task = bar.add_task("", total=None, left="", running="")
