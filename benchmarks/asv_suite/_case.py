@@ -22,9 +22,9 @@ _LACKING = re.compile(
 
 
 def measure(case: Case) -> Record:
-    """A record of one round.
+    """Return the record of one round.
 
-    Raises SkipNotImplemented where the commit lacks what it takes, else RuntimeError.
+    Raises SkipNotImplemented if the commit is too old for the case, and RuntimeError if the case failed.
     """
     job = Job(run="asv", case=case, round=0, budget_s=SAMPLING_S)
     record = interpret(launch(WORKER, job.model_dump_json(), SAMPLING_S + _TIMEOUT_S), job)

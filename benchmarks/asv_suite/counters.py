@@ -10,9 +10,9 @@ _BATCH = 16
 
 
 class Counters:
-    """A change in any of these is a change of the program, or of torch.
+    """Counts that change only if the program or torch changes.
 
-    `torch_dp` shows the latter alone.
+    Counts of `torch_dp` change only with torch.
     """
 
     params = (["torch_dp", "tuned"], ["mlp/tiny", "transformer/tiny"], [2, 4])

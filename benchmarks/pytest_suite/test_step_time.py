@@ -1,4 +1,4 @@
-"""Step times of the variants over the grid of the asv suite, with pytest-benchmark's options.
+"""Step times of the variants over the asv suite's grid, with pytest-benchmark's options.
 
 One process does not show how processes differ. On a shared machine, equal processes differ by up to a fifth.
 """

@@ -55,7 +55,7 @@ def _table(comparison: Comparison) -> Table:
     headers = [f"time, {unit}", ratio, f"% of\n{_percent_of(comparison)}", "items/s", "rounds"]
     learns = comparison.setting.data is not Data.RANDOM
     for header in [*headers, "loss"] if learns else headers:
-        table.add_column(header, justify="right", overflow="fold")
+        table.add_column(Text(header), justify="right", overflow="fold")
     for row in comparison.rows:
         cells = [*_cells(row, unit_s), *([_loss(row.summary)] if learns else [])]
         table.add_row(*map(Text, cells))

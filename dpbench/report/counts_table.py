@@ -63,7 +63,7 @@ def _table(title: str, records: Sequence[CountRecord]) -> Table:
     table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("counter", no_wrap=True)
     for variant in columns:
-        table.add_column(variant, justify="right")
+        table.add_column(Text(variant), justify="right")
     for name, read in _ROWS.items():
         values = {
             variant: next((value for counts in found if (value := read(counts)) is not None), None)

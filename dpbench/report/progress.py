@@ -17,7 +17,11 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
 
     Without a terminal, print only failures, one line each.
     """
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]} left  {task.fields[running]}"))
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]} left  {task.fields[running]}", markup=False),
+    )
     # Once a second, so that the parent takes almost no CPU time from the child.
     with Bar(*columns, console=console, refresh_per_second=1, transient=True) as bar:
         task = bar.add_task("", total=None, left="", running="")
