@@ -60,8 +60,8 @@ class BenchmarkPairs:
 def compare_commits(base: Files, head: Files, *, allow_different: bool = False) -> tuple[BenchmarkPairs, ...]:
     """Return the pairs of each benchmark and environment, as `asv compare` pairs them.
 
-    There is no ratio if the benchmark's version changed. Unless `allow_different`, there is none if the machine changed
-    either. Raises AsvError if a row cannot be read.
+    There is no ratio if the benchmark's version changed. There is none either if the machine changed, unless
+    `allow_different`. Raises AsvError if a row cannot be read.
     """
     found = []
     for environment in dict.fromkeys([*base, *head]):

@@ -29,7 +29,7 @@ class Finding(BaseModel):
 
 
 class Findings(BaseModel):
-    """The message from the child that examines to its parent."""
+    """The message that the examining child sends to its parent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
