@@ -90,7 +90,6 @@ def measure_ratios(print_row):
 
 
 def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[float]]:
-    devices = [torch.device(device) for device in setting.devices]
     case = Case(
         variant=variants[0],
         workload=setting.workload,
@@ -99,6 +98,7 @@ def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[floa
         threads=usable_cores(),
     )
     session = open_session(case)
+    devices = list(session.placement.devices)
     # All schemes use one base, because the address of its weights changes a step by several percent.
     schemes = {name: variant_of(VariantId(name)).wrap(session.base, devices) for name in variants[1:]}
     schemes[variants[0]] = session.scheme

@@ -11,12 +11,13 @@ def test_an_examination_that_raises_is_unknown_and_the_others_still_run(monkeypa
         raise RuntimeError("CUDA error: unknown error\nmore lines")
 
     monkeypatch.setattr(examine_module, "examine_host", lambda: [ok("other load", "0 %")])
+    monkeypatch.setattr(examine_module, "examine_packages", lambda: [ok("distribution", "torch-dpbench 0.1.0")])
     monkeypatch.setattr(examine_module, "_gpus", broken)
     monkeypatch.setattr(examine_module, "_links", list)
     monkeypatch.setattr(examine_module, "_bandwidth", lambda: [ok("host memory bandwidth", "9 GB/s")])
     found = examine()
-    assert [finding.what for finding in found] == ["other load", "GPUs", "host memory bandwidth"]
-    assert found[1].value == "unknown: RuntimeError: CUDA error: unknown error"
+    assert [finding.what for finding in found] == ["other load", "distribution", "GPUs", "host memory bandwidth"]
+    assert found[2].value == "unknown: RuntimeError: CUDA error: unknown error"
 
 
 def test_importing_the_examination_imports_neither_torch_nor_nvml():

@@ -1,6 +1,6 @@
 """The child that examines the machine. Only these files of the room import torch and NVML.
 
-examine.py      the process: runs the four examinations in order, and writes the findings to a pipe
+examine.py      the process: runs the examinations in order, and writes the findings to a pipe
 host.py         CPU load, limits, clocks, NUMA nodes and memory, from files of the kernel
 proc_files.py   parsers for these files
 gpus.py         what NVML reports of each GPU
