@@ -1,4 +1,4 @@
-"""What belongs beside every figure: the machine, the versions, its load, and the command."""
+"""The heading of every figure: command, machine, versions and load."""
 
 import os
 import platform
@@ -13,6 +13,7 @@ _ROOT = Path(__file__).parents[1]
 
 
 def heading(module: str) -> str:
+    """Return three lines: the command that runs `module`, the machine, the load average."""
     commit = subprocess.run(
         ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )

@@ -1,10 +1,10 @@
-"""Make the pages of `asv publish` work where there is no internet: `make asv-html` runs this after it.
+"""Make the pages of `asv publish` work without internet. `make asv-html` runs this after it.
 
     python benchmarks/asv_html.py [--html DIR] [--packages DIR] [--registry URL]
 
-asv's index.html loads its scripts from three outside hosts. Copies of them, from npm packages of exact versions, go to
-vendor/ beside it with their packages' licences, and the references are rewritten. The packages are kept: with them a
-second call needs no network. Neither needs npm, which a machine with GPUs seldom has.
+asv's index.html loads scripts from three outside hosts. This script copies them from npm packages of exact versions
+into vendor/, with the packages' licences, and rewrites the references. It keeps the packages, so a second call needs
+no network. It does not need npm itself, which few machines with GPUs have.
 """
 
 import argparse
@@ -23,12 +23,15 @@ _TIMEOUT_S = 60
 
 
 class LocaliseError(Exception):
-    """One line: what is missing or not as expected."""
+    """A file is missing or wrong; the text is one line."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """Of npm's registry; `sha512` is of its archive in base64, as ``npm view NAME@VERSION dist.integrity`` says."""
+    """A package of npm's registry.
+
+    `sha512` is the archive's hash in base64, as ``npm view NAME@VERSION dist.integrity`` prints it.
+    """
 
     name: str
     version: str
@@ -60,7 +63,7 @@ _MD5 = Package(
 _BOOTSTRAP = Package(
     "bootstrap", "3.1.1", "TAzqS8E/ISpVHP29gYhy+1NSV+FJwApDVQhDfgLYsIuUDJiqJzH2DfORN5tiu+Ie2iBLrzEG34t4Rf465cigqg=="
 )
-# By the name that asv asks for. Those of flot and stupidtable that npm has are not minified alike, or of a later patch.
+# By the name in asv's page. npm's flot and stupidtable differ from asv's: not minified, or a later patch version.
 COPIES = {
     "jquery-3.3.1.min.js": (_JQUERY, "dist/jquery.min.js"),
     "jquery.flot.min.js": (_FLOT, "jquery.flot.js"),
@@ -73,20 +76,20 @@ COPIES = {
     "bootstrap.min.js": (_BOOTSTRAP, "dist/js/bootstrap.min.js"),
     "bootstrap.min.css": (_BOOTSTRAP, "dist/css/bootstrap.min.css"),
 }
-# A licence of its own, or, where the package has none but names it, its package.json.
+# The licence file. A package without one names its licence in package.json.
 _LICENCE = re.compile(r"package/(licen[cs]e(\.\w+)?|package\.json)", re.IGNORECASE)
 _OUTSIDE = re.compile(r'<(?:script|link)\b[^>]*?\b(?:src|href)="(?:https?:)?//[^"]*?(?P<name>[^/"]+)"[^>]*>')
 
 
 @dataclass(frozen=True)
 class Packages:
-    """The archives that `folder` keeps; others come from `registry`, a URL."""
+    """Archives that `folder` keeps. Missing ones are fetched from the URL `registry`."""
 
     folder: Path
     registry: str
 
     def archive(self, package: Package) -> bytes:
-        """As it was pinned. Raises LocaliseError."""
+        """Return the package's archive, checked against its hash. Raises LocaliseError."""
         path = self.folder / package.archive
         kept = path.exists()
         content = path.read_bytes() if kept else self._fetch(package)
@@ -115,7 +118,10 @@ class Packages:
 
 
 def localise(html: Path, packages: Packages) -> int:
-    """Rewrite index.html and put beside it what it refers to; how many references. Raises LocaliseError."""
+    """Rewrite index.html and copy the scripts beside it. Raises LocaliseError.
+
+    Returns the number of references that were rewritten.
+    """
     index = html / "index.html"
     try:
         text = index.read_text()
@@ -129,9 +135,12 @@ def localise(html: Path, packages: Packages) -> int:
 
 
 def _inside(tag: str, name: str, html: Path, packages: Packages) -> str:
-    """The tag with the copy's address. A hash that the browser checks would be of the outside file."""
+    """Return the tag with the copy's address.
+
+    The tag's integrity hash is dropped, because it is of the outside file.
+    """
     if name not in COPIES:
-        raise LocaliseError(f"index.html: loads {name}, of which no copy is known; allowed: {', '.join(COPIES)}")
+        raise LocaliseError(f"index.html: loads {name}, which has no known copy; allowed: {', '.join(COPIES)}")
     package, path = COPIES[name]
     folder = Path("vendor", f"{package.name}@{package.version}")
     (html / folder).mkdir(parents=True, exist_ok=True)
@@ -160,7 +169,7 @@ def main() -> None:
         count = localise(options.html, Packages(options.packages, options.registry))
     except LocaliseError as error:
         sys.exit(f"asv_html: {error}")
-    print(f"{options.html}: {count} outside references are inside now; to look at it: asv preview")
+    print(f"{options.html}: {count} outside references rewritten; next: asv preview")
 
 
 if __name__ == "__main__":

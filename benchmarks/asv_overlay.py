@@ -1,14 +1,16 @@
-"""One commit's `dpbench.parallel` in an environment of asv; all else of dpbench there is the working tree's.
+"""Install one commit's `dpbench.parallel` in an asv environment.
+
+The rest of dpbench is the working tree's.
 
     python asv_overlay.py BUILD_DIR        asv.conf.json's install_command, run by the environment's Python
 
-A change of the harness, the suite or a workload is so never blamed on the wrapper: each commit is measured by the same
-ones. The wrapper is pure Python and imports nothing of ours, so installing it is copying its folder. In site-packages:
+All commits are measured with the same harness, suite and workloads, so that only the wrapper makes a difference. The
+wrapper is pure Python and imports nothing else of dpbench, so its folder is simply copied. In site-packages:
 
-    dpbench_overlay.pth                  the working tree's path, and a call that has its dpbench find the wrapper below
-    dpbench_overlay/dpbench/parallel/    the commit's
+    dpbench_overlay.pth                  the working tree's path, and a line that makes Python find the wrapper below
+    dpbench_overlay/dpbench/parallel/    the commit's wrapper
 
-The call runs in every process of this Python: a child, such as a rank of `ddp`, sees the same.
+Python runs this line at the start of every process, so children such as the ranks of `ddp` get the same wrapper.
 """
 
 import shutil
@@ -21,7 +23,7 @@ _WRAPPER = "dpbench/parallel"
 
 
 def install(build_dir: Path, site_packages: Path) -> None:
-    """Put what `build_dir`, a checkout, has of the wrapper in the place of an earlier one."""
+    """Replace the wrapper in `site_packages` by that of the checkout `build_dir`, if it has one."""
     overlay = site_packages / "dpbench_overlay"
     shutil.rmtree(overlay, ignore_errors=True)
     if (build_dir / _WRAPPER).is_dir():

@@ -1,8 +1,8 @@
-"""Does our clock agree with torch.utils.benchmark? Both time the same step, in turn, in one process, on one device.
+"""Compare dpbench's clock with torch.utils.benchmark, on one step in one process.
 
     python -m benchmarks.clock_agreement
 
-In each round both time one step, in an order by lot, each after two untimed ones, as `Timer.timeit` takes them.
+In each round both time one step, in random order. Each runs two untimed steps first, as `Timer.timeit` does.
 """
 
 import argparse
@@ -48,6 +48,7 @@ def main() -> None:
 
 
 def one_step_s(step: Callable[[], object], clock: Clock) -> float:
+    """Return the seconds of one step, after two untimed steps."""
     step()
     step()
     start_s = clock()
@@ -56,6 +57,7 @@ def one_step_s(step: Callable[[], object], clock: Clock) -> float:
 
 
 def in_turn(one: Callable[[], float], other: Callable[[], float], rounds: int) -> tuple[list[float], list[float]]:
+    """Return the times of both timers, which run once in each round, in random order."""
     rng = Random(0)
     times_s: dict[int, list[float]] = {0: [], 1: []}
     for number in range(-_WARM_UP, rounds):

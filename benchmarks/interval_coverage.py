@@ -1,10 +1,10 @@
-"""How often the 95 % interval of the ratio of two identical cases contains 1, on rounds that were really measured.
+"""How often the 95 % interval of the ratio of two equal cases contains 1.
 
     python -m benchmarks.interval_coverage --rounds 60
 
-Measures one case in many rounds, each a fresh process. Of these it draws, again and again, five to be the one case and
-five others to be the other: from the whole run, or from ten rounds in a row, as a comparison would have taken them.
-For contrast it also takes every sample for a round of its own.
+It measures one case in many rounds, each in a fresh process. Then it repeatedly draws five rounds as the first case
+and five others as the second. It draws them from the whole run, or from ten successive rounds, as a comparison
+measures them. For contrast it also treats every sample as a round.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
     samples_s = [record.samples_s for record in records if record.outcome is Outcome.OK]
     case = records[0].case
     print(f"{len(samples_s)} rounds of {case.id}, {min(map(len, samples_s))} samples or more in each")
-    for name, draw in (("any rounds", _any), ("ten rounds in a row", _neighbours), ("every sample a round", _pooled)):
+    for name, draw in (("any rounds", _any), ("ten successive rounds", _successive), ("every sample a round", _pooled)):
         hits = [covered(draw, Random(number), samples_s, options.of) for number in range(_HUNDREDS)]
         print(
             f"1 is inside, of 100 comparisons of {options.of} and {options.of} rounds, {name:20}: "
@@ -41,6 +41,7 @@ def main() -> None:
 
 
 def measured(options: argparse.Namespace) -> Sequence[Record]:
+    """Measure the case, and return its records."""
     spec = from_options(
         {
             "variants": options.variant,
@@ -59,7 +60,7 @@ def measured(options: argparse.Namespace) -> Sequence[Record]:
 
 
 def covered(draw: Draw, rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> int:
-    """How many intervals of 100 contain 1."""
+    """Return how many of 100 intervals contain 1."""
     hits = 0
     for _ in range(100):
         ratio = ratio_of_rounds(*draw(rng, samples_s, of))
@@ -74,8 +75,8 @@ def _any(rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> tuple[Ro
     return drawn[:of], drawn[of:]
 
 
-def _neighbours(rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> tuple[Rounds, Rounds]:
-    """As the runner does: both cases once a round, in an order by lot."""
+def _successive(rng: Random, samples_s: Sequence[Sequence[float]], of: int) -> tuple[Rounds, Rounds]:
+    """Draw successive rounds in pairs, in random order, as the runner measures two cases."""
     start = rng.randrange(len(samples_s) - 2 * of + 1)
     pairs = [samples_s[i : i + 2] for i in range(start, start + 2 * of, 2)]
     shuffled = [rng.sample(pair, 2) for pair in pairs]
@@ -92,7 +93,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--variant", default="single")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--of", type=int, default=5, help="rounds of each case in a comparison")
-    parser.add_argument("--records", type=Path, help="take the rounds of this file instead of measuring")
+    parser.add_argument("--records", type=Path, help="use the rounds in this file; measure nothing")
     parser.add_argument("--results", type=Path, default=Path("results/runs"))
     return parser.parse_args()
 

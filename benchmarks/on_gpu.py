@@ -1,11 +1,11 @@
-"""What a machine with a GPU is asked, in one command: tests, races, and how the variants compare on lanes of one GPU.
+"""All checks for a machine with a GPU, in one command.
 
     python benchmarks/on_gpu.py [--out DIR] [--wheels DIR] [--minutes 9] [--rounds 2] [--steps tests,races,...]
 
-Nothing needs to be installed but torch: the checkout is put on PYTHONPATH, and what lacks comes from wheels, unpacked
-under build/gpu. Each step has its share of the time that is left and is interrupted when that is over; whatever it ends
-with, the next one begins. What it prints goes to DIR/STEP.txt too. Exit codes: 0 all passed; 1 some failed; 2 cannot
-begin here.
+The steps are the GPU tests, races, doctor, telemetry's cost, and comparisons of variants on lanes of one GPU. Only
+torch must be installed. The checkout is put on PYTHONPATH, and missing packages come from wheels, which are unpacked
+under build/gpu. Each step has a share of the time that is left, and is interrupted at its end. The next step runs in
+any case. The output also goes to DIR/STEP.txt. Exit codes: 0 all passed, 1 some failed, 2 cannot start here.
 """
 
 import argparse
@@ -33,7 +33,10 @@ LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class Step:
-    """`arguments` are Python's, in which ``{budget}`` is the seconds it may measure; `weight` is its share of time."""
+    """A command to run. ``{budget}`` in `arguments` becomes the seconds that it may measure.
+
+    `arguments` are those of Python. `weight` is the step's share of the time. `passing` are the exit codes that pass.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -44,7 +47,7 @@ class Step:
 
 def pytest(name: str, weight: float, *arguments: str, **environment: str) -> Step:
     command = ("-m", "pytest", "-m", "gpu", "-raP", "-p", "pytest_timeout", "-p", "no:cacheprovider", *arguments)
-    # Whatever plugins the machine has besides, they are of other versions.
+    # Other plugins on the machine may not fit this version of pytest.
     return Step(name, command, weight, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment})
 
 
@@ -59,7 +62,9 @@ def steps_of(out: Path, rounds: int) -> list[Step]:
     return [
         pytest("tests", 5, "tests/gpu"),
         pytest("races", 2, *races, TORCH_CUDA_SANITIZER="1"),
-        Step("doctor", ("-m", "dpbench", "doctor", "--quick"), 1, passing=(0, 1)),  # 1: it found something to say
+        Step(
+            "doctor", ("-m", "dpbench", "doctor", "--quick"), 1, passing=(0, 1)
+        ),  # 1: a finding makes measurements unreliable
         Step("telemetry", ("benchmarks/telemetry_cost.py", "--windows", "10", "--steps", "100"), 1),
         compare("launch_bound", "mlp/small", 64, out, rounds),
         compare("compute_bound", "transformer/small", 8, out, rounds),
@@ -78,7 +83,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     ends = dict(run_all(steps, environment, options.out, 60 * options.minutes))
     failed = [step.name for step in steps if ends[step.name] not in step.passing]
-    print(f"gpu: {'failed: ' + ', '.join(failed) if failed else 'all passed'}; everything is in {options.out}")
+    print(f"gpu: {'failed: ' + ', '.join(failed) if failed else 'all passed'}; the output is in {options.out}")
     return 1 if failed else 0
 
 
@@ -88,7 +93,7 @@ def refuse(reason: str) -> int:
 
 
 def why_unsupported(wheels: Path, environment: Mapping[str, str]) -> str | None:
-    """Why this interpreter cannot begin, once the wheels are unpacked."""
+    """Unpack the wheels. Return why this interpreter cannot start, or None."""
     if said := answer("import torch\nif not torch.cuda.is_available(): print(torch.__version__)", environment):
         return f"{sys.executable}: {said if 'Error' in said else f'torch {said} sees no CUDA device'}"
     shutil.rmtree(SITE, ignore_errors=True)
@@ -99,16 +104,24 @@ def why_unsupported(wheels: Path, environment: Mapping[str, str]) -> str | None:
             return f"the wheels in {wheels} cannot be installed"
     look = f"from importlib.util import find_spec\nprint(*[name for name in {MODULES} if not find_spec(name)])"
     lacking = answer(look, environment)
-    return f"{sys.executable} lacks {lacking}; `make gpu-wheels` fetches wheels to bring along" if lacking else None
+    return (
+        f"{sys.executable} lacks {lacking}; `make gpu-wheels` fetches wheels that you can copy here"
+        if lacking
+        else None
+    )
 
 
 def answer(code: str, environment: Mapping[str, str]) -> str:
-    """What it prints, or the last line of its error."""
+    """Return the last line that the code prints, or the last line of its error."""
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
     return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
 
 
 def chosen(steps: Sequence[Step], names: str | None) -> list[Step]:
+    """Return the steps in a list of names such as ``tests,races``.
+
+    Raises ValueError for an unknown name.
+    """
     known = [step.name for step in steps]
     wanted = known if names is None else names.split(",")
     if unknown := set(wanted) - set(known):
@@ -119,7 +132,7 @@ def chosen(steps: Sequence[Step], names: str | None) -> list[Step]:
 def run_all(
     steps: Sequence[Step], environment: Mapping[str, str], out: Path, seconds: float
 ) -> Iterator[tuple[str, int]]:
-    """Each step's name and exit code."""
+    """Run the steps in order. Yield each step's name and exit code."""
     deadline_s = time.monotonic() + seconds
     for number, step in enumerate(steps):
         weights = sum(each.weight for each in steps[number:])
@@ -133,7 +146,10 @@ def run_all(
 
 
 def run(step: Step, environment: Mapping[str, str], log: Path, limit_s: float) -> int:
-    """Its exit code; interrupted at the limit, as by Ctrl-C, and killed a while later."""
+    """Run a step and return its exit code.
+
+    Interrupt it at the limit, and kill it `GRACE_S` later.
+    """
     arguments = [argument.replace("{budget}", f"{0.7 * limit_s:.0f}") for argument in step.arguments]
     with (
         log.open("w") as file,
@@ -147,7 +163,7 @@ def run(step: Step, environment: Mapping[str, str], log: Path, limit_s: float) -
             cwd=ROOT,
             env={**environment, **step.environment},
             start_new_session=True,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread runs yet: the timers come after
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread runs yet: the timers start later
         ) as process,
     ):
         signals = [
@@ -168,11 +184,12 @@ def run(step: Step, environment: Mapping[str, str], log: Path, limit_s: float) -
 
 
 def end_with_parent() -> None:
-    """The kernel kills this process when its parent is killed, as at a lent machine's time limit (prctl(2))."""
+    """Make the kernel kill this process when its parent dies, as at a time limit (prctl(2))."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end(process: "subprocess.Popen[str]", how: signal.Signals) -> None:
+    """Send a signal to the process and its children, if they still run."""
     try:
         os.killpg(process.pid, how)
     except ProcessLookupError:

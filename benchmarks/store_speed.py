@@ -1,4 +1,4 @@
-"""How long planning, resuming, appending and reading take for large sweeps.
+"""Seconds to plan, resume, append to and read large sweeps.
 
     python -m benchmarks.store_speed
 
@@ -47,7 +47,7 @@ def main() -> None:
     print(heading("benchmarks.store_speed"))
     with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         spec = spec_of_1000()
-        with told(f"planning {_CASES:,} cases"):
+        with timed(f"planning {_CASES:,} cases"):
             planned = plan(spec, MACHINE)
         assert len(planned.cases) == _CASES
         resume(Path(folder) / "sweep.jsonl", spec)
@@ -56,7 +56,10 @@ def main() -> None:
 
 
 def spec_of_1000() -> Spec:
-    """20 batches, 6 lists of lanes, 2 workloads and 4 variants; and `single` for each batch and workload."""
+    """Return a spec of 20 batches, 6 lists of lanes, 2 workloads and 4 variants.
+
+    With `single` for each batch and workload it has 1,000 cases.
+    """
     return Spec.model_validate(
         {
             "variants": ["naive", "floor", "tuned", "ddp"],
@@ -71,7 +74,7 @@ def spec_of_1000() -> Spec:
 def resume(path: Path, spec: Spec) -> None:
     planned = plan(spec, MACHINE)
     path.write_bytes(b"".join(to_line(record(case, 0)) for case in planned.cases))
-    with told(f"resuming a finished sweep of {_CASES:,} cases"):
+    with timed(f"resuming a finished sweep of {_CASES:,} cases"):
         found = run_sweep(spec, planned, Store(path), lambda _: None)
     assert len(found.records) == _CASES
 
@@ -87,7 +90,7 @@ def append_and_read(path: Path, cases: Sequence[Case], samples: int) -> None:
         f"appending a record of {samples} samples: {first_s * 1e3:.2f} ms to an empty file, {last_s * 1e3:.2f} ms to "
         f"one of {_MANY - _APPENDED:,}"
     )
-    with told(f"reading {_MANY:,} records of {samples} samples, {path.stat().st_size / 1e6:,.0f} MB"):
+    with timed(f"reading {_MANY:,} records of {samples} samples, {path.stat().st_size / 1e6:,.0f} MB"):
         found = Store(path).read().records
     assert len(found) == _MANY
 
@@ -117,7 +120,7 @@ def record(case: Case, number: int, samples: int = 20) -> Record:
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
+def timed(what: str) -> Iterator[None]:
     start_s, cpu_s = time.perf_counter(), time.process_time()
     yield
     print(f"{what}: {time.perf_counter() - start_s:.2f} s, {time.process_time() - cpu_s:.2f} s of it on the CPU")

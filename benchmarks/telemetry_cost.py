@@ -1,11 +1,11 @@
-"""What telemetry costs a step on a GPU: the same steps in windows with it and without, in one process, by turns.
+"""The time that telemetry adds to a step on a GPU.
 
     python benchmarks/telemetry_cost.py [--device cuda:0] [--workload mlp/small] [--windows 40] [--steps 200]
 
-Nothing polls during a window, so the ratio of the median steps should be 1; the bound to hold is 1.005, at the upper
-end of its 95 % interval. Printed beside it: the noise, as the ratio of every second window without telemetry to the
-others without, and what the reading of both edges takes, which no timed step sees. Without a GPU it says why it cannot
-run and exits with 0.
+It times windows of steps with and without telemetry, in turn, in one process. Telemetry is read only at the two edges
+of a window, so the ratio of the median steps should be 1. The upper end of its 95 % interval must be at most 1.005.
+The script also prints the noise, as the ratio of two sets of windows without telemetry. And it prints how long reading
+both edges takes, which is outside the timed steps. Without a GPU it prints why it cannot run, and exits with 0.
 """
 
 import argparse
@@ -29,7 +29,7 @@ BOUND = 1.005
 def main() -> None:
     options = parse()
     if not torch.cuda.is_available():
-        return print(f"not run: torch {torch.__version__} has no CUDA device; telemetry is of NVIDIA's GPUs alone")
+        return print(f"not run: torch {torch.__version__} has no CUDA device; telemetry needs an NVIDIA GPU")
     device = torch.device(options.device)
     if isinstance(telemetry := telemetry_of([device]), NoTelemetry):
         return print(f"not run: {telemetry.end(1)}")
@@ -53,7 +53,7 @@ def main() -> None:
 def window(
     telemetry: Telemetry, step: Callable[[], object], clock: Callable[[], float], steps: int
 ) -> tuple[float, float]:
-    """The median step and what both edges took, in seconds."""
+    """Return the median step and the time of reading both edges, in seconds."""
     clock()
     start_s = time.perf_counter()
     telemetry.begin()

@@ -1,5 +1,13 @@
-"""What asv follows from commit to commit: seconds, bytes and counts, all of which are better when lower.
+"""The benchmarks that asv follows from commit to commit. Lower is always better.
 
-Everything here and all of dpbench but `dpbench.parallel` comes from the working tree (benchmarks/asv_overlay.py).
-Importing touches neither torch nor NVML: asv imports all modules for every single combination of parameters.
+    step_time.py      seconds of a training step on all devices
+    host_overhead.py  seconds that the host is busy with a step of a tiny model
+    counters.py       exact counts of a step on simulated devices
+    gpu.py            memory, idle time and energy of the GPUs
+    _grid.py          the base class of benchmarks over the grid
+    _case.py          measure a case in a child, or skip it
+
+Only `dpbench.parallel` is the commit's. This suite and the rest of dpbench are the working tree's: see
+benchmarks/asv_overlay.py. asv imports all modules for each combination of parameters, so importing them loads neither
+torch nor NVML.
 """

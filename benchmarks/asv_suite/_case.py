@@ -1,4 +1,4 @@
-"""One point of the grid, measured by the same child as `dpbench compare` measures with."""
+"""Measure one case with the child of `dpbench compare`, or skip it."""
 
 import re
 from typing import NoReturn
@@ -22,7 +22,10 @@ _LACKING = re.compile(
 
 
 def measure(case: Case) -> Record:
-    """A record of one round. Raises SkipNotImplemented where the commit lacks what it takes, else RuntimeError."""
+    """Return the record of one round.
+
+    Raises SkipNotImplemented if the commit is too old for the case, and RuntimeError if the case failed.
+    """
     job = Job(run="asv", case=case, round=0, budget_s=SAMPLING_S)
     record = interpret(launch(WORKER, job.model_dump_json(), SAMPLING_S + _TIMEOUT_S), job)
     if record.outcome is not Outcome.OK:
@@ -31,13 +34,16 @@ def measure(case: Case) -> Record:
 
 
 def refuse(reason: str) -> NoReturn:
-    """Raise for what failed, its last words in `reason`: a skip where the commit is too old for the harness."""
+    """Raise SkipNotImplemented if `reason` shows that the commit is too old, else RuntimeError.
+
+    A commit is too old if its wrapper lacks a name or keyword that the harness uses.
+    """
     if found := _LACKING.search(reason):
         skip(f"this commit lacks what the benchmark needs: {found[0]}")
     raise RuntimeError(reason)
 
 
 def skip(reason: str) -> NoReturn:
-    """Leave out this combination of parameters while it runs, told as asv tells of those that `setup` leaves out."""
+    """Skip this combination of parameters, with the line that asv prints for a skip in `setup`."""
     print(f"asv: skipped: {reason}")
     raise SkipNotImplemented(reason)

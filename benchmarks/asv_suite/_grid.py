@@ -1,4 +1,4 @@
-"""The base of benchmarks over the grid."""
+"""The base class of benchmarks over the grid."""
 
 from dpbench.asv import grid
 from dpbench.run.ask import ask_machine
@@ -8,9 +8,10 @@ VARIANTS, WORKLOADS, BATCHES, LANES = map(list, grid.grid())
 
 
 class _OverGrid:
-    """Of the lists of parameters each benchmark may take fewer; what this machine lacks is skipped with its reason.
+    """A benchmark over the grid.
 
-    `version` is set by hand: without it asv drops the history of a benchmark whose source changes.
+    Combinations that this machine cannot measure are skipped with a reason. A benchmark may use shorter lists of
+    parameters. `version` is set by hand, because otherwise asv drops a benchmark's history when its source changes.
     """
 
     params = (VARIANTS, WORKLOADS, BATCHES, LANES)
@@ -19,7 +20,7 @@ class _OverGrid:
     version = grid.VERSION
 
     def setup_cache(self) -> MachineInfo:
-        """Once for each commit: what this machine has, from a child."""
+        """Return what a child finds on this machine. asv calls this once for each commit."""
         return ask_machine()
 
     def setup(self, machine: MachineInfo, variant: str, workload: str, batch: int, lanes: int) -> None:

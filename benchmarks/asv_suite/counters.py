@@ -1,4 +1,4 @@
-"""What one training step does, counted exactly on simulated devices: no GPU needed, no noise."""
+"""Exact counts of one training step on simulated devices, without a GPU and without noise."""
 
 from dpbench.results import counts, record
 from dpbench.run import count_all
@@ -10,7 +10,10 @@ _BATCH = 16
 
 
 class Counters:
-    """A change in any of these is a change of the program, or of torch. `torch_dp` shows the latter alone."""
+    """Counts that change only if the program or torch changes.
+
+    Counts of `torch_dp` change only with torch.
+    """
 
     params = (["torch_dp", "tuned"], ["mlp/tiny", "transformer/tiny"], [2, 4])
     param_names = ("variant", "workload", "lanes")
@@ -18,7 +21,10 @@ class Counters:
     version = "1"
 
     def setup_cache(self):
-        """All combinations, counted by one child for each commit: sums by name, or why there are none."""
+        """Return the sums of each combination, or why there are none.
+
+        One child for each commit counts all combinations.
+        """
         cases = {
             (variant, workload, lanes, kind): case.Case(
                 variant=names.VariantName(variant), workload=workload, batch=_BATCH, devices=devices, threads=1
@@ -48,7 +54,7 @@ class Counters:
         return _one(found, place, "peak_bytes")
 
     def track_python_calls(self, found, *place):
-        """On as many CPU lanes; torch_dp has none."""
+        """Return the calls on as many CPU lanes. torch_dp has no CPU lanes."""
         return _one(found, place, "python_calls", kind="cpu")
 
     track_operators.unit = track_copies.unit = track_allocations.unit = track_python_calls.unit = "count"
@@ -62,7 +68,10 @@ def _sums_or_reason(found):
 
 
 def sums(found: counts.Counts) -> dict[str, int]:
-    """Over phases, devices and links; of memory the highest peak of any device."""
+    """Return each count summed over phases, devices and links.
+
+    `peak_bytes` is the highest peak of any device.
+    """
     phases = list(found.phases.values())
     traffic = [each for phase in phases for each in (phase.copies or {}).values()]
     return {
@@ -76,11 +85,11 @@ def sums(found: counts.Counts) -> dict[str, int]:
 
 
 def _one(found, place, name, kind="sim"):
-    told = found.get((*place, kind))
-    if told is None:
+    counted = found.get((*place, kind))
+    if counted is None:
         _case.skip("torch.nn.DataParallel has no CPU lanes")
-    if isinstance(told, str):
-        if told.startswith(f"{record.Outcome.SKIPPED}:"):
-            _case.skip(told)
-        _case.refuse(told)
-    return told[name]
+    if isinstance(counted, str):
+        if counted.startswith(f"{record.Outcome.SKIPPED}:"):
+            _case.skip(counted)
+        _case.refuse(counted)
+    return counted[name]

@@ -1,4 +1,4 @@
-"""What a training step takes of the GPUs: memory, time in which they idle, energy."""
+"""Memory, idle time and energy of the GPUs for a training step."""
 
 from dpbench.results import readings
 
@@ -18,7 +18,7 @@ class DeviceMemory(_OnGpus):
     unit = "bytes"
 
     def track_peak_device_memory(self, *_):
-        """What the allocator of the fullest device had given out at most."""
+        """Return the peak bytes that torch's allocator gave out on the fullest device."""
         peaks = _case.measure(self.case).metrics.peak_device_bytes
         return max(_values(peaks.values()))
 
@@ -34,9 +34,10 @@ class Utilisation(_OnNvml):
     unit = "seconds"
 
     def track_gpu_idle_time(self, *_):
-        """Of a step, the part in which the SMs did nothing; where the GPU has no such counter, in which no kernel ran.
+        """Return the seconds of a step in which the SMs were idle, as the mean over the GPUs.
 
-        Idle time in place of utilisation, as asv takes lower for better; mean over the GPUs.
+        If a GPU lacks that counter, these are the seconds in which no kernel ran. asv takes lower as better, so this is
+        idle time and not utilisation.
         """
         record = _case.measure(self.case)
         gpus = _telemetry(record)
@@ -50,7 +51,7 @@ class Energy(_OnNvml):
     unit = "joules"
 
     def track_energy_per_step(self, *_):
-        """Of all GPUs together."""
+        """Return the joules of all GPUs together."""
         return sum(_values([gpu.energy_per_step_j for gpu in _telemetry(_case.measure(self.case))]))
 
 
@@ -62,7 +63,7 @@ def _telemetry(record):
 
 
 def _values(readings):
-    """All of them, or a skip with the reason of the first that has none."""
+    """Return all values. If a reading has none, skip with its reason."""
     found = list(readings)
     if reasons := [each.reason for each in found if each.value is None]:
         _case.skip(reasons[0])

@@ -1,4 +1,4 @@
-"""Seconds that the host is busy with one training step that has next to nothing to compute."""
+"""Seconds that the host is busy with one training step of a tiny model."""
 
 import time
 
@@ -12,12 +12,15 @@ _BLOCK_STEPS = 10
 
 
 class HostOverhead(_grid._OverGrid):
-    """One item for each lane of eight narrow layers, until the step returns: the devices are idle when it begins, and
-    are not waited for. `ddp` has no host of its own, but one in each rank.
+    """The time until a step returns.
 
-    A sample is the fastest of ten steps in a row. A step takes a millisecond or so, less than the slice of time that
-    another process gets, so on a busy machine the median over all steps is of the neighbours: with four processes on
-    two cores it was once 6.2 ms for `tuned`, whose fastest step took 1.7 ms, and 4.1 ms for `naive` (1.4 ms).
+    The devices are idle at its start, and the clock does not wait for them at its end. The model has eight narrow
+    layers, and each lane gets one item. `ddp` is left out because each rank has its own host process.
+
+    A sample is the fastest of ten successive steps. A step takes about a millisecond, which is less than the
+    scheduler's time slice for another process. So on a busy machine the median over all steps measures the other
+    processes. With four processes on two cores the median was once 6.2 ms for `tuned`, whose fastest step took 1.7 ms.
+    For `naive` it was 4.1 ms, and the fastest step 1.4 ms.
     """
 
     params = (["torch_dp", "naive", "tuned"], ["mlp/tiny"], _grid.LANES)
@@ -39,6 +42,7 @@ class HostOverhead(_grid._OverGrid):
 
 
 def fastest_of_blocks(times_s):
+    """Return the shortest time of each ten successive steps."""
     return [min(times_s[start : start + _BLOCK_STEPS]) for start in range(0, len(times_s), _BLOCK_STEPS)]
 
 

@@ -1,4 +1,4 @@
-"""Seconds that a training step takes on all devices."""
+"""Seconds of a training step on all devices."""
 
 from dpbench.asv import grid
 
@@ -6,7 +6,10 @@ from . import _case, _grid
 
 
 class StepTime(_grid._OverGrid):
-    """asv makes its intervals and its Mann-Whitney test from these samples, of two processes for each commit."""
+    """Samples of step times, from two processes for each commit.
+
+    asv computes its intervals and its Mann-Whitney test from them.
+    """
 
     unit = "seconds"
 

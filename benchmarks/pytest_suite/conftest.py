@@ -1,4 +1,4 @@
-"""What the benchmarks found, as one table at the end; ratios are taken step by step in one process.
+"""Fixtures of the benchmarks, and the table of their results at the end of a run.
 
 pytest benchmarks/pytest_suite
 """
@@ -12,34 +12,35 @@ import torch
 from benchmarks.pytest_suite.settings import Setting
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
-from dpbench.measure.session import RankPlacement, Session, open_session
+from dpbench.measure.session import open_session
 from dpbench.run.ask import ask_machine
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.host import cpu_model, usable_cores
-from dpbench.sweep.names import Data
 from dpbench.sweep.variants import VariantId, VariantName
 from dpbench.variants.registry import variant_of
-from dpbench.workloads.resolve import resolve
 
 _ROWS = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture
 def print_row(request):
-    """Call with a line for the summary at the end."""
+    """Return a function that adds a line to the table at the end."""
     return request.config.stash.setdefault(_ROWS, []).append
 
 
 @pytest.fixture(scope="session")
 def machine():
-    """What this machine has, from a child."""
+    """Return what a child finds on this machine."""
     return ask_machine()
 
 
 @pytest.fixture
 def step_of():
-    """Call with a Case; answers its step; until the test ends the lanes share the case's intra-op threads."""
+    """Return a function from a Case to its step.
+
+    Until the test ends, the lanes divide the case's intra-op threads.
+    """
     before = torch.get_num_threads()
 
     def make(case: Case):
@@ -52,7 +53,7 @@ def step_of():
 
 @pytest.fixture
 def one_thread():
-    """One intra-op thread until the test ends."""
+    """Use one intra-op thread until the test ends."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -61,7 +62,10 @@ def one_thread():
 
 @pytest.fixture
 def measure_ratios(print_row):
-    """Call with a Setting and pairs (variant, reference); answers one PairedRatio a pair, and prints a row of each."""
+    """Return a function from a Setting and pairs (variant, reference) to their PairedRatios.
+
+    It also adds a line for each pair to the table.
+    """
 
     def measure(setting: Setting, pairs: list[tuple[VariantName, VariantName]]) -> list[PairedRatio]:
         before = torch.get_num_threads()
@@ -86,8 +90,6 @@ def measure_ratios(print_row):
 
 
 def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[float]]:
-    workload = resolve(setting.workload, Data.RANDOM)
-    devices = [torch.device(device) for device in setting.devices]
     case = Case(
         variant=variants[0],
         workload=setting.workload,
@@ -95,8 +97,9 @@ def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[floa
         devices=list(setting.devices),
         threads=usable_cores(),
     )
-    session = Session(case, workload, variant_of(VariantId(variants[0])), RankPlacement(tuple(devices)))
-    # All schemes around one base: where its weights come to lie in memory changes a step by percents.
+    session = open_session(case)
+    devices = list(session.placement.devices)
+    # All schemes use one base, because the address of its weights changes a step by several percent.
     schemes = {name: variant_of(VariantId(name)).wrap(session.base, devices) for name in variants[1:]}
     schemes[variants[0]] = session.scheme
 

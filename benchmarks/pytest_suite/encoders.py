@@ -1,4 +1,4 @@
-"""Stacks of 24 encoder layers, for `dpbench counts` and the benchmarks that count."""
+"""Workloads of 24 encoder layers, for the benchmarks that count messages."""
 
 from functools import partial
 
@@ -13,10 +13,12 @@ TOKENS = 2
 
 
 def small() -> Workload:
+    """Return the workload 16 wide."""
     return _workload(width=16, feed=32)
 
 
 def wide() -> Workload:
+    """Return the workload 512 wide."""
     return _workload(width=512, feed=2048)
 
 

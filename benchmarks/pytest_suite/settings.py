@@ -1,11 +1,11 @@
-"""The points of the grid at which variants are compared in one process."""
+"""The settings at which variants are compared in one process."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of the grid; every variant gets `threads_per_lane` intra-op threads, whatever its scheme."""
+    """A workload, batch and devices. Every variant gets `threads_per_lane` intra-op threads."""
 
     workload: str
     batch: int

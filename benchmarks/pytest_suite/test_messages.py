@@ -1,7 +1,7 @@
-"""How many messages: those of a step beside the stock wrapper's, and the trade against overlap over `bucket_bytes`.
+"""Counts of messages: of a step beside the stock wrapper's, and by `bucket_bytes`.
 
-Exact, on any machine: the first by simulated devices, the second from the plan, in which a bucket is one message to
-each lane.
+The counts are exact on any machine. The first come from simulated devices. The second come from the plan of buckets, in
+which a bucket is one message to each lane: larger buckets are fewer messages, but overlap less.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ LANES = 4
 
 
 def between_devices(record: CountRecord) -> tuple[int, int]:
-    """Messages of one step from device to device, and their bytes."""
+    """Return the messages of one step between devices, and their bytes."""
     links = [
         sent for phase in record.counts.phases.values() for link, sent in phase.copies.items() if "host" not in link
     ]
@@ -33,7 +33,7 @@ def between_devices(record: CountRecord) -> tuple[int, int]:
 
 @pytest.mark.parametrize("size", ["small", "wide"])
 def test_messages_of_a_step(print_row, monkeypatch, size):
-    monkeypatch.chdir(ROOT)  # from where the counting child imports the workload
+    monkeypatch.chdir(ROOT)  # the counting child imports the workload from here
     cases = [
         Case(
             variant=variant,
@@ -61,7 +61,7 @@ def test_messages_of_a_step(print_row, monkeypatch, size):
 
 @pytest.fixture(scope="module")
 def items():
-    """24 encoder layers 512 wide, without memory for the values."""
+    """Return the tensors of 24 encoder layers, 512 wide, without memory for their values."""
     with torch.device("meta"):
         encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8), 24, enable_nested_tensor=False)
     return [Item(parameter.dtype, parameter.nbytes) for parameter in encoder.parameters()]

@@ -1,6 +1,7 @@
-"""What it costs that each lane has its own copy of the weights, and gradients to add up, with no scheme around it.
+"""The cost of copying weights to each lane and adding up gradients, without a scheme.
 
-`floor` runs all chunks on one copy, which stays in the cache; a data-parallel scheme has to copy, and cannot.
+`floor` runs all chunks on one copy of the weights, which stays in the CPU's cache. A data-parallel scheme needs a copy
+for each lane.
 """
 
 import copy
@@ -24,7 +25,10 @@ def session(variant):
 
 
 def own_copies_step():
-    """The step of `floor`, each chunk on a copy of its own, to which one call copies the weights before each step."""
+    """Return the step of `floor` with a copy of the weights for each chunk.
+
+    One call before each step copies the weights.
+    """
     floor = session(V.FLOOR)
     copies = [floor.base, *(copy.deepcopy(floor.base) for _ in range(LANES - 1))]
     floor.scheme.parallel_apply = lambda chunks: [c(*chunk) for c, chunk in zip(copies, chunks, strict=True)]

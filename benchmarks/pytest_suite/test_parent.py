@@ -1,4 +1,4 @@
-"""What the parent process takes of a core while a child measures."""
+"""The share of a core that the parent process uses while a child measures."""
 
 import os
 import time
@@ -22,4 +22,4 @@ def test_cpu_share_of_the_parent(print_row):
         ended = launch(["sh", "-c", f"sleep {CHILD_S}"], "", timeout_s=60.0)
         share = (time.process_time() - before_s) / (time.monotonic() - start_s)
     assert ended.returncode == 0
-    print_row(f"parent, bar and all: {share:.2%} of a core while a child runs for {CHILD_S} s")
+    print_row(f"parent with its progress bar: {share:.2%} of a core while a child runs for {CHILD_S} s")

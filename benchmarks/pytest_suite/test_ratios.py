@@ -1,4 +1,4 @@
-"""What the tuned wrapper costs and saves, as ratios taken in one run; nothing here fails on a slow machine."""
+"""Ratios of step times in one process. No test fails on a slow machine."""
 
 import pytest
 
@@ -7,11 +7,11 @@ from dpbench.sweep.variants import VariantName as V
 
 LAUNCH_BOUND = Setting("mlp/small", batch=64, devices=("cpu",) * 4, rounds=300)
 ATTENTION = Setting("transformer/tiny", batch=16, devices=("cpu",) * 4, rounds=300)  # launch-bound too
-FIXED_COSTS = Setting("mlp/tiny", batch=64, devices=("cpu",) * 4, rounds=1000)  # too short a step for anything else
+FIXED_COSTS = Setting("mlp/tiny", batch=64, devices=("cpu",) * 4, rounds=1000)  # a very short step
 COMPUTE_BOUND = Setting("mlp/base", batch=512, devices=("cpu",) * 4, rounds=60)
 ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=2000)
 
-# Those that do something on CPU lanes, where nothing overlaps.
+# The techniques that have an effect on CPU lanes, where nothing overlaps.
 TECHNIQUES = (V.TUNED, V.TUNED_THREADS, V.TUNED_NO_CACHE_REPLICAS, V.TUNED_NO_COALESCE, V.TUNED_SKIP_UNCHANGED, V.NAIVE)
 
 

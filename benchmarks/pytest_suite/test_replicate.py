@@ -1,4 +1,4 @@
-"""Host time to hand 8 replicas to a forward, over that of the stock `replicate`, interleaved in one process."""
+"""Host time to make 8 replicas for a forward, over that of the stock `replicate`."""
 
 import importlib
 
@@ -17,18 +17,24 @@ from dpbench.parallel.shells import Shells, states_of
 
 DEVICES = [torch.device("cpu")] * 8
 ROUNDS = {1: 200, 10: 60}
-stock = importlib.import_module("torch.nn.parallel.replicate")  # the package's attribute of that name is the function
+stock = importlib.import_module("torch.nn.parallel.replicate")  # torch.nn.parallel.replicate is the function
 
 
 @pytest.fixture
 def encoder():
-    """24 layers, 242 modules, 288 parameters; so small that copying them costs next to nothing."""
+    """Return a model of 24 layers, 242 modules and 288 parameters.
+
+    It is so small that copies cost almost nothing.
+    """
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 24)
 
 
 @pytest.fixture
 def stock_replicate(monkeypatch, encoder):
-    """Every copy is the base's own memory: what is left is the work on modules, and autograd's outputs."""
+    """Return the stock `replicate` without copies.
+
+    It works only on modules and on autograd's outputs.
+    """
 
     def without_copies(tensors, devices, *_, **__):
         outputs = Uncopied.apply(len(devices), *tensors)
@@ -39,7 +45,7 @@ def stock_replicate(monkeypatch, encoder):
 
 
 class Uncopied(torch.autograd.Function):
-    """Stock's `Broadcast`, one node with an output for each tensor on each device, without the bytes."""
+    """The stock `Broadcast` without copies: one node, an output for each tensor and device."""
 
     @staticmethod
     def forward(_ctx, count, *tensors):
@@ -47,18 +53,21 @@ class Uncopied(torch.autograd.Function):
 
 
 def tuned_replicate(encoder):
-    """All of it: whether the tree is still the same, copies of the parameters, autograd's outputs, the shells."""
+    """Return the wrapper's whole `replicate`.
+
+    It checks the module tree, copies the parameters, makes autograd's outputs and fills the shells.
+    """
     wrapper = DataParallel(encoder, DEVICES)
 
     def replicate():
         wrapper.replicate(encoder, DEVICES)
-        wrapper._replicas.empty_idle()  # as at the end of a forward, where stock's replicas are let go too
+        wrapper._replicas.empty_idle()  # as at the end of a forward, where the stock replicas are freed too
 
     return replicate
 
 
 def refresh_shells(encoder):
-    """The shells alone: filled with tensors that have arrived, and emptied."""
+    """Return only the work on shells: fill them with tensors that have arrived, and empty them."""
     tree = ModuleTree(encoder)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
     deliveries = Broadcaster(tree, DEFAULT_POLICY, None).broadcast(lanes, lanes)
@@ -74,13 +83,15 @@ def refresh_shells(encoder):
 
 
 def broadcast_tensors(encoder):
-    """The tensors alone: the copies, a new tensor for each parameter on each lane, and autograd's node."""
+    """Return only the work on tensors: copies, a new tensor for each parameter, autograd's node."""
     broadcast = Broadcaster(ModuleTree(encoder), DEFAULT_POLICY, None)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
     return lambda: broadcast.broadcast(lanes, lanes)
 
 
 def in_a_row(step, calls):
+    """Return a function that calls `step` `calls` times."""
+
     def steps():
         for _ in range(calls):
             step()
@@ -91,7 +102,10 @@ def in_a_row(step, calls):
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("calls", sorted(ROUNDS, reverse=True))
 def test_replicate(print_row, encoder, stock_replicate, calls):
-    """Of 10 calls in a row all but the first find their memory in the caches; a single one finds the others' there."""
+    """Of 10 successive calls, all but the first find their memory in the CPU's caches.
+
+    A single call does not, because another of the interleaved steps ran before it.
+    """
     steps = {
         "stock": stock_replicate,
         "tuned": tuned_replicate(encoder),

@@ -1,6 +1,6 @@
-"""Step times of the variants, with pytest-benchmark's options; the points are those of the asv suite.
+"""Step times of the variants over the asv suite's grid, with pytest-benchmark's options.
 
-One process tells nothing of how processes differ: on a shared machine identical ones are up to a fifth apart.
+One process does not show how processes differ. On a shared machine, equal processes differ by up to a fifth.
 """
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from dpbench.asv import grid
 from dpbench.sweep.variants import VariantName as V
 
-# `ddp` has a process for each device, which one pytest is not; asv and `dpbench compare` measure it.
+# `ddp` needs a process for each device; asv and `dpbench compare` measure it.
 VARIANTS = [V.TORCH_DP, V.NAIVE, V.FLOOR, V.TUNED]
 
 

@@ -1,4 +1,4 @@
-"""Two commits by asv's results: the medians of `asv compare`, intervals of ratios, and why there is none. Pure."""
+"""Compare two commits by asv's results: medians, ratios, and why there is no ratio. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from dpbench.asv.samples import ratio_of_medians
 from dpbench.stats.rounds import Estimate
 
 Files = Mapping[str, ResultFile]
-"""Of one commit, by the name of the environment that measured it."""
+"""The results files of one commit, by the name of asv's environment."""
 
 
 class Gap(StrEnum):
-    """Why a commit has no number."""
+    """Why a commit has no number for a combination of parameters."""
 
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -26,36 +26,42 @@ Figure = Measured | Gap
 
 @dataclass(frozen=True)
 class Pair:
-    """One combination of parameters; `why_unsupported` is None where there is a ratio, of head's median to base's."""
+    """One combination of parameters in both commits.
+
+    `ratio` is head's median over base's. If it is None, `why_no_ratio` has the reason.
+    """
 
     params: Point
     base: Figure
     head: Figure
     ratio: Estimate | None
-    why_unsupported: str | None
+    why_no_ratio: str | None
 
     @property
     def is_empty(self) -> bool:
-        """Both commits left it out."""
+        """Whether neither commit measured it."""
         return all(figure in (Gap.SKIPPED, Gap.ABSENT) for figure in (self.base, self.head))
 
     @property
     def is_full(self) -> bool:
-        """Both commits have a number."""
+        """Whether both commits have a number."""
         return not isinstance(self.base, Gap) and not isinstance(self.head, Gap)
 
 
 @dataclass(frozen=True)
 class BenchmarkPairs:
+    """The pairs of one benchmark in one environment."""
+
     environment: str
     name: str
     pairs: tuple[Pair, ...]
 
 
 def compare_commits(base: Files, head: Files, *, allow_different: bool = False) -> tuple[BenchmarkPairs, ...]:
-    """As `asv compare` does: like benchmarks of like environments. Raises AsvError for a row that is none.
+    """Return the pairs of each benchmark and environment, as `asv compare` pairs them.
 
-    There is no ratio where the version of a benchmark has changed, or, unless `allow_different`, the machine.
+    There is no ratio if the benchmark's version changed. There is none either if the machine changed, unless
+    `allow_different`. Raises AsvError if a row cannot be read.
     """
     found = []
     for environment in dict.fromkeys([*base, *head]):
@@ -64,7 +70,7 @@ def compare_commits(base: Files, head: Files, *, allow_different: bool = False) 
         names = dict.fromkeys(name for file in files if file is not None for name in file.results)
         for name in names:
             rows = [None if file is None else file.row(name) for file in files]
-            found.append(BenchmarkPairs(environment, name, tuple(_pairs(*rows, why_unsupported=different))))
+            found.append(BenchmarkPairs(environment, name, tuple(_pairs(*rows, why_no_ratio=different))))
     return tuple(found)
 
 
@@ -72,20 +78,20 @@ def _different_machines(base: ResultFile | None, head: ResultFile | None) -> str
     if base is None or head is None:
         return None
     names = dict.fromkeys([*base.params, *head.params])
-    told = [
+    differences = [
         f"{name} ({base.params.get(name)!r} / {head.params.get(name)!r})"
         for name in names
         if base.params.get(name) != head.params.get(name)
     ]
-    return f"the machine differs in {', '.join(told)}" if told else None
+    return f"the machine differs in {', '.join(differences)}" if differences else None
 
 
-def _pairs(base: ResultRow | None, head: ResultRow | None, *, why_unsupported: str | None) -> Iterator[Pair]:
+def _pairs(base: ResultRow | None, head: ResultRow | None, *, why_no_ratio: str | None) -> Iterator[Pair]:
     rows = [row for row in (base, head) if row is not None]
     if len({row.version for row in rows}) > 1:
-        why_unsupported = f"the benchmark's version differs ({' / '.join(repr(row.version) for row in rows)})"
+        why_no_ratio = f"the benchmark's version differs ({' / '.join(repr(row.version) for row in rows)})"
     for place in dict.fromkeys(place for row in rows for place in product(*row.params)):
-        yield _pair(place, _figure(base, place), _figure(head, place), why_unsupported)
+        yield _pair(place, _figure(base, place), _figure(head, place), why_no_ratio)
 
 
 def _figure(row: ResultRow | None, place: Point) -> Figure:
@@ -98,12 +104,12 @@ def _figure(row: ResultRow | None, place: Point) -> Figure:
     return Gap.SKIPPED if place in product(*row.params) else Gap.ABSENT
 
 
-def _pair(place: Point, base: Figure, head: Figure, why_unsupported: str | None) -> Pair:
+def _pair(place: Point, base: Figure, head: Figure, why_no_ratio: str | None) -> Pair:
     gaps = [f"{figure} in {name}" for name, figure in (("base", base), ("head", head)) if isinstance(figure, Gap)]
     if gaps:
         return Pair(place, base, head, None, ", ".join(gaps))
     assert isinstance(base, Measured)
     assert isinstance(head, Measured)
-    if why_unsupported is None and base.result <= 0:
-        why_unsupported = f"base is {base.result:g}"
-    return Pair(place, base, head, None if why_unsupported else ratio_of_medians(head, base), why_unsupported)
+    if why_no_ratio is None and base.result <= 0:
+        why_no_ratio = f"base is {base.result:g}"
+    return Pair(place, base, head, None if why_no_ratio else ratio_of_medians(head, base), why_no_ratio)

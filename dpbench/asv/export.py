@@ -1,4 +1,8 @@
-"""Records as results of asv: its `compare` then speaks of the numbers that `dpbench compare` prints."""
+"""Write records of dpbench into asv's results, for `asv compare` and `asv publish`.
+
+`asv compare` then prints the numbers of `dpbench compare`. The results have their own environment, so nothing that asv
+measured is replaced.
+"""
 
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -18,16 +22,16 @@ from dpbench.stats.rounds import median_of_rounds
 
 @dataclass(frozen=True)
 class Export:
-    """The files that were written, and a line for each kind of record that has no place in them."""
+    """The files that were written, and one line for each reason why records were left out."""
 
     paths: tuple[Path, ...]
     left_out: tuple[str, ...]
 
 
 def export(records: Sequence[Record], results: Path, machine: Machine, date_ms: Callable[[str], int]) -> Export:
-    """Write the records' step times below asv's `results` folder, a file for each commit; points already there stay.
+    """Write the records' step times into asv's `results` folder, one file for each commit.
 
-    They get an environment of their own, so that nothing that asv measured is replaced. Raises AsvError.
+    Other points that are already in a file stay. `date_ms` returns a commit's date. Raises AsvError.
     """
     kept, left_out = _sort_out(records)
     files = [_file_of(commit, found, machine, date_ms(commit)) for commit, found in kept.items()]
@@ -42,24 +46,27 @@ def export(records: Sequence[Record], results: Path, machine: Machine, date_ms: 
 
 
 def commit_date_ms(commit: str) -> int:
-    """From the repository around the current folder, since 1970. Raises AsvError."""
+    """Return a commit's date in milliseconds since 1970, from the current folder's repository.
+
+    Raises AsvError.
+    """
     command = ["git", "show", "--no-patch", "--format=%ct", commit]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
-        raise AsvError(f"commit {commit} is not in the repository of this folder; allowed: where it was measured")
+        raise AsvError(f"commit {commit} is not in this folder's repository; allowed: that of the measurement")
     return int(done.stdout) * 1000
 
 
 def _sort_out(records: Iterable[Record]) -> tuple[dict[str, dict[Point, list[Record]]], tuple[str, ...]]:
-    """Those with a place in the grid, by commit and point, and why others have none."""
+    """Return the records by commit and grid point, and a line for each reason to leave some out."""
     kept: dict[str, dict[Point, list[Record]]] = {}
     reasons: dict[str, int] = {}
     for record in records:
-        told = _place_or_reason(record)
-        if isinstance(told, str):
-            reasons[told] = reasons.get(told, 0) + 1
+        found = _place_or_reason(record)
+        if isinstance(found, str):
+            reasons[found] = reasons.get(found, 0) + 1
         else:
-            commit, point = told
+            commit, point = found
             kept.setdefault(commit, {}).setdefault(point, []).append(record)
     return kept, tuple(f"{count} records: {reason}" for reason, count in reasons.items())
 
@@ -69,7 +76,7 @@ def _place_or_reason(record: Record) -> tuple[str, Point] | str:
     if record.outcome is not Outcome.OK or environment is None:
         return "no times"
     if environment.commit is None or environment.dirty:
-        return "of no commit: the tree was changed, or none"
+        return "no clean commit: the tree had changes, or there is no repository"
     point = grid.point_of(record.case, len(environment.gpus), environment.cores)
     if point is None:
         return "not in the grid of dpbench/asv/grid.py"
@@ -102,7 +109,7 @@ def _facts(environment: Environment) -> Machine:
 
 
 def _measured(records: Sequence[Record]) -> Measured:
-    """The estimate of `dpbench compare` is the result; the rest is what asv itself makes of the samples."""
+    """Return the estimate of `dpbench compare`, with asv's own statistics of the samples."""
     rounds = [record.samples_s for record in records]
     samples = tuple(sample for each in rounds for sample in grid.spaced(each))
     low, _, high = interval_of_median(samples, Z99)
@@ -119,7 +126,7 @@ def _measured(records: Sequence[Record]) -> Measured:
 
 
 def _merge(old: ResultFile, new: ResultFile) -> ResultFile:
-    """New points go before old ones; a row over another grid, or of another version, is replaced."""
+    """Return the old file with the new points. A row with another grid or version is replaced."""
     before, row = old.row(grid.STEP_TIME), new.row(grid.STEP_TIME)
     assert row is not None
     if before is not None and (before.version, before.params) == (row.version, row.params):

@@ -1,4 +1,4 @@
-"""asv's folder of results: whose they are, of which commits, in which units."""
+"""asv's results folder: find the machine, the commits and the units."""
 
 import json
 import subprocess
@@ -9,20 +9,20 @@ from dpbench.asv.machine_file import AsvError
 from dpbench.asv.result_file import ResultFile, read_results
 
 DISCOVER = "asv run --bench just-discover"
-"""The command that writes what asv needs beside the files of results."""
-_FEWEST_DIGITS = 4  # of a hash, as git has it; asv names a file by the first eight
+"""The command that writes asv's list of benchmarks, which asv needs beside the results files."""
+_FEWEST_DIGITS = 4  # of a hash, as in git. asv names a file by the first eight.
 
 
 @dataclass(frozen=True)
 class Commit:
-    """`files` has at least one, by environment."""
+    """A commit's hash, and its results files by environment. There is at least one file."""
 
     hash: str
     files: dict[str, ResultFile]
 
 
 def machine_in(results: Path, machine: str | None) -> str:
-    """As asv chooses: `machine`, or the only one there. Raises AsvError."""
+    """Return `machine` if it has results, or the only machine that has. Raises AsvError."""
     known = sorted(path.parent.name for path in results.glob("*/machine.json"))
     if machine in known or (machine is None and len(known) == 1):
         return machine or known[0]
@@ -31,7 +31,10 @@ def machine_in(results: Path, machine: str | None) -> str:
 
 
 def commit_of(revision: str, option: str, folder: Path) -> Commit:
-    """By what git takes for a revision, or by the beginning of a hash; `folder` is a machine's. Raises AsvError."""
+    """Return the commit that git resolves `revision` to, or whose hash begins with it.
+
+    `folder` is a machine's; `option` names the argument in the error. Raises AsvError.
+    """
     commit = _resolved(revision) or revision
     named = {path: path.name.partition("-")[0] for path in sorted(folder.glob("*-*.json"))}
     likely = [path for path, digits in named.items() if digits.startswith(commit[:8]) and len(commit) >= _FEWEST_DIGITS]
@@ -48,7 +51,7 @@ def commit_of(revision: str, option: str, folder: Path) -> Commit:
 
 
 def _read(path: Path) -> ResultFile:
-    """With rows that can be read."""
+    """Return the file, after every row was read once. Raises AsvError."""
     file = read_results(path)
     try:
         for name in file.results:
@@ -59,7 +62,7 @@ def _read(path: Path) -> ResultFile:
 
 
 def units_in(results: Path) -> dict[str, str]:
-    """By benchmark; none where asv has not written them yet. Raises AsvError."""
+    """Return the units by benchmark, or {} if asv has not written its list yet. Raises AsvError."""
     path = results / "benchmarks.json"
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -72,11 +75,11 @@ def units_in(results: Path) -> dict[str, str]:
     try:
         return {name: str(entry["unit"]) for name, entry in fields.items() if name != "version"}
     except (AttributeError, KeyError, TypeError) as error:
-        raise AsvError(f"{path}: is no list of benchmarks: {error!r}; allowed: what `{DISCOVER}` writes") from error
+        raise AsvError(f"{path}: is not a list of benchmarks: {error!r}; allowed: what `{DISCOVER}` writes") from error
 
 
 def lacks(results: Path, machine: str) -> list[str]:
-    """A line where asv cannot read the machine's results yet."""
+    """Return a line if asv cannot read the machine's results yet, else nothing."""
     missing = [path for path in (results / "benchmarks.json", results / machine / "machine.json") if not path.exists()]
     if not missing:
         return []
@@ -84,7 +87,7 @@ def lacks(results: Path, machine: str) -> list[str]:
 
 
 def _resolved(revision: str) -> str | None:
-    """The commit's hash in the repository around the current folder."""
+    """Return the commit's hash in the current folder's repository, or None."""
     command = ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -1,8 +1,10 @@
-"""The fixed grid whose history is kept from commit to commit, and what of it this machine can measure. Pure.
+"""The fixed grid that asv follows, and the points that a machine can measure. Pure.
 
-asv finds earlier results by the text of their parameters, so the lists are the same on every machine; what a machine lacks is
-skipped, with its reason. A lane has an accelerator of its own where the machine has as many; two lanes share the only one,
-and without any accelerator lanes share the CPU.
+asv finds earlier results by the text of their parameters. So the lists are the same on every machine, and points that a
+machine cannot measure are skipped with a reason.
+
+Each lane gets its own accelerator if there are enough. Two lanes share a single accelerator. Without an accelerator,
+lanes share the CPU.
 """
 
 from collections.abc import Sequence
@@ -18,22 +20,25 @@ BATCHES = (64, 256)
 LANES = (2, 4, 8)
 
 STEP_TIME = "step_time.StepTime.track_step_time"
-"""The benchmark of the asv suite that has step times over this grid."""
+"""asv's name of the benchmark that measures step times over this grid."""
 VERSION = "1"
-"""Of what it measures; asv compares no results of different versions."""
+"""Version of the measurement. asv does not compare results of different versions."""
 MOST_SAMPLES = 64
-"""Kept of one process: neighbouring steps are alike, and asv's test takes each sample for news."""
+"""Samples kept of one process. Successive steps are alike, but asv's test takes samples as independent."""
 
 _CPU_WORKLOADS = ("mlp/tiny", "mlp/small", "transformer/tiny")
 _CPU_MOST_ITEMS = 64
 
 
 class NotOnThisMachineError(NotImplementedError):
-    """The text is the reason; for asv an error of this kind in `setup` is a combination to skip."""
+    """This machine cannot measure the point; the text has the reason.
+
+    asv skips a combination of parameters if `setup` raises NotImplementedError.
+    """
 
 
 def case_of(variant: str, workload: str, batch: int, lanes: int, machine: MachineInfo) -> Case:
-    """The case of a point of the grid. Raises NotOnThisMachineError."""
+    """Return the case for a point of the grid. Raises NotOnThisMachineError."""
     if machine.torch is None or machine.unusable_gpus:
         raise NotOnThisMachineError(machine.torch_error or "this torch can use none of the machine's GPUs")
     accelerators = [accelerator.device for accelerator in machine.accelerators]
@@ -47,7 +52,7 @@ def case_of(variant: str, workload: str, batch: int, lanes: int, machine: Machin
 
 
 def place(lanes: int, accelerators: Sequence[str], cores: int) -> tuple[str, ...]:
-    """The device of each lane. Raises NotOnThisMachineError."""
+    """Return the device of each lane. Raises NotOnThisMachineError."""
     if not accelerators:
         if lanes > max(2, cores):
             raise NotOnThisMachineError(f"{lanes} lanes are more than the {cores} cores")
@@ -60,12 +65,12 @@ def place(lanes: int, accelerators: Sequence[str], cores: int) -> tuple[str, ...
 
 
 def grid() -> tuple[tuple[object, ...], ...]:
-    """The values of each parameter, in the order of the benchmark's."""
+    """Return the values of each parameter, in the order of the benchmark's parameters."""
     return tuple(map(str, VARIANTS)), WORKLOADS, BATCHES, LANES
 
 
 def point_of(case: Case, gpus: int, cores: int) -> tuple[str, str, int, int] | None:
-    """Where in the grid a case stands that was measured on a machine with so many GPUs; None where it does not."""
+    """Return the grid point of a case measured on a machine with these GPUs and cores, or None."""
     kind = case.devices[0].partition(":")[0]
     accelerators = [f"{kind}:{i}" for i in range(gpus)] if kind != "cpu" else []
     point = (str(case.variant), case.workload, case.batch, len(case.devices))
@@ -80,5 +85,5 @@ def point_of(case: Case, gpus: int, cores: int) -> tuple[str, str, int, int] | N
 
 
 def spaced(samples_s: Sequence[float]) -> tuple[float, ...]:
-    """At most `MOST_SAMPLES` of one process, evenly spaced."""
+    """Return at most `MOST_SAMPLES` of one process's samples, evenly spaced."""
     return tuple(samples_s[:: -(-len(samples_s) // MOST_SAMPLES)])

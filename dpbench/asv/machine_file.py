@@ -1,6 +1,8 @@
-"""asv's machine file, with the facts that asv does not ask for: they become selectors in its pages.
+"""asv's machine file, with GPUs, driver, NCCL and torch added.
 
-The file is asv's own, version 1: an object with an entry for each machine, of texts by name.
+They become selectors in asv's pages.
+
+The format is asv's, version 1: an object with an entry for each machine, and each entry holds texts by name.
 """
 
 import json
@@ -25,13 +27,13 @@ _MACHINES = TypeAdapter(dict[str, Machine])
 
 
 class AsvError(WrongInputError):
-    """One line that names the file or option, what is wrong with it and what is allowed."""
+    """One line with the file or option, the fault, and what is allowed."""
 
 
 def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
-    """Bring the machine's entry up to date and leave the others as they are; the entry. Raises AsvError."""
+    """Update the machine's entry and return it. Other entries do not change. Raises AsvError."""
     if not name or "/" in name or name in (".", "..", "version"):
-        raise AsvError(f"--machine: {name!r} is no name of a machine; allowed: what can be the name of a folder")
+        raise AsvError(f"--machine: {name!r} is not a name for a machine; allowed: a name for a folder")
     machines = read_machines(path) if path.exists() else {}
     gpus = [accelerator.name for accelerator in info.accelerators]
     facts = facts_of(gpus, driver=info.driver, nccl=info.nccl, torch=info.torch)
@@ -45,7 +47,7 @@ def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
 
 
 def read_machines(path: Path) -> dict[str, Machine]:
-    """The entries by their machines' names. Raises AsvError."""
+    """Return the entries by machine name. Raises AsvError."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -62,13 +64,13 @@ def read_machines(path: Path) -> dict[str, Machine]:
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """The first field that is, its value and what it should be."""
+    """Return the first wrong field, its value and what it should be, in one line."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc']))} is {reprlib.repr(first['input'])}: {first['msg']}"
 
 
 def facts_of(gpus: Sequence[str], *, driver: str | None, nccl: str | None, torch: str | None) -> Machine:
-    """What asv does not ask for; `gpus` has a name for each."""
+    """Return the facts that asv does not collect. `gpus` has the name of each GPU."""
     facts: Mapping[str, str | None] = {
         "gpu": ", ".join(dict.fromkeys(gpus)),
         "num_gpu": str(len(gpus)),
@@ -80,7 +82,7 @@ def facts_of(gpus: Sequence[str], *, driver: str | None, nccl: str | None, torch
 
 
 def _asv_defaults(info: MachineInfo) -> Machine:
-    """The answers that `asv machine --yes` gives."""
+    """Return the values that `asv machine --yes` would write."""
     return {
         "os": f"{platform.system()} {platform.release()}",
         "arch": platform.machine(),

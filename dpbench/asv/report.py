@@ -1,4 +1,4 @@
-"""Two commits by asv's results, as tables for a terminal and as JSON for machines.
+"""A comparison of two commits as tables and as JSON.
 
 SCHEMA history
     1  first.
@@ -19,15 +19,18 @@ from dpbench.report.units import estimate, number, time_unit
 SCHEMA = 1
 _NONE = "-"
 _LEGEND = (
-    "Medians as asv compare prints them. ratio: head over base, below 1 is less, with the 95 % interval of the samples "
-    "where asv kept six or more (asv run --record-samples, asv continuous); it knows nothing of how processes differ."
+    "Medians as asv compare prints them. ratio: head over base; below 1 is less. The 95 % interval is of the samples, "
+    "if asv kept six or more (asv run --record-samples, asv continuous). Differences between processes are not in it."
 )
 
 
 def asv_json(
     machine: str, base: str, head: str, found: tuple[BenchmarkPairs, ...], units: Mapping[str, str]
 ) -> dict[str, Any]:
-    """``{"schema", "machine", "base", "head", "results"}``; fields that do not apply are None."""
+    """Return ``{"schema", "machine", "base", "head", "results"}``.
+
+    Fields that do not apply are None.
+    """
     return {
         "schema": SCHEMA,
         "machine": machine,
@@ -42,7 +45,7 @@ def asv_json(
                 "base": _value(pair.base),
                 "head": _value(pair.head),
                 "ratio": None if pair.ratio is None else asdict(pair.ratio),
-                "reason": pair.why_unsupported,
+                "reason": pair.why_no_ratio,
             }
             for benchmark in found
             for pair in benchmark.pairs
@@ -51,11 +54,11 @@ def asv_json(
 
 
 def asv_text(machine: str, base: str, head: str, found: tuple[BenchmarkPairs, ...], units: Mapping[str, str]) -> Group:
-    """A table for each benchmark that both commits have, and below it why there are numbers without a ratio."""
+    """Return a table for each benchmark in both commits, with the reasons for missing ratios."""
     parts: list[RenderableType] = [Text(f"base {base[:8]}, head {head[:8]} on {machine}"), Text()]
     for benchmark in found:
         pairs = [pair for pair in benchmark.pairs if not pair.is_empty]
-        reasons = {pair.why_unsupported for pair in pairs}
+        reasons = {pair.why_no_ratio for pair in pairs}
         if len(reasons) == 1 and not any(pair.is_full for pair in pairs):
             parts += [Text(f"{_name(benchmark)}: {reasons.pop()}"), Text()]
         elif pairs:
@@ -85,7 +88,7 @@ def _table(benchmark: BenchmarkPairs, pairs: list[Pair], unit: str | None) -> Ta
 
 
 def _scale(pairs: list[Pair], unit: str | None) -> tuple[float, str]:
-    """Of the unit that is shown, and its name as a header has it."""
+    """Return the factor of the unit that is shown, and the end of the column header."""
     if unit != "seconds":
         return 1.0, "" if unit is None else f", {unit}"
     figures = [figure for pair in pairs for figure in (pair.base, pair.head)]
@@ -94,8 +97,8 @@ def _scale(pairs: list[Pair], unit: str | None) -> tuple[float, str]:
 
 
 def _notes(pairs: list[Pair]) -> Iterator[str]:
-    """Gaps stand in the table."""
-    reasons = dict.fromkeys(pair.why_unsupported for pair in pairs if pair.is_full and pair.why_unsupported is not None)
+    """Yield why pairs with two numbers have no ratio. Gaps are shown in the table itself."""
+    reasons = dict.fromkeys(pair.why_no_ratio for pair in pairs if pair.is_full and pair.why_no_ratio is not None)
     yield from (f"no ratio: {reason}" for reason in reasons)
 
 

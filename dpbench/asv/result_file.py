@@ -1,8 +1,10 @@
-"""asv's file of results, version 2: what one machine measured of one commit in one environment.
+"""asv's results file, version 2: one commit, on one machine, in one environment.
 
-Of a benchmark there is one row, whose columns are lists with a place for each combination of parameters, in the order
-of their product; the combinations are texts. A row ends where only nulls would follow. As asv does, NaN stands for what
-was skipped and null for what failed, and beside standard JSON there may be Infinity in an interval.
+A benchmark has one row. Its columns are lists with a place for each combination of parameters, in the order of their
+product. Combinations are texts. A row ends before trailing nulls.
+
+As in asv, NaN marks a skipped combination and null a failed one. An interval may hold Infinity, which is not standard
+JSON.
 """
 
 import json
@@ -27,12 +29,12 @@ _VERSION = 2
 _BY_POINT = ("result", *(name for name in COLUMNS if name.startswith("stats_")), "samples")
 
 Point = tuple[str, ...]
-"""One combination of parameters, each as Python's repr."""
+"""One combination of parameters, each as its Python repr."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one point; `stats` has the columns ``stats_*``, without that beginning."""
+    """The result of one point. `stats` has the columns ``stats_*``, without this prefix."""
 
     result: FiniteFloat
     stats: Mapping[str, float] | None = None
@@ -41,7 +43,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """Of one benchmark. A point of `params` that is neither in `points` nor in `failed` was skipped."""
+    """The row of one benchmark. A point that is neither in `points` nor in `failed` was skipped."""
 
     params: tuple[tuple[str, ...], ...]
     version: str
@@ -55,7 +57,7 @@ _MEASURED = TypeAdapter(Measured)
 
 
 class ResultFile(BaseModel):
-    """`results` has the rows as they stand in the file; `row` and `with_row` are the ways to read and change them."""
+    """The fields of a results file. `row` reads a row of `results`, and `with_row` changes one."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -78,7 +80,7 @@ class ResultFile(BaseModel):
         return self
 
     def row(self, benchmark: str) -> ResultRow | None:
-        """None where the benchmark is not there. Raises AsvError for a row that is none."""
+        """Return a benchmark's row, or None if there is none. Raises AsvError if it cannot be read."""
         if benchmark not in self.results:
             return None
         columns = dict(zip(self.result_columns, self.results[benchmark], strict=False))
@@ -90,12 +92,13 @@ class ResultFile(BaseModel):
             points = {place: _measured(row) for place, row in zip(places, rows, strict=True) if _is_number(row)}
             failed = frozenset(place for place, row in zip(places, rows, strict=True) if row["result"] is None)
         except ValidationError as error:
-            raise AsvError(f"{benchmark}: is no row of results: {what_is_wrong(error)}") from error
+            raise AsvError(f"{benchmark}: is not a row of results: {what_is_wrong(error)}") from error
         except (KeyError, TypeError, ValueError) as error:
-            raise AsvError(f"{benchmark}: is no row of results: {error!r}") from error
+            raise AsvError(f"{benchmark}: is not a row of results: {error!r}") from error
         return ResultRow(params, str(columns.get("version")), points, failed, columns.get("started_at"))
 
     def with_row(self, benchmark: str, row: ResultRow) -> "ResultFile":
+        """Return a copy of the file in which the benchmark has this row."""
         places = list(product(*row.params))
         points = [row.points.get(place) for place in places]
         columns: dict[str, Any] = {
@@ -116,7 +119,7 @@ class ResultFile(BaseModel):
 
 
 def read_results(path: Path) -> ResultFile:
-    """Raises AsvError for what is no such file, or one of a version that this reader does not know."""
+    """Read a results file. Raises AsvError if it is none, or has an unknown version."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,11 +132,11 @@ def read_results(path: Path) -> ResultFile:
     try:
         return ResultFile.model_validate(fields)
     except ValidationError as error:
-        raise AsvError(f"{path}: is no file of results: {what_is_wrong(error)}") from error
+        raise AsvError(f"{path}: is not a results file: {what_is_wrong(error)}") from error
 
 
 def write_results(path: Path, found: ResultFile) -> None:
-    """Raises AsvError."""
+    """Write a results file, and its folder if needed. Raises AsvError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(found.model_dump()))
@@ -142,7 +145,7 @@ def write_results(path: Path, found: ResultFile) -> None:
 
 
 def _result(row: ResultRow, place: Point) -> float | None:
-    """As asv has it: nothing for what failed, and no number for what was skipped."""
+    """Return the number in asv's form: None if the point failed, NaN if it was skipped."""
     if place in row.points:
         return row.points[place].result
     return None if place in row.failed else nan

@@ -1,1 +1,10 @@
-"""TODO-ROOM doctor."""
+"""The room of `dpbench doctor`: is this machine fit to measure on? See README.md.
+
+    findings.py    Finding: one line of the examination, with its severity and advice
+    ask.py         start the child that examines, and read its findings
+    child/         the examination itself: host, GPUs, links between GPUs, bandwidths
+    self_test.py   compare two equal cases for a minute; the difference is the machine's noise
+    report.py      the findings as tables and as JSON
+
+The parent imports neither torch nor NVML. Nothing here changes a setting of the machine.
+"""

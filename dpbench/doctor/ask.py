@@ -1,4 +1,4 @@
-"""Ask a child what may disturb measurements on this machine, so that the parent needs neither torch nor NVML."""
+"""Run the examination in a child, so that the parent needs neither torch nor NVML."""
 
 from pydantic import ValidationError
 
@@ -13,7 +13,10 @@ _TIMEOUT_S = 120.0
 
 
 def ask_health(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> tuple[Finding, ...]:
-    """Its findings; or, where examining takes the child down, that."""
+    """Return the child's findings.
+
+    If the child crashes or times out, return that as the only finding.
+    """
     end = launch(PROBE, "", timeout_s)
     try:
         return Findings.model_validate_json(end.record).findings

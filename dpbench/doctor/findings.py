@@ -1,4 +1,4 @@
-"""What an examination of the machine came to, one finding a line."""
+"""A finding: one line about something that may disturb a measurement on this machine."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Severity(StrEnum):
-    """`note` may matter to who reads the numbers; `unreliable` spoils them."""
+    """OK disturbs nothing, a NOTE may matter, UNRELIABLE makes the numbers wrong."""
 
     OK = "ok"
     NOTE = "note"
@@ -14,7 +14,11 @@ class Severity(StrEnum):
 
 
 class Finding(BaseModel):
-    """`value` is for people, with its unit; `advice` says what they can do about it, as nothing is changed here."""
+    """One line of the examination.
+
+    `what` names the subject. `value` is text for people and includes the unit. `advice` says what the user can do:
+    the examination changes no setting itself.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,7 +29,7 @@ class Finding(BaseModel):
 
 
 class Findings(BaseModel):
-    """The answer of the child that examines."""
+    """The message that the examining child sends to its parent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,16 +37,20 @@ class Findings(BaseModel):
 
 
 def ok(what: str, value: str) -> Finding:
+    """Return a finding that disturbs nothing."""
     return Finding(severity=Severity.OK, what=what, value=value)
 
 
 def note(what: str, value: str, advice: str | None = None) -> Finding:
+    """Return a finding that may matter."""
     return Finding(severity=Severity.NOTE, what=what, value=value, advice=advice)
 
 
 def unreliable(what: str, value: str, advice: str) -> Finding:
+    """Return a finding that makes measurements wrong."""
     return Finding(severity=Severity.UNRELIABLE, what=what, value=value, advice=advice)
 
 
 def unknown(what: str, reason: str) -> Finding:
+    """Return a note that the examination could not read the subject, and why."""
     return note(what, f"unknown: {reason}")

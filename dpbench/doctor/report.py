@@ -1,4 +1,4 @@
-"""`dpbench doctor`: what this machine is, what may disturb a measurement on it, and which variants run on it."""
+"""The output of `dpbench doctor`: the machine, the findings, and the variants that run here."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELI
 
 
 def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:
-    """For each variant why it cannot run on the machine's default lanes, None where it can."""
+    """Return for each variant why it cannot run on the default lanes, or None if it can."""
     if machine.torch is None:
         return dict.fromkeys(SCHEMES, f"torch does not import: {machine.torch_error}")
     lanes = default_lanes(machine)
@@ -33,6 +33,7 @@ def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:
 
 
 def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: list[str]) -> dict[str, Any]:
+    """Return the object that `--json` prints. The key "box" holds the machine."""
     return {
         "box": machine.model_dump(mode="json"),
         "devices": list(default_lanes(machine)),
@@ -47,10 +48,12 @@ def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: lis
 
 
 def doctor_text(machine: MachineInfo, findings: Sequence[Finding]) -> Group:
+    """Return three tables and the verdict, for a terminal."""
     return Group(_facts(machine), _findings(findings), _variants(machine), Text(_verdict(findings)))
 
 
 def is_reliable(findings: Sequence[Finding]) -> bool:
+    """Return whether no finding is UNRELIABLE."""
     return all(finding.severity is not Severity.UNRELIABLE for finding in findings)
 
 
@@ -65,8 +68,12 @@ def _findings(findings: Sequence[Finding]) -> Table:
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
-    spoilt = [finding.what for finding in findings if finding.severity is Severity.UNRELIABLE]
-    return f"Measurements are unreliable: {', '.join(spoilt)}." if spoilt else "Nothing here spoils measurements."
+    faults = [finding.what for finding in findings if finding.severity is Severity.UNRELIABLE]
+    return (
+        f"Measurements are unreliable: {', '.join(faults)}."
+        if faults
+        else "Nothing here makes measurements unreliable."
+    )
 
 
 def _facts(machine: MachineInfo) -> Table:

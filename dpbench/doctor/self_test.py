@@ -1,5 +1,11 @@
-"""Two equal cases compared by the runner itself: whatever differs is the machine's noise."""
-# MERGED-DOC results.noise: """What two equal cases, measured side by side, tell of a machine. Pure."""
+"""The self-test: measure one case as if it were two, and report the difference as noise.
+
+    self_test   starts pairs of children for a minute, with the runner that `dpbench compare` uses
+    noise_of    turns their rounds into a Noise; pure
+    findings_of turns the Noise into findings
+
+Even rounds count as the first case, odd rounds as the second. Both are the same case.
+"""
 
 import math
 import time
@@ -21,13 +27,25 @@ from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.plan import default_lanes
 from dpbench.sweep.variants import VariantName
 
-_Z90 = 1.2816  # nine in ten changes of the size told are found
+SECONDS = 60.0
+_CHILD_SAMPLING_S = 1.0
+_CHILD_TIMEOUT_S = 60.0
+_LEAST_PAIRS, _MOST_PAIRS = 3, 20
+_SEED = 0
+
+SOME_PERCENT, MANY_PERCENT = 5.0, 20.0
+"""Limits of `detectable`. Up to the first a gate works as designed; above the second a comparison shows little."""
+
+_Z90 = 1.2816  # the 90 % quantile of a normal value: a slowdown of `detectable` is found with this power
 
 
 @dataclass(frozen=True)
 class Noise:
-    """`spread` is the standard deviation of the medians of rounds, `detectable` the smallest slowdown that a comparison
-    of as many rounds finds nine times in ten: that its 95 % interval excludes no change. Both are shares, 0.01 is 1 %.
+    """How much two equal cases differ on this machine.
+
+    `ratio` is first over second, with its 95 % interval. `spread` is the standard deviation of the rounds' medians.
+    `detectable` is the smallest slowdown that a comparison of `rounds` rounds finds nine times in ten. A comparison
+    finds a slowdown if its 95 % interval excludes 1. `spread` and `detectable` are shares: 0.01 is 1 %.
     """
 
     ratio: Estimate
@@ -37,30 +55,23 @@ class Noise:
 
     @property
     def looks_unequal(self) -> bool:
-        """What happens one time in twenty on a sound machine."""
+        """Whether the interval excludes 1. By chance this happens one time in twenty."""
         return self.ratio.low is not None and self.ratio.high is not None and not self.ratio.low <= 1 <= self.ratio.high
 
 
 def noise_of(first: Rounds, second: Rounds) -> Noise:
-    """From rounds of the same case, taken in turn, equally many and at least two of each."""
+    """Return the noise in two sets of rounds of one case, taken in turn.
+
+    Raises ValueError if the sets differ in length or have fewer than two rounds.
+    """
     rounds = len(first)
     if rounds < 2 or len(second) != rounds:
-        raise ValueError(f"noise needs as many rounds of both, two or more; there are {rounds} and {len(second)}")
+        raise ValueError(f"noise needs two or more rounds, equally many of each; there are {rounds} and {len(second)}")
     variances = [float(np.var(log_medians(each), ddof=1)) for each in (first, second)]
     spread = float(np.sqrt(np.mean(variances)))
     error = spread * np.sqrt(2 / rounds)
     detectable = float(np.expm1((t95_from_table(2 * rounds - 2) + _Z90) * error))
     return Noise(ratio_of_rounds(first, second), float(np.expm1(spread)), detectable, rounds)
-
-
-SECONDS = 60.0
-_CHILD_SAMPLING_S = 1.0
-_CHILD_TIMEOUT_S = 60.0
-_LEAST_PAIRS, _MOST_PAIRS = 3, 20
-_SEED = 0
-
-SOME_PERCENT, MANY_PERCENT = 5.0, 20.0
-"""Below the first a regression gate works as designed; beyond the second a comparison tells little."""
 
 
 def self_test(
@@ -71,13 +82,17 @@ def self_test(
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Finding]:
-    """As many pairs of rounds as `seconds` have room for, at least three; the order within a pair is by lot."""
+    """Measure pairs of equal rounds for `seconds` and return the findings.
+
+    There are at least three pairs. The order within a pair is random. A failed round ends the test, and is the only
+    finding.
+    """
     records: list[Record] = []
     begin_s = clock()
-    for pair in _pairs(twin(machine)):
+    for pair in _pairs(self_test_case(machine)):
         left_s = seconds - (clock() - begin_s)
         if len(records) >= 2 * _LEAST_PAIRS and left_s < (seconds - left_s) / len(records) * 2:
-            break  # no room for one more as long as those so far
+            break  # another pair of average length would not fit
         run(
             pair,
             run_id="doctor",
@@ -86,26 +101,29 @@ def self_test(
             case_time_s=_CHILD_SAMPLING_S,
             timeout_s=_CHILD_TIMEOUT_S,
             launch=launch,
-            progress=partial(_tell, progress, len(records), max(left_s, 0.0)),
+            progress=partial(_report_progress, progress, len(records), max(left_s, 0.0)),
         )
         if any(record.outcome is not Outcome.OK for record in records[-2:]):
             break
     return findings_of(records)
 
 
-def _tell(progress: Callable[[Progress], object], before: int, left_s: float, now: Progress) -> None:
-    """Of a pair as if it were the last: how many more there will be shows as time alone."""
+def _report_progress(progress: Callable[[Progress], object], before: int, left_s: float, now: Progress) -> None:
+    """Pass on the progress of one pair.
+
+    The total counts this pair as the last, because only the time is known.
+    """
     progress(replace(now, done=before + now.done, total=before + now.total, seconds_left=left_s))
 
 
-def twin(machine: MachineInfo) -> Case:
-    """One device alone, as what is told of the machine should depend on no scheme."""
+def self_test_case(machine: MachineInfo) -> Case:
+    """Return the case to repeat: one device alone, so that the noise depends on no scheme."""
     device = default_lanes(machine)[:1]
     return Case(variant=VariantName.SINGLE, workload="mlp/small", batch=64, devices=device, threads=machine.cores)
 
 
 def _pairs(case: Case) -> Iterator[list[tuple[int, Case]]]:
-    """Even rounds are the one case, odd ones the other."""
+    """Yield pairs of an even and an odd round, in random order."""
     rng = Random(_SEED)
     for number in range(_MOST_PAIRS):
         pair = [(2 * number, case), (2 * number + 1, case)]
@@ -114,10 +132,11 @@ def _pairs(case: Case) -> Iterator[list[tuple[int, Case]]]:
 
 
 def findings_of(records: list[Record]) -> list[Finding]:
+    """Return three findings on the noise, or one on the first record that failed."""
     failed = next((record for record in records if record.outcome is not Outcome.OK), None)
     if failed is not None:
         reason = (failed.reason or "").splitlines()[0]
-        return [unreliable("self-test", f"{failed.outcome}: {reason}", "run `dpbench compare` for its last words")]
+        return [unreliable("self-test", f"{failed.outcome}: {reason}", "run `dpbench compare` to see its last output")]
     rounds = {record.round: record.samples_s for record in records}
     one, other = ([rounds[number] for number in sorted(rounds) if number % 2 == half] for half in (0, 1))
     noise = noise_of(one, other)
@@ -128,12 +147,16 @@ def _equal(noise: Noise) -> Finding:
     ratio = noise.ratio
     value = f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], {noise.rounds} rounds of each"
     if noise.looks_unequal:
-        return note("ratio of equal cases", value, "1 is outside, as one time in twenty by chance: examine again")
+        return note(
+            "ratio of equal cases",
+            value,
+            "1 is outside the interval, as happens one time in twenty by chance: examine again",
+        )
     return ok("ratio of equal cases", value)
 
 
 def _spread(noise: Noise) -> Finding:
-    value = f"{noise.spread:.1%} (standard deviation of the medians of rounds, one device alone; lanes add to it)"
+    value = f"{noise.spread:.1%} (standard deviation of the rounds' medians on one device; several lanes add to it)"
     return ok("noise between processes", value)
 
 
@@ -141,5 +164,5 @@ def _detectable(noise: Noise) -> Finding:
     what, percent = "smallest change seen in 1 minute", 100 * noise.detectable
     value = f"{percent:.1f} % (nine times in ten, {noise.rounds} rounds of each)"
     if percent > MANY_PERCENT:
-        return unreliable(what, value, "quieten the machine, or take many more rounds")
-    return note(what, value, "take more rounds for smaller ones") if percent > SOME_PERCENT else ok(what, value)
+        return unreliable(what, value, "stop other work on the machine, or take many more rounds")
+    return note(what, value, "take more rounds to find smaller changes") if percent > SOME_PERCENT else ok(what, value)

@@ -1,1 +1,10 @@
-"""What it means: comparisons turned into words. No torch."""
+"""Results as text: tables for a terminal and JSON for machines. Does not import torch.
+
+comparison_table.py  the tables of `compare` and `sweep`
+comparison_json.py   the same comparisons as JSON
+counts_table.py      the tables and the JSON of `counts`
+vocabulary.py        the names that `list` prints
+progress.py          the progress bar on standard error
+units.py             numbers with units and significant digits
+gate/                the forms of a gate's judgement
+"""

@@ -1,4 +1,4 @@
-"""Comparisons as one JSON object for machines.
+"""Comparisons as one JSON object.
 
 SCHEMA history
     1  first.
@@ -15,10 +15,11 @@ SCHEMA = 1
 
 
 def comparisons_json(found: Comparisons) -> dict[str, Any]:
-    """``{"schema", "environment", "cases"}``; each case once, fields that do not apply are None.
+    """Return ``{"schema", "environment", "cases"}``.
 
-    Where records of different environments were allowed, ``differences`` has the fields in which they differ, with
-    their values.
+    Each case is in it once; fields that do not apply are None.
+
+    If records of different environments were allowed, ``differences`` has the differing fields with their values.
     """
     rows = _rows(found)
     differences = {name: list(values) for name, values in found.differences.items()}
@@ -31,7 +32,10 @@ def comparisons_json(found: Comparisons) -> dict[str, Any]:
 
 
 def _rows(found: Comparisons) -> list[Row]:
-    """`single` stands in several comparisons where their first lanes are alike; what relates it to one is then None."""
+    """Return one row for each case.
+
+    `single` is in several comparisons if their first lanes are equal. Its ratio and percentages are then None.
+    """
     rows: dict[Case, Row] = {}
     for row in (row for comparison in found.comparisons for row in comparison.rows):
         rows[row.summary.case] = row if row.summary.case not in rows else Row(row.summary)
@@ -39,6 +43,7 @@ def _rows(found: Comparisons) -> list[Row]:
 
 
 def case_json(row: Row) -> dict[str, Any]:
+    """Return the object of one case."""
     summary, case = row.summary, row.summary.case
     return {
         "id": case.id,

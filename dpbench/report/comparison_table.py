@@ -18,26 +18,31 @@ from dpbench.sweep.names import Data
 _NONE = "-"
 _LEGEND = (
     "time: median over rounds of the round's median step, with its 95 % interval over rounds. "
-    "ratio: time over the reference's, below 1 is faster. "
+    "ratio: time over the reference's time; below 1 is faster. "
 )
-_AGAINST = {
+_PERCENT_OF = {
     "limit": "% of limit: one device's time for its share alone, over the time; no scheme exceeds 100.",
     "single": "% of single: one device's time for the whole batch, over the time; may exceed 100.",
 }
 
 
 def comparisons_text(found: Comparisons) -> Group:
-    """One table for each setting, the reasons of what has no numbers below it, and how to read them at the end."""
+    """Return a table for each setting.
+
+    Below it are reasons for missing numbers, and at the end a legend.
+    """
     parts: list[RenderableType] = []
     for comparison in found.comparisons:
         parts += [_table(comparison), *map(Text, _notes(comparison)), Text()]
     parts += [
-        Text(f"yardstick {_setting(s.case)}: {_why(s)}") for s in found.single_device_baselines if s.reason is not None
+        Text(f"single-device baseline {_setting(s.case)}: {_why(s)}")
+        for s in found.single_device_baselines
+        if s.reason is not None
     ]
     for name, values in found.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
-    against = dict.fromkeys(_held_against(comparison) for comparison in found.comparisons)
-    return Group(*parts, Text(_LEGEND + " ".join(_AGAINST[name] for name in against), style="dim"))
+    percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)
+    return Group(*parts, Text(_LEGEND + " ".join(_PERCENT_OF[name] for name in percents), style="dim"))
 
 
 def _table(comparison: Comparison) -> Table:
@@ -47,10 +52,10 @@ def _table(comparison: Comparison) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("variant", no_wrap=True)
     ratio = "ratio" if comparison.reference is None else f"ratio to {comparison.reference}"
-    headers = [f"time, {unit}", ratio, f"% of\n{_held_against(comparison)}", "items/s", "rounds"]
+    headers = [f"time, {unit}", ratio, f"% of\n{_percent_of(comparison)}", "items/s", "rounds"]
     learns = comparison.setting.data is not Data.RANDOM
     for header in [*headers, "loss"] if learns else headers:
-        table.add_column(header, justify="right", overflow="fold")
+        table.add_column(Text(header), justify="right", overflow="fold")
     for row in comparison.rows:
         cells = [*_cells(row, unit_s), *([_loss(row.summary)] if learns else [])]
         table.add_row(*map(Text, cells))
@@ -77,11 +82,14 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         if row.summary.reason is not None:
             yield f"{row.summary.case.variant}: {_why(row.summary)}"
     if any(row.summary.rounds_ok == 1 for row in comparison.rows):
-        yield "one round has no interval, as it tells nothing of how rounds differ"
+        yield "one round has no interval, because the interval is over rounds"
 
 
 def _why(summary: Summary) -> str:
-    """On one line, without what steers a terminal: the last words of a crashed child may hold anything."""
+    """Return the reason on one line, without control characters.
+
+    A crashed child's last output may hold any character.
+    """
     text = " ".join("".join(c if c.isprintable() else " " for c in str(summary.reason)).split())
     return text if summary.outcome is Outcome.OK else f"{_outcome(summary)}: {text}"
 
@@ -90,7 +98,7 @@ def _outcome(summary: Summary) -> str:
     return summary.outcome.replace("_", " ")
 
 
-def _held_against(comparison: Comparison) -> str:
+def _percent_of(comparison: Comparison) -> str:
     return "single" if are_shared(comparison.setting.devices) else "limit"
 
 

@@ -21,17 +21,21 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
 _LEGEND = (
-    "Exact counts of the third step, all devices together. Ratios are to torch_dp, the stock wrapper; of Python "
-    "calls, which CPU lanes alone have, to naive, its restatement. Peak: of the fullest device. Early parameters: of "
-    "a lane's, the share that must arrive before its first layer starts. Ready, free: the share of the gradient "
-    "bytes that all lanes have, and that nothing holds back, when half of each lane's backward is over."
+    "Exact counts of the third step, all devices together. Ratios are to torch_dp, the stock wrapper. Python calls "
+    "are counted on CPU lanes only, and their ratio is to naive. Peak: of the fullest device. Early parameters: the "
+    "share of a lane's parameters that must arrive before its first layer starts. Ready at half: the share of "
+    "gradient bytes that all lanes have when half of each lane's backward is over. Free at half: those that no stream "
+    "or wait holds back."
 )
 Value = int | float | None
-"""A count, a share from 0 to 1, or what is not counted."""
+"""A count (int), a share from 0 to 1 (float), or None if it was not counted."""
 
 
 def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = ()) -> Group:
-    """A table for each workload, batch and number of lanes; what was not counted below it, and how to read them."""
+    """Return a table for each workload, batch and number of lanes.
+
+    Below it are the cases that were not counted, and at the end a legend.
+    """
     parts: list[RenderableType] = []
     for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
         found = list(group)
@@ -52,14 +56,14 @@ def _setting(case: Case) -> str:
 
 
 def _table(title: str, records: Sequence[CountRecord]) -> Table:
-    """Simulated devices and their twin on CPU lanes make one column."""
+    """Return the table. Counts on simulated devices and on CPU lanes share a variant's column."""
     columns: dict[VariantId, list[Counts]] = {}
     for record in records:
         columns.setdefault(record.case.variant, []).extend([record.counts] if record.counts else [])
     table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("counter", no_wrap=True)
     for variant in columns:
-        table.add_column(variant, justify="right")
+        table.add_column(Text(variant), justify="right")
     for name, read in _ROWS.items():
         values = {
             variant: next((value for counts in found if (value := read(counts)) is not None), None)
@@ -85,7 +89,7 @@ def _cells(values: Mapping[VariantId, Value]) -> Iterator[str]:
 
 
 def _total(read: Callable[[PhaseCounts], int | None]) -> Callable[[Counts], Value]:
-    """Over all phases."""
+    """Return a function that sums a number over all phases."""
 
     def total(counts: Counts) -> Value:
         found = [value for phase in counts.phases.values() if (value := read(phase)) is not None]
@@ -153,7 +157,7 @@ _ROWS: dict[str, Callable[[Counts], Value]] = {
 
 
 def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) -> dict[str, Any]:
-    """As `comparisons_json`, with `counts` in each case and no times."""
+    """Return the object of `comparisons_json`, with `counts` in each case and no times."""
     environment = next((record.environment for record in records if record.environment), None)
     cases = [_case(r.case, r.outcome, r.reason, r.counts) for r in records]
     cases += [_case(skip.case, Outcome.SKIPPED, skip.reason, None) for skip in skipped]
@@ -165,5 +169,5 @@ def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) ->
 
 
 def _case(case: Case, outcome: Outcome, reason: str | None, counts: Counts | None) -> dict[str, Any]:
-    told = case_json(Row(Summary(case, outcome, reason)))
-    return told | {"counts": None if counts is None else counts.model_dump(mode="json")}
+    fields = case_json(Row(Summary(case, outcome, reason)))
+    return fields | {"counts": None if counts is None else counts.model_dump(mode="json")}

@@ -1,4 +1,4 @@
-"""The bar on stderr while children measure."""
+"""The progress bar on standard error while children measure."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +13,16 @@ from dpbench.run.runner import Progress
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """Yields what `runner.run` calls as it proceeds. Without a terminal only failures are told, a line each."""
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]} left  {task.fields[running]}"))
-    # Once a second: more would put the parent's work beside the child's.
+    """Yield the callback for `runner.run`.
+
+    Without a terminal, print only failures, one line each.
+    """
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]} left  {task.fields[running]}", markup=False),
+    )
+    # Once a second, so that the parent takes almost no CPU time from the child.
     with Bar(*columns, console=console, refresh_per_second=1, transient=True) as bar:
         task = bar.add_task("", total=None, left="", running="")
 
@@ -36,5 +43,6 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
 
 
 def time_left(seconds: float) -> str:
+    """Return seconds as ``minutes:seconds``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"

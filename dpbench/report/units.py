@@ -1,4 +1,4 @@
-"""Numbers for people: units and digits."""
+"""Numbers as text: units and significant digits."""
 
 from collections.abc import Iterable
 from math import floor, log10
@@ -10,18 +10,27 @@ _DIGITS = 3
 
 
 def time_unit(times_s: Iterable[float]) -> tuple[float, str]:
-    """The largest unit, in seconds and by name, in which the shortest time is 1 or more; else the smallest unit."""
+    """Return the largest unit in which the shortest time is at least 1, else the smallest.
+
+    A unit is its length in seconds and its name.
+    """
     shortest_s = min(times_s, default=1.0)
     return next((unit for unit in _UNITS if shortest_s >= unit[0]), _UNITS[-1])
 
 
 def number(value: float) -> str:
-    """With three significant digits, or all before the point; never an exponent."""
+    """Return the number with three significant digits, or all digits before the point.
+
+    There is never an exponent.
+    """
     return f"{value:,.{_decimals(value)}f}"
 
 
 def estimate(found: Estimate, unit: float = 1.0) -> str:
-    """``1.23 [1.20, 1.31]``, all with the decimals of the value, which stands alone where there is no interval."""
+    """Return a text such as ``1.23 [1.20, 1.31]``, or only the value if there is no interval.
+
+    The ends have as many decimals as the value.
+    """
     decimals = _decimals(found.value / unit)
     value, *ends = (f"{x / unit:,.{decimals}f}" for x in (found.value, found.low, found.high) if x is not None)
     return f"{value} [{', '.join(ends)}]" if ends else value

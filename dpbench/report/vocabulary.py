@@ -1,4 +1,4 @@
-"""`dpbench list`: the names that specs and options may use."""
+"""The output of `dpbench list`: the names that sweep files and options may use."""
 
 from itertools import product
 from typing import Any
@@ -8,12 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dpbench.sweep.names import FAMILIES, METRICS, MODES, Data, Dtype, Family, Size
-from dpbench.sweep.variants import VariantName
+from dpbench.sweep.variants import SCHEMES, VariantName
 
 
 def vocabulary_json() -> dict[str, Any]:
+    """Return the object that `dpbench list --json` prints."""
     return {
         "variants": [{"name": name, "what": name.sentence} for name in VariantName],
+        "parameters": _parameters_json(),
         "workloads": [{"name": f"{family}/{size}", "what": FAMILIES[family]} for family, size in product(Family, Size)],
         "modes": [{"name": name, "what": what} for name, what in MODES.items()],
         "dtypes": [str(dtype) for dtype in Dtype],
@@ -23,9 +25,11 @@ def vocabulary_json() -> dict[str, Any]:
 
 
 def vocabulary_text() -> Group:
+    """Return the tables for a terminal."""
     sizes = ", ".join(Size)
     return Group(
         _table("variants", {name: name.sentence for name in VariantName}),
+        _table("parameters, in brackets: 'tuned[dispatch=threads,bucket_bytes=1MiB]'", _parameters()),
         _table(f"workloads: family/size with sizes {sizes}; or your own package.module:factory", dict(FAMILIES)),
         _table("modes", dict(MODES)),
         _table("metrics", METRICS),
@@ -33,11 +37,36 @@ def vocabulary_text() -> Group:
     )
 
 
+def _parameters_json() -> list[dict[str, Any]]:
+    """Return an entry for each parameter of each wrapper. `variants` are the names that take it."""
+    takers: dict[tuple[str, str], list[VariantName]] = {}
+    for variant in VariantName:
+        for name in variant.parameters:
+            takers.setdefault((variant.wrapper, name), []).append(variant)
+    return [
+        {"name": name, "variants": variants, "allowed": parameter.allowed, "what": parameter.sentence}
+        for (_, name), variants in takers.items()
+        for parameter in [variants[0].parameters[name]]
+    ]
+
+
+def _parameters() -> dict[str, str]:
+    """Return a line for each parameter.
+
+    Each tuned_... takes those of tuned, without the parameter that its name sets.
+    """
+    return {
+        f"{scheme}[{name}=...]": f"{parameter.sentence}: {parameter.allowed}"
+        for scheme in SCHEMES
+        for name, parameter in scheme.parameters.items()
+    }
+
+
 def _table(title: str, rows: dict[Any, str]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table(title=Text(title), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
     for name, what in rows.items():
-        table.add_row(str(name), what)
+        table.add_row(Text(str(name)), Text(what))
     table.add_row()
     return table

@@ -56,7 +56,10 @@ def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
 
     Nothing for a single lane, nor for sizes that simulated devices would not get through in seconds.
     """
-    variants = tuple(variant for variant in DEFAULT_VARIANTS if variant in spec.variants)
+    counted = {variant.name for variant in DEFAULT_VARIANTS}
+    variants = tuple(
+        sorted((each for each in spec.variants if each.name in counted), key=lambda variant: variant.order)
+    )
     counts = dict.fromkeys(len(devices) for devices in lanes if 1 < len(devices) <= min(spec.batch))
     workloads = tuple(name for name in spec.workloads if name.endswith(_QUICK_SIZES))
     if not (variants and counts and workloads):

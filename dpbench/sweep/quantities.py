@@ -1,4 +1,4 @@
-"""Quantities as text: durations such as ``90s``, ``2m``, ``1.5h``, and sizes such as ``512KiB``, ``10MiB``."""
+"""Quantities as text: durations such as ``90s``, ``2m``, ``1.5h``; sizes such as ``512KiB``, ``10MiB``."""
 
 import math
 import re
@@ -6,11 +6,12 @@ import re
 _TEXT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smh]?)", re.ASCII)
 _SIZE = re.compile(r"(?P<number>\d{1,18})(?P<unit>|KiB|MiB|GiB)", re.ASCII)
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MOST_BYTES = 2**63 - 1
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def parse_duration(value: object) -> float:
-    """Seconds, above 0 and finite. Raises ValueError for anything else."""
+    """Return seconds, above 0 and finite. Raise ValueError for any other value."""
     seconds = math.nan
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
@@ -23,9 +24,9 @@ def parse_duration(value: object) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes, at least 1. Raises ValueError for anything else."""
+    """Return the bytes: at least 1, and at most what fits into 64 bits. Raise ValueError for any other text."""
     match = _SIZE.fullmatch(text.strip())
     size_bytes = int(match["number"]) * _BYTES[match["unit"]] if match else 0
-    if size_bytes < 1:
+    if not 1 <= size_bytes <= _MOST_BYTES:
         raise ValueError(f"{text!r} is no size of 1 byte or more")
     return size_bytes

@@ -1,13 +1,16 @@
-"""Every variant, defined once: name, wrapper, sentence, fixed parameters. A name with parameters has one text.
+"""Every variant, defined once: a row of `VariantName` has its name, wrapper, sentence and parameters.
 
-tuned                                        a name
-tuned[bucket_bytes=1048576,dispatch=threads] a name with parameters, sorted, in their shortest form
+To add a variant, write its wrapper in `dpbench/variants/` and add a row here. `dpbench list`, the options, the tables'
+order and the registry of wrappers all read this table.
+
+A variant is written as a name, or as a name with parameters. `VariantId` has one text for each:
+
+    tuned
+    tuned[bucket_bytes=1048576,dispatch=threads]     sorted by name, each value in its shortest form
 """
 
-import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Self
 
@@ -15,77 +18,21 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from dpbench.sweep.explain import nearest, one_of
-from dpbench.sweep.quantities import parse_bytes
+from dpbench.sweep.parameters import DDP_PARAMETERS, POLICY_PARAMETERS, Parameter, Value, shown
 
-Value = bool | int | float | str
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a wrapper. `parse` raises ValueError for a text outside of what is `allowed`."""
-
-    parse: Callable[[str], Value]
-    allowed: str
-    sentence: str
+_Row = tuple[str, str, str, Mapping[str, Parameter], Mapping[str, Value]]
 
 
-def _switch(sentence: str) -> Parameter:
-    return Parameter(_parse_switch, "true, false", sentence)
-
-
-def _parse_switch(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(text)
-    return text == "true"
-
-
-def _choice(*names: str, sentence: str) -> Parameter:
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError(text)
-        return text
-
-    return Parameter(parse, one_of(names), sentence)
-
-
-def _bytes(sentence: str) -> Parameter:
-    return Parameter(parse_bytes, "a whole number of bytes from 1, or such as 512KiB, 10MiB", sentence)
-
-
-def _positive(sentence: str) -> Parameter:
-    return Parameter(_parse_positive, "a number above 0, such as 1 or 0.5", sentence)
-
-
-def _parse_positive(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(text)
-    return value
-
-
-POLICY_PARAMETERS: Mapping[str, Parameter] = {
-    "cache_replicas": _switch("keep the replicas between forwards"),
-    "coalesce": _switch("send tensors together in buckets"),
-    "bucket_bytes": _bytes("the most bytes of a bucket"),
-    "first_bucket_bytes": _bytes("the most bytes of the first bucket"),
-    "overlap_broadcast": _switch("send parameters on streams of their own"),
-    "overlap_reduce": _switch("add gradients during backward, on streams of their own"),
-    "overlap_copies": _switch("send inputs and outputs on streams of their own"),
-    "skip_unchanged": _switch("send only the parameters that changed"),
-    "host_staged": _switch("send through the host"),
-    "dispatch": _choice("threads", "sequence", "auto", sentence="how the replicas are called"),
-}
-"""The parameters of ``tuned``: the fields of `dpbench.parallel.Policy`, which a test compares."""
-
-DDP_PARAMETERS: Mapping[str, Parameter] = {"bucket_cap_mb": _positive("the most MiB of a bucket of gradients")}
-"""The parameters of ``ddp``: arguments of `torch.nn.parallel.DistributedDataParallel`."""
+def _tuned(name: str, sentence: str, **fixed: Value) -> _Row:
+    """Return the row of `dpbench.DataParallel` with these fields of its policy fixed."""
+    return name, "variant:TUNED", sentence, POLICY_PARAMETERS, fixed
 
 
 class VariantName(StrEnum):
     """A way to run one training step on several devices.
 
-    `wrapper` is ``module:attribute`` in `dpbench.variants`. `fixed` holds the parameters that the name itself sets;
-    `parameters` are those that a user may set beside them.
+    A row is: name; ``module:attribute`` of the wrapper in `dpbench.variants`; sentence for `dpbench list`; parameters.
+    `fixed` holds the parameters that the name itself sets, `parameters` those that a user may set beside them.
     """
 
     wrapper: str
@@ -109,90 +56,41 @@ class VariantName(StrEnum):
 
     SINGLE = "single", "variant:SINGLE", "the plain model on the first device: the single-device baseline"
     TORCH_DP = "torch_dp", "variant:TORCH_DP", "torch.nn.DataParallel, the stock wrapper; needs accelerators"
-    NAIVE = (
-        "naive",
-        "naive:NAIVE",
-        "the stock algorithm in plain Python, on any devices: rebuilds all replicas every forward",
-    )
+    NAIVE = "naive", "naive:NAIVE", "the stock algorithm in plain Python, on any devices: new replicas every forward"
     FLOOR = (
         "floor",
         "floor:FLOOR",
         "the plain model on each chunk in turn and one backward: no scheme on shared lanes does less",
     )
-    TUNED = (
-        "tuned",
-        "variant:TUNED",
-        "dpbench.DataParallel: cached replicas, coalesced copies, long-lived threads",
-        POLICY_PARAMETERS,
-    )
+    TUNED = _tuned("tuned", "dpbench.DataParallel: cached replicas, coalesced copies, long-lived threads")
     DDP = (
         "ddp",
         "variant:DDP",
-        "torch DistributedDataParallel, one process per device, gloo on CPU and nccl on CUDA",
+        "torch DistributedDataParallel: one process per device, gloo on CPU and nccl on CUDA",
         DDP_PARAMETERS,
     )
-    TUNED_NO_CACHE_REPLICAS = (
-        "tuned_no_cache_replicas",
-        "variant:TUNED",
-        "tuned, but all replicas are built anew every forward",
-        POLICY_PARAMETERS,
-        {"cache_replicas": False},
+    TUNED_NO_CACHE_REPLICAS = _tuned(
+        "tuned_no_cache_replicas", "tuned, but all replicas are built anew every forward", cache_replicas=False
     )
-    TUNED_NO_COALESCE = (
-        "tuned_no_coalesce",
-        "variant:TUNED",
-        "tuned, but every tensor travels alone",
-        POLICY_PARAMETERS,
-        {"coalesce": False},
+    TUNED_NO_COALESCE = _tuned("tuned_no_coalesce", "tuned, but every tensor is sent alone", coalesce=False)
+    TUNED_NO_OVERLAP_BROADCAST = _tuned(
+        "tuned_no_overlap_broadcast", "tuned, but parameters are sent on the compute streams", overlap_broadcast=False
     )
-    TUNED_NO_OVERLAP_BROADCAST = (
-        "tuned_no_overlap_broadcast",
-        "variant:TUNED",
-        "tuned, but parameters travel on the compute streams",
-        POLICY_PARAMETERS,
-        {"overlap_broadcast": False},
-    )
-    TUNED_NO_OVERLAP_REDUCE = (
+    TUNED_NO_OVERLAP_REDUCE = _tuned(
         "tuned_no_overlap_reduce",
-        "variant:TUNED",
         "tuned, but gradients are added after backward, on the compute streams",
-        POLICY_PARAMETERS,
-        {"overlap_reduce": False},
+        overlap_reduce=False,
     )
-    TUNED_NO_OVERLAP_COPIES = (
-        "tuned_no_overlap_copies",
-        "variant:TUNED",
-        "tuned, but inputs and outputs travel on the compute streams",
-        POLICY_PARAMETERS,
-        {"overlap_copies": False},
+    TUNED_NO_OVERLAP_COPIES = _tuned(
+        "tuned_no_overlap_copies", "tuned, but inputs and outputs are sent on the compute streams", overlap_copies=False
     )
-    TUNED_THREADS = (
-        "tuned_threads",
-        "variant:TUNED",
-        "tuned, always a thread per lane",
-        POLICY_PARAMETERS,
-        {"dispatch": "threads"},
+    TUNED_THREADS = _tuned("tuned_threads", "tuned, always a thread per lane", dispatch="threads")
+    TUNED_SEQUENCE = _tuned("tuned_sequence", "tuned, always one lane after the other", dispatch="sequence")
+    TUNED_SKIP_UNCHANGED = _tuned(
+        "tuned_skip_unchanged", "tuned, but parameters that did not change are not sent again", skip_unchanged=True
     )
-    TUNED_SEQUENCE = (
-        "tuned_sequence",
-        "variant:TUNED",
-        "tuned, always one lane after the other",
-        POLICY_PARAMETERS,
-        {"dispatch": "sequence"},
-    )
-    TUNED_SKIP_UNCHANGED = (
-        "tuned_skip_unchanged",
-        "variant:TUNED",
-        "tuned, but parameters that did not change are not sent again",
-        POLICY_PARAMETERS,
-        {"skip_unchanged": True},
-    )
-    TUNED_HOST_STAGED = (
-        "tuned_host_staged",
-        "variant:TUNED",
-        "tuned, but copies between devices go through the host",
-        POLICY_PARAMETERS,
-        {"host_staged": True},
+    TUNED_HOST_STAGED = _tuned(
+        "tuned_host_staged", "tuned, but copies between devices go through the host", host_staged=True
     )
 
 
@@ -200,27 +98,29 @@ SCHEMES = tuple(name for name in VariantName if not name.fixed)
 """The variants compared by default: every scheme, without the ablations of the tuned one."""
 
 VARIANT = f"{one_of(SCHEMES)}, or one of the tuned_... that `dpbench list` shows"
+_EXAMPLE = "tuned[dispatch=threads,coalesce=false]"
 _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 
 
 class VariantId(str):
-    """A variant's canonical text, with its `name` and the `values` that the name and its parameters set.
+    """A variant's one text, with its `name` and the `values` that the name and its parameters set.
 
-    Raises ValueError for an unknown name or parameter, or a wrong value.
+    Raise ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
     """
 
     name: VariantName
-    values: dict[str, Value]
+    values: Mapping[str, Value]
 
     def __new__(cls, text: str) -> Self:
-        match = _TEXT.fullmatch(text)
-        word = match["name"].strip() if match else text
-        if match is None or word not in list(VariantName):
+        match = _TEXT.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"{text!r} has wrong brackets; allowed: one pair after the name, as in {_EXAMPLE}")
+        word = match["name"].strip()
+        if word not in list(VariantName):
             raise ValueError(f"{text!r} is no variant{nearest(word, VariantName)}")
         name = VariantName(word)
         given = dict(sorted(_parameters(name, text, match["parameters"] or "").items()))
-        inside = ",".join(f"{key}={_shown(value)}" for key, value in given.items())
-        found = super().__new__(cls, f"{name}[{inside}]" if inside else str(name))
+        found = super().__new__(cls, _text(name, given))
         found.name, found.values = name, {**name.fixed, **given}
         return found
 
@@ -231,10 +131,9 @@ class VariantId(str):
         )
 
     def with_parameters(self, **values: Value) -> Self:
-        """Return the variant with these parameters beside, or in place of, its own."""
+        """Return the variant with these parameters added to its own, or in their place."""
         own = {key: value for key, value in self.values.items() if key not in self.name.fixed}
-        inside = ",".join(f"{key}={_shown(value)}" for key, value in {**own, **values}.items())
-        return type(self)(f"{self.name}[{inside}]")
+        return type(self)(_text(self.name, {**own, **values}))
 
     def __getnewargs__(self) -> tuple[str]:
         return (str(self),)
@@ -245,32 +144,38 @@ class VariantId(str):
         return list(VariantName).index(self.name), str(self)
 
 
-def _parameters(name: VariantName, text: str, inside: str) -> dict[str, Value]:
-    given: dict[str, Value] = {}
-    for part in filter(None, (part.strip() for part in inside.split(","))):
-        key, _, value = (piece.strip() for piece in part.partition("="))
-        parameter = name.parameters.get(key)
-        if parameter is None or key in given:
-            fault = "is given twice" if key in given else f"is no parameter of {name}{nearest(key, name.parameters)}"
-            allowed = one_of(name.parameters) or f"{name} without brackets"
-            raise ValueError(f"{key!r} in {text!r} {fault}; allowed: {allowed}")
-        try:
-            given[key] = parameter.parse(value)
-        except (ValueError, OverflowError):
-            raise ValueError(f"{key}={value!r} in {text!r} is not allowed; allowed: {parameter.allowed}") from None
-    return given
-
-
-def _shown(value: Value) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else repr(value).removesuffix(".0")
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
 def split_list(text: str) -> list[str]:
     """Split at the commas outside of brackets: ``tuned[dispatch=auto,coalesce=true],naive`` has two parts."""
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
+
+
+def _text(name: VariantName, given: Mapping[str, Value]) -> str:
+    inside = ",".join(f"{key}={shown(value)}" for key, value in given.items())
+    return f"{name}[{inside}]" if inside else str(name)
+
+
+def _parameters(name: VariantName, text: str, inside: str) -> dict[str, Value]:
+    """Return the values of ``key=value,key=value``, the part of `text` inside the brackets."""
+    given: dict[str, Value] = {}
+    for part in filter(None, (part.strip() for part in inside.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        fault = _fault(name, key, given)
+        if fault is not None:
+            allowed = one_of(name.parameters) or f"{name} without brackets"
+            raise ValueError(f"{key!r} in {text!r} {fault}; allowed: {allowed}")
+        parameter = name.parameters[key]
+        try:
+            given[key] = parameter.parse(value)
+        except ValueError:
+            what = f"{key}={value!r} in {text!r} is not allowed" if equals else f"{key!r} in {text!r} has no value"
+            raise ValueError(f"{what}; allowed: {parameter.allowed}") from None
+    return given
+
+
+def _fault(name: VariantName, key: str, given: Mapping[str, Value]) -> str | None:
+    """Return why this parameter cannot be set, or None."""
+    if key in given:
+        return "is given twice"
+    if key in name.fixed:
+        return f"is set by the name {name}: {key}={shown(name.fixed[key])}"
+    return None if key in name.parameters else f"is no parameter of {name}{nearest(key, name.parameters)}"

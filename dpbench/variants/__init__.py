@@ -1,1 +1,12 @@
-"""What is compared: ways to run one training step on several devices, each a value."""
+"""The schemes that dpbench compares: ways to run one training step on several devices.
+
+    variant.py          the interface, and the schemes of a few lines: single, torch_dp, ddp, tuned
+    floor.py            the work of all lanes without a scheme: a lower bound for the step time
+    naive.py            the stock algorithm of torch.nn.DataParallel in plain Python: scatter, gather, the forward
+    naive_replicate.py  its replicas, built anew in each forward
+    naive_broadcast.py  its messages: parameters to the lanes, gradients back
+    naive_apply.py      its threads
+    registry.py         from a variant's id to the scheme
+
+The names, sentences and parameters of all variants are in dpbench/sweep/variants.py, which does not import torch.
+"""

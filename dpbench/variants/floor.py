@@ -1,7 +1,8 @@
-"""The base run on each chunk in turn, on the first device: the work of all lanes and no scheme around it.
+"""Floor: run the base on each chunk in turn, on the first device.
 
-No scheme on lanes that share a device can beat it. Batch norm's running statistics see every chunk here,
-where a data-parallel scheme keeps those of the first; the gradients are the same.
+This is the work of all lanes without any scheme. If the lanes share a device, no scheme can be faster.
+The gradients are those of a data-parallel scheme. The running statistics of batch norm differ: here they see every
+chunk, while a data-parallel scheme keeps those of the first chunk.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from dpbench.variants.variant import Variant
 
 
 class Floor:
-    """Its steps have the names that the stock wrapper's have."""
+    """The scheme `floor`. Its methods have the names of the stock wrapper's methods."""
 
     scatter = staticmethod(scatter)
     gather = staticmethod(gather)
@@ -28,7 +29,7 @@ class Floor:
         return self.gather(self.parallel_apply(chunks), first)
 
     def parallel_apply(self, chunks: list[tuple[Tensor, ...]]) -> list[Any]:
-        """Not parallel at all: each chunk in turn."""
+        """Return the base's output for each chunk, computed one after the other."""
         return [self._base(*chunk) for chunk in chunks]
 
 

@@ -1,18 +1,17 @@
-"""The stock algorithm of `torch.nn.DataParallel`, to be read and to run on any devices.
+"""The algorithm of `torch.nn.DataParallel` in plain Python, for any kind of device.
 
-Every forward: cut the batch into chunks, rebuild every replica, start a thread for each, concatenate.
+    scatter          here                 send a chunk of the batch to each lane's device
+    replicate        naive_replicate.py   build all replicas anew; one autograd node broadcasts the parameters ...
+                     naive_broadcast.py   ... and its backward sums the gradients into the base, in messages of 10 MiB
+    parallel_apply   naive_apply.py       run each replica in a new thread
+    gather           here                 concatenate the outputs on the first device
 
-    chunks    scatter_gather.py    a chunk of the batch to each lane's device
-    replicas  naive_replicate.py   all replicas built anew, parameters handed out by one autograd node ...
-              naive_broadcast.py   ... whose backward sums the gradients into the base, in messages of 10 MiB
-    outputs   naive_apply.py       a new thread for each replica
-    output    scatter_gather.py    concatenated on the first device
+All of this happens in every forward. `scatter` and `gather` are differentiable.
 
-Replica 0 shares the base's storage, so what its forward writes in place to a buffer, batch norm's running
-statistics for one, stays; the other replicas hold copies, which are dropped. On devices of their own its
-messages and bytes are those of the stock wrapper, whose steps stand in torch/nn/parallel/*.py.
+Replica 0 shares the base's storage. If its forward writes to a buffer in place, as batch norm does, the base keeps
+the result. The other replicas hold copies, and what they write is lost. If each lane has a device of its own, the
+messages and bytes are those of the stock wrapper in torch/nn/parallel/*.py.
 """
-# MERGED-DOC variants.scatter_gather: """A batch in chunks, one for each lane, and the lanes' outputs in one piece again; both differentiable."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,9 +25,10 @@ from dpbench.variants.variant import Variant
 
 
 def scatter(inputs: Sequence[Tensor], devices: Sequence[torch.device]) -> list[tuple[Tensor, ...]]:
-    """Each lane's inputs on its device: chunks of ceil(batch / lanes) items, so the last lanes may get none.
+    """Return each lane's inputs, on its device.
 
-    A chunk that is on its device already is a view.
+    A chunk has ceil(batch / lanes) items, so the last lanes may get none and are left out. A chunk that is already on
+    its device is a view.
     """
     parts = [
         [chunk.to(device, non_blocking=True) for chunk, device in zip(x.chunk(len(devices)), devices, strict=False)]
@@ -38,9 +38,10 @@ def scatter(inputs: Sequence[Tensor], devices: Sequence[torch.device]) -> list[t
 
 
 def gather(outputs: Sequence[Any], device: torch.device) -> Any:
-    """The lanes' outputs concatenated on `device`, tensor by tensor through dicts, lists and (named) tuples.
+    """Return the lanes' outputs concatenated on `device`.
 
-    The first output decides on the structure; 0-dim tensors become a vector with one item for each lane.
+    The first output defines the structure: dicts, lists, tuples and named tuples are gathered member by member.
+    0-dim tensors become a vector with one item for each lane.
     """
     first = outputs[0]
     if isinstance(first, Tensor):
@@ -54,7 +55,7 @@ def gather(outputs: Sequence[Any], device: torch.device) -> Any:
 
 
 class Naive:
-    """Its four steps have the names that the stock wrapper's have, and are overridable as those are."""
+    """The scheme `naive`. Its four steps have the stock wrapper's names and can be overridden."""
 
     scatter = staticmethod(scatter)
     replicate = staticmethod(replicate)

@@ -1,4 +1,4 @@
-"""A new thread for each replica, as torch/nn/parallel/parallel_apply.py does it."""
+"""Run each replica in a new thread, as torch/nn/parallel/parallel_apply.py does."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -13,7 +13,10 @@ from torch._utils import ExceptionWrapper
 def parallel_apply(
     replicas: Sequence[nn.Module], chunks: Sequence[tuple[Tensor, ...]], devices: Sequence[torch.device]
 ) -> list[Any]:
-    """The replicas' outputs, after all have ended; the first one's exception is raised, naming replica and device."""
+    """Return the replicas' outputs, after all threads have ended.
+
+    If replicas raised, re-raise the first one's exception; its text names the replica and the device.
+    """
     contexts = [_callers_context(device) for device in devices]
     results: list[Any] = [None] * len(replicas)
 
@@ -40,9 +43,10 @@ def parallel_apply(
 
 
 def _callers_context(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
-    """What is local to the calling thread, to be entered by another: grad mode, stream and autocast.
+    """Return a context manager that copies the caller's grad mode, stream and autocast state.
 
-    Unlike the stock one it carries autocast's dtype and cache flag: there bfloat16 becomes float16.
+    Another thread enters it. The stock wrapper does not pass on autocast's dtype and cache flag, so there bfloat16
+    becomes float16.
     """
     grad_enabled = torch.is_grad_enabled()
     stream = None if device.type == "cpu" else torch.accelerator.current_stream(device)

@@ -1,9 +1,11 @@
-"""Tensors handed out to all lanes in few messages, and the adjoint: the lanes' gradients summed on the first.
+"""Broadcast tensors to all lanes in few messages, and sum their gradients on the way back.
 
-Restates torch/nn/parallel/_functions.py (the autograd nodes), torch/csrc/cuda/comm.cpp (broadcast) and
+A message is one flat tensor that holds several tensors of a dtype. The stock wrapper limits it to 10 MiB, but cuts
+the two directions differently: see `broadcast_groups` and `reduction_groups`.
+
+The code follows torch/nn/parallel/_functions.py (autograd nodes), torch/csrc/cuda/comm.cpp (broadcast) and
 torch/nn/parallel/comm.py (reduction).
 """
-# MERGED-DOC variants.coalescing: """Which tensors the stock wrapper sends in one message. Its two directions cut at the limit differently."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
@@ -19,14 +21,15 @@ LIMIT_BYTES = 10 * 2**20
 """The default of `broadcast_coalesced` and `reduce_add_coalesced`, torch/nn/parallel/comm.py."""
 
 Item = tuple[Hashable, int]
-"""A tensor's kind, of which a message has one, and its bytes."""
+"""A tensor's kind and its bytes. All tensors of a message have the same kind."""
 
 
 def broadcast_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> list[list[int]]:
-    """Positions in `items`, message by message: one is sent as soon as it *reaches* the limit.
+    """Return the positions in `items` of each message's tensors.
 
-    `take_tensors` in torch/csrc/utils/tensor_flatten.cpp; compiled from torch 2.13.0, it cut 600 random lists alike.
-    A message exceeds the limit by less than its last tensor.
+    A message ends as soon as it *reaches* the limit. So it exceeds the limit by less than its last tensor. Source:
+    `take_tensors` in torch/csrc/utils/tensor_flatten.cpp; compiled from torch 2.13.0, it cut 600 random lists in the
+    same way.
     """
     groups: list[list[int]] = []
     waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
@@ -41,9 +44,10 @@ def broadcast_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> l
 
 
 def reduction_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> list[list[int]]:
-    """Positions in `items`, message by message: one is sent before it would *exceed* the limit.
+    """Return the positions in `items` of each message's tensors.
 
-    `_take_tensors` in torch/_utils.py. Only a tensor over the limit makes a message over it.
+    A message ends before it would *exceed* the limit. So only a single tensor above the limit makes a message above
+    it. Source: `_take_tensors` in torch/_utils.py.
     """
     groups: list[list[int]] = []
     waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
@@ -58,7 +62,10 @@ def reduction_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> l
 
 
 class NaiveBroadcast(Function):
-    """From n tensors on ``devices[0]`` to n for each device, lane after lane; lane 0 has the tensors themselves."""
+    """Autograd node from n tensors on ``devices[0]`` to n for each lane, in lane order.
+
+    Lane 0 gets the tensors themselves.
+    """
 
     @staticmethod
     def forward(ctx: Any, devices: Sequence[torch.device], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -74,7 +81,7 @@ class NaiveBroadcast(Function):
 
 
 class ReduceAdd(Function):
-    """From n tensors for each device, lane after lane, to their n sums on ``devices[0]``."""
+    """Autograd node from n tensors for each lane, in lane order, to n sums on ``devices[0]``."""
 
     @staticmethod
     def forward(ctx: Any, devices: Sequence[torch.device], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -88,21 +95,27 @@ class ReduceAdd(Function):
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[torch.device]) -> list[list[Tensor]]:
-    """Each lane's tensors: lane 0 has `tensors` themselves, the others copies, also where a device repeats."""
+    """Return each lane's tensors. Lane 0 gets `tensors` themselves.
+
+    The other lanes get copies, even if a device repeats.
+    """
     lanes = [list(tensors) for _ in devices]
-    wires = [_wire(t) for t in tensors]
+    wires = [_as_real(t) for t in tensors]
     for group in broadcast_groups([_item(t) for t in wires]):
         members = [wires[i] for i in group]
         flat = _flatten_dense_tensors(members)
         for lane, device in zip(lanes[1:], devices[1:], strict=True):
             message = flat.to(device, copy=True)
             for i, part in zip(group, _unflatten_dense_tensors(message, members), strict=True):
-                lane[i] = _unwire(part, like=tensors[i])
+                lane[i] = _as_sent(part, like=tensors[i])
     return lanes
 
 
 def reduce_add_coalesced(lanes: Sequence[Sequence[Tensor]], device: torch.device) -> list[Tensor]:
-    """The sums over the lanes, on `device`, where lane 0 is; a sum of sparse tensors is sparse."""
+    """Return the sums over the lanes, on `device`, which must be lane 0's.
+
+    A sum of sparse tensors is sparse.
+    """
     sums = list(lanes[0])
     dense = []
     for i, tensors in enumerate(zip(*lanes, strict=True)):
@@ -110,18 +123,18 @@ def reduce_add_coalesced(lanes: Sequence[Sequence[Tensor]], device: torch.device
             sums[i] = _add(tensors, device)
         else:
             dense.append(i)
-    wires = [[_wire(lane[i].to_dense() if lane[i].is_sparse else lane[i]) for i in dense] for lane in lanes]
+    wires = [[_as_real(lane[i].to_dense() if lane[i].is_sparse else lane[i]) for i in dense] for lane in lanes]
     for group in reduction_groups([_item(t) for t in wires[0]]):
         messages = [_flatten_dense_tensors([lane[i] for i in group]) for lane in wires]
         total = _add(messages, device)
         for i, part in zip(group, _unflatten_dense_tensors(total, [wires[0][i] for i in group]), strict=True):
-            sums[dense[i]] = _unwire(part, like=lanes[0][dense[i]])
+            sums[dense[i]] = _as_sent(part, like=lanes[0][dense[i]])
     return sums
 
 
 def _add(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     if len(tensors) == 1:
-        # Not the tensor itself: autograd takes a view of an input that is returned, which a sparse one does not have.
+        # Autograd returns a view if a node returns its input itself, and sparse tensors have no views.
         return tensors[0].detach()
     total = tensors[0] + tensors[1].to(device)
     for tensor in tensors[2:]:
@@ -133,11 +146,14 @@ def _item(tensor: Tensor) -> Item:
     return tensor.dtype, tensor.numel() * tensor.element_size()
 
 
-def _wire(tensor: Tensor) -> Tensor:
-    """Complex tensors travel as real ones, in the messages of these."""
+def _as_real(tensor: Tensor) -> Tensor:
+    """Return a real view of a complex tensor, so that both kinds share messages."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def _unwire(part: Tensor, like: Tensor) -> Tensor:
-    """`.data`: the parts of a message share its storage, and each has a version counter of its own."""
+def _as_sent(part: Tensor, like: Tensor) -> Tensor:
+    """Return a part of a message as the tensor that was sent.
+
+    `.data` gives each part its own version counter, although all parts share the message's storage.
+    """
     return torch.view_as_complex(part.data) if like.is_complex() else part.data

@@ -1,4 +1,4 @@
-"""A module rebuilt once for each lane, as torch/nn/parallel/replicate.py does it."""
+"""Build one replica of the base for each lane, as torch/nn/parallel/replicate.py does."""
 
 from collections.abc import Sequence
 
@@ -9,26 +9,27 @@ from dpbench.variants.naive_broadcast import NaiveBroadcast, broadcast_coalesced
 
 
 def replicate(base: nn.Module, devices: Sequence[torch.device]) -> list[nn.Module]:
-    """Replicas of `base`, whose tensors are on ``devices[0]``; replica 0 shares their storage.
+    """Return a replica of `base` on each device. Replica 0 shares the base's storage.
 
-    A replica's parameters are plain attributes, outputs of the autograd node that leads back to the base.
-    Modules and tensors that the base uses twice are used twice in a replica too.
+    The base's tensors are on ``devices[0]``.
+    A replica's parameters are plain attributes: they are outputs of the autograd node that leads back to the base.
+    If the base uses a module or tensor twice, each replica does too.
     """
     buffers = list(base.buffers())
     copies = [
         {**parameters, **with_grad, **without_grad}
         for parameters, with_grad, without_grad in zip(
-            _hand_out(list(base.parameters()), devices),
-            _hand_out([buffer for buffer in buffers if buffer.requires_grad], devices),
-            _hand_out([buffer for buffer in buffers if not buffer.requires_grad], devices),
+            _broadcast(list(base.parameters()), devices),
+            _broadcast([buffer for buffer in buffers if buffer.requires_grad], devices),
+            _broadcast([buffer for buffer in buffers if not buffer.requires_grad], devices),
             strict=True,
         )
     ]
     return [_rebuild(base, lane) for lane in copies]
 
 
-def _hand_out(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[dict[Tensor, Tensor]]:
-    """For each lane, each tensor's copy there."""
+def _broadcast(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[dict[Tensor, Tensor]]:
+    """Return for each lane the copy of each tensor."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         flat = NaiveBroadcast.apply(devices, *tensors)
         lanes = [flat[i : i + len(tensors)] for i in range(0, len(flat), len(tensors))]
@@ -38,7 +39,7 @@ def _hand_out(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[di
 
 
 def _rebuild(base: nn.Module, copies: dict[Tensor, Tensor]) -> nn.Module:
-    """New module objects in the shape of `base`, every tensor in them set to its copy."""
+    """Return a tree of new modules like `base`, in which each tensor is replaced by its copy."""
     shells = {module: module._replicate_for_data_parallel() for module in base.modules()}
     for module, shell in shells.items():
         for name, child in module._modules.items():

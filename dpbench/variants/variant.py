@@ -1,4 +1,4 @@
-"""The interface of a scheme, and the schemes that need a few lines: single, stock, DDP, tuned."""
+"""The interface of a scheme, and the short schemes: single, stock, DDP, tuned."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Forward = Callable[..., Any]
-"""Takes the workload's inputs, each for the whole batch (with `per_rank`: for one rank's chunk), and returns the output."""
+"""Takes the workload's inputs, returns the output. Inputs hold the whole batch, or with `per_rank` one rank's chunk."""
 
 
 @dataclass(frozen=True)

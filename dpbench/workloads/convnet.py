@@ -1,4 +1,7 @@
-"""The ResNet layout with batch norm (He et al., arXiv:1512.03385); `base` is ResNet-50, `large` ResNet-101."""
+"""The ResNet layout with batch norm (He et al., arXiv:1512.03385).
+
+`base` is ResNet-50, `large` is ResNet-101.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +20,7 @@ EXPANSION = 4
 
 @dataclass(frozen=True)
 class ConvnetSize:
-    """`blocks` per stage; `width` channels in the stem; images of 3 x `side` x `side`."""
+    """`blocks` per stage, `width` channels in the stem, images of 3 x `side` x `side`."""
 
     blocks: tuple[int, ...]
     width: int
@@ -25,7 +28,7 @@ class ConvnetSize:
     classes: int
 
 
-# The small images keep at least 4 x 4 positions in the last stage, so that a chunk of one item has batch statistics.
+# Small images have at least 4 x 4 positions in the last stage, so that batch norm works on a chunk of one item.
 SIZES = {
     Size.TINY: ConvnetSize(blocks=(1, 1), width=8, side=32, classes=10),
     Size.SMALL: ConvnetSize(blocks=(2, 2, 2), width=32, side=64, classes=100),
@@ -35,6 +38,7 @@ SIZES = {
 
 
 def workload(size: Size, data: Data) -> Workload:
+    """Return the workload ``convnet/size``."""
     spec = SIZES[size]
     draw = _digits if data is Data.DIGITS else _random
     return Workload(
@@ -51,7 +55,10 @@ def _conv(n_in: int, n_out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 convolutions around a shortcut; the stride sits at the 3x3, as torchvision's ResNet-50 has it."""
+    """1x1, 3x3 and 1x1 convolutions beside a shortcut.
+
+    The 3x3 convolution has the stride, as in torchvision's ResNet-50.
+    """
 
     def __init__(self, n_in: int, width: int, stride: int) -> None:
         super().__init__()
@@ -70,7 +77,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Takes (batch, 3, side, side) images, gives (batch, classes) logits."""
+    """Takes (batch, 3, side, side) images, returns (batch, classes) logits."""
 
     def __init__(self, size: ConvnetSize) -> None:
         super().__init__()

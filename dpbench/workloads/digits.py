@@ -1,4 +1,4 @@
-"""scikit-learn's 1,797 bundled images of handwritten digits: real data without a download."""
+"""The 1,797 images of handwritten digits in scikit-learn: real data without a download."""
 
 from functools import cache
 
@@ -11,12 +11,15 @@ from dpbench.workloads.workload import WorkloadError
 SIDE = 8
 PIXELS = SIDE * SIDE
 LEVELS = 17
-"""Grey values are the integers 0 to 16."""
+"""Grey values are the integers from 0 to 16."""
 
 
 @cache
 def load() -> tuple[Tensor, Tensor]:
-    """All images, int64 of shape (1797, 8, 8), and their labels 0 to 9. Raises WorkloadError without scikit-learn."""
+    """Return all images, int64 of shape (1797, 8, 8), and their labels from 0 to 9.
+
+    Raises WorkloadError if scikit-learn is missing.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -29,7 +32,10 @@ def load() -> tuple[Tensor, Tensor]:
 
 
 def draw(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """`size` images and labels in the order of a permutation drawn from the generator, repeated where it ends."""
+    """Return `size` images and labels in a random order from the generator.
+
+    A batch larger than the data set repeats this order.
+    """
     images, labels = load()
     order = torch.randperm(len(labels), generator=generator)
     chosen = order[torch.arange(size) % len(labels)]

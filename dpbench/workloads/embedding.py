@@ -1,4 +1,7 @@
-"""Big embedding tables and a small MLP, as in recommender models: many parameters, few of them used in a step."""
+"""Large embedding tables and a small MLP, as in recommender models.
+
+There are many parameters, and a step uses few of them.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +16,17 @@ from dpbench.workloads import digits
 from dpbench.workloads.workload import Batch, Workload
 
 LOOKUPS = digits.PIXELS
-"""Of one batch item, over all tables."""
+"""Rows that one batch item looks up, in all tables together."""
 HIDDEN = 64
 CLASSES = 10
 
 
 @dataclass(frozen=True)
 class EmbeddingSize:
-    """`tables` of `rows` x `width`; each item looks up ``LOOKUPS / tables`` rows in each and averages them."""
+    """`tables` of `rows` x `width`.
+
+    Each item looks up ``LOOKUPS / tables`` rows in each table and averages them.
+    """
 
     tables: int
     rows: int
@@ -36,7 +42,10 @@ SIZES = {
 
 
 def workload(size: Size, data: Data, *, sparse: bool) -> Workload:
-    """With `sparse`, the tables' gradients are sparse tensors of the rows used; else dense ones of all rows."""
+    """Return the workload ``embedding/size``, or with `sparse` ``embedding_sparse/size``.
+
+    Sparse gradients hold the rows that a step used, dense gradients all rows.
+    """
     spec = SIZES[size]
     draw = partial(_digits if data is Data.DIGITS else _random, spec)
     return Workload(
@@ -48,7 +57,7 @@ def workload(size: Size, data: Data, *, sparse: bool) -> Workload:
 
 
 class EmbeddingModel(nn.Module):
-    """Takes (batch, tables, lookups) row numbers, gives (batch, 10) logits."""
+    """Takes (batch, tables, lookups) row numbers, returns (batch, 10) logits."""
 
     def __init__(self, size: EmbeddingSize, sparse: bool) -> None:
         super().__init__()
@@ -72,7 +81,7 @@ def _random(spec: EmbeddingSize, size: int, generator: torch.Generator) -> Batch
 
 
 def _digits(spec: EmbeddingSize, size: int, generator: torch.Generator) -> Batch:
-    """A pixel's row number is its position and its grey value: 64 x 17 of a table's rows are used."""
+    """Draw a row number for each pair of pixel position and grey value: 64 x 17 rows."""
     images, labels = digits.draw(size, generator)
     rows = torch.arange(digits.PIXELS) * digits.LEVELS + images.flatten(1)
     return Batch((_per_table(spec, rows),), labels)

@@ -1,4 +1,4 @@
-"""Many small Linear and ReLU layers: a step is bound by launches, not by arithmetic."""
+"""Many small Linear and ReLU layers: launches bound the step time, not arithmetic."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,13 +19,13 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class MlpSize:
-    """`layers` counts the Linear layers, the head among them."""
+    """`layers` counts the Linear layers, with the head."""
 
     layers: int
     width: int
 
 
-# One knob from small to large, the width: the same number of launches, each with 16 times the arithmetic.
+# From small to large only the width grows: the same number of launches, each with 16 times the arithmetic.
 SIZES = {
     Size.TINY: MlpSize(layers=8, width=16),
     Size.SMALL: MlpSize(layers=64, width=64),
@@ -35,15 +35,16 @@ SIZES = {
 
 
 def workload(size: Size, data: Data) -> Workload:
+    """Return the workload ``mlp/size``."""
     draw = _digits if data is Data.DIGITS else _random
     spec = SIZES[size]
-    # All identity layers move the output together, so they share the rate.
+    # All identity layers change the output in the same direction, so the learning rate is divided among them.
     optimizer = partial(SGD, lr=0.64 / spec.layers)
     return Workload(model=partial(build, spec), batch=draw, loss=functional.cross_entropy, optimizer=optimizer)
 
 
 def build(size: MlpSize) -> nn.Sequential:
-    """Takes (batch, 64) features, gives (batch, 10) logits."""
+    """Return a model that takes (batch, 64) features and returns (batch, 10) logits."""
     widths = [FEATURES, *[size.width] * (size.layers - 1)]
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
@@ -54,7 +55,7 @@ def build(size: MlpSize) -> nn.Sequential:
 def _linear(n_in: int, n_out: int) -> nn.Linear:
     linear = nn.Linear(n_in, n_out)
     if n_in == n_out:
-        # A plain stack of 64 layers learns only from the identity: Le, Jaitly and Hinton, arXiv:1504.00941.
+        # A plain stack of 64 layers learns only if it starts as the identity: Le, Jaitly and Hinton, arXiv:1504.00941.
         nn.init.eye_(linear.weight)
         nn.init.zeros_(linear.bias)
     return linear

@@ -1,4 +1,4 @@
-"""From a workload's name to the workload: the built-in families, or the user's own factory."""
+"""From a name to a workload: a built-in family, or the user's own factory."""
 
 import importlib
 import sys
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 def resolve(name: str, data: Data) -> Workload:
-    """The workload called `name`: ``family/size``, or ``package.module:factory`` of the user's own.
+    """Return the workload called ``family/size``, or the user's ``package.module:factory``.
 
-    The factory is a function without arguments that returns a `Workload`. While it is imported and called, and
-    only then, the current directory is first on `sys.path`, as under ``python -m``. Raises WorkloadError.
+    A factory is a function without arguments that returns a `Workload`. While it is imported and called, the current
+    directory is first on `sys.path`, as under ``python -m``. Raises WorkloadError.
     """
     try:
         parse_workload(name)
@@ -72,9 +72,9 @@ def _current_directory_importable() -> Iterator[None]:
 
 
 def check(workload: Workload, name: str) -> None:
-    """Build the model and take a batch of 2 through forward and loss; torch's random state stays as it was.
+    """Build the model, and run forward and loss on a batch of 2.
 
-    Raises WorkloadError, naming the workload and the part of it at fault.
+    Raises WorkloadError with the workload's name and the part that failed. torch's random state does not change.
     """
     with torch.random.fork_rng(devices=[]):
         model = _attempt(name, "model()", workload.model)
@@ -98,7 +98,7 @@ def _check_batch(batch: object, name: str) -> None:
 
 
 def _attempt(name: str, what: str, action: Callable[[], T]) -> T:
-    """Call the user's code; whatever it raises, `sys.exit` included, becomes one line that names it."""
+    """Call the user's code. Raises WorkloadError if it raises, `sys.exit` included."""
     try:
         return action()
     except (Exception, SystemExit) as error:

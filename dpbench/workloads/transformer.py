@@ -1,4 +1,7 @@
-"""The GPT-2 layout with tied head (Radford et al. 2019): `small`, `base`, `large` are GPT-2, -medium and -large."""
+"""The GPT-2 layout with a tied head (Radford et al. 2019).
+
+`small`, `base` and `large` are GPT-2, GPT-2 medium and GPT-2 large.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +18,10 @@ from dpbench.workloads.workload import Batch, Workload
 
 @dataclass(frozen=True)
 class TransformerSize:
-    """`context` is the longest sequence the model takes, `sequence` how many tokens a random batch item has."""
+    """`context` is the longest sequence that the model takes.
+
+    `sequence` is the number of tokens in a random batch item.
+    """
 
     layers: int
     width: int
@@ -34,6 +40,7 @@ SIZES = {
 
 
 def workload(size: Size, data: Data) -> Workload:
+    """Return the workload ``transformer/size``."""
     spec = SIZES[size]
     draw = _digits if data is Data.DIGITS else partial(_random, spec)
     return Workload(
@@ -46,7 +53,10 @@ def workload(size: Size, data: Data) -> Workload:
 
 
 def next_token_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean cross entropy of (batch, sequence, vocabulary) logits over the (batch, sequence) next tokens."""
+    """Return the mean cross entropy of (batch, sequence, vocabulary) logits.
+
+    `target` holds the (batch, sequence) next tokens.
+    """
     return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
 
@@ -80,7 +90,10 @@ class TransformerBlock(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Takes (batch, sequence) tokens, gives (batch, sequence, vocabulary) logits. No dropout: a step is determined."""
+    """Takes (batch, sequence) tokens, returns (batch, sequence, vocabulary) logits.
+
+    There is no dropout, so that a step is deterministic.
+    """
 
     def __init__(self, size: TransformerSize) -> None:
         super().__init__()
@@ -93,7 +106,10 @@ class GPT2(nn.Module):
         self._initialise(size.layers)
 
     def _initialise(self, layers: int) -> None:
-        """Normal of 0.02, and 0.02 / sqrt(2 layers) into the residual stream: section 2.3 of the GPT-2 paper."""
+        """Draw weights with a standard deviation of 0.02.
+
+        Projections into the residual stream have 0.02 / sqrt(2 layers): section 2.3 of the GPT-2 paper.
+        """
         for name, parameter in self.named_parameters():
             if name.endswith("c_proj.weight"):
                 nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5)
@@ -119,6 +135,6 @@ def _random(spec: TransformerSize, size: int, generator: torch.Generator) -> Bat
 
 
 def _digits(size: int, generator: torch.Generator) -> Batch:
-    """An image is a sequence of 64 grey values; the model predicts the next pixel."""
+    """Draw images as sequences of 64 grey values, of which the model predicts the next one."""
     images, _ = digits.draw(size, generator)
     return _shift(images.flatten(1))

@@ -1,4 +1,4 @@
-"""What a workload is: a model, its batches, its loss and its optimiser."""
+"""The interface of a workload: a model, its batches, its loss and its optimizer."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,12 +10,18 @@ from torch.optim import SGD, Optimizer
 
 
 class WorkloadError(ValueError):
-    """A workload that cannot be had: one line naming the field, its value and what is allowed."""
+    """A workload cannot be used.
+
+    The text is one line with the field, its value and what is allowed.
+    """
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`inputs` are the positional arguments of forward, each with the batch as dimension 0; `target` too."""
+    """`inputs` are the positional arguments of forward.
+
+    Each input and `target` has the batch as dimension 0.
+    """
 
     inputs: tuple[Tensor, ...]
     target: Tensor
@@ -27,10 +33,11 @@ def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 @dataclass(frozen=True)
 class Workload:
-    """Everything a step needs, made on the CPU in float32.
+    """Everything that a training step needs. Tensors are made on the CPU in float32.
 
-    `model()` builds a fresh module; the caller seeds torch before. `batch(size, generator)` draws one
-    batch. `loss(output, target)` is a 0-dim mean over the batch items. `unit` is what one batch item is.
+    `model()` returns a new module; dpbench seeds torch before it. `batch(size, generator)` draws one batch.
+    `loss(output, target)` returns a 0-dim mean over the batch items. `optimizer(parameters)` returns the optimizer.
+    `unit` names a batch item in the output.
     """
 
     model: Callable[[], nn.Module]

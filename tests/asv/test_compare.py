@@ -1,4 +1,4 @@
-"""Pairs, gaps, ratios and why there is none; medians as asv itself has them are proven in tests/benchmarks."""
+"""Pairs, gaps and ratios. tests/benchmarks compares the medians with asv's own."""
 
 import random
 
@@ -14,7 +14,7 @@ A1, A2, B1, B2 = ("'a'", "1"), ("'a'", "2"), ("'b'", "1"), ("'b'", "2")
 
 
 def files(*, environment="shared", machine=MACHINE, **rows):
-    """The files of a commit in which one environment has these rows, by benchmark."""
+    """Return the files of a commit with one environment that has these rows, by benchmark."""
     file = ResultFile(
         commit_hash="0" * 40, env_name=environment, date=0, params=machine, python="3.11", requirements={}
     )
@@ -42,22 +42,22 @@ def pairs(base, head, **options):
     return {pair.params: pair for pair in benchmark.pairs}
 
 
-def test_a_ratio_is_of_the_medians_with_the_interval_of_the_samples():
+def test_the_ratio_is_of_medians_and_its_interval_of_samples():
     base, head = measured(1.0, 1), measured(3.0, 2)
     pair = pairs(files(b=row({A1: base})), files(b=row({A1: head})))[A1]
-    assert (pair.base, pair.head, pair.why_unsupported) == (base, head, None)
+    assert (pair.base, pair.head, pair.why_no_ratio) == (base, head, None)
     assert pair.ratio.value == head.result / base.result
     assert 2.9 < pair.ratio.low < pair.ratio.value < pair.ratio.high < 3.1
 
 
-def test_what_a_commit_lacks_is_told_by_kind():
+def test_a_gap_has_its_reason_and_no_ratio():
     base = files(b=row({A1: Measured(1.0), A2: Measured(1.0)}, failed=[B1]))
     head = files(b=row({B1: Measured(1.0)}, failed=[A1]))
     found = pairs(base, head)
-    assert (found[A1].head, found[A1].why_unsupported) == (Gap.FAILED, "failed in head")
-    assert (found[A2].head, found[A2].why_unsupported) == (Gap.SKIPPED, "skipped in head")
-    assert (found[B1].base, found[B1].why_unsupported) == (Gap.FAILED, "failed in base")
-    assert found[B2].why_unsupported == "skipped in base, skipped in head"
+    assert (found[A1].head, found[A1].why_no_ratio) == (Gap.FAILED, "failed in head")
+    assert (found[A2].head, found[A2].why_no_ratio) == (Gap.SKIPPED, "skipped in head")
+    assert (found[B1].base, found[B1].why_no_ratio) == (Gap.FAILED, "failed in base")
+    assert found[B2].why_no_ratio == "skipped in base, skipped in head"
     assert [place for place, pair in found.items() if pair.is_empty] == [B2]
     assert not any(pair.ratio for pair in found.values())
 
@@ -71,7 +71,7 @@ def test_parameters_that_only_one_commit_knows_are_absent_in_the_other():
     assert pairs(base, fewer)[A1].head is Gap.ABSENT
 
 
-def test_benchmarks_and_environments_of_only_one_commit_are_kept_apart():
+def test_benchmarks_in_different_environments_are_not_paired():
     base = files(environment="old", only_base=row({A1: Measured(1.0)}), both=row({A1: Measured(1.0)}))
     head = files(environment="new", both=row({A1: Measured(1.0)}))
     found = {(each.environment, each.name): each.pairs[0] for each in compare_commits(base, head)}
@@ -80,32 +80,31 @@ def test_benchmarks_and_environments_of_only_one_commit_are_kept_apart():
     assert found["old", "both"].head is found["new", "both"].base is Gap.ABSENT
 
 
-def test_another_version_is_not_compared():
+def test_different_versions_have_no_ratio():
     found = pairs(files(b=row({A1: Measured(1.0)})), files(b=row({A1: Measured(1.0)}, version="2")))
-    assert (found[A1].ratio, found[A1].why_unsupported) == (None, "the benchmark's version differs ('1' / '2')")
+    assert (found[A1].ratio, found[A1].why_no_ratio) == (None, "the benchmark's version differs ('1' / '2')")
     assert found[A1].is_full
 
 
-def test_another_machine_is_not_compared_unless_that_is_asked_for():
+def test_different_machines_have_no_ratio_unless_allowed():
     base = files(b=row({A1: Measured(1.0)}))
     head = files(b=row({A1: Measured(2.0)}), machine={**MACHINE, "torch": "2.12.0", "nccl": "2.29"})
     assert (
-        pairs(base, head)[A1].why_unsupported
-        == "the machine differs in torch ('2.13.0' / '2.12.0'), nccl (None / '2.29')"
+        pairs(base, head)[A1].why_no_ratio == "the machine differs in torch ('2.13.0' / '2.12.0'), nccl (None / '2.29')"
     )
     assert pairs(base, head)[A1].ratio is None
     assert pairs(base, head, allow_different=True)[A1].ratio.value == 2
 
 
-@pytest.mark.parametrize(("result", "told"), [(0.0, "base is 0"), (-1.0, "base is -1")])
-def test_nothing_is_held_against_nothing(result, told):
+@pytest.mark.parametrize(("result", "reason"), [(0.0, "base is 0"), (-1.0, "base is -1")])
+def test_a_base_that_is_not_above_zero_has_no_ratio(result, reason):
     base, head = files(b=row({A1: Measured(result)})), files(b=row({A1: Measured(2.0)}))
-    assert (pairs(base, head)[A1].ratio, pairs(base, head)[A1].why_unsupported) == (None, told)
+    assert (pairs(base, head)[A1].ratio, pairs(base, head)[A1].why_no_ratio) == (None, reason)
     assert pairs(head, base)[A1].ratio.value == result / 2
 
 
-def test_a_row_that_is_none_is_told():
+def test_a_row_that_cannot_be_read_is_reported():
     good = files(b=row({A1: Measured(1.0)}))
     bad = {"shared": good["shared"].model_copy(update={"results": {"b": [["x"], []]}})}
-    with pytest.raises(AsvError, match=r"b: is no row of results: result is 'x': Input should be a valid number"):
+    with pytest.raises(AsvError, match=r"b: is not a row of results: result is 'x': Input should be a valid number"):
         compare_commits(good, bad)

@@ -52,19 +52,19 @@ def test_intervals_are_of_the_samples(tmp_path):
     export_to(tmp_path, [record(samples_s=samples)])
     stats = points(tmp_path)["'tuned'", "'mlp/small'", "64", "2"].stats
     assert stats["ci_99_a"] < 0.1295 < stats["ci_99_b"]
-    assert stats["ci_99_a"] == pytest.approx(0.119, abs=0.0011)  # order statistics 2.576 sqrt(60) / 2 from the middle
+    assert stats["ci_99_a"] == pytest.approx(0.119, abs=0.0011)  # 2.576 sqrt(60) / 2 ranks from the middle
     assert (stats["q_25"], stats["q_75"]) == (pytest.approx(0.11475), pytest.approx(0.14425))
     assert (stats["number"], stats["repeat"]) == (1, 60)
 
 
-def test_facts_of_the_record_go_before_those_of_the_machine_file(tmp_path):
+def test_facts_of_the_record_replace_those_of_the_machine_file(tmp_path):
     environment = AT_COMMIT.model_copy(update={"driver": "550.54"})
     (path,) = export_to(tmp_path, [record(environment=environment)]).paths
     params = read_results(path).params
     assert (params["gpu"], params["driver"], params["os"], params["python"]) == ("none", "550.54", "Linux", "3.11")
 
 
-def test_a_second_export_adds_and_renews(tmp_path):
+def test_a_second_export_replaces_its_points_and_keeps_the_others(tmp_path):
     export_to(tmp_path, [record(), record(variant="naive")])
     export_to(tmp_path, [record(samples_s=(0.7, 0.7, 0.7))])
     found = points(tmp_path)
@@ -72,7 +72,7 @@ def test_a_second_export_adds_and_renews(tmp_path):
     assert math.isclose(found["'naive'", "'mlp/small'", "64", "2"].result, 0.2)
 
 
-def test_what_has_no_place_is_left_out_and_told(tmp_path):
+def test_records_outside_the_grid_are_left_out_with_a_reason(tmp_path):
     dirty = AT_COMMIT.model_copy(update={"dirty": True})
     found = export_to(
         tmp_path,
@@ -87,14 +87,14 @@ def test_what_has_no_place_is_left_out_and_told(tmp_path):
     )
     assert found.paths == ()
     assert found.left_out == (
-        "2 records: of no commit: the tree was changed, or none",
+        "2 records: no clean commit: the tree had changes, or there is no repository",
         "1 records: no times",
         "3 records: not in the grid of dpbench/asv/grid.py",
     )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_overwritten_that_cannot_be_read(tmp_path):
+def test_a_file_that_cannot_be_read_is_not_overwritten(tmp_path):
     (path,) = export_to(tmp_path, [record()]).paths
     path.write_text("{")
     with pytest.raises(AsvError, match="is not JSON"):
@@ -102,6 +102,6 @@ def test_nothing_is_overwritten_that_cannot_be_read(tmp_path):
     assert path.read_text() == "{"
 
 
-def test_a_commit_that_is_not_here_is_one_line():
-    with pytest.raises(AsvError, match=f"commit {COMMIT} is not in the repository of this folder"):
+def test_an_unknown_commit_is_reported_in_one_line():
+    with pytest.raises(AsvError, match=f"commit {COMMIT} is not in this folder's repository"):
         commit_date_ms(COMMIT)

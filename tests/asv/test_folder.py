@@ -1,4 +1,4 @@
-"""Which files of asv's are meant, and one line for what cannot be."""
+"""Which of asv's files are read, and the errors for names that match none."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ ONE, TWIN, OTHER = "01234567" * 5, "01234567" + "f" * 32, "0123abcd" * 5
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Of a machine, with a file of each of three commits, outside of any repository."""
+    """A machine's folder with files of three commits, outside of any repository."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     for commit, environment in ((ONE, "shared"), (ONE, "records"), (TWIN, "twin"), (OTHER, "shared")):
@@ -37,7 +37,7 @@ def test_a_commit_is_named_by_the_beginning_of_its_hash(folder, name):
     assert (found.hash, set(found.files)) == (ONE, {"shared", "records"})
 
 
-def test_a_commit_is_named_by_what_git_takes_for_a_revision(folder):
+def test_a_commit_is_named_by_a_revision_of_git(folder):
     git = ("git", "-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
     subprocess.run([*git, "init", "--quiet", "--initial-branch", "main"], check=True)
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "one"], check=True)
@@ -51,26 +51,26 @@ def test_a_commit_is_named_by_what_git_takes_for_a_revision(folder):
 
 
 @pytest.mark.parametrize("name", ["nowhere", "--all", "", "012", "89ab", "*"])
-def test_what_is_no_commit_of_the_folder_is_one_line(folder, name):
+def test_a_name_without_results_is_reported_in_one_line(folder, name):
     with pytest.raises(AsvError) as raised:
         commit_of(name, "BASE", folder)
-    told = f"has no results in {folder}; allowed: 01234567, 0123abcd, or a revision of them"
-    assert str(raised.value) == f"BASE: {name!r} {told}"
+    fault = f"has no results in {folder}; allowed: 01234567, 0123abcd, or a revision of them"
+    assert str(raised.value) == f"BASE: {name!r} {fault}"
 
 
 @pytest.mark.parametrize("name", ["0123", "01234567"])
-def test_a_beginning_of_several_hashes_is_none(folder, name):
+def test_the_beginning_of_several_hashes_is_refused(folder, name):
     with pytest.raises(AsvError, match=f"^BASE: '{name}' begins several hashes in "):
         commit_of(name, "BASE", folder)
 
 
-def test_a_corrupted_file_is_named_if_it_is_the_commits(folder):
+def test_a_corrupted_file_of_the_commit_is_named(folder):
     (folder / f"{OTHER[:8]}-shared.json").write_text("{")
     assert commit_of(ONE, "BASE", folder).hash == ONE
     with pytest.raises(AsvError, match=r"here/0123abcd-shared\.json: is not JSON"):
         commit_of(OTHER, "BASE", folder)
     path = write(folder, OTHER, "shared", rows={"broken": [["much"], [["1"]]]})
-    with pytest.raises(AsvError, match=f"^{path}: broken: is no row of results: result is 'much': Input should be"):
+    with pytest.raises(AsvError, match=f"^{path}: broken: is not a row of results: result is 'much': Input should be"):
         commit_of(OTHER, "BASE", folder)
 
 
@@ -92,7 +92,7 @@ def test_the_machine_is_the_only_one_or_named(tmp_path):
             machine_in(tmp_path, name)
 
 
-def test_units_are_asvs(tmp_path):
+def test_units_come_from_asvs_list_of_benchmarks(tmp_path):
     assert units_in(tmp_path) == {}
     path = tmp_path / "benchmarks.json"
     path.write_text(json.dumps({"b": {"unit": "seconds", "name": "b"}, "version": 2}))
@@ -100,7 +100,7 @@ def test_units_are_asvs(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"b": {}}', '{"b": 1}'])
-def test_a_corrupted_list_of_benchmarks_is_one_line(tmp_path, text):
+def test_a_corrupted_list_of_benchmarks_is_reported_in_one_line(tmp_path, text):
     (tmp_path / "benchmarks.json").write_text(text)
     with pytest.raises(
         AsvError, match=r"benchmarks\.json: is .*; allowed: what `asv run --bench just-discover` writes$"
@@ -108,10 +108,10 @@ def test_a_corrupted_list_of_benchmarks_is_one_line(tmp_path, text):
         units_in(tmp_path)
 
 
-def test_what_asv_lacks_is_told_with_the_command(tmp_path):
-    (told,) = lacks(tmp_path, "here")
-    assert told.endswith("here/machine.json; first: asv run --bench just-discover")
-    assert f"{tmp_path}/benchmarks.json and " in told
+def test_files_that_asv_needs_are_reported_with_the_command(tmp_path):
+    (line,) = lacks(tmp_path, "here")
+    assert line.endswith("here/machine.json; first: asv run --bench just-discover")
+    assert f"{tmp_path}/benchmarks.json and " in line
     (tmp_path / "here").mkdir()
     (tmp_path / "here/machine.json").touch()
     (tmp_path / "benchmarks.json").touch()

@@ -3,16 +3,18 @@ import pytest
 from dpbench.asv.grid import NotOnThisMachineError, case_of, grid, place, point_of, spaced
 from dpbench.sweep.machine_info import Accelerator, MachineInfo
 
-CPU_BOX = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=4, memory_bytes=2**30, backends=("gloo",))
+CPU_MACHINE = MachineInfo(
+    python="3.11", torch="2.13.0", cpu_model="a CPU", cores=4, memory_bytes=2**30, backends=("gloo",)
+)
 
 
-def gpu_box(count):
+def gpu_machine(count):
     gpus = tuple(Accelerator(device=f"cuda:{i}", name="GPU", memory_bytes=2**30) for i in range(count))
-    return CPU_BOX.model_copy(update={"accelerators": gpus, "backends": ("gloo", "nccl")})
+    return CPU_MACHINE.model_copy(update={"accelerators": gpus, "backends": ("gloo", "nccl")})
 
 
-def test_a_case_and_its_point_are_one_thing_wherever_they_can_be():
-    for machine, gpus in ((CPU_BOX, 0), (gpu_box(1), 1), (gpu_box(2), 2), (gpu_box(8), 8)):
+def test_point_of_is_the_inverse_of_case_of_on_every_machine():
+    for machine, gpus in ((CPU_MACHINE, 0), (gpu_machine(1), 1), (gpu_machine(2), 2), (gpu_machine(8), 8)):
         points = [
             (variant, workload, batch, lanes)
             for variant in grid()[0]
@@ -39,29 +41,29 @@ def test_a_case_and_its_point_are_one_thing_wherever_they_can_be():
         (2, ["cuda:0", "cuda:1", "cuda:2"], ("cuda:0", "cuda:1")),
     ],
 )
-def test_lanes_have_devices_of_their_own_where_there_are_as_many(lanes, accelerators, devices):
+def test_lanes_have_their_own_devices_if_there_are_enough(lanes, accelerators, devices):
     assert place(lanes, accelerators, cores=2) == devices
 
 
 @pytest.mark.parametrize(
     ("point", "machine", "reason"),
     [
-        (("tuned", "mlp/small", 64, 8), CPU_BOX, "8 lanes are more than the 4 cores"),
-        (("tuned", "mlp/small", 64, 4), gpu_box(2), "4 lanes are more than the 2 accelerators"),
-        (("tuned", "convnet/base", 64, 2), CPU_BOX, "convnet/base with batch 64 is for accelerators"),
-        (("tuned", "mlp/small", 256, 2), CPU_BOX, "mlp/small with batch 256 is for accelerators"),
-        (("torch_dp", "mlp/small", 64, 2), CPU_BOX, "needs an accelerator"),
-        (("ddp", "mlp/small", 64, 2), gpu_box(1), "one rank for each device"),
-        (("tuned", "mlp/small", 64, 2), CPU_BOX.model_copy(update={"nvml_gpus": ("GPU",)}), "can use none"),
-        (("tuned", "mlp/small", 64, 2), CPU_BOX.model_copy(update={"torch": None, "torch_error": "no"}), "no"),
+        (("tuned", "mlp/small", 64, 8), CPU_MACHINE, "8 lanes are more than the 4 cores"),
+        (("tuned", "mlp/small", 64, 4), gpu_machine(2), "4 lanes are more than the 2 accelerators"),
+        (("tuned", "convnet/base", 64, 2), CPU_MACHINE, "convnet/base with batch 64 is for accelerators"),
+        (("tuned", "mlp/small", 256, 2), CPU_MACHINE, "mlp/small with batch 256 is for accelerators"),
+        (("torch_dp", "mlp/small", 64, 2), CPU_MACHINE, "needs an accelerator"),
+        (("ddp", "mlp/small", 64, 2), gpu_machine(1), "one rank for each device"),
+        (("tuned", "mlp/small", 64, 2), CPU_MACHINE.model_copy(update={"nvml_gpus": ("GPU",)}), "can use none"),
+        (("tuned", "mlp/small", 64, 2), CPU_MACHINE.model_copy(update={"torch": None, "torch_error": "no"}), "no"),
     ],
 )
-def test_what_a_box_lacks_is_the_reason(point, machine, reason):
-    with pytest.raises(NotImplementedError, match=reason):  # which asv takes for a combination to skip
+def test_a_point_that_a_machine_cannot_measure_is_refused_with_the_reason(point, machine, reason):
+    with pytest.raises(NotImplementedError, match=reason):  # asv skips the combination
         case_of(*point, machine)
 
 
-def test_of_many_samples_few_are_kept_and_they_span_all():
+def test_kept_samples_are_few_and_evenly_spaced():
     kept = spaced(range(1000))
     assert len(kept) == 63
     assert (kept[0], kept[-1]) == (0, 992)

@@ -34,7 +34,7 @@ def line(text, start):
     return found
 
 
-def test_each_benchmark_has_a_table_in_its_own_unit():
+def test_each_benchmark_has_a_table_with_its_unit():
     text = drawn()
     assert text.startswith("base 01234567, head 89abcdef on here\n")
     assert line(text, "tuned, 64") == ["tuned,", "64", "12.3", "24.6", "2.00", "[1.90,", "2.10]"]
@@ -43,7 +43,7 @@ def test_each_benchmark_has_a_table_in_its_own_unit():
     assert " 1,234 " in text
 
 
-def test_what_has_no_ratio_says_why():
+def test_a_missing_ratio_has_a_reason():
     text = drawn()
     assert line(text, "naive, 64") == ["naive,", "64", "500", "failed", "-"]
     assert text.count("no ratio: ") == 1
@@ -54,7 +54,7 @@ def test_what_has_no_ratio_says_why():
     assert "ddp" not in text
 
 
-def test_without_units_numbers_are_as_they_stand():
+def test_without_units_numbers_are_not_scaled():
     assert line(drawn(units={}), "tuned, 64")[2:4] == ["0.0123", "0.0246"]
 
 
@@ -63,7 +63,7 @@ def test_counts_have_no_decimals():
     assert line(drawn((BenchmarkPairs("shared", "copies", (pair,)),)), "tuned") == ["tuned", "7", "7.50", "1.07"]
 
 
-def test_nothing_is_longer_than_the_terminal():
+def test_no_line_is_longer_than_the_terminal():
     assert max(map(len, drawn(width=60).splitlines())) <= 60
 
 

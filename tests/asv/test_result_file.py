@@ -1,4 +1,4 @@
-"""asv's files of results, read and written; asv itself is the judge of what is written."""
+"""asv's results files: what is written is read with asv itself."""
 
 import json
 from math import nan
@@ -31,7 +31,7 @@ def path(tmp_path):
     return tmp_path / "here" / "01234567-env-py3.11.json"
 
 
-def test_what_was_written_is_read(path):
+def test_a_written_row_is_read_back(path):
     write_results(path, FILE.with_row("some.benchmark", ROW))
     assert read_results(path).row("some.benchmark") == ROW
     assert read_results(path).row("another") is None
@@ -70,7 +70,7 @@ def test_we_read_what_asv_writes(path):
     assert row.points["'a'",].stats["repeat"] == 3
 
 
-def test_rows_of_others_stay_as_they_are(path):
+def test_other_rows_do_not_change(path):
     other = [[1.0, None], [["x", "y"]], "9", None, None, [float("-inf"), None]]
     mine = FILE.model_copy(update={"results": {"other": other}}).with_row("some.benchmark", ROW)
     write_results(path, mine)
@@ -80,24 +80,24 @@ def test_rows_of_others_stay_as_they_are(path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "fault"),
     [
         ({"version": 3}, "has version 3; allowed: 2"),
         ({"version": 1}, "has version 1; allowed: 2"),
-        ({"commit_hash": None}, "is no file of results: commit_hash is None: Input should be a valid string"),
-        ({"result_columns": None}, "is no file of results: result_columns is None: Input should be a valid tuple"),
-        ({"result_columns": ["result", "colour"]}, r"is no file of results: .*unknown columns \['colour'\]"),
+        ({"commit_hash": None}, "is not a results file: commit_hash is None: Input should be a valid string"),
+        ({"result_columns": None}, "is not a results file: result_columns is None: Input should be a valid tuple"),
+        ({"result_columns": ["result", "colour"]}, r"is not a results file: .*unknown columns \['colour'\]"),
     ],
 )
-def test_what_cannot_be_understood_is_one_line(path, change, told):
+def test_a_file_that_cannot_be_understood_is_reported_in_one_line(path, change, fault):
     path.parent.mkdir()
     path.write_text(json.dumps({**FILE.model_dump(), **change}))
-    with pytest.raises(AsvError, match=f"{path.name}: {told}") as raised:
+    with pytest.raises(AsvError, match=f"{path.name}: {fault}") as raised:
         read_results(path)
     assert "\n" not in str(raised.value)
 
 
-def test_a_torn_file_is_one_line(path):
+def test_a_truncated_file_is_reported_in_one_line(path):
     path.parent.mkdir()
     path.write_text(json.dumps(FILE.model_dump())[:-20])
     with pytest.raises(AsvError, match=f"{path.name}: is not JSON"):
@@ -117,7 +117,7 @@ def test_a_torn_file_is_one_line(path):
         [[1.0], [["a"]], *[None] * 9, [[1.0, float("nan")]]],
     ],
 )
-def test_a_row_that_is_none_is_one_line(row):
-    with pytest.raises(AsvError, match=r"some\.benchmark: is no row of results: .+") as raised:
+def test_a_row_that_cannot_be_read_is_reported_in_one_line(row):
+    with pytest.raises(AsvError, match=r"some\.benchmark: is not a row of results: .+") as raised:
         FILE.model_copy(update={"results": {"some.benchmark": row}}).row("some.benchmark")
     assert "\n" not in str(raised.value)

@@ -13,14 +13,14 @@ def measured(scale=1.0, samples=SIX, result=3.5):
     return Measured(result * scale, None, tuple(sample * scale for sample in samples))
 
 
-def test_the_ends_of_a_ratio_combine_those_of_both():
+def test_the_interval_of_a_ratio_combines_both_medians_intervals():
     found = ratio_of_medians(measured(2.0, result=3.0), measured(result=4.0))
     assert found.value == 1.5
     assert found.low == pytest.approx(1.5 * exp(-hypot(log(3.0 / 1.0), log(8.0 / 4.0))))
     assert found.high == pytest.approx(1.5 * exp(hypot(log(8.0 / 3.0), log(4.0 / 1.0))))
 
 
-def test_equal_benchmarks_have_intervals_that_hold_one():
+def test_intervals_of_equal_benchmarks_contain_one():
     rng = random.Random(0)
 
     def drawn():
@@ -32,8 +32,8 @@ def test_equal_benchmarks_have_intervals_that_hold_one():
     assert all(each.low <= each.value <= each.high for each in found)
 
 
-def test_an_interval_holds_the_ratio_even_where_the_samples_median_is_not_the_result():
-    """The result of an exported record is the median over rounds, its samples are of all rounds."""
+def test_the_interval_contains_the_ratio_even_if_the_result_is_not_the_samples_median():
+    """An exported record's result is the median over rounds, but its samples are of all rounds."""
     for result in (0.5, 100.0):
         ratio = ratio_of_medians(measured(result=result), measured())
         assert ratio.low <= ratio.value <= ratio.high
@@ -45,7 +45,7 @@ def test_an_interval_holds_the_ratio_even_where_the_samples_median_is_not_the_re
     [Measured(3.5), measured(samples=SIX[:5]), measured(samples=(0.0, *SIX)), measured(result=0.0)],
     ids=["no samples", "few", "a sample of 0", "a result of 0"],
 )
-def test_without_enough_above_zero_there_is_no_interval(poor):
+def test_with_few_samples_or_values_not_above_zero_there_is_no_interval(poor):
     found = ratio_of_medians(poor, measured())
     assert (found.value, found.low, found.high) == (poor.result / 3.5, None, None)
     if poor.result:

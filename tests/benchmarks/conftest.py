@@ -1,4 +1,4 @@
-"""A throw-away repository that the real asv follows."""
+"""A temporary repository that the real asv follows."""
 
 import os
 import shutil
@@ -17,7 +17,10 @@ ONE_CASE = r"step_time.*'tuned', 'mlp/small', 64, 2\)"
 
 @dataclass(frozen=True)
 class Asv:
-    """`commits` are by name; `outputs` what asv printed, by command."""
+    """The repository in `folder`.
+
+    `commits` are hashes by name, and `outputs` what asv printed, by command.
+    """
 
     folder: Path
     commits: dict[str, str]
@@ -44,10 +47,11 @@ class Asv:
 
 @pytest.fixture(scope="session")
 def asv(tmp_path_factory):
-    """Four commits, of which the wrapper is all there is: none yet, as it is, with a slowdown, with that still.
+    """Return a repository of four commits that hold nothing but the wrapper.
 
-    Harness, suite and workloads are in no commit, but in the working tree alone; would asv take them from a commit,
-    nothing could run. The slowdown is compared with what was before it, and the other two commits are run.
+    The first has no wrapper, the second today's, the third one with an injected slowdown, and the fourth still has it.
+    Harness, suite and workloads are only in the working tree, so asv would fail if it took them from a commit. asv
+    compares the second and third commit, and runs the first and fourth.
     """
     folder = tmp_path_factory.mktemp("asv") / "repository"
     ignored = shutil.ignore_patterns("__pycache__")

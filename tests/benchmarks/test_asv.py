@@ -1,4 +1,4 @@
-"""The real asv over a throw-away history: what is slow is found, what is missing is skipped."""
+"""The real asv over a temporary history with a slowdown and a commit without the wrapper."""
 
 import json
 import math
@@ -23,16 +23,16 @@ def row(asv, commit):
 
 @pytest.fixture(scope="module")
 def published(asv):
-    """The folder of asv's pages."""
+    """Return the folder of asv's pages."""
     asv.call("publish", "--no-pull")
     return asv.folder / ".asv/html"
 
 
 def test_continuous_finds_the_slowdown(asv):
-    told = asv.outputs["continuous"]
-    (line,) = [line for line in told.splitlines() if line.startswith("| +")]
+    output = asv.outputs["continuous"]
+    (line,) = [line for line in output.splitlines() if line.startswith("| +")]
     assert "track_step_time('tuned', 'mlp/small', 64, 2)" in line
-    assert "PERFORMANCE DECREASED" in told
+    assert "PERFORMANCE DECREASED" in output
 
 
 def test_samples_are_kept_for_asvs_own_statistics(asv):
@@ -52,7 +52,7 @@ def test_a_commit_without_the_wrapper_is_skipped_not_failed(asv):
     )
 
 
-def test_the_wrapper_is_the_commits_and_all_else_the_working_trees(asv):
+def test_the_wrapper_is_the_commits_and_the_rest_the_working_trees(asv):
     (python,) = asv.folder.glob(".asv/env/*/bin/python")
     code = (
         "import dpbench.measure, dpbench.parallel, dpbench.parallel.module, torch;"
@@ -69,11 +69,11 @@ def test_the_wrapper_is_the_commits_and_all_else_the_working_trees(asv):
 
 def test_the_slowdown_is_among_the_published_regressions(asv, published):
     listed = json.loads((published / "regressions.json").read_text())["regressions"]
-    (planted,) = [entry for entry in listed if entry[0] == f"{STEP_TIME}('tuned', 'mlp/small', 64, 2)"]
-    *_, last_s, best_s, jumps = planted
+    (injected,) = [entry for entry in listed if entry[0] == f"{STEP_TIME}('tuned', 'mlp/small', 64, 2)"]
+    *_, last_s, best_s, jumps = injected
     assert last_s > best_s
     revisions = json.loads((published / "index.json").read_text())["revision_to_hash"]
-    # A busy machine may add a step of its own to "slow still", never one of this size.
+    # On a busy machine asv may find a step at "slow still" too, but never one of this size.
     large = [revisions[str(revision)] for _, revision, before_s, after_s in jumps if after_s > 2 * before_s]
     assert large == [asv.commits["slow"]]
 
@@ -92,7 +92,7 @@ def test_every_benchmark_has_a_version_and_a_unit_for_which_lower_is_better(asv)
     assert not [name for name in benchmarks if "._" in name]
 
 
-def test_asv_compare_speaks_of_the_numbers_of_records(asv):
+def test_asv_compare_prints_the_numbers_of_exported_records(asv):
     """A ratio of 2 between two exported commits is a ratio of 2 in asv's table."""
     from dpbench.results.record import to_line
     from tests.results.making import ENVIRONMENT, case, ok
@@ -103,14 +103,14 @@ def test_asv_compare_speaks_of_the_numbers_of_records(asv):
         lines += to_line(ok(case(workload="mlp/small"), 0, samples_s, environment=environment))
     (asv.folder / "records.jsonl").write_bytes(lines)
     asv.dpbench("asv-export", "records.jsonl", "--machine", "here")
-    told = asv.call("compare", "--machine", "here", asv.commits["fast"], asv.commits["slow"]).stdout
-    (line,) = [line for line in told.splitlines() if "dpbench-records" in line and "2.00" in line]
+    table = asv.call("compare", "--machine", "here", asv.commits["fast"], asv.commits["slow"]).stdout
+    (line,) = [line for line in table.splitlines() if "dpbench-records" in line and "2.00" in line]
     assert "100±0ms" in line
     assert "200±0ms" in line
 
 
 def test_asv_compare_and_dpbench_asv_compare_agree(asv):
-    """All that asv's table gives a ratio, in its digits, and nothing else."""
+    """Both have a ratio for the same benchmarks, and the same digits."""
     commits = asv.commits["fast"], asv.commits["slow"]
     table = asv.call("compare", "--machine", "here", *commits).stdout
     found = json.loads(asv.dpbench("asv-compare", *commits, "--json").stdout)
@@ -126,8 +126,8 @@ def test_asv_compare_and_dpbench_asv_compare_agree(asv):
         if each["ratio"] is not None
     }
     environments = {environment for _, environment in of_dpbench}
-    if len(environments) == 1:  # asv does not name it then
-        of_asv = {(name, *environments): told for (name, _), told in of_asv.items()}
+    if len(environments) == 1:  # asv does not print it then
+        of_asv = {(name, *environments): cells for (name, _), cells in of_asv.items()}
     assert of_asv.keys() == of_dpbench.keys() != set()
     for place, each in of_dpbench.items():
         base, head, ratio = of_asv[place]
@@ -140,12 +140,12 @@ def environment_in(cell):
 
 
 def seconds(cell):
-    """What asv prints for 0.0321 is ``32.1±3ms``."""
+    """Return the number in a cell of asv's, such as 0.0321 for ``32.1±3ms``."""
     number, unit = re.fullmatch(r"([\d.]+)(?:±[\d.]+)?(\D*s)", cell).groups()
     return float(number) * {"s": 1, "ms": 1e-3, "μs": 1e-6}[unit]
 
 
-def test_importing_the_suite_costs_nothing():
+def test_importing_the_suite_loads_neither_torch_nor_nvml():
     code = (
         "import sys, pkgutil, importlib; sys.path.insert(0, 'benchmarks'); import asv_suite;"
         "[importlib.import_module(f'asv_suite.{m.name}') for m in pkgutil.iter_modules(asv_suite.__path__)];"

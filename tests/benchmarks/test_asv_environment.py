@@ -1,4 +1,4 @@
-"""Which Python the shared environment is for, as asv asks it."""
+"""Which Python versions the shared environment accepts from asv."""
 
 import sys
 from types import SimpleNamespace
@@ -11,8 +11,8 @@ from benchmarks.asv_environment import SharedEnvironment
 CONFIG = SimpleNamespace(environment_type="dpbench-shared", exclude=[], include=[], env_dir=".asv/env", matrix={})
 
 
-def test_a_version_is_its_own_to_make_or_to_refuse():
-    """One that nobody takes asv offers to an environment without words."""
+def test_a_version_other_than_asvs_own_is_refused_with_a_reason():
+    """If no type of environment takes a version, asv itself gives no reason."""
     assert environment.get_environment_class(CONFIG, f"3.{sys.version_info.minor}") is SharedEnvironment
     kind = environment.get_environment_class(CONFIG, "3.99")
     with pytest.raises(environment.EnvironmentUnavailable, match=r"Python 3\.99 is not the one that runs asv"):
@@ -20,5 +20,5 @@ def test_a_version_is_its_own_to_make_or_to_refuse():
 
 
 @pytest.mark.parametrize("python", ["same", sys.executable])
-def test_a_python_by_name_is_asvs_to_use_as_it_is(python):
+def test_a_python_by_path_is_left_to_asvs_existing_environment(python):
     assert environment.get_environment_class(CONFIG, python) is environment.ExistingEnvironment

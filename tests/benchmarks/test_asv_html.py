@@ -1,4 +1,4 @@
-"""asv's pages without outside hosts, in a real browser that cannot reach any."""
+"""asv's pages without outside hosts, also in a real browser that can reach none."""
 
 import base64
 import functools
@@ -29,7 +29,7 @@ LINK = '<a href="https://outside.invalid/script.min.js">a link</a>'
 
 @pytest.fixture
 def pages(tmp_path, monkeypatch):
-    """A page, and a package in the folder of packages with what it refers to."""
+    """Return a folder with a page, and the package that holds the scripts it loads."""
     (tmp_path / "html").mkdir()
     (tmp_path / "html/index.html").write_text(f"{TAG}\n{STYLE}\n{LINK}\n")
     kept = tmp_path / "packages/one-1.0.0.tgz"
@@ -47,7 +47,7 @@ def pages(tmp_path, monkeypatch):
 
 @pytest.fixture
 def registry(tmp_path):
-    """A folder, and the URL at which it is served."""
+    """Return a folder and the URL that serves it."""
     folder = tmp_path / "registry"
     folder.mkdir()
     with served(folder) as url:
@@ -68,7 +68,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_references_are_rewritten_and_their_files_lie_beside_them(pages):
+def test_references_are_rewritten_to_copies_beside_the_page(pages):
     html, _ = pages
     assert localise(*pages) == 2
     text = (html / "index.html").read_text()
@@ -82,7 +82,7 @@ def test_references_are_rewritten_and_their_files_lie_beside_them(pages):
     assert localise(*pages) == 0
 
 
-def test_what_is_not_kept_is_fetched_once(pages, registry):
+def test_a_missing_package_is_fetched_once(pages, registry):
     html, packages = pages
     kept, (folder, url) = packages.folder / "one-1.0.0.tgz", registry
     (folder / "one/-").mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_what_is_not_kept_is_fetched_once(pages, registry):
     assert localise(html, packages) == 1
 
 
-def test_another_package_than_the_pinned_one_is_refused(pages, registry):
+def test_a_package_with_another_hash_is_refused(pages, registry):
     html, packages = pages
     kept, (folder, url) = packages.folder / "one-1.0.0.tgz", registry
     kept.write_bytes(b"torn")
@@ -108,30 +108,30 @@ def test_another_package_than_the_pinned_one_is_refused(pages, registry):
     assert TAG in (html / "index.html").read_text()
 
 
-def test_a_script_of_which_no_copy_is_known_is_named(pages, monkeypatch):
+def test_a_script_without_a_known_copy_is_reported(pages, monkeypatch):
     monkeypatch.delitem(asv_html.COPIES, "style.min.css")
-    with pytest.raises(LocaliseError, match=r"loads style\.min\.css, of which no copy is known; allowed: script"):
+    with pytest.raises(LocaliseError, match=r"loads style\.min\.css, which has no known copy; allowed: script"):
         localise(*pages)
 
 
-def test_without_a_network_and_without_the_package_it_says_so(pages, registry):
+def test_without_a_network_a_missing_package_is_reported(pages, registry):
     html, packages = pages
     (packages.folder / "one-1.0.0.tgz").unlink()
     for url, reason in ((NOWHERE, "Connection refused"), (registry[1], "404"), ("no-url", "unknown url type")):
         with pytest.raises(LocaliseError) as raised:
             localise(html, Packages(packages.folder, f"{url}/"))
-        told = str(raised.value)
-        assert told.startswith(f"{url}/one/-/one-1.0.0.tgz: cannot be fetched: ")
-        assert reason in told
-        assert told.endswith(f"; allowed: a network, or the file {packages.folder / 'one-1.0.0.tgz'}")
+        text = str(raised.value)
+        assert text.startswith(f"{url}/one/-/one-1.0.0.tgz: cannot be fetched: ")
+        assert reason in text
+        assert text.endswith(f"; allowed: a network, or the file {packages.folder / 'one-1.0.0.tgz'}")
 
 
-def test_without_pages_it_says_what_comes_first(tmp_path):
+def test_without_pages_the_command_to_run_first_is_reported(tmp_path):
     with pytest.raises(LocaliseError, match=r"cannot be read: .*; first: asv publish"):
         localise(tmp_path, Packages(tmp_path, NOWHERE))
 
 
-def test_all_that_asvs_own_page_loads_from_outside_has_a_copy():
+def test_every_outside_script_of_asvs_own_page_has_a_copy():
     import asv
 
     text = (Path(asv.__file__).parent / "www/index.html").read_text()
@@ -140,14 +140,14 @@ def test_all_that_asvs_own_page_loads_from_outside_has_a_copy():
 
 @pytest.fixture
 def browse(asv, tmp_path):
-    """Call with a page of the published history; answers the document as the browser has drawn it."""
+    """Return a function from a published page to its document after the scripts ran."""
     if CHROMIUM is None:
         pytest.skip("there is no Chromium")
     asv.call("publish", "--no-pull")
     try:
         localise(asv.folder / ".asv/html", Packages(ROOT / ".asv/npm", "https://registry.npmjs.org"))
     except LocaliseError as error:
-        pytest.skip(f"the scripts cannot be had: {error}")
+        pytest.skip(f"the scripts cannot be fetched: {error}")
     with served(asv.folder / ".asv/html") as url:
 
         def call(page):
@@ -170,12 +170,12 @@ def browse(asv, tmp_path):
 def test_the_graph_of_a_benchmark_is_drawn(browse):
     drawn = browse("#step_time.StepTime.track_step_time")
     assert 'class="flot-base"' in drawn
-    assert drawn.count("flot-tick-label") > 3  # the axis is labelled once there are points to draw
+    assert drawn.count("flot-tick-label") > 3  # the axis has labels only if there are points
     assert "variant-tuned; workload-mlp/small" in drawn
 
 
 @pytest.mark.timeout(600)
-def test_the_planted_regression_is_listed(browse, asv):
+def test_the_injected_regression_is_listed(browse, asv):
     drawn = browse("#/regressions")
     assert "step_time.StepTime.track_step_time('tuned', 'mlp/small', 64, 2)" in drawn
     assert asv.commits["slow"][:8] in drawn

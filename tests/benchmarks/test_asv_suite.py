@@ -1,4 +1,4 @@
-"""The asv suite's own decisions, without asv and without children."""
+"""What the asv suite skips and computes, without asv and without children."""
 
 import re
 
@@ -21,7 +21,7 @@ def telemetry(**readings):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Call with metrics; from then on a case has them, and steps of 10 ms."""
+    """Return a function that gives every case these metrics, and steps of 10 ms."""
 
     def measured(**metrics):
         record = ok(case(), 0, (0.01, 0.01, 0.5)).model_copy(update={"metrics": METRICS.model_copy(update=metrics)})
@@ -45,7 +45,7 @@ def benchmark(kind):
         "TypeError: Policy.__init__() got an unexpected keyword argument 'dispatch'",
     ],
 )
-def test_what_an_old_commit_lacks_is_skipped(reason, capsys):
+def test_a_commit_that_is_too_old_is_skipped(reason, capsys):
     with pytest.raises(SkipNotImplemented, match="this commit lacks what the benchmark needs"):
         _case.refuse(reason)
     assert capsys.readouterr().out.startswith("asv: skipped: this commit lacks")
@@ -61,13 +61,13 @@ def test_what_an_old_commit_lacks_is_skipped(reason, capsys):
         "wrong_result: gradients are 0.1 away",
     ],
 )
-def test_all_else_is_a_failure(reason):
+def test_any_other_error_is_a_failure(reason):
     with pytest.raises(RuntimeError, match=re.escape(reason)) as raised:
         _case.refuse(reason)
     assert not isinstance(raised.value, NotImplementedError)
 
 
-def test_host_overhead_is_of_the_least_disturbed_of_ten_steps_in_a_row():
+def test_host_overhead_is_the_fastest_of_ten_successive_steps():
     calm = [0.001 + i / 1e6 for i in range(20)]
     busy = [time_s if i % 7 == 3 else time_s + 0.004 for i, time_s in enumerate(calm)]
     assert host_overhead.fastest_of_blocks(calm) == [calm[0], calm[10]]
@@ -90,7 +90,7 @@ def test_counters_are_sums_and_memory_is_the_highest_peak():
     }
 
 
-def test_counts_that_failed_fail_and_those_that_cannot_be_are_skipped():
+def test_failed_counts_fail_and_impossible_counts_are_skipped():
     found = {(1, "sim"): "skipped: the simulator was tested with torch 2.13", (2, "sim"): "crashed: why"}
     with pytest.raises(SkipNotImplemented):
         counters._one(found, (1,), "copies")
@@ -100,7 +100,7 @@ def test_counts_that_failed_fail_and_those_that_cannot_be_are_skipped():
         counters._one(found, (1,), "python_calls", kind="cpu")
 
 
-def test_memory_is_that_of_the_fullest_device(measured):
+def test_device_memory_is_that_of_the_fullest_device(measured):
     measured(peak_device_bytes={"cuda:0": Reading(value=5), "cuda:1": Reading(value=7)})
     assert benchmark(gpu.DeviceMemory).track_peak_device_memory() == 7
     measured(peak_device_bytes={"cuda:0": Reading(value=5), "cuda:1": NOTHING})
@@ -108,7 +108,7 @@ def test_memory_is_that_of_the_fullest_device(measured):
         benchmark(gpu.DeviceMemory).track_peak_device_memory()
 
 
-def test_idle_time_is_of_the_median_step_by_the_best_counter_that_all_gpus_have(measured):
+def test_idle_time_uses_the_median_step_and_the_best_counter_that_all_gpus_have(measured):
     full = telemetry(sm_busy_percent=Reading(value=80), kernel_running_percent=Reading(value=100))
     bare = telemetry(kernel_running_percent=Reading(value=50))
     measured(telemetry={"cuda:0": full})
@@ -128,7 +128,7 @@ def test_energy_is_of_all_gpus_together(measured):
         benchmark(gpu.Energy).track_energy_per_step()
 
 
-def test_without_gpus_or_nvml_their_benchmarks_are_skipped_before_anything_runs():
+def test_without_gpus_or_nvml_setup_skips_their_benchmarks():
     machine = MachineInfo(
         python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30, nvml_error="no library"
     )

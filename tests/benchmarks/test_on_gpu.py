@@ -1,4 +1,4 @@
-"""What runs on a machine with a GPU, as far as one without can tell."""
+"""The checks for a machine with a GPU, as far as they run without one."""
 
 import os
 import subprocess
@@ -20,17 +20,17 @@ def python(name, code, **options):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; make gpu would run")
-def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
+def test_without_a_gpu_it_reports_that_and_writes_nothing(tmp_path):
     out = tmp_path / "out"
     command = ["make", "gpu", f"PYTHON={sys.executable}", f"ARGS=--out {out}"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    said = f"gpu: {sys.executable}: torch {torch.__version__} sees no CUDA device; nothing was run"
-    assert done.stderr.splitlines()[0] == said
+    message = f"gpu: {sys.executable}: torch {torch.__version__} sees no CUDA device; nothing was run"
+    assert done.stderr.splitlines()[0] == message
     assert not out.exists()
 
 
-def test_a_step_that_fails_stops_none_after_it_and_what_is_said_is_kept(tmp_path, capfd):
+def test_steps_run_after_a_failed_one_and_the_output_is_kept(tmp_path, capfd):
     steps = [
         python("one", "print('here', '{budget}'); raise SystemExit(1)"),
         python("two", "import os; print(os.environ['X'])", environment={"X": "x"}),
@@ -42,15 +42,18 @@ def test_a_step_that_fails_stops_none_after_it_and_what_is_said_is_kept(tmp_path
 
 
 @pytest.mark.parametrize(("code", "end"), [("pass", 1), ("import signal; signal.signal(2, signal.SIG_IGN)", -9)])
-def test_a_step_is_interrupted_at_its_limit_and_killed_if_that_does_not_help(code, end, tmp_path, monkeypatch):
+def test_a_step_is_interrupted_at_its_limit_and_then_killed(code, end, tmp_path, monkeypatch):
     monkeypatch.setattr(on_gpu, "GRACE_S", 0.5)
     hang = f"import time; {code}; print('begun', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: exit(1)"
     assert list(run_all([python("hang", hang)], os.environ, tmp_path, 2.0)) == [("hang", end)]
     assert (tmp_path / "hang.txt").read_text() == "begun\n"
 
 
-def test_a_step_does_not_outlive_what_started_it(tmp_path):
-    """Nor a lent machine's time limit: what a killed command leaves behind would share the GPU with the next one."""
+def test_a_step_dies_with_the_process_that_started_it(tmp_path):
+    """At a time limit only the command itself is killed.
+
+    A step left over would share the GPU with the next.
+    """
     hang = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     step = f"Step('hang', ('-c', {hang!r}), 1)"
     run = f"list(run_all([{step}], os.environ, Path({str(tmp_path)!r}), 60.0))"
@@ -73,8 +76,8 @@ def test_steps_are_chosen_by_name(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_plain_run_of_the_tests_does_not_trace_the_gpu():
-    """Importing torch's sanitizer is enough for that, and each allocation then costs a walk up the stack."""
+def test_importing_the_gpu_tests_does_not_import_the_sanitizer():
+    """The import alone makes torch walk up the stack at each allocation."""
     code = "import sys, tests.gpu.test_streams\nsys.exit('torch.cuda._sanitizer' in sys.modules)"
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_CUDA_SANITIZER"}
     subprocess.run(
@@ -82,8 +85,8 @@ def test_a_plain_run_of_the_tests_does_not_trace_the_gpu():
     )
 
 
-def test_what_is_run_is_there():
-    """Of the files that may come back from a lent machine: a text a step, and the records of each comparison."""
+def test_the_tests_that_steps_run_exist():
+    """A text for each step and the records of each comparison are at most 8 files."""
     steps = steps_of(Path("out"), 2)
     for step in steps:
         assert all((ROOT / word).exists() for word in step.arguments if word.startswith("tests/"))

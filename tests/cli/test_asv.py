@@ -78,7 +78,7 @@ def test_without_anything_to_write_the_reasons_are_told(call, stamped, tmp_path)
     code, out, err = call("asv-export", records(tmp_path / "r.jsonl", dirty=True), "--json", *stamped)
     assert code == 1
     assert json.loads(out)["written"] == []
-    assert err == "dpbench: warning: 1 records: of no commit: the tree was changed, or none\n"
+    assert err == "dpbench: warning: 1 records: no clean commit: the tree had changes, or there is no repository\n"
 
 
 def discovered(folder):
@@ -154,7 +154,7 @@ def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
             ["asv-export", "r.jsonl", "--machine-file", "none"],
             "none: cannot be read: No such file or directory; first:",
         ),
-        (["asv-machine", "--machine", "a/b"], "--machine: 'a/b' is no name of a machine"),
+        (["asv-machine", "--machine", "a/b"], "--machine: 'a/b' is not a name for a machine"),
         (["asv-machine", "--machine-file", "r.jsonl"], "r.jsonl: has version None; allowed: 1"),
     ],
 )

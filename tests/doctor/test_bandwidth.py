@@ -7,7 +7,7 @@ from tests.fakes import ScriptedClock
 
 
 class SlowTensor:
-    """A destination whose copies take the times given."""
+    """A destination whose copies advance the clock by the given times."""
 
     def __init__(self, clock, times_s):
         self._clock, self._times_s = clock, iter(times_s)
@@ -16,7 +16,7 @@ class SlowTensor:
         self._clock.advance(next(self._times_s))
 
 
-def test_the_first_copy_does_not_count_and_the_median_of_the_others_does():
+def test_the_time_is_the_median_of_all_copies_but_the_first():
     clock = ScriptedClock()
     assert copy_seconds(SlowTensor(clock, [9.0, 1.0, 2.0, 3.0, 4.0, 50.0]), None, clock) == pytest.approx(3.0)
 
@@ -27,7 +27,7 @@ def test_the_host_has_a_bandwidth_without_any_accelerator():
     assert float(found.value.split(" ")[0].replace(",", "")) > 0
 
 
-def test_every_direction_of_every_device_is_told_and_a_failing_one_is_unknown(monkeypatch):
+def test_every_direction_of_every_device_is_reported_and_a_failing_one_is_unknown(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(bandwidth, "make_clock", lambda devices: None)
     monkeypatch.setattr(bandwidth, "copy_seconds", lambda *_: 2.0**-20)

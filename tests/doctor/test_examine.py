@@ -6,7 +6,7 @@ from dpbench.doctor.child.examine import examine
 from dpbench.doctor.findings import ok
 
 
-def test_what_cannot_be_looked_at_is_unknown_and_the_rest_is_looked_at(monkeypatch):
+def test_an_examination_that_raises_is_unknown_and_the_others_still_run(monkeypatch):
     def broken():
         raise RuntimeError("CUDA error: unknown error\nmore lines")
 
@@ -20,7 +20,7 @@ def test_what_cannot_be_looked_at_is_unknown_and_the_rest_is_looked_at(monkeypat
     assert found[2].value == "unknown: RuntimeError: CUDA error: unknown error"
 
 
-def test_the_host_is_looked_at_before_torch_is_loaded():
+def test_importing_the_examination_imports_neither_torch_nor_nvml():
     code = (
         "import sys, dpbench.doctor.child.examine; sys.exit(sum(name in sys.modules for name in ('torch', 'pynvml')))"
     )

@@ -9,7 +9,7 @@ from tests.fake_nvml import FakeGpu, FakeNvml, _RefusalError
 
 @dataclass
 class FakeBoard(FakeGpu):
-    """What a GPU tells beside what a measurement asks it."""
+    """A GPU with the values that only the examination reads."""
 
     persistence: int = 1
     reasons: int = pynvml.nvmlClocksEventReasonGpuIdle
@@ -64,7 +64,7 @@ class FakeDriver(FakeNvml):
 
 @pytest.fixture
 def examine(monkeypatch):
-    """Call with the GPUs; answers findings by name."""
+    """Return a function from GPUs to the findings on them, by name."""
 
     def call(*gpus):
         FakeDriver(gpus, lambda: 0.0).install(monkeypatch)
@@ -73,7 +73,7 @@ def examine(monkeypatch):
     return call
 
 
-def test_a_healthy_gpu_is_ok_in_all(examine):
+def test_a_healthy_gpu_is_ok_in_every_check(examine):
     found = examine(FakeBoard("a"))
     assert len(found) == 9
     assert {finding.severity for finding in found.values()} == {"ok"}, found
@@ -103,14 +103,14 @@ def test_a_healthy_gpu_is_ok_in_all(examine):
         ({"mig": True}, "MIG", "note", "on"),
     ],
 )
-def test_what_is_found_of_one_gpu_of_two(examine, changes, what, severity, words):
+def test_one_fault_of_one_gpu_is_one_finding(examine, changes, what, severity, words):
     found = examine(FakeBoard("a"), FakeBoard("b", **changes))
     assert {name for name, finding in found.items() if finding.severity != "ok"} == {f"GPU 1 {what}"}
     assert found[f"GPU 1 {what}"].severity == severity
     assert words in found[f"GPU 1 {what}"].value
 
 
-def test_what_a_gpu_does_not_offer_is_unknown_with_nvmls_reason(examine):
+def test_a_value_that_a_gpu_does_not_offer_is_unknown_with_nvmls_reason(examine):
     refused = {"nvmlDeviceGetEccMode": pynvml.NVML_ERROR_NOT_SUPPORTED}
     found = examine(FakeBoard("a", refuses=refused))
     assert found["GPU 0 ECC"].severity == "note"
@@ -118,7 +118,7 @@ def test_what_a_gpu_does_not_offer_is_unknown_with_nvmls_reason(examine):
     assert len(found) == 9
 
 
-def test_a_lost_gpu_makes_it_unreliable_and_the_others_are_still_told(examine):
+def test_a_lost_gpu_is_unreliable_and_the_others_are_still_examined(examine):
     found = examine(FakeBoard("a", lost_after_s=-1.0), FakeBoard("b"))
     assert found["GPU 0"].severity == "unreliable"
     assert "lost" in found["GPU 0"].value

@@ -1,4 +1,4 @@
-"""Findings from files as kernels write them, in a folder that stands for the root."""
+"""Findings from files as kernels write them, in a folder in place of the root."""
 
 import pytest
 
@@ -25,7 +25,10 @@ QUIET = {
 
 @pytest.fixture
 def examine(tmp_path):
-    """Call with the files that differ from a quiet machine, None for one that is not there; answers findings by name."""
+    """Return a function from changed files to the findings by name.
+
+    The other files are those of a quiet machine. None in place of a text removes the file.
+    """
 
     def call(files=None, after=QUIET["proc/stat"], cores=(0, 1, 2, 3)):
         for name, text in {**QUIET, **(files or {})}.items():
@@ -46,7 +49,7 @@ def examine(tmp_path):
     return call
 
 
-def test_a_quiet_box_is_ok_in_all(examine):
+def test_a_quiet_machine_is_ok_in_every_check(examine):
     found = examine(after="cpu  1000 0 1001 98400 0 0 0 0 0 0\n")
     assert {finding.severity for finding in found.values()} == {Severity.OK}, found
     assert found["CPU clock"].value == "1,500 to 2,596 MHz now, 3,500 MHz allowed of 3,500"
@@ -62,7 +65,7 @@ def test_a_quiet_box_is_ok_in_all(examine):
         ("cpu  1000 0 1000 98399 0 0 0 1 0 0\n", "steal time", "note"),
     ],
 )
-def test_what_happens_in_the_window(examine, after, what, severity):
+def test_load_and_steal_time_in_the_window_are_reported(examine, after, what, severity):
     found = examine(after=after)
     assert {name for name, finding in found.items() if finding.severity != "ok"} == {what}
     assert found[what].severity == severity
@@ -99,30 +102,30 @@ def test_what_happens_in_the_window(examine, after, what, severity):
         ({"proc/cpuinfo": CPUINFO}, "virtual machine", "note", "yes"),
     ],
 )
-def test_what_files_tell(examine, files, what, severity, word):
+def test_one_changed_file_is_one_finding(examine, files, what, severity, word):
     found = examine(files)
     assert {name for name, finding in found.items() if finding.severity != "ok"} == {what}
     assert found[what].severity == severity
     assert word in found[what].value
 
 
-def test_boost_without_intel_is_turbo_too(examine):
+def test_cpufreq_boost_counts_as_turbo(examine):
     files = {f"{CPUS}/intel_pstate/no_turbo": None}
     assert examine({**files, f"{CPUS}/cpufreq/boost": "1\n"})["turbo"].severity == "note"
     assert examine({**files, f"{CPUS}/cpufreq/boost": "0\n"})["turbo"].severity == "ok"
 
 
-def test_cores_of_one_node_are_one_node(examine):
+def test_only_nodes_with_usable_cores_count(examine):
     files = {"sys/devices/system/node/node0/cpulist": "0-3\n", "sys/devices/system/node/node1/cpulist": "4-7\n"}
     assert examine(files)["NUMA nodes"].value == "1 of 2 used"
 
 
-def test_a_memory_limit_is_told(examine):
+def test_a_memory_limit_is_reported(examine):
     files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": f"{2**31}\n"}
     assert examine(files)["memory limit"].value == "2.0 GiB"
 
 
-def test_what_is_not_there_is_unknown_with_a_reason(examine):
+def test_a_missing_file_is_unknown_with_a_reason(examine):
     found = examine(dict.fromkeys(QUIET, None), after="")
     values = {name: finding.value for name, finding in found.items()}
     unknown = {name for name, value in values.items() if value.startswith("unknown: ") and len(value) > 20}

@@ -20,7 +20,7 @@ class FakeModule:
 
 @pytest.fixture
 def examine(monkeypatch):
-    """Call with the ordered pairs that reach each other, and those whose copies are corrupted."""
+    """Return a function from pairs with peer access to the findings and the tried pairs."""
 
     def call(reached, corrupted=(), links=("0-1 NV18", "0-2 SYS", "1-2 SYS")):
         tried = []
@@ -43,23 +43,23 @@ def examine(monkeypatch):
 BOTH_WAYS = {(0, 1), (1, 0)}
 
 
-def test_each_pair_has_its_link_and_only_peers_are_tried(examine):
+def test_each_pair_reports_its_link_and_copies_only_where_there_is_peer_access(examine):
     found, tried = examine(BOTH_WAYS)
     assert found["cuda:0 to cuda:1"].severity == "ok"
-    assert found["cuda:0 to cuda:1"].value == "peer access, link NV18; what was sent arrived as it was"
+    assert found["cuda:0 to cuda:1"].value == "peer access, link NV18; copies arrive intact"
     assert [found[f"cuda:{i} to cuda:2"].severity for i in (0, 1)] == ["note", "note"]
     assert "no peer access; link SYS" in found["cuda:0 to cuda:2"].value
     assert tried == [(0, 1)]
 
 
-def test_corrupted_copies_are_reported_with_the_way_around(examine):
+def test_corrupted_copies_are_reported_with_a_workaround(examine):
     found, _ = examine(BOTH_WAYS, corrupted=[(0, 1)])
     assert found["cuda:0 to cuda:1"].severity == "unreliable"
     assert "arrive corrupted" in found["cuda:0 to cuda:1"].value
     assert "through the host" in found["cuda:0 to cuda:1"].advice
 
 
-def test_access_in_one_direction_is_said(examine):
+def test_peer_access_in_one_direction_only_is_reported(examine):
     found, _ = examine({(1, 0)}, links=())
     assert "one direction only, link unknown" in found["cuda:0 to cuda:1"].value
 

@@ -10,7 +10,7 @@ from dpbench.doctor.child.proc_files import (
     parse_meminfo,
 )
 
-# As a kernel 6.1 wrote them, shortened.
+# From a kernel 6.1, shortened.
 STAT = """\
 cpu  406232 12 54771 358207 1195 7 279 1321 500 0
 cpu0 173240 0 24658 211782 238 0 62 729 0 0
@@ -57,5 +57,5 @@ def test_cores(text, cores):
     assert parse_cores(text) == cores
 
 
-def test_meminfo_is_in_bytes_and_leaves_out_what_is_no_size():
+def test_meminfo_is_in_bytes_and_lines_without_a_unit_are_left_out():
     assert parse_meminfo(MEMINFO) == {"MemTotal": 24618364 * 1024, "MemAvailable": 23051912 * 1024, "SwapTotal": 0}

@@ -8,9 +8,9 @@ MACHINE = MachineInfo(python="3.11", torch="2.13", cpu_model="a CPU", cores=2, m
 FINDINGS = [
     ok("NUMA nodes", "1 of 1"),
     note("turbo", "on [sic]", "expect drift"),
-    unknown("CPU clock", "not told"),
+    unknown("CPU clock", "not found"),
 ]
-SPOILT = [*FINDINGS, unreliable("other load", "90 %", "stop it")]
+UNRELIABLE = [*FINDINGS, unreliable("other load", "90 %", "stop it")]
 
 
 def text(findings: list) -> str:
@@ -20,23 +20,23 @@ def text(findings: list) -> str:
 
 
 def test_every_finding_is_a_line_with_its_mark_and_advice() -> None:
-    lines = [" ".join(line.split()) for line in text(SPOILT).splitlines()]
+    lines = [" ".join(line.split()) for line in text(UNRELIABLE).splitlines()]
     assert "NUMA nodes ok 1 of 1" in lines
     assert "turbo note on [sic]; expect drift" in lines
-    assert "CPU clock note unknown: not told" in lines
+    assert "CPU clock note unknown: not found" in lines
     assert "other load UNRELIABLE 90 %; stop it" in lines
     assert "Measurements are unreliable: other load." in lines
 
 
 def test_without_an_unreliable_finding_measurements_are_reliable() -> None:
     assert is_reliable(FINDINGS)
-    assert not is_reliable(SPOILT)
-    assert "Nothing here spoils measurements." in text(FINDINGS)
+    assert not is_reliable(UNRELIABLE)
+    assert "Nothing here makes measurements unreliable." in text(FINDINGS)
 
 
-def test_the_object_has_the_findings_as_they_are() -> None:
-    told = doctor_json(MACHINE, SPOILT, ["a warning"])
-    assert told["findings"][1] == {"severity": "note", "what": "turbo", "value": "on [sic]", "advice": "expect drift"}
-    assert told["reliable"] is False
-    assert told["warnings"] == ["a warning"]
+def test_json_has_the_findings_unchanged() -> None:
+    found = doctor_json(MACHINE, UNRELIABLE, ["a warning"])
+    assert found["findings"][1] == {"severity": "note", "what": "turbo", "value": "on [sic]", "advice": "expect drift"}
+    assert found["reliable"] is False
+    assert found["warnings"] == ["a warning"]
     assert doctor_json(MACHINE, FINDINGS, [])["reliable"] is True

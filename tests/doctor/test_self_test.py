@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.doctor.self_test import findings_of, self_test, twin
+from dpbench.doctor.self_test import findings_of, self_test, self_test_case
 from dpbench.sweep.machine_info import MachineInfo
 from tests.fakes import FakeLauncher, ScriptedClock, ended, ok_record
 
@@ -18,7 +18,7 @@ def measured(child_s, samples_s=lambda job: (0.1, 0.1), seconds=60.0):
     return {f.what: f for f in self_test(MACHINE, seconds=seconds, launch=launcher, clock=clock)}, launcher.jobs, clock
 
 
-def test_as_many_pairs_as_there_is_time_for_and_no_more():
+def test_it_measures_as_many_pairs_as_fit_the_time():
     _, jobs, clock = measured(child_s=4.0)
     assert len(jobs) == 14
     assert clock() <= 60.0
@@ -26,22 +26,22 @@ def test_as_many_pairs_as_there_is_time_for_and_no_more():
     assert len(measured(child_s=50.0)[1]) == 6
 
 
-def test_all_are_one_case_and_the_order_in_pairs_is_by_lot():
+def test_all_rounds_are_one_case_and_the_order_within_pairs_is_random():
     _, jobs, _ = measured(child_s=1.0)
-    assert {job.case for job in jobs} == {twin(MACHINE)}
+    assert {job.case for job in jobs} == {self_test_case(MACHINE)}
     orders = {first.round < second.round for first, second in zip(jobs[::2], jobs[1::2], strict=True)}
     assert orders == {True, False}
     assert sorted(job.round for job in jobs) == list(range(len(jobs)))
 
 
-def test_a_quiet_box_sees_small_changes():
+def test_on_a_quiet_machine_all_findings_are_ok():
     found, _, _ = measured(2.0, lambda job: (0.1 * (1 + 0.001 * (job.round // 2 % 3)),) * 5)
     assert {f.severity for f in found.values()} == {"ok"}
     assert found["ratio of equal cases"].value.startswith("1.000 [")
 
 
 @pytest.mark.parametrize(("spread", "severity"), [(0.08, "note"), (0.5, "unreliable")])
-def test_a_noisy_box_does_not(spread, severity):
+def test_on_a_noisy_machine_the_detectable_change_is_no_longer_ok(spread, severity):
     found, _, _ = measured(4.0, lambda job: (0.1 * (1 + spread * (job.round // 2 % 3)),))
     assert found["smallest change seen in 1 minute"].severity == severity
 
@@ -51,7 +51,7 @@ def test_equal_cases_that_look_unequal_are_noted():
     assert found["ratio of equal cases"].severity == "note"
 
 
-def test_a_case_that_fails_ends_it_and_is_told():
+def test_a_failed_round_ends_the_test_and_is_the_finding():
     launcher = FakeLauncher(lambda job: ended(-11))
     (found,) = self_test(MACHINE, launch=launcher, clock=ScriptedClock())
     assert len(launcher.jobs) == 2
@@ -59,19 +59,19 @@ def test_a_case_that_fails_ends_it_and_is_told():
     assert "SIGSEGV" in found.value
 
 
-def test_progress_is_told_with_the_time_left():
-    told, clock = [], ScriptedClock()
+def test_progress_is_reported_with_the_time_left():
+    reported, clock = [], ScriptedClock()
 
     def child(job):
         clock.advance(5.0)
         return ended(0, ok_record(job))
 
-    self_test(MACHINE, launch=FakeLauncher(child), clock=clock, progress=told.append)
-    assert [p.done for p in told] == sorted(p.done for p in told)
-    assert told[0].seconds_left == 60.0
-    assert told[-1].done == told[-1].total
+    self_test(MACHINE, launch=FakeLauncher(child), clock=clock, progress=reported.append)
+    assert [p.done for p in reported] == sorted(p.done for p in reported)
+    assert reported[0].seconds_left == 60.0
+    assert reported[-1].done == reported[-1].total
 
 
-def test_two_rounds_of_each_at_least_make_an_estimate():
+def test_fewer_than_two_rounds_of_each_are_refused():
     with pytest.raises(ValueError, match="two or more"):
         findings_of([])

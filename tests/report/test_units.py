@@ -10,7 +10,7 @@ from dpbench.stats.rounds import Estimate
     ("times_s", "name"),
     [([1.0, 100.0], "s"), ([0.999, 100.0], "ms"), ([0.001], "ms"), ([0.0009], "us"), ([1e-9], "us"), ([], "s")],
 )
-def test_the_shortest_time_chooses_the_unit(times_s: list[float], name: str) -> None:
+def test_the_shortest_time_defines_the_unit(times_s: list[float], name: str) -> None:
     assert time_unit(times_s)[1] == name
 
 

@@ -1,4 +1,7 @@
-"""The oracle: the plain module run chunk by chunk, one loss, one backward, gradients summed in the base."""
+"""The expected step: the plain module on each chunk, then one loss and one backward.
+
+The gradients of the chunks add up in the base.
+"""
 
 import copy
 from dataclasses import dataclass
@@ -23,7 +26,10 @@ class Step:
 
 
 def make(name: str, batch: int, seed: int = 0) -> tuple[Workload, nn.Module, Batch]:
-    """A workload, its model in float64 so that the order of sums hardly shows, and a batch to go with it."""
+    """Return a workload, its model in float64, and a batch.
+
+    In float64 the order of sums hardly matters.
+    """
     workload = resolve(name, Data.RANDOM)
     torch.manual_seed(seed)
     model = workload.model().double()
@@ -40,7 +46,10 @@ def finish(workload: Workload, base: nn.Module, output: Any, target: Tensor) -> 
 
 
 def chunked(workload: Workload, model: nn.Module, batch: Batch, lanes: int) -> Step:
-    """Buffers are those that the first chunk leaves; `model` itself stays as it is."""
+    """Return the expected step, with the buffers as the first chunk leaves them.
+
+    `model` itself does not change.
+    """
     base = copy.deepcopy(model)
     buffers: dict[str, Tensor] = {}
     outputs = []

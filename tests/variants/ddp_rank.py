@@ -1,7 +1,7 @@
-"""One rank of test_ddp: `python -m tests.variants.ddp_rank WORKLOAD BATCH RANK RANKS FILE`, run from the root.
+"""One rank of test_ddp: `python -m tests.variants.ddp_rank WORKLOAD BATCH RANK RANKS FILE`.
 
-Prints as JSON whether output and gradients are those of the plain module: each rank's output is its own
-chunk's, and the gradients are the mean over the ranks of each chunk's own.
+Asserts that the rank's output is the plain module's for its own chunk. Asserts that the gradients are the mean over the
+ranks of each chunk's gradients. Prints the rank and the number of gradients as JSON.
 """
 
 import copy

@@ -11,7 +11,7 @@ RANKS = 2
 
 
 @pytest.mark.parametrize("name", ["convnet/tiny", "transformer/tiny", "embedding_sparse/tiny"])
-def test_two_real_ranks_average_the_plain_modules_gradients(name, tmp_path):
+def test_two_rank_processes_average_the_plain_modules_gradients(name, tmp_path):
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(

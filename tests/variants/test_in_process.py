@@ -16,7 +16,7 @@ FAMILIES = [f"{family}/tiny" for family in Family]
 SCHEMES = [VariantName.NAIVE, VariantName.FLOOR, VariantName.TUNED]
 
 
-def test_the_catalog_is_total():
+def test_every_variant_name_has_a_scheme():
     variants = {name: variant_of(VariantId(name)) for name in VariantName}
     assert {name for name, variant in variants.items() if variant.per_rank} == {VariantName.DDP}
     sequential = {name for name, variant in variants.items() if not variant.concurrent_lanes}
@@ -34,7 +34,7 @@ def test_two_steps_equal_the_plain_module_on_chunks(scheme, name, batch, lanes):
         expected = chunked(workload, base, drawn, lanes)
         optimizer.zero_grad()
         step = finish(workload, base, forward(*drawn.inputs), drawn.target)
-        # The floor runs the base itself, so that batch norm sees every chunk.
+        # The floor runs the base itself, so batch norm sees every chunk.
         assert_same(step, expected, buffers=scheme is not VariantName.FLOOR)
         optimizer.step()
 
@@ -68,12 +68,12 @@ def test_inference_equals_the_plain_module(scheme, name):
     assert not output.requires_grad
 
 
-def test_the_stock_wrapper_is_refused_on_cpu_lanes_where_it_would_silently_do_nothing():
+def test_the_stock_wrapper_is_refused_on_cpu_lanes():
     with pytest.raises(ValueError, match=r"^devices: 'cpu\+cpu' has CPU lanes"):
         variant_of(VariantId(VariantName.TORCH_DP)).wrap(nn.Linear(2, 2), [CPU, CPU])
 
 
-def test_every_technique_of_the_policy_is_a_variant_of_its_own() -> None:
+def test_every_switch_of_the_policy_has_a_variant_that_changes_it() -> None:
     usual = Policy()
     changed = set()
     for name in VariantName:

@@ -14,7 +14,7 @@ from tests.variants.chunked import CPU
 
 
 class Call(nn.Module):
-    """Calls what it is given, with itself and its inputs, and holds one tensor of each sort."""
+    """A module that calls `act` with itself and its inputs. It holds one tensor of each sort."""
 
     def __init__(self, act) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def test_replicas_parameters_are_attributes_that_lead_back_to_the_base():
         assert not replica.seen.requires_grad
 
 
-def test_what_the_base_shares_its_replicas_share():
+def test_modules_and_tensors_used_twice_in_the_base_are_used_twice_in_a_replica():
     base = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     base[1].weight = base[0].weight
     base.append(base[0])
@@ -74,7 +74,7 @@ def test_each_copy_has_a_version_counter_of_its_own():
     assert replica.running_var._version == before
 
 
-def test_what_a_replica_writes_stays_only_in_a_buffer_of_the_first():
+def test_only_replica_0_writes_to_the_bases_buffers():
     def act(self, x):
         self.seen += len(x)
         self.note = 1
@@ -93,7 +93,7 @@ def test_gradients_are_summed_into_every_sort_of_tensor():
     assert base.frozen.grad is None
 
 
-def test_an_unused_parameter_gets_zeros_where_another_is_used_as_the_stock_wrapper_gives_it():
+def test_an_unused_parameter_gets_zeros_if_another_is_used_as_in_the_stock_wrapper():
     base = Call(lambda self, x: x * self.learned)
     two_lanes(base, torch.ones(4, 2)).sum().backward()
     assert base.weight.grad is None
@@ -124,7 +124,7 @@ def test_autocast_reaches_the_replicas_with_its_dtype():
     assert seen == [torch.float16] * 2 + [torch.float32] * 2
 
 
-def test_an_exception_names_replica_and_device_and_the_others_end_first():
+def test_an_exception_is_raised_after_all_threads_and_names_replica_and_device():
     ended = []
 
     def act(self, x):
@@ -157,7 +157,7 @@ def test_outputs_are_gathered_through_structures():
     assert output["b"][1].tolist() == [0, 2, 4]
 
 
-def test_several_inputs_are_cut_alike():
+def test_several_inputs_are_cut_into_the_same_chunks():
     base = Call(lambda self, x, y: x + y * self.weight[0])
     assert two_lanes(base, torch.arange(5.0), torch.arange(5.0)).tolist() == [0, 2, 4, 6, 8]
 
@@ -166,11 +166,11 @@ def test_broadcast_and_reduction_are_each_others_adjoint():
     inputs = [torch.randn(2, 3, dtype=torch.float64), torch.randn(4, dtype=torch.complex128)]
     tensors = [x.requires_grad_() for x in inputs]
 
-    def hand_out(*xs):
+    def broadcast(*xs):
         return NaiveBroadcast.apply([CPU, CPU], *xs)
 
-    assert torch.autograd.gradcheck(hand_out, tensors)
-    assert torch.autograd.gradgradcheck(hand_out, tensors)
+    assert torch.autograd.gradcheck(broadcast, tensors)
+    assert torch.autograd.gradgradcheck(broadcast, tensors)
 
 
 def test_a_gradient_penalty_has_the_plain_modules_gradients():
@@ -198,7 +198,7 @@ def test_sparse_gradients_stay_sparse_and_a_mix_becomes_dense():
 
 
 def test_a_step_sends_as_many_messages_as_the_coalescing_rule_says(monkeypatch):
-    """Two tensors of 6 MiB and one of 28 bytes: the broadcast joins the first two, the reduction the last two."""
+    """The broadcast joins two tensors of 6 MiB; the reduction joins the last with 28 bytes."""
     flattened = []
     flatten = naive_broadcast._flatten_dense_tensors
     monkeypatch.setattr(

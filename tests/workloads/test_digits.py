@@ -25,7 +25,7 @@ def test_an_image_keeps_its_label():
         assert labels[same] == label
 
 
-def test_a_large_batch_has_every_image_before_any_twice():
+def test_a_large_batch_repeats_an_image_only_after_all_others():
     images, _ = digits.draw(1797 + 5, torch.Generator().manual_seed(1))
     assert len(images[:1797].flatten(1).unique(dim=0)) == len(digits.load()[0].flatten(1).unique(dim=0))
     assert torch.equal(images[1797:], images[:5])

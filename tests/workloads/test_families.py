@@ -31,7 +31,7 @@ def test_the_loss_on_digits_goes_down(name):
 
 @pytest.mark.parametrize("data", Data)
 @pytest.mark.parametrize("family", Family)
-def test_a_seed_gives_one_batch_and_the_next_draw_another(family, data):
+def test_equal_seeds_draw_equal_batches_and_the_next_draw_differs(family, data):
     workload = resolve(f"{family}/tiny", data)
     first, again = (workload.batch(6, torch.Generator().manual_seed(4)) for _ in range(2))
     generator = torch.Generator().manual_seed(4)
@@ -44,14 +44,14 @@ def test_a_seed_gives_one_batch_and_the_next_draw_another(family, data):
 
 
 @pytest.mark.parametrize("size", Size)
-def test_the_mlp_has_as_many_linear_layers_as_its_table_says(size):
+def test_the_mlp_has_the_number_of_linear_layers_in_its_sizes(size):
     with torch.device("meta"):
         model = mlp.build(mlp.SIZES[size])
     assert sum(isinstance(m, nn.Linear) for m in model) == mlp.SIZES[size].layers
 
 
 @pytest.mark.parametrize("size", Size)
-def test_images_are_as_large_as_the_convnets_table_says(size):
+def test_images_have_the_side_in_the_convnets_sizes(size):
     side = convnet.SIZES[size].side
     for data in Data:
         batch = resolve(f"convnet/{size}", data).batch(2, torch.Generator())
@@ -59,7 +59,7 @@ def test_images_are_as_large_as_the_convnets_table_says(size):
 
 
 @pytest.mark.parametrize("size", [Size.TINY, Size.SMALL])
-def test_a_chunk_of_one_image_has_batch_statistics(size):
+def test_batch_norm_works_on_a_chunk_of_one_image(size):
     workload = resolve(f"convnet/{size}", Data.RANDOM)
     assert workload.model()(*workload.batch(1, torch.Generator()).inputs).isfinite().all()
 
@@ -72,7 +72,7 @@ def test_the_target_is_the_next_token():
         assert tokens.shape == (3, 32 if data is Data.RANDOM else 63)
 
 
-def test_no_position_sees_a_later_token():
+def test_attention_is_causal():
     model = transformer.GPT2(transformer.SIZES[Size.TINY])
     tokens = torch.randint(128, (1, 8))
     changed = tokens.clone()
@@ -82,13 +82,13 @@ def test_no_position_sees_a_later_token():
     assert not same[5:].any()
 
 
-def test_the_head_is_the_embedding():
+def test_the_head_shares_the_embeddings_weight():
     model = transformer.GPT2(transformer.SIZES[Size.TINY])
     assert model.lm_head.weight is model.wte.weight
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_the_tables_gradients_are_as_sparse_as_asked(sparse):
+def test_the_tables_gradients_are_sparse_only_with_sparse(sparse):
     workload = embedding.workload(Size.TINY, Data.RANDOM, sparse=sparse)
     model = workload.model()
     batch = workload.batch(2, torch.Generator())

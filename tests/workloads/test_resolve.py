@@ -18,7 +18,7 @@ NAMES = [f"{family}/{size}" for family in Family for size in Size]
 
 @pytest.fixture
 def here(monkeypatch):
-    """The directory of `user_factories` is the current one, which nothing has put on sys.path."""
+    """Make the directory of `user_factories` the current one. It is not on sys.path."""
     monkeypatch.chdir(HERE)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(HERE))])
     yield
@@ -31,7 +31,7 @@ def parameters(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_parameter_count_is_the_readmes(name):
+def test_the_readme_has_each_parameter_count(name):
     row = re.search(rf"^\| `{name.replace('embedding_sparse', 'embedding')}` \|.*?\| ([\d,]+) \|", README, re.MULTILINE)
     assert row is not None
     assert parameters(name) == int(row[1].replace(",", ""))
@@ -60,7 +60,7 @@ def test_every_family_takes_a_batch_through_forward_and_loss(family, data):
 @pytest.mark.parametrize(
     "name", ["mlp", "mlp/", "mlp/huge", "lstm/tiny", "", "/", "a b:factory", "module:", ":factory"]
 )
-def test_a_name_that_is_none_is_refused_with_what_is_allowed(name):
+def test_a_wrong_name_is_refused_with_what_is_allowed(name):
     with pytest.raises(WorkloadError, match=r"^workloads: .*allowed") as caught:
         resolve(name, Data.RANDOM)
     assert repr(name) in str(caught.value)
@@ -94,7 +94,7 @@ def test_the_search_path_is_restored(here):
         ("user_factories:exits", "exits() raised SystemExit: bye"),
     ],
 )
-def test_a_factory_that_fails_is_named_in_one_line(here, name, fault):
+def test_a_factory_that_fails_is_reported_in_one_line(here, name, fault):
     with pytest.raises(WorkloadError) as caught:
         resolve(name, Data.RANDOM)
     text = str(caught.value)
@@ -103,7 +103,7 @@ def test_a_factory_that_fails_is_named_in_one_line(here, name, fault):
     assert "\n" not in text
 
 
-def test_a_users_factory_has_no_digits(here):
+def test_a_users_factory_refuses_data_digits(here):
     with pytest.raises(WorkloadError, match=r"^data: 'digits' .* only 'random' is allowed"):
         resolve("user_factories:right", Data.DIGITS)
 
@@ -121,7 +121,7 @@ def _raise() -> nn.Module:
     raise KeyError("weights")
 
 
-def test_the_right_parts_pass_the_check():
+def test_a_correct_workload_passes_the_check():
     check(_with(), "m:f")
 
 
@@ -142,13 +142,13 @@ def test_the_right_parts_pass_the_check():
         ({"loss": lambda output, target: target.sum()}, "returned a torch.int64 tensor of shape ()"),
     ],
 )
-def test_the_check_names_the_part_at_fault(parts, fault):
+def test_the_check_names_the_part_that_failed(parts, fault):
     with pytest.raises(WorkloadError, match=r"^workloads: 'm:f': ") as caught:
         check(_with(**parts), "m:f")
     assert fault in str(caught.value)
 
 
-def test_the_check_leaves_torchs_random_state():
+def test_the_check_does_not_change_torchs_random_state():
     before = torch.get_rng_state()
     check(resolve("mlp/tiny", Data.RANDOM), "mlp/tiny")
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""Factories as users write them, right and wrong, for test_catalog."""
+"""Factories of users, right and wrong, for test_resolve."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""How fast bytes move here: measured, a second or two in all."""
+"""Measured copy rates of the host's memory and of each accelerator; a second or two in all."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,7 +15,10 @@ _COPIES = 5
 
 
 def examine_bandwidth(devices: Sequence[torch.device], size_bytes: int = _BYTES) -> list[Finding]:
-    """Of the host's memory, and of every accelerator from and to the host, within itself, and to each other one."""
+    """Return a finding for the host's memory and for each direction of copy.
+
+    Directions of an accelerator: from the host, to the host, within its own memory, and to each other accelerator.
+    """
     found = [_host(size_bytes)]
     for device in devices:
         found += _guarded(f"{device} bandwidth", partial(_with_host, device, size_bytes))
@@ -25,7 +28,7 @@ def examine_bandwidth(devices: Sequence[torch.device], size_bytes: int = _BYTES)
 
 
 def copy_seconds(destination: torch.Tensor, source: torch.Tensor, clock: Clock) -> float:
-    """One copy, the median of five after a first."""
+    """Return the median time of five copies, after one copy that is not counted."""
     times_s = []
     for _ in range(_COPIES + 1):
         start_s = clock()
@@ -56,9 +59,10 @@ def _between(one: torch.device, other: torch.device, size_bytes: int) -> Iterato
 
 
 def _guarded(what: str, measure: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """Return the findings, or `unknown` if the device refuses."""
     try:
         return list(measure())
-    except RuntimeError as error:  # torch.OutOfMemoryError among them
+    except RuntimeError as error:  # includes torch.OutOfMemoryError
         return [unknown(what, str(error).splitlines()[0])]
 
 

@@ -1,8 +1,10 @@
-"""The child that examines this machine: nothing on stdin, Findings on a pipe of its own.
+"""The child that examines this machine.
+
+It reads nothing from stdin and writes Findings to a pipe.
 
     python -m dpbench.doctor.child.examine --record-fd N --parent-pid P
 
-It looks at the host before it loads anything, and at the GPUs before it uses one, so as not to find itself.
+It examines the host before it imports torch, and the GPUs before it uses one. Otherwise it would find its own load.
 """
 
 import argparse
@@ -29,19 +31,23 @@ def main() -> None:
 
 
 def examine() -> list[Finding]:
+    """Return the findings on the host, the distribution, the GPUs, their links and the bandwidths."""
     return [
-        *_told("host", examine_host),
-        *_told("distribution", examine_packages),
-        *_told("GPUs", _gpus),
-        *_told("links", _links),
-        *_told("bandwidth", _bandwidth),
+        *_findings_or_unknown("host", examine_host),
+        *_findings_or_unknown("distribution", examine_packages),
+        *_findings_or_unknown("GPUs", _gpus),
+        *_findings_or_unknown("links", _links),
+        *_findings_or_unknown("bandwidth", _bandwidth),
     ]
 
 
-def _told(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """What cannot be looked at, for whatever reason, is told and keeps nothing else from being looked at."""
+def _findings_or_unknown(what: str, examination: Callable[[], list[Finding]]) -> list[Finding]:
+    """Return the findings.
+
+    If the examination raises, return that as `unknown`, so that the others still run.
+    """
     try:
-        return look()
+        return examination()
     except Exception as error:
         return [unknown(what, f"{type(error).__name__}: {one_line(error)}")]
 

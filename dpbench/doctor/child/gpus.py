@@ -1,4 +1,4 @@
-"""What may disturb a measurement on the GPUs that NVML sees; asked before this process uses any. Changes nothing."""
+"""Findings on each GPU, from NVML. Runs before this process uses a GPU."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +25,7 @@ _HELD = {
 
 
 def examine_gpus() -> list[Finding]:
+    """Return nine findings for each GPU; a lost GPU or a missing driver is one finding."""
     try:
         start()
         count = int(ask(pynvml.nvmlDeviceGetCount))
@@ -46,6 +47,7 @@ def _of_gpu(index: int) -> Iterator[Finding]:
 
 
 def _checked(what: str, check: Callable[[str, Any], Finding], handle: Any) -> Finding:
+    """Return the check's finding, or `unknown` if this GPU does not offer the value."""
     try:
         return check(what, handle)
     except NotOfferedError as error:
@@ -73,33 +75,38 @@ def _throttling(what: str, handle: Any) -> Finding:
     slowed = [name for bit, name in _SLOWED.items() if reasons & bit]
     held = [name for bit, name in _HELD.items() if reasons & bit]
     if slowed:
-        return unreliable(what, ", ".join(slowed + held), "wait until it has cooled; look at its fans and its power")
-    return note(what, ", ".join(held), "clocks do not go where they could") if held else ok(what, "none")
+        return unreliable(
+            what, ", ".join(slowed + held), "wait until the GPU has cooled; check its fans and its power supply"
+        )
+    return note(what, ", ".join(held), "the clocks stay below their maximum") if held else ok(what, "none")
 
 
 def _power_limit(what: str, handle: Any) -> Finding:
     limit_w = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000
     usual_w = ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle) / 1000
     if limit_w < usual_w:
-        return note(what, f"{limit_w:g} W, {usual_w:g} W by default", "slower than others of its kind")
+        return note(what, f"{limit_w:g} W, {usual_w:g} W by default", "slower than other GPUs of this model")
     return ok(what, f"{limit_w:g} W")
 
 
 def _ecc(what: str, handle: Any) -> Finding:
     if ask(pynvml.nvmlDeviceGetEccMode, handle)[0] != pynvml.NVML_FEATURE_ENABLED:
-        return note(what, "off", "wrong bits in its memory go unnoticed")
-    corrected, lost = (
+        return note(what, "off", "errors in the GPU's memory are not detected")
+    corrected, uncorrected = (
         _memory_errors(handle, kind)
         for kind in (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
     )
-    value = f"{corrected} corrected and {lost} uncorrected errors since the driver was loaded"
-    if lost:
-        return unreliable(what, value, "results may be wrong: reset the GPU, and replace it if they come back")
-    return note(what, value, "its memory wears") if corrected else ok(what, value)
+    value = f"{corrected} corrected and {uncorrected} uncorrected errors since the driver was loaded"
+    if uncorrected:
+        return unreliable(what, value, "results may be wrong: reset the GPU, and replace it if the errors return")
+    return note(what, value, "the GPU's memory wears out") if corrected else ok(what, value)
 
 
 def _memory_errors(handle: Any, kind: int) -> int:
-    """In the device's memory; nvmlDeviceGetTotalEccErrors, which has the caches' too, goes with CUDA 14 (nvml.h)."""
+    """Return the errors of one kind in the device's memory since the driver was loaded.
+
+    nvmlDeviceGetTotalEccErrors would include the caches, but CUDA 14 removes it (nvml.h).
+    """
     where = pynvml.NVML_MEMORY_LOCATION_DRAM
     return int(ask(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, kind, pynvml.NVML_VOLATILE_ECC, where))
 
@@ -107,30 +114,34 @@ def _memory_errors(handle: Any, kind: int) -> int:
 def _remapped_rows(what: str, handle: Any) -> Finding:
     _, _, pending, failed = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
     if failed:
-        return unreliable(what, "a row of its memory could not be replaced", "replace the GPU")
-    return note(what, "some are due", "reset the GPU") if pending else ok(what, "none due")
+        return unreliable(what, "a row of the memory could not be replaced", "replace the GPU")
+    return note(what, "some rows are due", "reset the GPU") if pending else ok(what, "none due")
 
 
 def _processes(what: str, handle: Any) -> Finding:
     computing = [p.pid for p in ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)]
     drawing = [p.pid for p in ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)]
     if computing:
-        return unreliable(what, f"process {', '.join(map(str, computing))} computes", "end them, or use another GPU")
+        return unreliable(
+            what, f"process {', '.join(map(str, computing))} computes", "end these processes, or use another GPU"
+        )
     if drawing:
-        return note(what, f"process {', '.join(map(str, drawing))} draws", "a screen costs a little of the GPU's time")
+        return note(what, f"process {', '.join(map(str, drawing))} draws", "a display takes a little of the GPU's time")
     return ok(what, "none")
 
 
 def _busy(what: str, handle: Any) -> Finding:
     percent = ask(pynvml.nvmlDeviceGetUtilizationRates, handle).gpu
     if percent > _BUSY_PERCENT:
-        return unreliable(what, f"{percent} % of the time", "someone uses it, perhaps in another container")
+        return unreliable(
+            what, f"{percent} % of the time", "another process uses the GPU, perhaps in another container"
+        )
     return ok(what, f"{percent} % of the time")
 
 
 def _mig(what: str, handle: Any) -> Finding:
     if ask(pynvml.nvmlDeviceGetMigMode, handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-        return note(what, "on", "neighbours on other slices share its power, clocks and links; slices have no peers")
+        return note(what, "on", "other slices share the power, clocks and links; slices have no peer access")
     return ok(what, "off")
 
 

@@ -1,4 +1,4 @@
-"""What may disturb a measurement on this host: who else uses it, and how it sets its clocks. Changes nothing."""
+"""Findings on this host: other load, limits, clocks, NUMA nodes, memory."""
 
 import os
 import time
@@ -28,13 +28,13 @@ _SPARE_MEMORY = 0.10
 
 @dataclass(frozen=True)
 class Host:
-    """Where to look, and the cores that this process may use."""
+    """The root of the file system, and the cores that this process may use."""
 
     root: Path
     cores: Sequence[int]
 
     def text(self, path: str | Path) -> str | None:
-        """None where there is no such file, or it must not be read."""
+        """Return a file's text, or None if the file is missing or may not be read."""
         try:
             return (self.root / path).read_text()
         except OSError:
@@ -47,7 +47,10 @@ def examine_host(
     pause: Callable[[float], object] = time.sleep,
     window_s: float = 1.0,
 ) -> list[Finding]:
-    """This process does nothing meanwhile, so that whatever is busy in the window is something else."""
+    """Return the findings on this host.
+
+    The process sleeps for `window_s`, so that all load in this window belongs to other processes.
+    """
     host = Host(root, sorted(os.sched_getaffinity(0)) if cores is None else cores)
     before = host.text("proc/stat")
     pause(window_s)
@@ -80,17 +83,20 @@ def _other_load(window: CpuTimes, window_s: float) -> Finding:
     share = window.busy / max(window.total, 1)
     value = f"{share:.1%} of all cores in {window_s:g} s"
     if share >= _BUSY:
-        return unreliable("other load", value, "stop what else runs here; `top` shows it")
+        return unreliable("other load", value, "stop the other processes; `top` shows them")
     return note("other load", value, "see `top`") if share >= _SOME_BUSY else ok("other load", value)
 
 
 def _stolen(window: CpuTimes, since_boot: CpuTimes, window_s: float) -> Finding:
-    share, ever = (times.stolen / max(times.total, 1) for times in (window, since_boot))
-    value = f"{share:.1%} in {window_s:g} s, {ever:.2%} since boot"
-    advice = "the hypervisor gives these cores to neighbours: compare within one run only, or use a machine of your own"
-    if max(share, ever) >= _STOLEN:
+    share, since_boot_share = (times.stolen / max(times.total, 1) for times in (window, since_boot))
+    value = f"{share:.1%} in {window_s:g} s, {since_boot_share:.2%} since boot"
+    advice = (
+        "the hypervisor gives these cores to other machines: compare within one run only, or use a dedicated machine"
+    )
+    most = max(share, since_boot_share)
+    if most >= _STOLEN:
         return unreliable("steal time", value, advice)
-    return note("steal time", value, advice) if max(share, ever) > _SOME_STOLEN else ok("steal time", value)
+    return note("steal time", value, advice) if most > _SOME_STOLEN else ok("steal time", value)
 
 
 def _load_average(host: Host) -> Iterator[Finding]:
@@ -101,19 +107,23 @@ def _load_average(host: Host) -> Iterator[Finding]:
     load = parse_load(text)
     value = f"{load:.2f} over the last minute, for {len(host.cores)} cores"
     busy = load > _LOAD * len(host.cores)
-    yield note("load average", value, "something was busy here a moment ago") if busy else ok("load average", value)
+    yield note("load average", value, "another process was busy a moment ago") if busy else ok("load average", value)
 
 
 def _limits(host: Host, limits: Limits) -> Iterator[Finding]:
     online = parse_cores(host.text(_CPUS / "online") or "") or list(host.cores)
     value = f"{len(host.cores)} of {len(online)} ({ranges(list(host.cores))})"
     some = len(host.cores) < len(online)
-    yield note("usable cores", value, "the others may be busy beside these") if some else ok("usable cores", value)
+    yield (
+        note("usable cores", value, "other processes may keep the other cores busy")
+        if some
+        else ok("usable cores", value)
+    )
     if limits.cpus is None:
         yield ok("CPU limit", "none by control groups")
     else:
-        value = f"{limits.cpus:g} cores' time, for {len(host.cores)} cores"
-        advice = "threads are stopped for the rest of a period when it is spent: lift it, or use --threads below it"
+        value = f"the time of {limits.cpus:g} cores, for {len(host.cores)} cores"
+        advice = "the kernel stops threads that exceed the limit: lift it, or set --threads below it"
         throttles = limits.cpus < len(host.cores)
         yield unreliable("CPU limit", value, advice) if throttles else note("CPU limit", value)
     memory = limits.memory_bytes
@@ -124,7 +134,7 @@ def _clocks(host: Host) -> Iterator[Finding]:
     advice = "`cpupower frequency-set -g performance` keeps the clocks up"
     governor = cpu_governor(host.root / _CPUS)
     if governor is None:
-        yield unknown("CPU governor", "the kernel shows no frequency scaling, as in most virtual machines")
+        yield unknown("CPU governor", "the kernel reports no frequency scaling, as in most virtual machines")
     else:
         steady = governor == "performance"
         yield ok("CPU governor", governor) if steady else note("CPU governor", governor, advice)
@@ -136,19 +146,21 @@ def _clocks(host: Host) -> Iterator[Finding]:
         return
     value = f"{min(now_mhz):,.0f} to {max(now_mhz):,.0f} MHz now"
     if most_khz is None or allowed_khz is None:
-        yield ok("CPU clock", f"{value}; its most is unknown: no frequency scaling is shown")
+        yield ok("CPU clock", f"{value}; the maximum is unknown: the kernel reports no frequency scaling")
         return
     value += f", {int(allowed_khz) // 1000:,} MHz allowed of {int(most_khz) // 1000:,}"
     capped = int(allowed_khz) < int(most_khz)
-    yield note("CPU clock", value, "steady, but not as fast as can be") if capped else ok("CPU clock", value)
+    yield note("CPU clock", value, "steady, but below the maximum") if capped else ok("CPU clock", value)
 
 
 def _turbo(host: Host) -> Iterator[Finding]:
     off, boost = host.text(_CPUS / "intel_pstate/no_turbo"), host.text(_CPUS / "cpufreq/boost")
     if off is None and boost is None:
-        yield unknown("turbo", "neither intel_pstate/no_turbo nor cpufreq/boost is there")
+        yield unknown("turbo", "neither intel_pstate/no_turbo nor cpufreq/boost exists")
     elif (off is not None and off.strip() == "0") or (boost is not None and boost.strip() == "1"):
-        yield note("turbo", "on", "clocks follow temperature and what the other cores do: expect drift within minutes")
+        yield note(
+            "turbo", "on", "clocks depend on temperature and on the other cores' load: expect drift within minutes"
+        )
     else:
         yield ok("turbo", "off")
 
@@ -156,11 +168,9 @@ def _turbo(host: Host) -> Iterator[Finding]:
 def _siblings(host: Host) -> Iterator[Finding]:
     active = host.text(_CPUS / "smt/active")
     if active is None:
-        yield unknown("hyper-threads", "smt/active is not there")
+        yield unknown("hyper-threads", "smt/active does not exist")
     elif active.strip() == "1":
-        yield note(
-            "hyper-threads", "on", "two of the cores share one core's units: --threads of half of them is steadier"
-        )
+        yield note("hyper-threads", "on", "each two cores share one physical core: half as many --threads is steadier")
     else:
         yield ok("hyper-threads", "off")
 
@@ -169,9 +179,9 @@ def _numa(host: Host) -> Iterator[Finding]:
     lists = {path.parent.name: path.read_text() for path in host.root.glob("sys/devices/system/node/node*/cpulist")}
     used = sorted(name for name, text in lists.items() if set(parse_cores(text)) & set(host.cores))
     if not lists:
-        yield unknown("NUMA nodes", "/sys/devices/system/node is not there")
+        yield unknown("NUMA nodes", "/sys/devices/system/node does not exist")
     elif len(used) > 1:
-        advice = "memory of another node is slower: `numactl --cpunodebind=0 --membind=0 dpbench ...` keeps to one"
+        advice = "memory of another node is slower: `numactl --cpunodebind=0 --membind=0 dpbench ...` uses one node"
         yield note("NUMA nodes", f"{len(used)} of {len(lists)} used", advice)
     else:
         yield ok("NUMA nodes", f"{len(used)} of {len(lists)} used")
@@ -180,19 +190,25 @@ def _numa(host: Host) -> Iterator[Finding]:
 def _memory(host: Host) -> Iterator[Finding]:
     sizes = parse_meminfo(host.text("proc/meminfo") or "")
     if "MemAvailable" not in sizes:
-        yield unknown("memory available", "/proc/meminfo does not tell")
+        yield unknown("memory available", "/proc/meminfo has no MemAvailable")
         return
     free, total = sizes["MemAvailable"], sizes["MemTotal"]
     swapped = sizes.get("SwapTotal", 0) - sizes.get("SwapFree", 0)
     value = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB, {swapped / _GIB:.1f} GiB swapped out"
     if free < _SPARE_MEMORY * total:
-        yield unreliable("memory available", value, "free some: what is swapped in mid-step is measured with it")
+        yield unreliable(
+            "memory available", value, "free some memory: swapping would become part of the measured steps"
+        )
     else:
         yield ok("memory available", value)
 
 
 def _virtual(host: Host) -> Iterator[Finding]:
     if is_virtual(host.text("proc/cpuinfo") or ""):
-        yield note("virtual machine", "yes", "neighbours are not seen from here: trust ratios of one run, not times")
+        yield note(
+            "virtual machine",
+            "yes",
+            "the load of other machines on this host is invisible: trust ratios of one run, not times",
+        )
     else:
         yield ok("virtual machine", "no sign of one")

@@ -1,4 +1,4 @@
-"""Whether the GPUs reach each other, over what, and whether what they send arrives as it was."""
+"""Peer access between GPUs, the kind of link, and whether copies arrive intact."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
 from dpbench.parallel.transfer import check_links
 
 _CORRUPT = (
-    "dpbench.parallel sends these copies through the host by itself, and all of them under Policy(host_staged=True); "
-    "others do not: for NCCL set NCCL_P2P_DISABLE=1, "
-    "and look at the IOMMU (off, or passthrough)"
+    "dpbench.parallel sends these copies through the host automatically, and all copies under "
+    "Policy(host_staged=True). Other libraries do not: set NCCL_P2P_DISABLE=1 for NCCL, and check the IOMMU "
+    "(off, or passthrough)"
 )
 
 
 def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
-    """A finding for each pair of the accelerators."""
+    """Return one finding for each pair of accelerators."""
     links = links_by_pair(read_gpu_facts(uuids_of(devices)).links)
     return [
         _of_pair(one, other, links.get((i, j), "unknown"))
@@ -27,7 +27,7 @@ def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
 
 
 def links_by_pair(links: Sequence[str]) -> Mapping[tuple[int, int], str]:
-    """From entries such as ``0-1 NV18``."""
+    """Return the kind of link by pair of device indices, from entries such as ``0-1 NV18``."""
     pairs = (entry.split(" ", 1) for entry in links)
     return {(int(pair.split("-")[0]), int(pair.split("-")[1])): kind for pair, kind in pairs}
 
@@ -37,11 +37,13 @@ def _of_pair(one: torch.device, other: torch.device, link: str) -> Finding:
     module = torch.get_device_module(one)
     reached = [bool(module.can_device_access_peer(*pair)) for pair in ((one, other), (other, one))]
     if not any(reached):
-        return note(what, f"no peer access; link {link}", "copies go through the host's memory, slower; so does NCCL")
-    with warnings.catch_warnings(record=True) as told:
+        return note(
+            what, f"no peer access; link {link}", "copies go through the host's memory, which is slower; NCCL's too"
+        )
+    with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         check_links([one, other])
-    if told:
-        return unreliable(what, f"peer access, link {link}; {told[0].message}", _CORRUPT)
+    if raised:
+        return unreliable(what, f"peer access, link {link}; {raised[0].message}", _CORRUPT)
     way = "peer access" if all(reached) else "peer access in one direction only"
-    return ok(what, f"{way}, link {link}; what was sent arrived as it was")
+    return ok(what, f"{way}, link {link}; copies arrive intact")

@@ -18,7 +18,7 @@ def printed(found: Comparisons, width: int = 80) -> str:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The table's lines by their first word, in cells."""
+    """Return the cells of each line, by the first cell."""
     lines = [line.split("  ") for line in text.splitlines() if line.startswith(" ")]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     return {line[0]: line[1:] for line in cells if len(line) > 1}
@@ -49,7 +49,7 @@ def test_a_table_has_a_title_units_and_every_number(width: int) -> None:
     assert "% of limit" not in text
 
 
-def test_where_each_lane_has_a_device_the_percentage_is_of_the_limit() -> None:
+def test_if_each_lane_has_a_device_the_percentage_is_of_the_limit() -> None:
     share = rounds(case("single", "cuda:0", batch=32), 0.0004, 0.0004)
     text = printed(compare([*rounds(case("torch_dp", "cuda*2"), 0.0008, 0.0008), *share]))
     assert rows(text)["torch_dp"] == ["800 [800, 800]", "1.00", "50.0", "80,000", "2/2"]
@@ -58,7 +58,7 @@ def test_where_each_lane_has_a_device_the_percentage_is_of_the_limit() -> None:
     assert "% of single" not in text
 
 
-def test_what_has_no_numbers_says_why_below_the_table() -> None:
+def test_reasons_for_missing_numbers_are_below_the_table() -> None:
     records = [
         *ON_CPU,
         failed(case("ddp"), 0, "time_out", "no answer after 120 s"),
@@ -74,19 +74,19 @@ def test_what_has_no_numbers_says_why_below_the_table() -> None:
     assert "floor: wrong result: not the same computation: off by 0.3" in below
 
 
-def test_rounds_that_failed_beside_good_ones_are_told() -> None:
+def test_failed_rounds_of_a_measured_case_are_reported() -> None:
     text = printed(compare([*ON_CPU, failed(case("tuned"), 2, "crashed", "signal 9")]), 120)
     assert rows(text)["tuned"][-1] == "2/3"
     assert "tuned: 1 of 3 rounds failed: crashed: signal 9" in text.splitlines()
 
 
-def test_a_reason_is_one_line_that_cannot_steer_the_terminal_or_the_markup() -> None:
+def test_a_reason_is_one_line_without_control_characters_or_markup() -> None:
     reason = "signal 11\n[bold]at[/nothing] \x1b[2J\x07\u202ethe end"
     text = printed(compare([failed(case("ddp"), 0, "crashed", reason)]), 120)
     assert "ddp: crashed: signal 11 [bold]at[/nothing] [2J the end" in text.splitlines()
 
 
-def test_one_round_has_no_interval_and_says_so() -> None:
+def test_one_round_has_no_interval_and_a_note() -> None:
     text = printed(compare([*rounds(case("naive"), 0.02), *rounds(case("tuned"), 0.01)]))
     assert rows(text)["tuned"] == ["10.0", "0.500", "-", "6,400", "1/1"]
     assert "one round has no interval" in text
@@ -99,7 +99,7 @@ def test_without_a_reference_there_is_no_ratio() -> None:
     assert rows(text)["tuned"][1] == "-"
 
 
-def test_a_yardstick_that_failed_is_told_as_is_a_difference_of_environments() -> None:
+def test_a_failed_single_device_baseline_and_differing_environments_are_reported() -> None:
     other = ENVIRONMENT.model_copy(update={"commit": "abc"})
     records = [
         *rounds(case("tuned", "cuda*2"), 0.01, 0.01),
@@ -108,8 +108,8 @@ def test_a_yardstick_that_failed_is_told_as_is_a_difference_of_environments() ->
     ]
     text = printed(compare(records, allow_different=True), 200)
     assert (
-        "yardstick mlp/tiny, batch 32 on cuda:0, train, float32, random data, 2 threads, seed 0: out of memory: 3 GB"
-        in text.splitlines()
+        "single-device baseline mlp/tiny, batch 32 on cuda:0, train, float32, random data, 2 threads, seed 0: "
+        "out of memory: 3 GB" in text.splitlines()
     )
     assert "records of different environments: commit is None / abc" in text.splitlines()
 

@@ -12,7 +12,7 @@ TUNED = [ok(case("tuned"), number, [0.1, 0.1, 0.1]) for number in range(2)]
 SINGLE = [ok(case("single", "cpu"), number, [0.08]) for number in range(2)]
 
 
-def test_the_object_of_a_measured_case() -> None:
+def test_a_measured_case_has_every_field() -> None:
     found = comparisons_json(compare([*NAIVE, *TUNED, *SINGLE]))
     assert list(found) == ["schema", "environment", "cases"]
     assert (found["schema"], found["environment"]) == (1, ENVIRONMENT.model_dump(mode="json"))
@@ -37,7 +37,7 @@ def test_the_object_of_a_measured_case() -> None:
     }
 
 
-def test_what_does_not_apply_is_null() -> None:
+def test_fields_that_do_not_apply_are_null() -> None:
     lost = failed(case("ddp"), 0, "crashed", "signal 9").model_copy(update={"environment": None})
     found = comparisons_json(compare([lost], [Skip(case("torch_dp"), "no accelerator")]))
     assert found["environment"] is None
@@ -48,7 +48,7 @@ def test_what_does_not_apply_is_null() -> None:
     assert (ddp["outcome"], ddp["reason"]) == ("crashed", "signal 9")
 
 
-def test_every_case_is_there_once_and_yardsticks_too() -> None:
+def test_every_case_is_in_it_once_with_single_device_baselines() -> None:
     four = [ok(case("naive", "cpu*4"), number, [0.4]) for number in range(2)]
     share = [ok(case("single", "cuda:0", batch=32), 0, [0.01])]
     records = [*NAIVE, *SINGLE, *four, ok(case("tuned", "cuda*2"), 0, [0.02]), *share]
@@ -66,7 +66,7 @@ def test_every_case_is_there_once_and_yardsticks_too() -> None:
     ) == ("ok", None, None)
 
 
-def test_one_round_has_null_ends() -> None:
+def test_one_round_has_an_interval_of_nulls() -> None:
     (one,) = comparisons_json(compare(NAIVE[:1]))["cases"]
     assert one["step_time_s"] == {"median": pytest.approx(0.2), "low": None, "high": None, "samples": 3}
     assert one["ratio"] == {"to": "naive", "value": 1.0, "low": None, "high": None}

@@ -38,8 +38,8 @@ def simulated(variant, operators, ready=0):
 
 def calls(variant, number):
     counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=number)})
-    twin = case(variant, ("cpu", "cpu"))
-    return CountRecord(case=twin, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT)
+    on_cpu = case(variant, ("cpu", "cpu"))
+    return CountRecord(case=on_cpu, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT)
 
 
 RECORDS = [
@@ -71,38 +71,38 @@ def test_the_stock_wrapper_comes_first_and_ratios_are_to_it():
     assert cells("  forward") == ["1,000", "1,000(1)", "500(0.500)"]
 
 
-def test_copies_stand_by_kind_of_link():
+def test_copies_are_summed_by_kind_of_link():
     assert cells("copies between devices") == ["5", "5(1)", "5(1)"]
     assert cells("copies from the host") == ["9", "9(1)", "9(1)"]
     assert cells("peak bytes")[0] == "1,024"
-    assert "copies to the host" not in rows(*RECORDS)[0], "nothing to tell"
+    assert "copies to the host" not in rows(*RECORDS)[0], "a row of zeros is left out"
 
 
-def test_python_calls_of_the_twin_on_cpu_lanes_are_in_the_same_column_and_relative_to_naive():
+def test_python_calls_on_cpu_lanes_are_in_the_variants_column_and_relative_to_naive():
     assert cells("Python calls") == ["-", "200", "50(0.250)"]
 
 
-def test_shares_are_percentages_zero_among_them():
+def test_shares_are_percentages_and_zero_is_shown():
     assert cells("gradients ready at half") == ["0%", "0%", "50%"]
     assert cells("gradients free at half") == ["0%", "0%", "0%"]
     assert cells("early parameters") == ["100%"] * 3
 
 
-def test_what_failed_or_was_skipped_is_told_below():
+def test_failed_and_skipped_cases_are_reported_below_the_table():
     text, _ = rows(*RECORDS, FAILED, skipped=[Skip(case("ddp"), "needs processes")])
     assert f"{FAILED.case.id}: crashed: killed by SIGSEGV: last words" in text
     assert "ddp: needs processes" in text
 
 
 def test_json_has_a_case_for_each_record_with_the_keys_of_compare():
-    told = counts_json([*RECORDS, FAILED], [Skip(case("ddp"), "needs processes")])
-    json.dumps(told, allow_nan=False)
-    assert told["environment"]["torch"] == "2.13.0"
+    found = counts_json([*RECORDS, FAILED], [Skip(case("ddp"), "needs processes")])
+    json.dumps(found, allow_nan=False)
+    assert found["environment"]["torch"] == "2.13.0"
     times = comparisons_json(compare([], [Skip(case("ddp"), "x")]))
-    assert told["schema"] == times["schema"]
-    assert {frozenset(each) for each in told["cases"]} == {frozenset(times["cases"][0])}
-    outcomes = [each["outcome"] for each in told["cases"]]
+    assert found["schema"] == times["schema"]
+    assert {frozenset(each) for each in found["cases"]} == {frozenset(times["cases"][0])}
+    outcomes = [each["outcome"] for each in found["cases"]]
     assert outcomes == ["ok"] * 5 + ["crashed", "skipped"]
-    assert told["cases"][1]["counts"]["phases"]["forward"]["copies"]["sim:0->sim:1"] == {"count": 2, "size_bytes": 20}
-    assert told["cases"][-1]["reason"] == "needs processes"
-    assert told["cases"][-1]["counts"] is None
+    assert found["cases"][1]["counts"]["phases"]["forward"]["copies"]["sim:0->sim:1"] == {"count": 2, "size_bytes": 20}
+    assert found["cases"][-1]["reason"] == "needs processes"
+    assert found["cases"][-1]["counts"] is None

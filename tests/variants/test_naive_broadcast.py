@@ -20,14 +20,14 @@ from dpbench.variants.naive_broadcast import LIMIT_BYTES, broadcast_groups, redu
         ([9, 9, 9], [[0, 1], [2]], [[0], [1], [2]]),
     ],
 )
-def test_the_two_directions_cut_at_a_limit_of_ten_bytes(sizes, broadcast, reduction):
+def test_broadcast_and_reduction_cut_differently_at_a_limit_of_ten_bytes(sizes, broadcast, reduction):
     items = [("float32", size) for size in sizes]
     assert broadcast_groups(items, 10) == broadcast
     assert reduction_groups(items, 10) == reduction
 
 
 @pytest.mark.parametrize("group", [broadcast_groups, reduction_groups])
-def test_a_message_has_one_kind_and_a_full_one_of_a_kind_leaves_the_other_waiting(group):
+def test_a_message_holds_one_kind_of_tensor(group):
     items = [("a", 6), ("b", 6), ("a", 4), ("b", 1), ("a", 1), ("b", 1)]
     assert sorted(group(items, 10)) == [[0, 2], [1, 3, 5], [4]]
 
@@ -36,7 +36,7 @@ def test_the_limit_is_ten_mebibytes():
     assert LIMIT_BYTES == 10_485_760
 
 
-def test_reductions_are_cut_as_torch_cuts_them():
+def test_reduction_groups_are_those_of_torch():
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         tensors = [

@@ -1,0 +1,81 @@
+"""The parameters that variants take in brackets, and how their texts are read and written."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dpbench.sweep.explain import one_of
+from dpbench.sweep.quantities import parse_bytes
+
+Value = bool | int | float | str
+
+_MOST_MEBIBYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a wrapper. `parse` returns its value and raises ValueError if a text is not `allowed`."""
+
+    parse: Callable[[str], Value]
+    allowed: str
+    sentence: str
+
+
+def shown(value: Value) -> str:
+    """Return the shortest text that `parse` reads as this value."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _choice(*names: str, sentence: str) -> Parameter:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(text)
+        return text
+
+    return Parameter(parse, one_of(names), sentence)
+
+
+def _switch(sentence: str) -> Parameter:
+    names = {"true": True, "false": False}
+
+    def parse(text: str) -> bool:
+        if text not in names:
+            raise ValueError(text)
+        return names[text]
+
+    return Parameter(parse, one_of(names), sentence)
+
+
+def _bytes(sentence: str) -> Parameter:
+    return Parameter(parse_bytes, "a whole number of bytes from 1, or text such as 512KiB, 10MiB", sentence)
+
+
+def _mebibytes(sentence: str) -> Parameter:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not 0 < value <= _MOST_MEBIBYTES:
+            raise ValueError(text)
+        return value
+
+    return Parameter(parse, f"a number of MiB above 0, at most {_MOST_MEBIBYTES}, such as 1 or 0.5", sentence)
+
+
+POLICY_PARAMETERS: Mapping[str, Parameter] = {
+    "cache_replicas": _switch("keep the replicas between forwards"),
+    "coalesce": _switch("send tensors together in buckets"),
+    "bucket_bytes": _bytes("the largest size of a bucket"),
+    "first_bucket_bytes": _bytes("the largest size of the first bucket"),
+    "overlap_broadcast": _switch("send parameters on streams of their own"),
+    "overlap_reduce": _switch("add gradients during backward, on streams of their own"),
+    "overlap_copies": _switch("send inputs and outputs on streams of their own"),
+    "skip_unchanged": _switch("send only the parameters that changed"),
+    "host_staged": _switch("send through the host"),
+    "dispatch": _choice("threads", "sequence", "auto", sentence="how the replicas are called"),
+}
+"""For `tuned`: the fields of `dpbench.parallel.Policy`. A test compares them."""
+
+DDP_PARAMETERS: Mapping[str, Parameter] = {
+    "bucket_cap_mb": _mebibytes("the largest size of a bucket of gradients, in MiB")
+}
+"""For `ddp`: arguments of `torch.nn.parallel.DistributedDataParallel`."""

@@ -1,0 +1,46 @@
+"""Tables show a variant's brackets; rich would take them for its own markup."""
+
+from rich.console import Console
+
+from dpbench.report.comparison_table import comparisons_text
+from dpbench.report.counts_table import counts_text
+from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
+from dpbench.results.compare import compare
+from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.sweep.parameters import DDP_PARAMETERS, POLICY_PARAMETERS
+from dpbench.sweep.variants import VariantId
+from tests.results.making import ENVIRONMENT, case, ok
+
+TUNED = VariantId("tuned[dispatch=threads]")
+
+
+def printed(what):
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(what)
+    return capture.get()
+
+
+def test_a_comparison_shows_them_in_its_rows_and_as_its_reference():
+    records = [ok(case("naive"), 0), ok(case("tuned").of(TUNED), 0)]
+    text = printed(comparisons_text(compare(records, reference=TUNED)))
+    assert f" {TUNED} " in text
+    assert f"ratio to {TUNED}" in text
+
+
+def test_counts_show_them_in_their_columns():
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(operators=1)})
+    record = CountRecord(case=case("tuned").of(TUNED), outcome="ok", counts=counts, environment=ENVIRONMENT)
+    assert f" {TUNED} " in printed(counts_text([record]))
+
+
+def test_the_list_has_a_line_for_each_with_what_is_allowed():
+    text = printed(vocabulary_text())
+    lines = {line.split()[0]: line for line in text.splitlines() if "=...]" in line}
+    assert set(lines) == {f"tuned[{name}=...]" for name in POLICY_PARAMETERS} | {"ddp[bucket_cap_mb=...]"}
+    assert "threads, sequence, auto" in lines["tuned[dispatch=...]"]
+    listed = {each["name"]: each for each in vocabulary_json()["parameters"]}
+    assert set(listed) == {*POLICY_PARAMETERS, *DDP_PARAMETERS}
+    assert listed["dispatch"]["allowed"] == "threads, sequence, auto"
+    assert "tuned" in listed["dispatch"]["variants"]
+    assert "tuned_threads" not in listed["dispatch"]["variants"]

@@ -1,0 +1,189 @@
+"""Variants with parameters: one text for each, checked by name, type and range."""
+
+import copy
+import pickle
+from dataclasses import fields
+
+import pytest
+
+from dpbench.parallel import Policy
+from dpbench.results.record import Record, parse_line, to_line
+from dpbench.sweep.case import Case
+from dpbench.sweep.parameters import DDP_PARAMETERS, POLICY_PARAMETERS, shown
+from dpbench.sweep.spec import SpecError, from_options
+from dpbench.sweep.variants import SCHEMES, VariantId, VariantName, split_list
+from tests.results.making import ok
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("tuned", "tuned"),
+        (" tuned ", "tuned"),
+        ("tuned[]", "tuned"),
+        ("tuned[dispatch=threads]", "tuned[dispatch=threads]"),
+        (" tuned [ dispatch = threads ] ", "tuned[dispatch=threads]"),
+        ("tuned[dispatch=auto,coalesce=false]", "tuned[coalesce=false,dispatch=auto]"),
+        ("tuned[bucket_bytes=1MiB]", "tuned[bucket_bytes=1048576]"),
+        ("tuned[bucket_bytes=1024KiB]", "tuned[bucket_bytes=1048576]"),
+        ("ddp[bucket_cap_mb=1]", "ddp[bucket_cap_mb=1]"),
+        ("ddp[bucket_cap_mb=1.0]", "ddp[bucket_cap_mb=1]"),
+        ("ddp[bucket_cap_mb=.50]", "ddp[bucket_cap_mb=0.5]"),
+        ("tuned_threads[coalesce=true]", "tuned_threads[coalesce=true]"),
+    ],
+)
+def test_a_variant_has_one_text(text, canonical):
+    found = VariantId(text)
+    assert found == canonical
+    assert VariantId(found) == found
+    assert VariantId(found).values == found.values
+
+
+def test_values_are_those_of_the_name_and_of_its_parameters():
+    found = VariantId("tuned_no_coalesce[bucket_bytes=1KiB,dispatch=sequence,skip_unchanged=true]")
+    assert found.name is VariantName.TUNED_NO_COALESCE
+    assert found.values == {
+        "coalesce": False,
+        "bucket_bytes": 1024,
+        "dispatch": "sequence",
+        "skip_unchanged": True,
+    }
+    assert VariantId("ddp[bucket_cap_mb=1]").values == {"bucket_cap_mb": 1.0}
+    assert VariantId("naive").values == {}
+
+
+def test_with_parameters_adds_to_them_or_replaces_them():
+    tuned = VariantId("tuned[coalesce=false]")
+    assert tuned.with_parameters(dispatch="threads") == "tuned[coalesce=false,dispatch=threads]"
+    assert tuned.with_parameters(coalesce=True) == "tuned[coalesce=true]"
+    assert VariantId("tuned_threads").with_parameters(bucket_bytes=5) == "tuned_threads[bucket_bytes=5]"
+    assert VariantId("ddp").with_parameters(bucket_cap_mb=2.0) == "ddp[bucket_cap_mb=2]"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tund", "'tund' is no variant, did you mean 'tuned'?"),
+        ("tund[dispatch=auto]", "'tund[dispatch=auto]' is no variant, did you mean 'tuned'?"),
+        ("", "'' is no variant"),
+        (
+            "tuned[dispach=auto]",
+            "'dispach' in 'tuned[dispach=auto]' is no parameter of tuned, did you mean 'dispatch'?; allowed: cache_rep",
+        ),
+        ("naive[dispatch=auto]", "is no parameter of naive; allowed: naive without brackets"),
+        ("tuned[bucket_cap_mb=1]", "is no parameter of tuned"),
+        ("tuned[=auto]", "'' in 'tuned[=auto]' is no parameter of tuned; allowed: cache_replicas, "),
+        ("tuned[dispatch=auto,dispatch=auto]", "'dispatch' in 'tuned[dispatch=auto,dispatch=auto]' is given twice"),
+        ("tuned[dispatch=never]", "dispatch='never' in 'tuned[dispatch=never]' is not allowed; allowed: threads, seq"),
+        ("tuned[dispatch]", "'dispatch' in 'tuned[dispatch]' has no value; allowed: threads, sequence, auto"),
+        ("tuned[coalesce=True]", "coalesce='True' in 'tuned[coalesce=True]' is not allowed; allowed: true, false"),
+        ("tuned[bucket_bytes=0]", "allowed: a whole number of bytes from 1, or text such as 512KiB, 10MiB"),
+        ("tuned[bucket_bytes=1MB]", "allowed: a whole number of bytes from 1"),
+        ("tuned[bucket_bytes=9999999999999GiB]", "allowed: a whole number of bytes from 1"),
+        ("ddp[bucket_cap_mb=0]", "allowed: a number of MiB above 0, at most 1048576"),
+        ("ddp[bucket_cap_mb=nan]", "allowed: a number of MiB above 0, at most 1048576"),
+        ("ddp[bucket_cap_mb=1e9]", "allowed: a number of MiB above 0, at most 1048576"),
+        ("ddp[bucket_cap_mb=wide]", "bucket_cap_mb='wide' in 'ddp[bucket_cap_mb=wide]' is not allowed"),
+        (
+            "tuned_threads[dispatch=auto]",
+            "'dispatch' in 'tuned_threads[dispatch=auto]' is set by the name tuned_threads: dispatch=threads; allowed",
+        ),
+        ("tuned[dispatch=auto", "'tuned[dispatch=auto' has wrong brackets; allowed: one pair after the name, as in"),
+        ("tuned]", "'tuned]' has wrong brackets"),
+        ("tuned[[dispatch=auto]]", "has wrong brackets"),
+        ("tuned[dispatch=[auto]]", "has wrong brackets"),
+        ("tuned[dispatch=auto][coalesce=true]", "has wrong brackets"),
+        ("[dispatch=auto]tuned", "has wrong brackets"),
+    ],
+)
+def test_wrong_input_names_the_text_the_value_and_what_is_allowed(text, reason):
+    with pytest.raises(ValueError, match=r"^\S") as caught:
+        VariantId(text)
+    assert reason in str(caught.value)
+    with pytest.raises(SpecError) as refused:
+        from_options({"variants": text})
+    assert str(refused.value).startswith("--variants: ")
+    assert reason in str(refused.value)
+    assert str(refused.value).count("allowed:") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("tuned,naive", ["tuned", "naive"]),
+        ("tuned[dispatch=auto,coalesce=true],naive", ["tuned[dispatch=auto,coalesce=true]", "naive"]),
+        ("naive, tuned[a=1,b=2] ,ddp[c=3]", ["naive", "tuned[a=1,b=2]", "ddp[c=3]"]),
+        ("tuned[dispatch=auto,naive", ["tuned[dispatch=auto", "naive"]),
+        ("", [""]),
+    ],
+)
+def test_commas_inside_brackets_do_not_split(text, parts):
+    assert split_list(text) == parts
+
+
+def test_one_variant_written_in_two_ways_is_there_twice():
+    with pytest.raises(SpecError, match=r"tuned\[bucket_bytes=1024\] is there twice"):
+        from_options({"variants": "tuned[bucket_bytes=1KiB],tuned[bucket_bytes=1024]"})
+
+
+def case(variant):
+    return Case(variant=variant, workload="mlp/small", batch=64, devices=("cpu", "cpu"), threads=2)
+
+
+def test_ids_have_the_parameters_and_those_of_old_cases_stay():
+    rest = "|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
+    assert case("tuned_no_coalesce").id == f"tuned_no_coalesce{rest}"
+    assert case("tuned[bucket_bytes=1KiB]").id == f"tuned[bucket_bytes=1024]{rest}"
+
+
+def test_cases_and_records_keep_their_parameters_in_json():
+    found = case("tuned[dispatch=threads,bucket_bytes=1MiB]")
+    assert Case.model_validate_json(found.model_dump_json()) == found
+    assert '"tuned[bucket_bytes=1048576,dispatch=threads]"' in found.model_dump_json()
+    record = ok(found, 0)
+    read = parse_line(to_line(record))
+    assert read == record
+    assert isinstance(read, Record)
+    assert read.case.variant.values == {"dispatch": "threads", "bucket_bytes": 1048576}
+
+
+def test_a_copy_or_a_pickle_keeps_name_and_values():
+    variant = VariantId("tuned_threads[coalesce=false]")
+    for other in (copy.copy(variant), copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
+        assert other == variant
+        assert (other.name, other.values) == (variant.name, variant.values)
+        assert hash(other) == hash(variant)
+    assert pickle.loads(pickle.dumps(case(variant))) == case(variant)
+    assert copy.deepcopy(case(variant)).variant.name is VariantName.TUNED_THREADS
+
+
+def test_tables_have_the_order_of_the_definitions_and_then_of_the_parameters():
+    texts = ["ddp", "tuned_threads", "tuned[dispatch=auto]", "tuned", "single", "tuned[coalesce=true]"]
+    ordered = sorted(map(VariantId, texts), key=lambda variant: variant.order)
+    assert ordered == ["single", "tuned", "tuned[coalesce=true]", "tuned[dispatch=auto]", "ddp", "tuned_threads"]
+
+
+def test_the_parameters_of_tuned_are_the_fields_of_its_policy():
+    assert list(POLICY_PARAMETERS) == [field.name for field in fields(Policy)]
+    for field in fields(Policy):
+        parsed = POLICY_PARAMETERS[field.name].parse(shown(field.default))
+        assert parsed == field.default
+        assert type(parsed) is (str if field.name == "dispatch" else type(field.default))
+
+
+def test_those_of_ddp_are_arguments_of_torch():
+    from inspect import signature
+
+    from torch.nn.parallel import DistributedDataParallel
+
+    assert set(DDP_PARAMETERS) <= set(signature(DistributedDataParallel.__init__).parameters)
+
+
+def test_every_name_has_a_row_with_a_wrapper_and_a_sentence():
+    from dpbench.variants.registry import variant_of
+    from dpbench.variants.variant import Variant
+
+    for name in VariantName:
+        assert name.sentence
+        assert isinstance(variant_of(VariantId(name)), Variant)
+    assert SCHEMES == ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
