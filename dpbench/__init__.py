@@ -1,6 +1,6 @@
-"""Judge, and speed up, data parallelism in PyTorch.
+"""Benchmarks of data parallelism in PyTorch, and a fast replacement of `torch.nn.DataParallel`.
 
-``import dpbench`` costs nothing: the wrapper's names are looked up, and torch imported, on first use.
+``import dpbench`` does not import torch. The wrapper's names import it on first use.
 """
 
 from importlib import import_module

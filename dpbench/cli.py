@@ -1,8 +1,7 @@
 """The command line: options in, one call per command, an exit code out.
 
-Exit codes: 0 done; 1 no case could be measured, counts are not as expected, or doctor found what makes measurements
-unreliable; 2 wrong input, nothing was written; 3 this machine cannot be used as it is; 130 interrupted, the records so
-far are kept and told. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken, wrong input included.
+`dpbench.errors.ExitCode` has the exit codes. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken.
+For `gate`, wrong input is 3 too.
 """
 
 import sys
@@ -41,27 +40,32 @@ from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 _RESULTS = Path("results/runs")
+_VARIANTS_HELP = (
+    "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "
+    "'tuned[dispatch=threads,bucket_bytes=1MiB],naive'. See dpbench list."
+)
 
 AllowDifferent = Annotated[
-    bool, typer.Option("--allow-different", help="Compare records of different environments, and say how these differ.")
+    bool,
+    typer.Option("--allow-different", help="Compare records of different environments; report the differences."),
 ]
-Results = Annotated[Path, typer.Option(help="Folder of records, one file a run.")]
+Results = Annotated[Path, typer.Option(help="Folder of records, one file for each run.")]
 
 
-@app.command(epilog=example("dpbench compare --variants tuned,naive --devices cpu*4"))
+@app.command(epilog=example("dpbench compare --variants 'tuned[dispatch=threads],naive' --devices 'cpu*4'"))
 def compare(
-    variants: Annotated[str | None, option("Such as tuned,naive; all by default. See dpbench list.")] = None,
+    variants: Annotated[str | None, option(_VARIANTS_HELP)] = None,
     workloads: Annotated[str, option("Such as mlp/small,my_model:factory.")] = "mlp/small",
     batch: Annotated[str, option("Global batch sizes, such as 64,256.")] = "64",
-    devices: Annotated[str | None, option("Such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
+    devices: Annotated[str | None, option("One device per lane, such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
     modes: Annotated[str, option("train, infer or both.")] = "train",
     dtypes: Annotated[str, option("float32, float64, bfloat16.")] = "float32",
     data: Annotated[str, option("random or digits.")] = "random",
-    rounds: Annotated[str, option("Fresh processes of each case.")] = "5",
-    budget: Annotated[str, option("For all, such as 90s or 2m.")] = "80s",
-    timeout: Annotated[str, option("For one process beside its sampling, such as 2m.")] = "2m",
-    threads: Annotated[str | None, option("Intra-op threads of a step, over all lanes; all cores by default.")] = None,
-    seed: Annotated[str, option("Of models, batches and the order of cases.")] = "0",
+    rounds: Annotated[str, option("Fresh processes for each case.")] = "5",
+    budget: Annotated[str, option("Time for all cases, such as 90s or 2m.")] = "80s",
+    timeout: Annotated[str, option("Time for one process, without its sampling, such as 2m.")] = "2m",
+    threads: Annotated[str | None, option("Intra-op threads of all lanes together; all cores by default.")] = None,
+    seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",
     allow_different: AllowDifferent = False,
     results: Results = _RESULTS,
     as_json: Json = False,
@@ -91,19 +95,19 @@ def compare(
 @app.command(epilog=example("dpbench sweep benchmarks/sweeps/quick.toml"))
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file; its keys are compare's options.")],
-    retry: Annotated[Retry | None, option("Measure again those of its records that are not ok.")] = None,
+    retry: Annotated[Retry | None, option("failed: measure the cases again whose records are not ok.")] = None,
     allow_different: AllowDifferent = False,
     results: Results = _RESULTS,
     as_json: Json = False,
 ) -> ExitCode:
-    """Measure a sweep file; started again, go on where it stopped."""
+    """Measure a sweep file. If it was stopped before, go on from there."""
     make_path = partial(sweep_path, results, spec)
     return _measure(load_spec(spec), make_path, as_json, allow_different=allow_different, retry=retry)
 
 
 @app.command("list", epilog=example("dpbench list"))
 def list_names(as_json: Json = False) -> ExitCode:
-    """List variants, workloads, modes and metrics."""
+    """List variants and their parameters, workloads, modes and metrics."""
     warn(unusable(ask_machine()))
     show(vocabulary_json() if as_json else vocabulary_text())
     return ExitCode.OK
@@ -111,10 +115,10 @@ def list_names(as_json: Json = False) -> ExitCode:
 
 @app.command(epilog=example("dpbench doctor --quick"))
 def doctor(
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the self-test, which takes a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the self-test, which takes a minute.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
-    """Tell what this machine is, what may disturb a measurement, and which variants run on it. Changes nothing."""
+    """Report what this machine is, what may disturb a measurement, and which variants run. Change nothing."""
     machine = ask_machine()
     warnings = unusable(machine)
     warn(warnings)
@@ -132,9 +136,9 @@ def counts(
     workloads: Annotated[str | None, option("mlp/small by default.")] = None,
     batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
     devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
-    events: Annotated[Path | None, option("Write what the simulated devices of the only case were asked.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Hold the committed set against its expectations.")] = False,
-    update: Annotated[bool, typer.Option("--update", help="Record the expectations.")] = False,
+    events: Annotated[Path | None, option("Write the simulated devices' events to this file; one case.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare the committed set with its expectations.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Write the expectations anew.")] = False,
     expected: Annotated[Path, option("Folder of expectations.")] = FOLDER,
     as_json: Json = False,
 ) -> ExitCode:
@@ -157,7 +161,7 @@ def _counted(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ..
 
 
 def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
-    """What goes with the times of the plan; where it cannot be had they stand alone."""
+    """Return the counts to show beside the plan's times. If counting fails, warn and return none."""
     try:
         return _counted(plan_beside(spec, [case.devices for case in planned.cases]))
     except CountingError as error:
@@ -166,7 +170,7 @@ def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
 
 
 def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
-    """Count the set whose expectations are committed, and hold it against them or record it."""
+    """Count the set whose expectations are committed, and compare it with them or write them anew."""
     if given or (check and update):
         option, other = ("check", "update") if check else ("update", "")
         raise SpecError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
@@ -178,14 +182,14 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
     if as_json:
         show({**counts_json(records), "differences": lines})
     else:
-        told = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
-        sys.stdout.writelines(f"{line}\n" for line in told)
+        shown = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
+        sys.stdout.writelines(f"{line}\n" for line in shown)
     return ExitCode.NEGATIVE if lines else ExitCode.OK
 
 
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Judge data parallelism in PyTorch: which variant is fastest on this machine, and how far from the limit."""
+    """Benchmark data parallelism in PyTorch: which variant is fastest on this machine, and how far from the limit."""
     if version:
         show(f"dpbench {__version__}")
         raise typer.Exit
@@ -200,9 +204,9 @@ def _measure(
     retry: Retry | None = None,
     with_counts: bool = False,
 ) -> ExitCode:
-    """What compare and sweep share: the machine, the plan, the records, what they say.
+    """Measure a spec and show the comparison. This is all that compare and sweep share.
 
-    `with_counts`, a machine without an accelerator tells what the variants would do on one too.
+    With `with_counts` and no accelerator, show exact counts on simulated devices too.
     """
     machine = machine_for(spec)
     if warnings := unusable(machine):
@@ -222,8 +226,8 @@ def _measure(
     with_counts = with_counts and not machine.accelerators and not found.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
     if as_json:
-        told = comparisons_json(compared)
-        show({**told, "cases": told["cases"] + counts_json(counted)["cases"]})
+        times = comparisons_json(compared)
+        show({**times, "cases": times["cases"] + counts_json(counted)["cases"]})
     elif counted:
         show(counts_text(counted))
     if found.is_interrupted:

@@ -1,4 +1,4 @@
-"""The commands for those who live in asv."""
+"""The commands for asv (airspeed velocity): its machine file, its results, two of its commits."""
 
 import platform
 import sys
@@ -17,22 +17,22 @@ from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.results.store import Store
 from dpbench.run.ask import ask_machine
 
-MachineName = Annotated[str | None, option("What asv calls this machine; the host's name by default.")]
-MachineFile = Annotated[Path, option("asv's file of machines.")]
-Results = Annotated[Path, option("asv's folder of results.")]
+MachineName = Annotated[str | None, option("This machine's name in asv; the host's name by default.")]
+MachineFile = Annotated[Path, option("asv's machine file.")]
+Results = Annotated[Path, option("asv's results folder.")]
 _RESULTS = Path("results/asv")
 
 
 def asv_machine(
     machine: MachineName = None, machine_file: MachineFile = DEFAULT_FILE, as_json: Json = False
 ) -> ExitCode:
-    """Write this machine, its GPUs, driver, NCCL and torch among the rest, into asv's file of machines."""
+    """Write this machine into asv's machine file, with its GPUs, driver, NCCL and torch."""
     info = ask_machine()
     if warnings := unusable(info):
         raise UnusableMachineError("; ".join(warnings))
     path = machine_file.expanduser()
     entry = stamp_machine(path, machine or platform.node(), info)
-    _tell(dict(entry), [f"{path}:", *(f"  {name}: {text}" for name, text in entry.items())], as_json)
+    _show_lines(dict(entry), [f"{path}:", *(f"  {name}: {text}" for name, text in entry.items())], as_json)
     return ExitCode.OK
 
 
@@ -54,22 +54,22 @@ def asv_export(
     warn(list(found.left_out))
     paths = list(map(str, found.paths))
     warn(lacks(results, name) if paths else [])
-    _tell({"written": paths, "left_out": list(found.left_out)}, paths, as_json)
+    _show_lines({"written": paths, "left_out": list(found.left_out)}, paths, as_json)
     return ExitCode.OK if paths else ExitCode.NEGATIVE
 
 
 def asv_compare(
     base: Annotated[str, typer.Argument(help="A revision, or the beginning of a commit's hash.")],
-    head: Annotated[str, typer.Argument(help="What is held against it.")],
+    head: Annotated[str, typer.Argument(help="The revision that is compared with it.")],
     *,
     results: Results = _RESULTS,
-    machine: Annotated[str | None, option("Whose results; needed where there are several machines'.")] = None,
+    machine: Annotated[str | None, option("The machine's name in asv, if there are several.")] = None,
     allow_different: Annotated[
-        bool, typer.Option("--allow-different", help="Ratios also where the machine has changed.")
+        bool, typer.Option("--allow-different", help="Show ratios even if the machine has changed.")
     ] = False,
     as_json: Json = False,
 ) -> ExitCode:
-    """Compare two commits by asv's results: medians as asv compare prints them, and intervals of their ratios."""
+    """Compare two commits by asv's results: medians as in asv compare, and intervals of their ratios."""
     machine = machine_in(results, machine)
     before, after = (commit_of(name, option, results / machine) for name, option in ((base, "BASE"), (head, "HEAD")))
     found = compare_commits(before.files, after.files, allow_different=allow_different)
@@ -82,7 +82,8 @@ def asv_compare(
     return ExitCode.OK if compared else ExitCode.NEGATIVE
 
 
-def _tell(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
+def _show_lines(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    """Print the facts as JSON, or else the lines."""
     if as_json:
         show(facts)
     else:
@@ -90,6 +91,7 @@ def _tell(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
+    """Register the three commands."""
     app.command("asv-machine", epilog=example("dpbench asv-machine"))(asv_machine)
     app.command("asv-export", epilog=example("dpbench asv-export results/runs/compare-*.jsonl"))(asv_export)
     app.command("asv-compare", epilog=example("dpbench asv-compare HEAD~1 HEAD"))(asv_compare)

@@ -1,4 +1,4 @@
-"""The command that answers whether a commit is slower than another. Its exit codes are its verdicts."""
+"""`dpbench gate`: is a commit slower than another? Its exit codes are its verdicts."""
 
 import os
 import signal
@@ -17,8 +17,8 @@ from dpbench.errors import GateError, ReportedError
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
-from dpbench.gate.self_test.run_self_test import run_self_test
 from dpbench.gate.self_test.record import GATES, ROUNDS
+from dpbench.gate.self_test.run_self_test import run_self_test
 from dpbench.report.gate.annotations import annotations
 from dpbench.report.gate.json_form import EXIT_CODES, gate_json
 from dpbench.report.gate.junit import gate_junit
@@ -33,7 +33,7 @@ _MOST_TRIALS = 10_000
 
 
 class _GateCommand(TyperCommand):
-    """The gate's command: whatever keeps it from a verdict is a `GateError`, so exit 1 always means slower."""
+    """The gate's command. Every error becomes a `GateError`, exit code 3: exit code 1 always means slower."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -44,31 +44,35 @@ class _GateCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (ReportedError, typer.Exit, typer.Abort):
+        except (GateError, typer.Exit, typer.Abort):
             raise
+        except ReportedError as error:
+            raise GateError(str(error)) from error
         except Exception as error:
             traceback.print_exc()
             raise GateError(f"the gate itself failed: {type(error).__name__}: {error}") from error
 
 
 def gate(
-    base: Annotated[str | None, option("The commit to be held against, such as main or HEAD~1.")] = None,
-    head: Annotated[str, option("The commit that is judged.")] = "HEAD",
-    worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree itself.")] = False,
-    tiers: Annotated[str, option("0 exact counters, 1 times side by side, 2 drifts in the history.")] = "0,1",
-    budget: Annotated[str, option("For all, such as 90s or 5m; clear cases end early.")] = "5m",
-    settings: Annotated[Path | None, option("Benchmarks, thresholds, accepted regressions: TOML.")] = None,
-    results: Annotated[Path, option("Folder that has the history.")] = Path("results"),
+    base: Annotated[str | None, option("The commit to compare with, such as main or HEAD~1.")] = None,
+    head: Annotated[str, option("The commit to judge.")] = "HEAD",
+    worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
+    tiers: Annotated[str, option("0 exact counters, 1 step times side by side, 2 drifts in the history.")] = "0,1",
+    budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
+    settings: Annotated[Path | None, option("TOML file of benchmarks, thresholds and accepted regressions.")] = None,
+    results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     markdown: Annotated[Path | None, option("Write a pull-request comment.")] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.")] = None,
-    github: Annotated[bool, typer.Option("--github", help="Annotations, and the step's summary.")] = False,
-    self_test: Annotated[bool, typer.Option("--self-test", help="Judge the gate itself on this machine.")] = False,
-    rounds: Annotated[int, option("Of the self-test, for each condition.")] = ROUNDS,
-    gates: Annotated[int, option("Of the self-test, run end to end for each condition.")] = GATES,
+    github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Measure how often the gate errs on this machine.")
+    ] = False,
+    rounds: Annotated[int, option("Rounds of the self-test, for each condition.")] = ROUNDS,
+    gates: Annotated[int, option("Whole gates of the self-test, for each condition.")] = GATES,
     as_json: Json = False,
 ) -> int:
-    """Say whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
-    signal.signal(signal.SIGTERM, _interrupted)  # a cancelled job cleans up like one that was interrupted
+    """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
+    signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
     writers = {path: text for path, text in ((markdown, gate_markdown), (junit, gate_junit)) if path is not None}
     asked = GateRequest(
         base="HEAD" if self_test and base is None else _given(base),
@@ -89,16 +93,17 @@ def gate(
             found = run_gate(asked, progress=status.update)
         except GateError as error:
             broken = broken_judgement(asked, str(error))
-            _tell(broken, writers, summary, github=github)
+            _write(broken, writers, summary, github=github)
             if as_json:
                 show(gate_json(broken))
             raise
-    _tell(found, writers, summary, github=github)
+    _write(found, writers, summary, github=github)
     show(gate_json(found) if as_json else gate_text(found))
     return EXIT_CODES[found.verdict]
 
 
 def _examined(asked: GateRequest, rounds: int, gates: int, progress: Callable[[str], object], *, as_json: bool) -> int:
+    """Run the self-test, show it, and return the exit code: 1 if equal code alarms more often than designed."""
     for name, count, least in (("rounds", rounds, 2), ("gates", gates, 0)):
         if not least <= count <= _MOST_TRIALS:
             raise GateError(f"--{name}: {count} is not allowed; allowed: {least} to {_MOST_TRIALS}")
@@ -108,12 +113,13 @@ def _examined(asked: GateRequest, rounds: int, gates: int, progress: Callable[[s
 
 
 def add_to(app: typer.Typer) -> None:
+    """Register the command."""
     app.command(cls=_GateCommand, epilog=example("dpbench gate --base main --budget 5m"))(gate)
 
 
 def _given(base: str | None) -> str:
     if base is None:
-        raise GateError("--base: is missing; allowed: a commit to be held against, such as main or HEAD~1")
+        raise GateError("--base: is missing; allowed: a commit to compare with, such as main or HEAD~1")
     return base
 
 
@@ -139,28 +145,29 @@ def _budget(text: str) -> float:
 
 
 def _summary_file() -> Path | None:
-    """Where a job of GitHub's collects what its steps have to say."""
+    """Return the file in which a job of GitHub Actions collects the summaries of its steps, or None."""
     name = os.environ.get("GITHUB_STEP_SUMMARY")
     return Path(name) if name else None
 
 
 def _check_writable(path: Path) -> None:
     if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
-        raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that is there")
+        raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that exists")
 
 
 def _check_replaceable(markdown: Path | None, junit: Path | None) -> None:
-    """Each becomes a new file, also where a device or a pipe is."""
+    """Raise GateError if the path is a device or a pipe: the gate would replace it with a file."""
     for path in filter(None, (markdown, junit)):
         if path.exists() and not path.is_file():
-            raise GateError(f"{str(path)!r} cannot be written; allowed: a file, and neither a device nor a pipe")
+            raise GateError(f"{str(path)!r} cannot be written; allowed: a file, no device and no pipe")
     if markdown is not None and junit is not None and markdown.resolve() == junit.resolve():
         raise GateError(f"--junit: {str(junit)!r} is the file of --markdown too; allowed: one for each")
 
 
-def _tell(
+def _write(
     found: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None, *, github: bool
 ) -> None:
+    """Write the judgement's files, GitHub's summary and its annotations. Raise GateError if a file is unwritable."""
     try:
         for path, text in writers.items():
             replace_text(path, text(found))
@@ -170,7 +177,7 @@ def _tell(
     except OSError as error:
         raise GateError(f"{error.filename}: cannot be written: {error.strerror}") from error
     if github:
-        sys.stderr.write(annotations(found))  # a runner of GitHub's reads both streams
+        sys.stderr.write(annotations(found))  # GitHub's runner reads annotations from both streams
 
 
 def _interrupted(*_: object) -> NoReturn:

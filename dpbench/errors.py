@@ -9,16 +9,18 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status means. `dpbench gate` uses the first four for its verdicts."""
+    """What a command's exit status means. `dpbench gate` uses 0 to 3 for pass, slower, undecided and broken."""
 
     OK = 0
+    """The command did what it was asked."""
     NEGATIVE = 1
-    """No case was measured, counts differ from the expectations, or doctor found an unreliable machine."""
+    """Nothing was measured, exported or compared; counts differ from the expectations; or the machine is unreliable."""
     WRONG_INPUT = 2
     """One line names the field, its value and what is allowed. Nothing was written."""
     FAILED = 3
-    """The machine cannot be used as it is, or a gate could not judge."""
+    """The machine cannot be used as it is, counting failed, or a gate could not judge."""
     INTERRUPTED = 130
+    """Records written so far are kept."""
 
 
 class ReportedError(Exception):

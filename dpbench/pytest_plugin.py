@@ -1,12 +1,12 @@
-"""pytest plugin: the fixture `dp_benchmark`, baselines that know the GPU, thresholds on the median or the minimum.
+"""pytest plugin: the fixture `dp_benchmark`, baselines of one machine, thresholds on the median or the minimum.
 
     def test_step(dp_benchmark):
         dp_benchmark(step, devices=["cuda:0", "cuda:1"], rounds=50)
 
     pytest --benchmark-save before ...; pytest --benchmark-compare ...
 
-It goes with pytest-benchmark, whose options all work; where that is not installed it does nothing. Importing it costs
-nothing either: pytest imports it in every run of every project that has dpbench.
+It extends pytest-benchmark, whose options all work, and does nothing if that is not installed. pytest imports this file
+in every run of every project that has dpbench installed, so importing it must be cheap.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from dpbench.results.baseline import Figures
 
 _EXTRA = "dpbench"
-"""Under this name the plugin's own facts stand in pytest-benchmark's extra_info and machine_info."""
+"""The key of the plugin's own facts in pytest-benchmark's extra_info and machine_info."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "dp_threshold(median='5%', minimum='5%'): a dp_benchmark fails where one of these grew by more than that "
+        "dp_threshold(median='5%', minimum='5%'): a dp_benchmark fails if one of these grew by more than that "
         "over the baseline of --benchmark-compare, and the intervals do not meet.",
     )
-    if config.getoption("benchmark_compare", None) is not None:  # pytest-benchmark is there, under whatever name
+    if config.getoption("benchmark_compare", None) is not None:  # pytest-benchmark is installed
         config.stash[_HELD] = _Held(config)
         config.pluginmanager.register(config.stash[_HELD], "dpbench-baselines")
 
 
 @pytest.fixture
 def dp_benchmark(request: pytest.FixtureRequest, benchmark: "Pedantic") -> Callable[..., Any]:
-    """Call with a step, a function without arguments; answers what its last call returned.
+    """Call with a step, a function without arguments; the call returns what the step's last call returned.
 
-    `devices` are all that the step uses: they are idle at both ends of every round. `rounds` are as many as are asked
-    for, 20 at least, after `warmup_rounds`. `count` has two more steps counted: operators, FLOPs, Python calls; a step
-    that a torch dispatch mode disturbs goes without.
+    `devices` are all that the step uses. They are idle at both ends of every round. There are exactly `rounds`, at
+    least 20, after `warmup_rounds`. With `count`, two more steps are counted: operators, FLOPs, Python calls. Use
+    ``count=False`` if a torch dispatch mode disturbs the step.
     """
     held = request.config.stash[_HELD]
 
@@ -61,6 +61,8 @@ def dp_benchmark(request: pytest.FixtureRequest, benchmark: "Pedantic") -> Calla
 
 @dataclass(frozen=True)
 class _Asked:
+    """The arguments of one call of `dp_benchmark`."""
+
     step: Callable[[], Any]
     devices: "Sequence[str | torch.device]"
     rounds: int
@@ -70,7 +72,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Row:
-    """For the summary; `then` is None where nothing was compared."""
+    """One benchmark of the summary; `then` is its baseline, None without a comparison."""
 
     name: str
     now: "Figures"
@@ -79,14 +81,14 @@ class _Row:
 
 
 class _Held:
-    """What one session measured, and what it is held against. Its hooks are those of pytest and pytest-benchmark."""
+    """What one session measured, and its baselines. The hooks are those of pytest and pytest-benchmark."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._compares = bool(config.getoption("benchmark_compare"))
         self._baselines: dict[str, Figures] = {}
         self._rows: list[_Row] = []
-        self._not_wanted: set[str] = set()
+        self._deselected: set[str] = set()
         self._missed: list[str] = []
 
     def run(self, asked: _Asked, item: pytest.Item, benchmark: "Pedantic") -> Any:
@@ -94,7 +96,7 @@ class _Held:
         from dpbench.results.baseline import to_json
 
         if asked.rounds < LEAST_ROUNDS:
-            raise ValueError(f"rounds: {asked.rounds} tell nothing of how they vary; allowed: {LEAST_ROUNDS} and above")
+            raise ValueError(f"rounds: {asked.rounds} are too few for an interval; allowed: {LEAST_ROUNDS} and above")
         marker = item.get_closest_marker("dp_threshold")
         threshold = None if marker is None else _threshold(marker)
         devices = _devices(asked.devices)
@@ -103,8 +105,8 @@ class _Held:
             return result
         figures, read = figures_of(benchmark.stats["data"]), window_json(window)
         counters = counters_of(asked.step) if asked.count else {}
-        told = {"devices": [str(device) for device in devices], "window": read, "counters": counters}
-        benchmark.extra_info[_EXTRA] = {**to_json(figures), **told}
+        facts = {"devices": [str(device) for device in devices], "window": read, "counters": counters}
+        benchmark.extra_info[_EXTRA] = {**to_json(figures), **facts}
         then = self._baselines.get(item.nodeid)
         self._rows.append(_Row(item.nodeid, figures, then, read))
         if self._compares:
@@ -119,15 +121,16 @@ class _Held:
     def pytest_benchmark_compare_machine_info(
         self, machine_info: dict[str, Any], compared_benchmark: Mapping[str, Any]
     ) -> None:
-        """Called for each file that is compared with, before any test; of several the last counts.
+        """Read a baseline. pytest-benchmark calls this for each file to compare with, before any test.
 
-        pytest-benchmark warns after this of any field that differs, one of ours that is not there yet among them.
+        The last of several files counts. Afterwards pytest-benchmark warns of every field of machine_info that differs,
+        and of ours if it is missing, so this adds it.
         """
         from dpbench.results.baseline import BaselineError, parse_saved, refuse_foreign
 
         try:
             saved = parse_saved(compared_benchmark)
-            if saved.machine is None:  # saved without any dp_benchmark
+            if saved.machine is None:  # the file has no dp_benchmark
                 return
             machine_info[_EXTRA] = _this_machine()
             refuse_foreign(machine_info[_EXTRA], saved.machine)
@@ -136,14 +139,14 @@ class _Held:
             raise pytest.UsageError(f"--benchmark-compare: {error}") from error
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self._not_wanted.update(item.nodeid for item in items)
+        self._deselected.update(item.nodeid for item in items)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A baseline whose test is gone, or was skipped, is no silent success."""
-        if not (_measures(self._config) and _came_to_its_end(session)):
+        """Fail the session if a baseline's test is gone or was skipped."""
+        if not (_measures(self._config) and _ran_to_its_end(session)):
             return
-        done = {row.name for row in self._rows} | self._not_wanted
-        self._missed = [name for name in self._baselines if name not in done and _is_asked_for(name, session)]
+        done = {row.name for row in self._rows} | self._deselected
+        self._missed = [name for name in self._baselines if name not in done and _is_selected(name, session)]
         if self._missed and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -170,13 +173,13 @@ def _this_machine() -> dict[str, Any]:
 def _devices(asked: "Sequence[str | torch.device]") -> "list[torch.device]":
     import torch
 
-    told = f"devices: {asked!r}; allowed: a list of all that the step uses, such as ['cpu'] or ['cuda:0', 'cuda:1']"
+    wrong = f"devices: {asked!r}; allowed: a list of all that the step uses, such as ['cpu'] or ['cuda:0', 'cuda:1']"
     if isinstance(asked, str) or not asked:
-        raise ValueError(told)
+        raise ValueError(wrong)
     try:
         return [torch.device(device) for device in asked]
     except (RuntimeError, TypeError) as error:
-        raise ValueError(told) from error
+        raise ValueError(wrong) from error
 
 
 def _threshold(marker: pytest.Mark) -> Any:
@@ -195,21 +198,21 @@ def _judge(now: "Figures", then: "Figures | None", threshold: Any) -> None:
 
 
 def _measures(config: pytest.Config) -> bool:
-    """Whether all that is asked for would be; `--lf` leaves out what it does without calling it deselected."""
+    """Return whether this session measures all that it selects. `--lf` leaves out tests without deselecting them."""
     is_off = config.getoption("benchmark_disable") and not config.getoption("benchmark_enable")
     is_skipped = config.getoption("benchmark_skip") and not config.getoption("benchmark_only")
     others = any(config.getoption(name, default=False) for name in ("collectonly", "setuponly", "setupplan", "lf"))
     return not (is_off or is_skipped or others)
 
 
-def _came_to_its_end(session: pytest.Session) -> bool:
-    """Not so after -x, an interrupt, or a file that could not be collected, each of which fails by itself."""
+def _ran_to_its_end(session: pytest.Session) -> bool:
+    """Return whether all tests ran. After -x, an interrupt or a collection error they did not, and pytest fails."""
     ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
     return session.exitstatus in ends and not session.shouldfail
 
 
-def _is_asked_for(name: str, session: pytest.Session) -> bool:
-    """Whether a test of this name would be among those that the command line's paths and names stand for."""
+def _is_selected(name: str, session: pytest.Session) -> bool:
+    """Return whether the command line's paths and names select a test of this name."""
     for argument in session.config.args:
         path, _, test = argument.partition("::")
         full = session.config.invocation_params.dir / path
@@ -240,8 +243,8 @@ def _table(rows: Sequence[_Row]) -> Iterator[str]:
 
 
 def _busy(window: dict[str, Any]) -> str:
-    """Of each GPU, by its SMs' counter or else by whether any kernel ran."""
-    told = [each for each in window["telemetry"].values() if isinstance(each, dict)]
-    values = [(each["sm_busy_percent"]["value"], each["kernel_running_percent"]["value"]) for each in told]
+    """Return for each GPU the percentage of busy SMs, or else of the time in which a kernel ran."""
+    gpus = [each for each in window["telemetry"].values() if isinstance(each, dict)]
+    values = [(each["sm_busy_percent"]["value"], each["kernel_running_percent"]["value"]) for each in gpus]
     known = [sm if sm is not None else running for sm, running in values]
     return ", ".join("?" if value is None else f"{value:.0f}" for value in known) or "-"

@@ -2,7 +2,7 @@
 
 from dpbench.results import counts, record
 from dpbench.run import count_all
-from dpbench.sweep import case, names
+from dpbench.sweep import case, variants
 
 from . import _case
 
@@ -27,7 +27,7 @@ class Counters:
         """
         cases = {
             (variant, workload, lanes, kind): case.Case(
-                variant=names.VariantName(variant), workload=workload, batch=_BATCH, devices=devices, threads=1
+                variant=variants.VariantName(variant), workload=workload, batch=_BATCH, devices=devices, threads=1
             )
             for variant in self.params[0]
             for workload in self.params[1]

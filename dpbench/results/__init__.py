@@ -1,1 +1,1 @@
-"""What was measured: records, their store, their statistics and comparisons. No torch."""
+"""What was measured: records, the files that hold them, comparisons, counts. Imports no torch."""

@@ -1,4 +1,4 @@
-"""A benchmark held against an earlier run: is it slower, beyond doubt and by more than is allowed? Pure."""
+"""Is a pytest benchmark slower than its baseline, by more than its threshold allows? Pure."""
 
 import re
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 class BaselineError(ValueError):
-    """One line: what of a baseline or a threshold is wrong, and what is allowed."""
+    """One line on what is wrong with a baseline or a threshold, and what is allowed."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one benchmark, in seconds: the median of its rounds and their minimum, each with an interval."""
+    """One benchmark: the median of its rounds and their minimum in seconds, each with an interval."""
 
     median_s: Estimate
     minimum_s: Estimate
@@ -32,44 +32,44 @@ class Figures:
 _FIGURES = TypeAdapter(Figures)
 
 
-class _Told(BaseModel):
+class _Extra(BaseModel):
     dpbench: dict[str, Any] | None = None
 
 
 class _Benchmark(BaseModel):
     fullname: str
-    extra_info: _Told
+    extra_info: _Extra
 
 
 class Saved(BaseModel):
-    """Of a file of pytest-benchmark's, what stands in it under our name."""
+    """The part of pytest-benchmark's file that the plugin wrote: every entry named ``dpbench``."""
 
-    machine_info: _Told
+    machine_info: _Extra
     benchmarks: tuple[_Benchmark, ...]
 
     @property
     def machine(self) -> dict[str, Any] | None:
-        """As `machine_of` told it; None where nothing of ours was measured."""
+        """What `machine_of` returned; None if no `dp_benchmark` was measured."""
         return self.machine_info.dpbench
 
     def figures(self) -> dict[str, Figures]:
-        """By the test's name. Raises BaselineError."""
-        told = {each.fullname: each.extra_info.dpbench for each in self.benchmarks}
-        return {name: from_json(fields, name) for name, fields in told.items() if fields is not None}
+        """Return the figures by test name. Raise BaselineError."""
+        saved = {each.fullname: each.extra_info.dpbench for each in self.benchmarks}
+        return {name: from_json(fields, name) for name, fields in saved.items() if fields is not None}
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """By what share each may grow, 0.05 for 5 %; None where it does not matter."""
+    """How much each figure may grow, as a share: 0.05 is 5 %, None is no limit."""
 
     median: float | None = None
     minimum: float | None = None
 
 
 def parse_threshold(limits: Mapping[str, object]) -> Threshold:
-    """From texts such as ``5%`` by `Threshold`'s names. Raises BaselineError.
+    """Read texts such as ``5%`` by the names of `Threshold`. Raise BaselineError.
 
-    Not of the mean: one round among many that the machine was busy in moves it.
+    The mean has no threshold: one round on a busy machine moves it.
     """
     shares = {}
     for name, text in limits.items():
@@ -85,7 +85,7 @@ def parse_threshold(limits: Mapping[str, object]) -> Threshold:
 
 
 def slower(now: Figures, then: Figures, threshold: Threshold) -> list[str]:
-    """A line for each figure that has grown by more than is allowed, with intervals that do not meet."""
+    """Return a line for each figure that grew by more than its threshold and whose intervals do not meet."""
     limits = {"median": threshold.median, "minimum": threshold.minimum}
     return [
         f"{name} is {new.value / old.value:.3g} times the baseline's: {_text(new)} after {_text(old)}; "
@@ -98,11 +98,12 @@ def slower(now: Figures, then: Figures, threshold: Threshold) -> list[str]:
 
 
 def to_json(figures: Figures) -> dict[str, Any]:
+    """Return the figures as JSON."""
     return asdict(figures)
 
 
 def parse_saved(content: Mapping[str, Any]) -> Saved:
-    """Raises BaselineError."""
+    """Read a file of pytest-benchmark. Raise BaselineError."""
     try:
         return Saved.model_validate(content)
     except ValidationError as error:
@@ -110,7 +111,7 @@ def parse_saved(content: Mapping[str, Any]) -> Saved:
 
 
 def from_json(fields: Mapping[str, Any], name: str) -> Figures:
-    """What `to_json` gave, among other fields. Raises BaselineError."""
+    """Return the figures that `to_json` wrote; other fields are ignored. Raise BaselineError."""
     try:
         found = _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
     except ValidationError as error:
@@ -122,12 +123,12 @@ def from_json(fields: Mapping[str, Any], name: str) -> Figures:
 
 
 def machine_of(environment: Environment) -> dict[str, Any]:
-    """What has to be equal before times are compared, as JSON."""
+    """Return, as JSON, what must be equal before times are compared."""
     return {"schema": SCHEMA, **environment.model_dump(mode="json", include=set(_MACHINE))}
 
 
 def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
-    """Raises BaselineError for a baseline of another machine, with the fields that differ, or of a newer schema."""
+    """Raise BaselineError for a newer schema, or for another machine, with the fields that differ."""
     schema = then.get("schema")
     if type(schema) is not int or not 1 <= schema <= SCHEMA:
         raise BaselineError(f"baseline: has schema {schema!r}; allowed: 1 to {SCHEMA}")

@@ -1,4 +1,4 @@
-"""Records -> comparisons of the variants in each setting. Pure."""
+"""From records to a comparison of the variants in each setting. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 
 class UnlikeEnvironmentsError(WrongInputError):
-    """One line that names the fields in which the environments of records differ, and their values.
+    """One line with the fields in which the records' environments differ, and the values.
 
-    Or a record that was throttled and one that was not.
+    It is also raised for a throttled record beside one that was not throttled.
     """
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times the step time of variant `to`; above 1 is slower."""
+    """The step time over that of variant `to`; above 1 is slower."""
 
     to: VariantId
     times: Estimate
@@ -32,7 +32,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Row:
-    """A case among those of its setting. What does not apply is None."""
+    """A case among the others of its setting. What does not apply is None."""
 
     summary: Summary
     ratio: Ratio | None = None
@@ -44,8 +44,8 @@ class Row:
 class Comparison:
     """The rows of one setting in the order of `VariantId.order`.
 
-    `setting` is any of its cases. `single` stands among them with the whole batch on one device, where that was
-    measured. `reference` is the variant of the ratios, None where no candidate has times.
+    `setting` is any of its cases. If `single` was measured with the whole batch on one device, it is a row too.
+    `reference` is the variant that ratios are to, None if no candidate has times.
     """
 
     setting: Case
@@ -55,9 +55,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """`single_device_baselines` are `single` cases that serve percentages without being a row anywhere.
+    """All comparisons of a set of records.
 
-    `differences` are those that were allowed, with their values: fields of the environment, and ``throttled``.
+    `single_device_baselines` are `single` cases that percentages need and that are no row anywhere. `differences` are
+    those that were allowed, with their values: fields of the environment, and ``throttled``.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -73,11 +74,12 @@ def compare(
     reference: VariantId | None = None,
     allow_different: bool = False,
 ) -> Comparisons:
-    """Ratios are to `reference`, or else to torch_dp where it has times and to naive where not.
+    """Compare the records. Without a `reference`, ratios are to torch_dp if it has times, else to naive.
 
-    Raises UnlikeEnvironmentsError unless `allow_different`, which returns the differences instead.
+    Raise UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the
+    differences instead.
     """
-    # A file read twice is no second measurement.
+    # If a file is read twice, its records still count once.
     records = list({(record.run, record.case, record.round): record for record in records}.values())
     environments = list(dict.fromkeys(record.environment for record in records if record.environment))
     different = differences(environments)
@@ -101,12 +103,12 @@ def compare(
 
 
 def _cases(comparison: Comparison) -> list[Case]:
-    """Those whose times meet in the comparison."""
+    """Return the cases whose times are compared with each other."""
     return [*(row.summary.case for row in comparison.rows), single_device_baseline(comparison.setting)]
 
 
 def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
-    """The fields that are not equal everywhere, with their values in order of appearance."""
+    """Return the fields that are not equal everywhere, with their values in order of appearance."""
     values = {
         name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
         for name in Environment.model_fields
@@ -115,7 +117,7 @@ def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, 
 
 
 def _summaries(records: Sequence[Record], skipped: Iterable[Skip]) -> dict[Case, Summary]:
-    """In the order of settings and variants, which does not depend on the order of the records."""
+    """Return the summaries sorted by setting and variant, whatever the order of the records."""
     by_case: dict[Case, list[Record]] = {}
     for record in records:
         by_case.setdefault(record.case, []).append(record)
@@ -130,14 +132,14 @@ def _sort_key(case: Case) -> tuple[object, ...]:
 
 
 def _settings(summaries: Iterable[Case]) -> list[Case]:
-    """One case of each setting that has rows of its own.
+    """Return one case of each setting that has rows of its own.
 
-    A setting of `single` alone has not, where another one holds it already: as its row or its single_device_baseline.
+    A setting of `single` alone has none if another setting holds that case, as a row or as its baseline.
     """
     cases = list(summaries)
     parallel = [case for case in cases if case.variant.name is not VariantName.SINGLE]
-    held = {single for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
-    own = [case for case in cases if case.variant.name is not VariantName.SINGLE or case not in held]
+    in_others = {single for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
+    own = [case for case in cases if case.variant.name is not VariantName.SINGLE or case not in in_others]
     return [next(group) for _, group in groupby(own, key=lambda case: case.setting)]
 
 
@@ -146,8 +148,8 @@ def _comparison(setting: Case, summaries: Mapping[Case, Summary], candidates: Se
     present = [summaries[case] for case in sorted(set(cases), key=_sort_key_of_variant) if case in summaries]
     timed = {summary.case.variant: summary for summary in present if summary.step_time_s is not None}
     reference = next((timed[name] for name in candidates if name in timed), None)
-    yard = summaries.get(single_device_baseline(setting))
-    rows = tuple(_row(summary, reference, yard, shared=are_shared(setting.devices)) for summary in present)
+    baseline = summaries.get(single_device_baseline(setting))
+    rows = tuple(_row(summary, reference, baseline, shared=are_shared(setting.devices)) for summary in present)
     return Comparison(setting, rows, reference.case.variant if reference else None)
 
 
@@ -155,16 +157,16 @@ def _sort_key_of_variant(case: Case) -> tuple[int, str]:
     return case.variant.order
 
 
-def _row(summary: Summary, reference: Summary | None, yard: Summary | None, *, shared: bool) -> Row:
+def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, *, shared: bool) -> Row:
     percent = None
-    if summary.step_time_s is not None and yard is not None and yard.step_time_s is not None:
-        percent = 100 * yard.step_time_s.value / summary.step_time_s.value
+    if summary.step_time_s is not None and baseline is not None and baseline.step_time_s is not None:
+        percent = 100 * baseline.step_time_s.value / summary.step_time_s.value
     ratio = None if summary.step_time_s is None or reference is None else _ratio(summary, reference)
     return Row(summary, ratio, None if shared else percent, percent if shared else None)
 
 
 def _ratio(summary: Summary, reference: Summary) -> Ratio:
-    """The reference itself has ratio 1, without an interval as nothing is estimated."""
+    """Return the ratio. That of the reference itself is 1 without an interval, because nothing is estimated."""
     if summary is reference:
         return Ratio(reference.case.variant, Estimate(1.0, None, None))
     return Ratio(reference.case.variant, ratio_of_rounds(summary.samples_s, reference.samples_s))

@@ -1,7 +1,6 @@
-"""What one training step asks of the machine, exactly: counters by phase, and what changed in them. Pure.
+"""Exact counters of one training step, by phase, and the changes between two sets of them. Pure.
 
-Counters have names of their own, so that two sets of them can be compared line by line:
-``backward.copies.sim:1->sim:0.size_bytes``.
+Each counter has a full name, such as ``backward.copies.sim:1->sim:0.size_bytes``, so two sets compare line by line.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from dpbench.sweep.case import Case
 
 
 class Phase(StrEnum):
-    """The parts of a step, in their order. FORWARD begins with zero_grad and ends with the loss."""
+    """The parts of a step in their order. FORWARD begins with zero_grad and ends with the loss."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -28,20 +27,26 @@ class _Frozen(BaseModel):
 
 
 class Traffic(_Frozen):
-    """Messages of one kind."""
+    """How many messages of one kind were sent, and their bytes."""
 
     count: int = Field(ge=0)
     size_bytes: int = Field(ge=0)
 
 
 class PhaseCounts(_Frozen):
-    """Counters of one phase over all devices. None is what is not counted on these devices; that is never 0.
+    """Counters of one phase, all devices together. None means that it is not counted on these devices; 0 is a count.
 
-    On simulated devices: `operators` are those dispatched to the devices, views and copies among them; `kernels` those
-    that compute there; `flops` by torch's formulas (matrix products, convolutions and attention; else 0); `copies` by
-    link, such as ``host->sim:0`` or ``sim:0->sim:1``; `allocations` of device memory; `peak_bytes` the most that was
-    allocated on each device. On CPU lanes: `python_calls`, see measure/python_calls.py. In real processes: `operators`
-    and `flops` summed over the ranks, `collectives` by kind, each counted once, with the bytes of one rank.
+    On simulated devices:
+
+    - `operators` are dispatched to the devices; views and copies are among them. `kernels` are those that compute.
+    - `flops` are by torch's formulas for matrix products, convolutions and attention; other operators count 0.
+    - `copies` are by link, such as ``host->sim:0`` or ``sim:0->sim:1``.
+    - `allocations` are of device memory. `peak_bytes` is the most that was allocated on each device.
+
+    On CPU lanes: `python_calls`, see measure/python_calls.py.
+
+    In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind. Each collective counts
+    once, with the bytes of one rank.
     """
 
     operators: int | None = None
@@ -55,13 +60,16 @@ class PhaseCounts(_Frozen):
 
 
 class Dependencies(_Frozen):
-    """How the lanes hang together, by data, streams and waits, whatever the order in which the host asked.
+    """How lanes depend on each other by data, streams and waits. The order of the host's calls does not matter.
 
-    `reduced_bytes` travel between devices to sum the lanes' gradients. Of these, when the first half of each lane's
-    backward operators is over, the gradients of every lane are there for `ready_at_half_bytes`; and
-    `startable_at_half_bytes` can be on their way, no stream or wait holding them back behind the second half.
-    `broadcast_bytes` carry parameters and buffers to one lane (the one that gets most);
-    `before_first_layer_bytes` of them must be there before that lane's first layer can start.
+    `reduced_bytes` are sent between devices to sum the lanes' gradients. "Half" is when the first half of each lane's
+    backward operators is done:
+
+    - For `ready_at_half_bytes` of them, the gradients of every lane are ready at half.
+    - `startable_at_half_bytes` of them can be sent at half: no stream or wait delays them behind the second half.
+
+    `broadcast_bytes` carry parameters and buffers to one lane, the one that gets most. `before_first_layer_bytes` of
+    them must arrive before that lane's first layer can start.
     """
 
     reduced_bytes: int
@@ -72,13 +80,13 @@ class Dependencies(_Frozen):
 
 
 class Counts(_Frozen):
-    """All counters of one step. `infer` has the forward phase alone."""
+    """All counters of one step. Mode `infer` has the forward phase alone."""
 
     phases: dict[Phase, PhaseCounts]
     dependencies: Dependencies | None = None
 
     def by_name(self) -> dict[str, int]:
-        """Each counter under its full name, without those that are None."""
+        """Return each counter by its full name, without those that are None."""
         tree = {str(phase): counts.model_dump() for phase, counts in self.phases.items()}
         if self.dependencies is not None:
             tree["dependencies"] = self.dependencies.model_dump()
@@ -92,7 +100,7 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
 
 
 class CountRecord(_Frozen):
-    """The answer of the child that counted one case. SKIPPED is what cannot be counted, with the reason."""
+    """The answer of the child that counted one case. SKIPPED means that it cannot be counted, with the reason."""
 
     case: Case
     outcome: Outcome
@@ -111,14 +119,14 @@ class CountRecord(_Frozen):
 
     @property
     def why(self) -> str:
-        """On one line: the outcome, what happened, and the last words of a child that failed."""
+        """One line: the outcome, and the first and last line of the reason."""
         lines = (self.reason or "").splitlines()
         return ": ".join([self.outcome.replace("_", " "), *dict.fromkeys([*lines[:1], *lines[-1:]])])
 
 
 @dataclass(frozen=True)
 class Change:
-    """A counter whose value differs; None where it is not there."""
+    """A counter whose value differs; None where the counter is missing."""
 
     name: str
     old: int | None
@@ -133,7 +141,7 @@ class Change:
 
 
 def diff(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[Change, ...]:
-    """Every counter that changed, appeared or vanished, by name."""
+    """Return every counter that changed, appeared or vanished, sorted by name."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in sorted(old.keys() | new.keys())

@@ -1,6 +1,6 @@
-"""Expected counts on disk: one JSON file for each version of torch and Python, one counter a line, in a fixed order.
+"""Expected counts on disk: a JSON file for each version of torch and Python, one counter a line, sorted.
 
-Versions matter: another torch dispatches other operators, another Python makes other calls.
+Versions matter: another torch dispatches other operators, and another Python makes other calls.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ UPDATE = "dpbench counts --update"
 
 
 class ExpectedError(WrongInputError):
-    """One line that names the file and what is wrong with it."""
+    """One line with the file of expectations and what is wrong with it."""
 
 
 class Expected(BaseModel):
-    """`cases` maps a case's id to its counters by name. `schema_` grows with the meaning of a counter."""
+    """`cases` maps a case's id to its counters by name. `schema_` grows when a counter's meaning changes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,7 +35,7 @@ class Expected(BaseModel):
 
 
 def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
-    """Record these as expected; the file. Raises ExpectedError, also where any of them has no counts."""
+    """Write these as expected and return the file. Raise ExpectedError, also if a record has no counts."""
     for record in records:
         if record.outcome is not Outcome.OK:
             raise ExpectedError(f"expected: {record.case.id} cannot be recorded: {record.why}")
@@ -46,7 +46,7 @@ def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
 
 
 def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
-    """A line for all that is not as expected, either way round. Raises ExpectedError where no file can be read."""
+    """Return a line for each difference from the expectations. Raise ExpectedError if no file can be read."""
     failed = [record for record in records if record.outcome is not Outcome.OK]
     counted = [record for record in records if record.outcome is Outcome.OK]
     if not counted:
@@ -57,24 +57,25 @@ def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
 
 
 def expected_of(records: Iterable[CountRecord]) -> Expected:
-    """The records, all of outcome ok and one environment, as expectations."""
+    """Return the records as expectations. All must have outcome ok and one environment."""
     found = sorted(records, key=lambda record: record.case.id)
     environment = found[0].environment
     assert environment is not None
     cases = {record.case.id: record.counts.by_name() for record in found if record.counts is not None}
     return Expected(
-        torch=environment.torch.partition("+")[0],  # builds of one version differ by what follows: 2.13.0+cpu
+        torch=environment.torch.partition("+")[0],  # the rest names the build: 2.13.0+cpu
         python=".".join(environment.python.split(".")[:2]),
         cases={case: dict(sorted(counters.items())) for case, counters in cases.items()},
     )
 
 
 def path_of(folder: Path, found: Expected) -> Path:
+    """Return the file for these versions of torch and Python."""
     return folder / f"torch-{found.torch}-py{found.python}.json"
 
 
 def write(path: Path, expected: Expected) -> None:
-    """Raises ExpectedError."""
+    """Write the file. Raise ExpectedError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(to_json(expected.model_dump(by_alias=True), indent=1) + b"\n")
@@ -83,7 +84,7 @@ def write(path: Path, expected: Expected) -> None:
 
 
 def read(path: Path) -> Expected:
-    """Raises ExpectedError; where the file is missing it names those that are there."""
+    """Read the file. Raise ExpectedError; if the file is missing, its text names those that exist."""
     try:
         return Expected.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -100,7 +101,7 @@ def read(path: Path) -> Expected:
 
 
 def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """A line for each case or counter that is not as expected, either way round. Pure."""
+    """Return a line for each case or counter that is missing, unexpected or different. Pure."""
     lines = []
     for case in sorted(expected.keys() | found.keys()):
         if case not in found:

@@ -1,9 +1,10 @@
-"""A file of lines that only grows: whole up to its last newline, whatever killed the writer.
+"""Files that survive a crash: one that is replaced as a whole, and one that only grows by lines.
 
-A line is one write, synced. What a write did not finish is cut off again, at once or, after a crash, by the next
-writer; readers leave it out.
+A replaced file holds the old text or the new one.
+
+A file of lines is complete up to its last newline. A line is one write, synced. An unfinished line is cut off at once,
+or after a crash by the next writer. Readers ignore it.
 """
-# MERGED-DOC results.atomic: """A file replaced as a whole: after a crash it holds either the old text or the new."""
 
 import fcntl
 import os
@@ -13,7 +14,10 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write beside `path`, sync, rename; a link stays one. Raises OSError with the file as it was."""
+    """Write a new file, sync it and rename it to `path`; a link stays a link.
+
+    Raise OSError and leave the old file if that fails.
+    """
     path = path.resolve()
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -33,15 +37,15 @@ _BLOCK_BYTES = 1 << 16
 
 
 def open_locked(path: Path) -> tuple[int, int]:
-    """A descriptor that keeps other writers out until it is closed, and how many bytes of a torn end were cut off.
+    """Return a descriptor that locks the file until it is closed, and how many bytes of a torn end were cut off.
 
-    Raises OSError; BlockingIOError where another process is writing.
+    Raise OSError, and BlockingIOError if another process has the lock.
     """
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(fd), os.stat(path)):
-            raise BlockingIOError  # another writer put a new file in its place since it was opened
+            raise BlockingIOError  # another writer replaced the file after it was opened
         cut_bytes = _cut_torn_end(fd)
         sync_folder(path.parent)
     except OSError:
@@ -51,7 +55,10 @@ def open_locked(path: Path) -> tuple[int, int]:
 
 
 def append_line(fd: int, line: bytes, what: str) -> None:
-    """Write and sync a line, with its newline. Where that fails the file is as before, and OSError is raised."""
+    """Write and sync a line, which has its newline. If that fails, restore the file and raise OSError.
+
+    `what` names the line in the error.
+    """
     old_size = os.fstat(fd).st_size
     try:
         written = os.write(fd, line)
@@ -65,14 +72,14 @@ def append_line(fd: int, line: bytes, what: str) -> None:
 
 
 def reason_of(error: OSError) -> str:
-    """Why `open_locked` or `append_line` failed, in a few words."""
+    """Return why `open_locked` or `append_line` failed, in a few words."""
     if isinstance(error, BlockingIOError):
         return "another process is writing it; allowed: one writer"
     return error.strerror or str(error)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names of the folder's files safe, as fsync of a file leaves its name out."""
+    """Sync the names of the folder's files: fsync of a file does not sync its name."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -81,7 +88,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _cut_torn_end(fd: int) -> int:
-    """Truncate the file after its last newline; gives the bytes cut off."""
+    """Truncate the file after its last newline and return how many bytes were cut off."""
     size = os.fstat(fd).st_size
     start = size
     while start > 0:

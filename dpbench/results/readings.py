@@ -1,4 +1,4 @@
-"""What was read beside the samples, at both edges of the sampled window."""
+"""Telemetry of GPUs, read at both ends of the window in which samples are taken."""
 
 from typing import Annotated, Self
 
@@ -8,10 +8,10 @@ _THROTTLED_SHARE = 0.01
 
 
 class Reading(BaseModel):
-    """A value or the reason for which there is none, never both.
+    """A value, or the reason why there is none; never both.
 
-    `source` is what it was read from, where there are several; `span_s` the seconds it is an average over, where these
-    are not the whole window.
+    If there are several sources, `source` names the one that was read. If the value is an average over less than the
+    window, `span_s` is its length in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,10 +31,9 @@ class Reading(BaseModel):
 class DeviceTelemetry(BaseModel):
     """One GPU over `window_s` seconds, the sampled window. Percentages are 0 to 100.
 
-    `sm_busy` and `dram_bandwidth` are hardware counters (GPM): the share of the SMs at work and of the memory's
-    bandwidth used. `kernel_running` and `memory_in_use` are the driver's: the share of time in which any kernel ran,
-    and in which memory was read or written; one tiny kernel after the other makes 100. `throttled_s` has seconds by
-    cause.
+    `sm_busy` and `dram_bandwidth` are hardware counters (GPM): the share of busy SMs, and of the memory bandwidth.
+    `kernel_running` and `memory_in_use` are the driver's: the share of time in which any kernel ran, and in which
+    memory was read or written. Many tiny kernels in a row make it 100. `throttled_s` has seconds by cause.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,6 +56,6 @@ class DeviceTelemetry(BaseModel):
 
     @property
     def is_throttled(self) -> bool | None:
-        """Whether any cause held the clocks down for over 1 % of the window; None where the GPU tells nothing of it."""
+        """Whether any cause lowered the clocks for over 1 % of the window; None if the GPU reports no cause."""
         known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
         return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None

@@ -1,13 +1,11 @@
-"""What one child measured. A failed run has no numbers.
+"""Records: what one child measured, as one line of JSON. A failed run has no numbers.
 
 SCHEMA history
     1  first.
     2  telemetry by device, phases, lags of ranks, allocators' reserved peaks, more of the environment, outcome
-       lost_gpu; an allocator's peak may be a reason; peak_rss_bytes is of all processes of the case, in 1 of the one
-       that wrote the record.
+       lost_gpu. An allocator's peak can be a reason. peak_rss_bytes is of all processes of the case; in schema 1 it
+       was of the process that wrote the record.
 """
-# MERGED-DOC results.lost_gpu: """The words by which CUDA, NVML and the kernel say that a GPU is gone, or useless until it is reset."""
-# MERGED-DOC results.line: """A record as one line of JSON, and back."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Self, TypeAlias
@@ -18,25 +16,30 @@ from pydantic_core import from_json, to_json
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.sweep.case import Case
 
-_WORDS = (
+_LOST_GPU = (
     "GPU is lost",  # NVML_ERROR_GPU_IS_LOST
     "GPU requires restart",  # NVML_ERROR_RESET_REQUIRED
     "fallen off the bus",  # the driver's Xid 79
-    "no CUDA-capable device is detected",  # cudaErrorNoDevice; the case was planned for a GPU that was there
+    "no CUDA-capable device is detected",  # cudaErrorNoDevice; there was a GPU when the case was planned
     "uncorrectable ECC error encountered",  # cudaErrorECCUncorrectable
     "uncorrectable NVLink error detected",  # cudaErrorNvlinkUncorrectable
 )
 
 
 def line_on_lost_gpu(text: str) -> str | None:
-    """The first line that says so."""
-    return next((line.strip() for line in text.splitlines() if any(words in line for words in _WORDS)), None)
+    """Return the first line that reports a lost GPU, or one that needs a reset; None if there is none.
+
+    CUDA, NVML and the kernel have the words for it.
+    """
+    return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
 
 
 SCHEMA = 2
 
 
 class Outcome(StrEnum):
+    """How a case ended in one round."""
+
     OK = "ok"
     OUT_OF_MEMORY = "out_of_memory"
     TIME_OUT = "time_out"
@@ -47,12 +50,12 @@ class Outcome(StrEnum):
 
 
 class Environment(BaseModel):
-    """What must be equal before two records are compared: of the machine as the process sees it, whatever the case.
+    """What must be equal before two records are compared: the machine as the process sees it, whatever the case.
 
-    `gil` is whether the interpreter has its lock; `affinity` the cores that may be used, as in ``0-3,8``;
-    `cpu_limit` (in cores) and `memory_limit_bytes` are the container's, None where there are none. `gpus` and the
-    tuples named after it have an entry for each GPU in torch's order, and `gpu_links` one for each pair, as in
-    ``0-1 NV18``. None is what the machine does not tell, or an older schema did not ask.
+    `gil` is whether the interpreter has its global lock. `affinity` are the cores that may be used, as in ``0-3,8``.
+    `cpu_limit` (in cores) and `memory_limit_bytes` are the container's, None without a limit. `gpus` and the tuples
+    named after it have an entry for each GPU in torch's order; `gpu_links` has one for each pair, as in ``0-1 NV18``.
+    None means that the machine does not report it, or that an older schema did not have it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,16 +84,18 @@ class Environment(BaseModel):
 
 
 class Metrics(BaseModel):
-    """Facts beside the samples. None where a fact does not apply to the case.
+    """Facts beside the samples. None if a fact does not apply to the case.
 
-    `threads_per_lane` are intra-op threads; `stopped_by` is ``interval`` or ``budget``;
-    `skew_s` is, per sample, the slowest rank's time less the fastest's, and `rank_lag_s`, per rank, the median of its
-    time less the fastest's (None for one process); `phases_s` is by phase the median over steps beside the samples, or
-    the reason for which there is none, for several processes of rank 0; measure/phases.py says what the phases are;
-    `relative_error` is how far gradients (`infer`: outputs) are from those of the plain module run chunk by chunk;
-    `peak_rss_bytes` sums each process' own peak since it began, pages that they share counted in each;
-    `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device;
-    `telemetry` is of the same window, by device, or the reason for which a device has none.
+    - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
+    - `skew_s` has, per sample, the slowest rank's time minus the fastest's. `rank_lag_s` has, per rank, the median of
+      its time minus the fastest's. Both are None for one process.
+    - `phases_s` has, by phase, the median over steps beside the samples, or the reason why there is none. Several
+      processes report that of rank 0. measure/phases.py defines the phases.
+    - `relative_error` is the distance of the gradients (`infer`: outputs) from those of the plain module, run chunk by
+      chunk.
+    - `peak_rss_bytes` is the sum of each process's own peak since it began; shared pages count in each process.
+    - `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device.
+    - `telemetry` is of the same window, by device, or the reason why a device has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -111,7 +116,7 @@ class Metrics(BaseModel):
 
     @property
     def is_throttled(self) -> bool | None:
-        """Whether any device was held back by its clocks during the window; None where none of them tells."""
+        """Whether any device's clocks were lowered during the window; None if no device reports it."""
         devices = [each for each in (self.telemetry or {}).values() if isinstance(each, DeviceTelemetry)]
         known = [device.is_throttled for device in devices if device.is_throttled is not None]
         return any(known) if known else None
@@ -143,34 +148,35 @@ class Record(BaseModel):
 
     @property
     def key(self) -> tuple[str, int]:
-        """Unique within one run."""
+        """The case's id and the round: unique within one run."""
         return (self.case.id, self.round)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON, with the case's id for readers without dpbench."""
         data = self.model_dump(mode="json", by_alias=True)
         data["case"]["id"] = self.case.id
         return data
 
 
 class RecordLineError(ValueError):
-    """What is wrong with a line, in one line."""
+    """What is wrong with a line of a file of records."""
 
 
 def to_line(record: Record) -> bytes:
-    """The record with a newline at its end; a NaN among the metrics becomes null, as JSON has none."""
+    """Return the record as a line with its newline. A NaN among the metrics becomes null, because JSON has no NaN."""
     line = to_json(record.to_json(), inf_nan_mode="null") + b"\n"
-    parse_line(line)  # a line that cannot be read again would spoil the file
+    parse_line(line)  # so that no line is written that cannot be read
     return line
 
 
 Known: TypeAlias = dict[bytes, Case | Environment | None]
-"""Cases and environments of the lines before, by their JSON: most lines repeat one, and they are half of a record."""
+"""Cases and environments of earlier lines, by their JSON. They are half of a record, and most lines repeat one."""
 
 
 def parse_line(line: bytes, known: Known | None = None) -> Record:
-    """Raises RecordLineError for what is no record, or one of a schema that this version does not know.
+    """Read a record. Raise RecordLineError for any other line, or for a schema that this version does not know.
 
-    What is `known` is shared by the records, and made once.
+    Cases and environments that are `known` are not made again; the records share them.
     """
     known = {} if known is None else known
     try:
@@ -198,7 +204,7 @@ def parse_line(line: bytes, known: Known | None = None) -> Record:
 
 
 def _upgrade(fields: dict[str, Any]) -> None:
-    """In schema 1 an allocator's peak was a bare number."""
+    """Bring a record of schema 1 to schema 2: an allocator's peak was a bare number."""
     match fields:
         case {"metrics": {"peak_device_bytes": dict(peaks)}}:
             fields["metrics"]["peak_device_bytes"] = {device: {"value": peak} for device, peak in peaks.items()}

@@ -1,4 +1,4 @@
-"""Which file a run writes."""
+"""The file that a run writes."""
 
 from datetime import UTC, datetime
 from itertools import count
@@ -9,13 +9,19 @@ from dpbench.results.store import StoreError
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:
-    """The one file of a sweep file's records, so that starting it again goes on; creates the folder where it lacks."""
+    """Return the file of a sweep's records, the same each time, so that a stopped sweep goes on.
+
+    Create the folder if it is missing. Raise StoreError.
+    """
     _make(folder)
     return folder / f"sweep-{spec.stem}.jsonl"
 
 
 def new_run_path(folder: Path, command: str) -> Path:
-    """Create an empty ``command-20250131T120000Z.jsonl`` that did not exist before, and the folder where it lacks."""
+    """Create and return a new empty ``command-20250131T120000Z.jsonl``, and the folder if it is missing.
+
+    Raise StoreError.
+    """
     beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _make(folder)
     for number in count(1):

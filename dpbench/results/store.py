@@ -1,5 +1,14 @@
-"""Records on disk: JSON Lines, each record safe before the next is measured."""
-# MERGED-DOC results.retry: """Failed records make room for new ones of the same case and round. ``(case.id, round)`` is unique in a run's file, so a record that is taken up again leaves it first. It is kept, for who asks later what failed, at the end of a file beside it that no reader of records takes for one:: sweep-machine.jsonl ok ok crashed ok ok ok ok ...new ones sweep-machine.jsonl.retried crashed Stopped in between, the record is in both, or in the second alone, and its case is measured by the next call. """
+"""Records on disk: JSON Lines. Each record is safe on disk before the next case is measured.
+
+With `--retry failed`, failed records make room for new ones. ``(case.id, round)`` is unique in a file, so a failed
+record first moves to the end of a second file, which keeps it for later questions:
+
+    sweep-machine.jsonl             ok   ok   crashed   ok        before
+    sweep-machine.jsonl             ok   ok   ok   ...            after, new records at the end
+    sweep-machine.jsonl.retried     crashed
+
+If the move is interrupted, the record is in both files or in the second one. In both cases the next call measures it.
+"""
 
 import fcntl
 import gc
@@ -18,19 +27,19 @@ from dpbench.results.record import Known, Outcome, Record, RecordLineError, pars
 
 
 class StoreError(WrongInputError):
-    """One line that names the file or folder and what is wrong with it."""
+    """One line with the file or folder of records and what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The records of a file in the order of writing; `warnings` say what was dropped."""
+    """The records of a file in the order of writing; `warnings` report what was dropped."""
 
     records: tuple[Record, ...]
     warnings: tuple[str, ...] = ()
 
 
 class Store:
-    """A file of records. `read` needs no lock; `append` and `with` keep other writers out until `close`."""
+    """A file of records. `append` and `with` lock it against other writers until `close`; `read` needs no lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +54,7 @@ class Store:
         self.close()
 
     def append(self, record: Record) -> None:
-        """Write one line and sync it. Where that fails the file is as before, and StoreError is raised."""
+        """Write one line and sync it. If that fails, restore the file and raise StoreError."""
         line = to_line(record)
         fd = self._open()
         try:
@@ -54,7 +63,7 @@ class Store:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def replace(self, records: Iterable[Record]) -> None:
-        """The file has these records and no others; where that fails, it is as before and StoreError is raised."""
+        """Replace the file with these records. If that fails, leave it as it was and raise StoreError."""
         self._open()
         beside = self.path.with_name(f"{self.path.name}.new")
         try:
@@ -76,7 +85,10 @@ class Store:
         self._fd = fd
 
     def read(self) -> Contents:
-        """All records. A torn end is dropped with a warning; any other bad line is a StoreError with its number."""
+        """Return all records. A torn end is dropped with a warning.
+
+        Raise StoreError, with the line's number, for any other bad line.
+        """
         try:
             with self.path.open("rb") as lines, _no_garbage_collection():
                 records, torn_bytes = self._parse(lines)
@@ -87,6 +99,7 @@ class Store:
         return Contents(tuple(records), (warning,) if dropped_bytes else ())
 
     def close(self) -> None:
+        """Unlock the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -115,7 +128,7 @@ class Store:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Parsing makes no cycles, and collections among so many new objects would take half of its time."""
+    """Turn the collector off while lines are parsed: it would take half of the time, and parsing makes no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -126,19 +139,20 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class Retry(StrEnum):
-    """Which records are measured again."""
+    """Which cases are measured again."""
 
     FAILED = "failed"
 
 
 def retried_path(store: Store) -> Path:
+    """Return the file that keeps the failed records."""
     return store.path.with_name(f"{store.path.name}.retried")
 
 
 def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Record, ...]:
-    """The records `among` the store's that are not ok, which it has no longer. Raises StoreError; then it has them all.
+    """Move the records that are not ok, of those that `among` selects, to the file of failed ones; return them.
 
-    The store keeps other writers out already.
+    The store must be locked. Raise StoreError; then the store still has them all.
     """
     records = store.read().records
     failed = tuple(record for record in records if record.outcome is not Outcome.OK and among(record))

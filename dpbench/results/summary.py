@@ -1,4 +1,4 @@
-"""All rounds of one case in one value."""
+"""The summary of all rounds of one case."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dpbench.sweep.case import Case
 
 @dataclass(frozen=True)
 class Loss:
-    """Before training and after it, each the median over rounds; rounds differ in how many steps they took."""
+    """The loss before and after training, each the median over rounds. Rounds differ in their number of steps."""
 
     first: float
     last: float
@@ -19,10 +19,11 @@ class Loss:
 
 @dataclass(frozen=True)
 class Summary:
-    """`outcome` is wrong_result where any round was, else ok where any was; only ok has times.
+    """One case over its rounds.
 
-    `samples_s` has one entry for each of the `rounds_ok`; `reason` also tells of rounds that failed beside them.
-    `loss` is None where nothing was trained.
+    `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times. `samples_s` has
+    one entry for each of the `rounds_ok`. `reason` also names the rounds that failed beside them. `loss` is None if
+    nothing was trained.
     """
 
     case: Case
@@ -43,7 +44,7 @@ class Summary:
 
 
 def summarise(records: Sequence[Record]) -> Summary:
-    """The records are of one case, at least one of them."""
+    """Summarise the records of one case; there must be at least one."""
     case, rounds = records[0].case, len(records)
     failed = [record for record in records if record.outcome is not Outcome.OK]
     wrong = [record for record in failed if record.outcome is Outcome.WRONG_RESULT]
@@ -65,7 +66,7 @@ def _loss(done: Sequence[Record]) -> Loss | None:
 
 
 def _reasons(records: Sequence[Record], *, named: bool = False) -> str:
-    """Each reason once, with its outcome where asked or where the outcomes differ."""
+    """Return each reason once. Outcomes are added if `named`, or if they differ."""
     named = named or len({record.outcome for record in records}) > 1
     texts = [f"{record.outcome}: {record.reason}" if named else str(record.reason) for record in records]
     return "; ".join(dict.fromkeys(texts))

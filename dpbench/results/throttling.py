@@ -1,4 +1,4 @@
-"""Throttled records beside others: their times differ for a reason that no variant is to blame for."""
+"""Throttled records beside others: their times differ for a reason that is no variant's. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dpbench.sweep.case import Case
 
 @dataclass(frozen=True)
 class Throttling:
-    """A record whose GPUs were held back during its window, and one that is compared with it whose were not."""
+    """A record whose GPUs were throttled, and one that is compared with it and was not throttled."""
 
     throttled: Record
     other: Record
@@ -19,9 +19,9 @@ class Throttling:
 
 
 def find_throttling(records: Iterable[Record], groups: Iterable[Sequence[Case]]) -> Throttling | None:
-    """The first such pair among the cases of any of the groups, which are what is compared with each other.
+    """Return the first such pair, or None. Cases of one group are compared with each other.
 
-    Records that do not know whether they were throttled are in no pair.
+    Records without throttling data are in no pair.
     """
     firsts: dict[Case, dict[bool, Record]] = {}
     for record in records:

@@ -1,1 +1,1 @@
-"""What is measured: the vocabulary, the sweep file, the grid and its order. No torch."""
+"""What to measure: names, variants, sweep files, cases and their order. Imports no torch."""

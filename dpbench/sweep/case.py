@@ -1,5 +1,4 @@
-"""One cell of the grid and its stable id."""
-# MERGED-DOC sweep.single_device_baseline: """What a case's time is held against: one device alone."""
+"""A case: one cell of the grid, with a stable id. Its single-device baseline is a case too."""
 
 from math import ceil
 from typing import Self
@@ -12,11 +11,11 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 
 class Case(BaseModel):
-    """What one measurement is of. Equal cases have equal ids, on every machine and in every version.
+    """All that defines one measurement. Equal cases have equal ids, on every machine and in every version.
 
-    `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per
-    step over all lanes. `devices` has one entry per lane. `threads` is the total of intra-op threads
-    the step may use, the same for every variant it is compared with.
+    `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per step, all lanes
+    together. `devices` has one entry per lane. `threads` is the number of intra-op threads that all lanes share; it is
+    the same for all variants of a comparison.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,11 +36,12 @@ class Case(BaseModel):
 
     @property
     def id(self) -> str:
+        """The case as text, such as ``tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0``."""
         return f"{self.variant}|{self.setting}"
 
     @property
     def setting(self) -> str:
-        """Everything but the variant: cases with one setting may be compared."""
+        """The id without the variant. Cases of one setting are compared."""
         return (
             f"{self.workload}|b{self.batch}|{format_devices(self.devices)}|{self.mode}|{self.dtype}"
             f"|{self.data}|t{self.threads}|s{self.seed}"
@@ -49,15 +49,16 @@ class Case(BaseModel):
 
 
 def on_one_device(case: Case) -> Case:
-    """`single` with the whole batch on the first device: the same computation without any parallelism."""
+    """Return `single` with the whole batch on the first device: the same computation without parallelism."""
     return case.model_copy(update={"variant": VariantId(VariantName.SINGLE), "devices": case.devices[:1]})
 
 
 def single_device_baseline(case: Case) -> Case:
-    """The `single` case of which `case` is a percentage.
+    """Return the `single` case whose speed is 100 % for `case`.
 
-    Where each lane has its own device it is the largest chunk alone: no data-parallel scheme is faster, so the
-    percentage is of a limit. Where lanes share a device there is no such limit, and it is the whole batch.
+    If each lane has its own device, the baseline computes the largest chunk alone. No data-parallel scheme is faster,
+    so the percentage is of a limit. If lanes share a device there is no such limit, and the baseline computes the whole
+    batch.
     """
     single = on_one_device(case)
     if are_shared(case.devices):

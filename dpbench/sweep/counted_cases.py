@@ -1,6 +1,6 @@
-"""Which cases have exact counts, and where. Pure.
+"""Which cases are counted, and on which devices. Pure.
 
-sim*n   operators, copies, floating-point operations, memory, dependencies: all variants in one process
+sim*n   operators, copies, floating-point operations, memory, dependencies: every variant that has one process
 cpu*n   Python calls of the same variants; collectives of `ddp`, in its real processes
 """
 
@@ -15,7 +15,7 @@ from dpbench.sweep.spec import Spec
 from dpbench.sweep.variants import VariantId, VariantName
 
 MAX_SIMULATED = 64
-"""Devices that the simulator can start."""
+"""The most devices that the simulator can start."""
 
 DEFAULT_VARIANTS = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED)))
 _QUICK_SIZES = (f"/{Size.TINY}", "mlp/small")
@@ -24,7 +24,10 @@ _CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
 
 
 def plan_counts(spec: Spec) -> Plan:
-    """The cases of a spec, for simulated devices with a twin on as many CPU lanes. Raises PlanError."""
+    """Return the cases of a spec. A case on simulated devices is also counted on as many CPU lanes.
+
+    Raise PlanError for other devices, too many of them, or a batch smaller than the lanes.
+    """
     cases: dict[Case, None] = {}
     skipped: list[Skip] = []
     for devices in spec.devices or (_simulated(4),):
@@ -42,7 +45,7 @@ def plan_counts(spec: Spec) -> Plan:
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """The one case of the spec on simulated devices, whose events are to be written. Raises PlanError."""
+    """Return the spec's only case on simulated devices, to write its events. Raise PlanError if there are several."""
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
         raise PlanError(
@@ -52,9 +55,9 @@ def plan_recording(spec: Spec) -> Plan:
 
 
 def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
-    """What to count beside times that were measured on these lanes: the default variants on as many simulated devices.
+    """Return what to count beside times measured on these lanes: the default variants on as many simulated devices.
 
-    Nothing for a single lane, nor for sizes that simulated devices would not get through in seconds.
+    The plan is empty for a single lane, and for sizes that take simulated devices longer than seconds.
     """
     counted = {variant.name for variant in DEFAULT_VARIANTS}
     variants = tuple(
@@ -69,7 +72,7 @@ def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
 
 
 def checked_cases() -> tuple[Case, ...]:
-    """What the committed expectations hold."""
+    """Return the cases whose counts are committed as expectations."""
     return tuple(_checked())
 
 

@@ -8,9 +8,9 @@ MAX_LANES = 1024
 
 
 def parse_devices(text: str) -> tuple[str, ...]:
-    """One device per lane. ``cpu*2`` and ``cuda:0*2`` repeat; ``cuda*2`` counts up, cuda:0 and cuda:1.
+    """Return one device per lane. ``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1.
 
-    Raises ValueError, naming what is allowed, for anything else.
+    Raise ValueError, with what is allowed, for any other text.
     """
     lanes = tuple(lane for term in text.split("+") for lane in _parse_term(term.strip(), text))
     if len(lanes) > MAX_LANES:
@@ -35,7 +35,7 @@ def _parse_term(term: str, text: str) -> list[str]:
 
 
 def format_devices(lanes: tuple[str, ...]) -> str:
-    """A text that `parse_devices` reads back as the same lanes, with repeated ones folded."""
+    """Return the short text that `parse_devices` reads as these lanes: ``cpu*2`` and not ``cpu+cpu``."""
     runs: list[tuple[str, int]] = []
     for lane in lanes:
         if runs and runs[-1][0] == lane:
@@ -46,5 +46,5 @@ def format_devices(lanes: tuple[str, ...]) -> str:
 
 
 def are_shared(lanes: tuple[str, ...]) -> bool:
-    """Whether any two lanes run on the same device, so that no per-device limit exists."""
+    """Return whether two lanes run on one device. Then there is no limit per device."""
     return len(set(lanes)) < len(lanes)

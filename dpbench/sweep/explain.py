@@ -1,4 +1,4 @@
-"""What is wrong with a value, in one line that names the key, the value and what is allowed."""
+"""Error texts for wrong values: one line with the key, the value and what is allowed."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,19 +9,20 @@ _LONGEST_VALUE = 80
 
 
 def one_of(names: Iterable[str]) -> str:
+    """Return the names with commas."""
     return ", ".join(names)
 
 
 def nearest(text: object, names: Iterable[str]) -> str:
-    """``, did you mean 'tuned'?`` where a name is close to the text, else nothing."""
+    """Return ``, did you mean 'tuned'?`` if a name is close to the text, else an empty text."""
     close = get_close_matches(text, [str(name) for name in names], n=1) if isinstance(text, str) else []
     return f", did you mean {close[0]!r}?" if close and close[0] != text else ""
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
-    """The key and the first complaint about it.
+    """Return the first wrong key and what is wrong with it.
 
-    What a key allows is its field's `description`, the names it knows its field's `examples`.
+    The `description` of the key's field says what is allowed. Its `examples` are the names for suggestions.
     """
     first = error.errors()[0]
     fields = {field.alias or name: field for name, field in model.model_fields.items()}

@@ -1,10 +1,9 @@
-"""What a container, or anything else that uses control groups, leaves of the machine.
+"""The machine as this process may use it: CPU, cores, and the limits of control groups (containers). No torch.
 
-A process is in one group of each hierarchy; what any group above it may not exceed, it may not either. Version 2 has
-one hierarchy under /sys/fs/cgroup, version 1 one for each controller. Inside a container the path of the own group is
-often that of the host, and its files lie at the root of the mount; so groups that are not there are passed over.
+A process is in one group of each hierarchy, and the limits of all groups above it hold too. Version 2 has one hierarchy
+under /sys/fs/cgroup; version 1 has one for each controller. Inside a container the group's path is often that of the
+host, while its files lie at the root of the mount. So a group without files is skipped.
 """
-# MERGED-DOC sweep.machine: """What can be known of the machine without torch."""
 
 import os
 import platform
@@ -14,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_model() -> str:
-    """The processor's name as the kernel gives it."""
+    """Return the processor's name as the kernel reports it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -22,41 +21,44 @@ def cpu_model() -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, which in a container are fewer than the machine has."""
+    """Return how many cores this process may run on; in a container the machine can have more."""
     return len(os.sched_getaffinity(0))
 
 
 def affinity() -> str:
-    """The cores that this process may run on, as in ``0-3,8``."""
+    """Return the cores that this process may run on, as in ``0-3,8``."""
     return ranges(sorted(os.sched_getaffinity(0)))
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers, neighbours folded."""
+    """Return ascending numbers as text, with ranges: ``0-3,8``."""
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def cpu_governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
-    """The policy of the cores' clocks, such as performance; several where cores differ, None where none is told."""
+    """Return the governor of the cores' clocks, such as performance.
+
+    If cores differ, return all of theirs with commas. If the kernel reports none, return None.
+    """
     found = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return ",".join(sorted(found)) or None
 
 
-_NO_LIMIT_BYTES = 1 << 60  # version 1 has no word for it but a number near 2**63
+_NO_LIMIT_BYTES = 1 << 60  # version 1 writes no limit as a number near 2**63
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`cpus` is in cores; None where there is no limit."""
+    """Limits of the control groups. `cpus` is in cores; None is no limit."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
 
 
 def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Limits:
-    """The tightest of the limits on this process."""
+    """Return the tightest limits on this process."""
     try:
         groups = parse_membership(membership.read_text())
     except OSError:
@@ -67,7 +69,7 @@ def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """The path of the own group by controller, from the text of /proc/self/cgroup; version 2 has the name ''."""
+    """Return the path of the process's group by controller, from /proc/self/cgroup; version 2 has the name ''."""
     groups = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", maxsplit=2)
@@ -76,23 +78,26 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Version 2's cpu.max, quota and period in microseconds: ``200000 100000`` is 2 cores, ``max 100000`` no limit."""
+    """Return the cores of version 2's cpu.max: ``200000 100000`` is 2 cores, ``max 100000`` is no limit (None).
+
+    The numbers are quota and period in microseconds.
+    """
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)
 
 
 def parse_cpu_quota(quota: str, period: str) -> float | None:
-    """Version 1's cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 is no limit."""
+    """Return the cores of version 1's cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 is no limit (None)."""
     return int(quota) / int(period) if int(quota) > 0 else None
 
 
 def parse_memory(text: str) -> int | None:
-    """Version 2's memory.max or version 1's memory.limit_in_bytes."""
+    """Return the bytes of version 2's memory.max or version 1's memory.limit_in_bytes; None is no limit."""
     return None if text.strip() == "max" or int(text) >= _NO_LIMIT_BYTES else int(text)
 
 
 def _folders(mount: Path, groups: dict[str, str], controller: str) -> Iterator[Path]:
-    """The folder of the own group and of all above it, in both versions."""
+    """Yield the folders of the process's group and of all groups above it, in both versions."""
     for name, root in (("", mount), ("", mount / "unified"), (controller, mount / controller)):
         if name in groups:
             path = PurePosixPath(groups[name]).relative_to("/")

@@ -1,4 +1,4 @@
-"""What a machine has, as plain facts: planning needs these and no torch."""
+"""Facts about a machine. They are plain data, so that planning needs no torch."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,12 +14,12 @@ class Accelerator(BaseModel):
 
 
 class MachineInfo(BaseModel):
-    """The answer of the probe child. `torch` is None where it does not import; `torch_error` says why, or why an
-    installed torch can use no GPU.
+    """The answer of the probe child.
 
-    `nvml_gpus` are the names of the GPUs that the driver sees, whether or not torch can use them;
-    `driver` is NVIDIA's version, `nccl` that of torch, both None where there is no such thing;
-    `workload_errors` has one entry for each user factory asked about, None where it loads.
+    `torch` is its version, None if it does not import. `torch_error` is the reason, or the reason why an installed
+    torch can use no GPU. `nvml_gpus` are the names of the GPUs that the driver sees, even if torch cannot use them.
+    `driver` is the version of NVIDIA's driver and `nccl` that of torch's NCCL; None if there is none.
+    `workload_errors` has one entry for each user factory that was asked for: an error, or None if it loads.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,9 +40,10 @@ class MachineInfo(BaseModel):
 
     @property
     def devices(self) -> tuple[str, ...]:
+        """``cpu``, then the accelerators."""
         return ("cpu", *(a.device for a in self.accelerators))
 
     @property
     def unusable_gpus(self) -> tuple[str, ...]:
-        """GPUs that NVML sees while torch can use none."""
+        """The GPUs that NVML sees, if torch can use none; else nothing."""
         return () if self.accelerators else self.nvml_gpus

@@ -1,4 +1,4 @@
-"""Spec x machine -> the cases to measure, and why others are not. Pure."""
+"""From a spec and a machine to the cases to measure, and the reasons for those that are skipped. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,25 +16,27 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 
 class PlanError(WrongInputError):
-    """One line: what this machine cannot do, naming the key, the value and what is allowed."""
+    """One line on what this machine cannot do: the key, the value and what is allowed."""
 
 
 @dataclass(frozen=True)
 class Skip:
+    """A case of the spec that this machine cannot measure."""
+
     case: Case
     reason: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Cases in the order of the spec, each once; `skipped` are the spec's other cases."""
+    """The cases in the order of the spec, each once; `skipped` are the spec's other cases."""
 
     cases: tuple[Case, ...]
     skipped: tuple[Skip, ...]
 
 
 def plan(spec: Spec, machine: MachineInfo) -> Plan:
-    """The grid of the spec, and beside it the `single` cases that its percentages need. Raises PlanError."""
+    """Return the grid of the spec, with the `single` cases that percentages need. Raise PlanError."""
     lanes = spec.devices or (default_lanes(machine),)
     threads = spec.threads or machine.cores
     _check(spec, lanes, threads, machine)
@@ -52,7 +54,7 @@ def plan(spec: Spec, machine: MachineInfo) -> Plan:
 
 
 def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
-    """One lane on each of several accelerators, else two on the only one, else two or four on the CPU."""
+    """Return a lane for each of several accelerators, or two on the only one, or two or four on the CPU."""
     devices = tuple(accelerator.device for accelerator in machine.accelerators)
     if devices:
         return devices if len(devices) > 1 else devices * 2
@@ -60,9 +62,10 @@ def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
 
 
 def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int, Case]]:
-    """Every case once a round, each round in its own random order, so that drift of the machine hits all alike.
+    """Return every case once a round, each round in an order of its own.
 
-    A round's order depends on the seed and its number alone: asking for more rounds leaves the first ones as they are.
+    The order is random, so that a drift of the machine hits all cases alike. It depends on the seed and the round's
+    number alone, so that more rounds leave the first ones as they are.
     """
     order: list[tuple[int, Case]] = []
     for number in range(rounds):
@@ -73,7 +76,7 @@ def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int
 
 
 def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int) -> Iterator[Case]:
-    """One case, of whatever variant, for each point of the grid."""
+    """Yield one case for each point of the grid. Its variant does not matter."""
     for workload, mode, dtype, devices, batch in product(spec.workloads, spec.modes, spec.dtypes, lanes, spec.batch):
         yield Case(
             variant=VariantId(VariantName.NAIVE),
@@ -106,7 +109,7 @@ def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machine: 
 
 
 def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineInfo) -> None:
-    """Raises PlanError where the machine lacks one of the devices, or a batch would leave one without an item."""
+    """Raise PlanError if the machine lacks one of the devices, or if a lane would get no item of the batch."""
     text = format_devices(devices)
     for device in devices:
         if device not in machine.devices and not device.startswith("sim:"):

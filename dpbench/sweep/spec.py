@@ -1,4 +1,4 @@
-"""What to measure, as the user says it: a sweep file or command line options, under the same names."""
+"""A spec: what to measure, from a sweep file or from command line options. Both have the same names."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class SpecError(WrongInputError):
-    """One line that names where, the key, the value and what is allowed."""
+    """One line with the file or option, the key, the value and what is allowed."""
 
 
 def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
@@ -64,11 +64,11 @@ def _many(kind: type[StrEnum]) -> dict[str, Any]:
 
 
 class Spec(BaseModel):
-    """A sweep. Its keys are the aliases ``budget``, ``case_time`` and ``timeout`` where a field has one.
+    """A sweep. If a field has an alias, such as ``budget``, that is its key in a file.
 
-    `batch` is global. `devices` None is the machine's own choice, `threads` None all its cores. `budget_s` bounds the
-    whole sweep, `case_time_s` the sampling of one case in one round, `timeout_s` the life of one child.
-    `reference` None is torch_dp where it runs, else naive.
+    `batch` is global. Without `devices` the machine's default lanes are used, without `threads` all its cores.
+    `budget_s` limits the whole sweep, `case_time_s` the sampling of one case in one round, `timeout_s` the life of one
+    child beside its sampling. Without a `reference`, ratios are to torch_dp if it runs, else to naive.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,7 +107,7 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 def load_spec(path: Path) -> Spec:
-    """Read a sweep file. Raises SpecError."""
+    """Read a sweep file. Raise SpecError."""
     try:
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -122,7 +122,7 @@ def load_spec(path: Path) -> Spec:
 
 
 def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
-    """Read command line options, lists with commas; None is an option not given. Raises SpecError."""
+    """Read command line options, with commas in lists; None is an option that was not given. Raise SpecError."""
     keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
     try:
         return Spec.model_validate(keys)

@@ -1,4 +1,4 @@
-"""Which variant runs on which lanes. Pure."""
+"""Which variants a machine supports on which lanes. Pure."""
 
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared
@@ -9,7 +9,7 @@ _BACKEND = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 
 
 def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
-    """The reason why this machine cannot measure the case, or None where it can."""
+    """Return the reason why this machine cannot measure the case, or None if it can."""
     kinds = sorted({device.partition(":")[0] for device in case.devices})
     if "sim" in kinds:
         return "simulated devices have no times; `dpbench counts` counts what a step does on them"
@@ -36,6 +36,6 @@ def _why_unsupported_ddp(kinds: list[str], devices: tuple[str, ...], machine: Ma
     if backend not in machine.backends:
         return f"this torch has no {backend}, which DistributedDataParallel needs on {kinds[0]}"
     if kinds[0] != "cpu" and are_shared(devices):
-        # NCCL refuses two ranks on one GPU since 2.5: https://github.com/NVIDIA/nccl/issues/103
+        # Since 2.5 NCCL refuses two ranks on one GPU: https://github.com/NVIDIA/nccl/issues/103
         return f"{backend} allows one rank for each device, and these lanes share one"
     return None
