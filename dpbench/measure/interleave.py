@@ -1,7 +1,7 @@
-"""Several schemes in one process, step by step in random order: for ratios finer than processes repeat.
+"""Alternate the steps of several schemes in one process, in random order, and compare them by ratios.
 
-Ten identical fresh processes spread by 21 % in their medians on a shared 2-core machine; what hits one
-step here hits its neighbours too, so the ratio within a round holds.
+The ratios are finer than those of separate processes: on a shared 2-core machine the medians of ten identical processes
+spread by 21 %. A disturbance of one step hits its neighbours too, so the ratio within a round hardly changes.
 """
 
 import random
@@ -17,7 +17,7 @@ _Z95 = 1.959964
 
 @dataclass(frozen=True)
 class PairedRatio:
-    """The median over rounds of one scheme's time over the other's, with its 95 % interval."""
+    """The median over rounds of one scheme's time divided by the other's, with its 95 % interval."""
 
     value: float
     low: float
@@ -28,7 +28,7 @@ class PairedRatio:
 def interleave(
     steps: Mapping[str, Callable[[], object]], clock: Clock, rounds: int, warmup_rounds: int, seed: int
 ) -> dict[str, list[float]]:
-    """Times in seconds by scheme; entry i of every list is from round i, in which each scheme steps once."""
+    """Return each scheme's step times in seconds. Entry i is from round i, in which each scheme takes one step."""
     order, rng = list(steps), random.Random(seed)
     times_s: dict[str, list[float]] = {name: [] for name in steps}
     for i in range(-warmup_rounds, rounds):
@@ -43,7 +43,10 @@ def interleave(
 
 
 def paired_ratio(times_s: list[float], reference_s: list[float]) -> PairedRatio:
-    """Both lists by round. The interval is that of the order statistics around the median of the ratios."""
+    """Return the ratio of two schemes from their times by round.
+
+    The interval is that of the order statistics around the median of the ratios.
+    """
     ratios = sorted(time / reference for time, reference in zip(times_s, reference_s, strict=True))
     middle, half = (len(ratios) - 1) / 2, _Z95 * sqrt(len(ratios)) / 2
     low, high = max(0, floor(middle - half)), min(len(ratios) - 1, ceil(middle + half))
