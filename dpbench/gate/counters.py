@@ -63,7 +63,7 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
 
 def _count(side: str, cases: Sequence[Case], tree: Path, launch: Launcher) -> tuple[CountRecord, ...]:
     try:
-        return count_all(cases, tree=tree, launch=launch)
+        return count_all(cases, folder=tree, launch=launch)
     except CountingError as error:
         raise GateError(f"{side}: {' '.join(str(error).split())}") from error
 

@@ -1,4 +1,4 @@
-"""Measuring and counting in a child process: the step of a case, the clock, and what is read beside it.
+"""Measuring and counting a case in a child process.
 
 measurement.py        a case measured: samples, phases, memory, telemetry, comparison with the oracle
 session.py            a step: model, batches, variant and optimizer of a case

@@ -1,4 +1,7 @@
-"""Time a user's step with pytest-benchmark: a fixed number of rounds, with all devices idle at both ends of each."""
+"""Time a user's step with pytest-benchmark.
+
+The number of rounds is fixed, and all devices are idle at both ends of each round.
+"""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -36,11 +39,11 @@ class Pedantic(Protocol):
 def run_rounds(
     benchmark: Pedantic, step: Callable[[], Any], devices: Sequence[torch.device], rounds: int, warmup_rounds: int
 ) -> tuple[Any, Window]:
-    """Run the rounds, one step each. Return the last step's result, and the window of readings over the rounds.
+    """Run the rounds, one step each.
 
-    pytest-benchmark's timer stays the user's choice. Each timed round waits for the devices at its end; the wait at its
-    start is not timed. The number of rounds is not calibrated: extra optimizer steps would change the model, and all
-    ranks must take the same number.
+    Return the last step's result, and the window of readings over the rounds. pytest-benchmark's timer stays the user's
+    choice. Each timed round waits for the devices at its end; the wait at its start is not timed. The number of rounds
+    is not calibrated: extra optimizer steps would change the model, and all ranks must take the same number.
     """
     now = make_clock(devices)
     window = Window(devices, telemetry_of(devices))
@@ -67,14 +70,18 @@ def _step_and_wait(step: Callable[[], Any], now: Clock) -> Any:
 
 
 def _wait(now: Clock) -> None:
-    """Wait for the devices. This returns None, because pytest-benchmark passes a setup's result to the step."""
+    """Wait for the devices.
+
+    This returns None, because pytest-benchmark passes a setup's result to the step.
+    """
     now()
 
 
 def figures_of(samples_s: Sequence[float]) -> Figures:
-    """Return the median and the minimum of `LEAST_ROUNDS` or more samples, in the order of the rounds.
+    """Return the median and the minimum of `samples_s`, with their intervals.
 
-    The minimum's interval is the range of the minima of ten consecutive batches: how far it moves within the run.
+    There are `LEAST_ROUNDS` samples or more, in the order of the rounds. The minimum's interval is the range of the
+    minima of ten consecutive batches: how far it moves within the run.
     """
     low, middle, high = interval_of_median(np.array(samples_s))
     minima = [float(min(batch)) for batch in np.array_split(np.array(samples_s), _BATCHES)]

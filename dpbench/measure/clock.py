@@ -1,7 +1,7 @@
-"""The clock: it reads the time once all devices of the case are idle. And the time between two marks of one step.
+"""The clock of a case, and a stopwatch for the phases of a step.
 
-`Clock` reads the host's time. A `Stopwatch` sets marks inside a step: events in the devices' streams if the devices can
-time events, else readings of the clock.
+A `Clock` reads the host's time once all devices of the case are idle. A `Stopwatch` sets marks inside a step: events in
+the devices' streams if the devices can time events, else readings of the clock.
 """
 
 import time
@@ -17,10 +17,10 @@ _TIMED_EVENTS = ("cuda", "xpu")
 
 
 def make_clock(devices: Sequence[torch.device]) -> Clock:
-    """Return a clock for these devices. On the CPU alone it is `time.perf_counter` itself, at no further cost.
+    """Return a clock for these devices.
 
-    It waits for all devices. Waiting for the current device only, as torch.utils.benchmark does, would miss the work of
-    the others.
+    On the CPU alone it is `time.perf_counter` itself, at no further cost. It waits for all devices. Waiting for the
+    current device only, as torch.utils.benchmark does, would miss the work of the others.
     """
     waits = [_synchroniser(device) for device in dict.fromkeys(devices) if device.type != "cpu"]
     if not waits:
@@ -40,7 +40,10 @@ def _synchroniser(device: torch.device) -> Callable[[], None]:
 
 
 class Stopwatch(Protocol):
-    """Sets marks and returns the seconds between two of them. Call `between` once the devices are idle."""
+    """Sets marks and returns the seconds between two of them.
+
+    Call `between` once the devices are idle.
+    """
 
     def mark(self, devices: Sequence[torch.device], /) -> Any: ...
 
@@ -61,7 +64,10 @@ class ClockStopwatch:
 
 
 class EventStopwatch:
-    """Marks are events in the current streams of the devices. The time between two marks is the slowest device's."""
+    """Marks are events in the current streams of the devices.
+
+    The time between two marks is the slowest device's.
+    """
 
     def mark(self, devices: Sequence[torch.device]) -> dict[torch.device, Any]:
         events = {}

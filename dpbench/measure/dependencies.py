@@ -1,16 +1,17 @@
-"""How far a step overlaps communication with computation: which copies depend on which operators.
+"""How far a step overlaps communication with computation.
 
-An event of a recording (`simulator/record.py`) comes after three kinds of events: those that wrote its inputs, the one
-before it in its stream, and those that its stream or the host waited for. The order of the host's calls does not count.
+The answer is in the dependencies between copies and operators. An event of a recording (`simulator/record.py`) comes
+after those that wrote its inputs. It comes after the one before it in its stream. And it comes after those that its
+stream or the host waited for. The order of the host's calls does not count.
 
 **Broadcast.** The broadcast are the copies between devices in the forward that carry no data of this step's batch. A
 lane's first layer is its first operator that reads data of both the batch and the broadcast, directly or through other
 operators. The measure: how many bytes of the broadcast to this lane come before its first layer.
 
-**Reduction.** A reduction are copies in the backward that start on a device other than the base's, and all other work
-of the graph nodes that made these copies (packing, summing). Parts of one reduction are linked by their data. A lane's
-backward are the operators on its device in that phase, without the reductions and without what depends on them. The bar
-is after the first half of these operators, by number::
+**Reduction.** A reduction has copies in the backward that start on a device other than the base's. All other work of
+the graph nodes that made these copies belongs to it too (packing, summing). Parts of one reduction are linked by their
+data. A lane's backward are the operators on its device in that phase, without the reductions and without what depends
+on them. The bar is after the first half of these operators, by number::
 
     lane 1:   b b b b | b b b b       ready:     operators left of the bar wrote all gradients that the reduction reads,
     lane 2:   b b b b | b b b b                  on every lane
@@ -28,7 +29,10 @@ Work = Operator | Copy
 
 
 def dependencies(recording: Recording, home: int) -> Dependencies:
-    """Return the measures of one recorded training step. `home` is the index of the base's device."""
+    """Return the measures of one recorded training step.
+
+    `home` is the index of the base's device.
+    """
     work = {event.id: event for event in filter(_is_work, recording.events)}
     phases = {phase: list(filter(_is_work, events)) for phase, events in events_by_phase(recording).items()}
     forward, backward = phases.get(Phase.FORWARD, []), phases.get(Phase.BACKWARD, [])
@@ -83,7 +87,10 @@ def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[
 
 
 def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts: set[int]) -> set[int]:
-    """Return those of `events` that are in `starts` or depend on them by data. `events` are in program order."""
+    """Return those of `events` that are in `starts` or depend on them by data.
+
+    `events` are in program order.
+    """
     found: set[int] = set()
     for event in events:
         if event.id in starts or not found.isdisjoint(data[event.id]):
@@ -112,7 +119,7 @@ def _is_between_devices(event: Work) -> bool:
 def _reduction(
     backward: Sequence[Work], data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]], home: int
 ) -> tuple[int, int, int]:
-    """Return the bytes of reductions: all, those ready at the bar, and those that can have started by then."""
+    """Return the bytes of reductions: all, those ready, and those startable (see above)."""
     copies = [e for e in backward if isinstance(e, Copy) and _is_between_devices(e) and e.source != home]
     nodes = {copy.node for copy in copies if copy.node is not None}
     copied = {copy.id for copy in copies}

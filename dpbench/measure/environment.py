@@ -46,7 +46,10 @@ def read_environment() -> Environment:
 
 
 def _gpus() -> list[torch.device]:
-    """Return all GPUs that torch can use, also those that the case does not use. Simulated devices are not GPUs."""
+    """Return all GPUs that torch can use, also those that the case does not use.
+
+    Simulated devices are not GPUs.
+    """
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
         if module.is_available():
@@ -61,14 +64,14 @@ def _has_gil() -> bool:
 
 
 def nccl_version() -> str | None:
-    """Return the version of the NCCL that torch was built with or loads, or None if torch has no NCCL."""
+    """Return the version of torch's NCCL, built in or loaded, or None if torch has none."""
     if not (dist.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
 def _commit(folder: Path) -> tuple[str | None, bool | None]:
-    """Return the commit that `folder` is checked out from, and whether tracked files were changed.
+    """Return the commit of the checkout at `folder`, and whether tracked files were changed.
 
     Both are None outside a checkout.
     """

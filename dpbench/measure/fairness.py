@@ -1,7 +1,7 @@
-"""Compare a variant's gradients with those of the oracle: the plain module, run chunk by chunk.
+"""Compare a variant's gradients with those of the oracle.
 
-The oracle does not run the whole batch at once. With batch norm that would be another computation, because each chunk
-has statistics of its own.
+The oracle is the plain module, run chunk by chunk. It does not run the whole batch at once. With batch norm that would
+be another computation, because each chunk has statistics of its own.
 """
 
 from collections.abc import Iterable
@@ -23,9 +23,10 @@ TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
 
 
 def error_against_oracle(session: Session) -> float:
-    """Take one step of a new session. Return the relative error of its gradients (`infer`: outputs).
+    """Return the relative error of one step's gradients (`infer`: outputs).
 
-    The session cannot be measured afterwards, because its model has lost its dropout. All ranks must call this.
+    The session must be new. It cannot be measured afterwards, because its model has lost its dropout. All ranks must
+    call this.
     """
     case, workload, placement = session.case, session.workload, session.placement
     oracle = build_model(case, workload, placement.devices[0])
@@ -49,13 +50,16 @@ def error_against_oracle(session: Session) -> float:
 
 
 def _chunks(batch: Batch, lanes: int) -> list[Batch]:
-    """Return the chunks that scatter makes: those of `Tensor.chunk`, which may be fewer than the lanes."""
+    """Return the chunks that scatter makes with `Tensor.chunk`. There may be fewer than lanes."""
     columns = [t.chunk(lanes) for t in (*batch.inputs, batch.target)]
     return [Batch(tuple(row[:-1]), row[-1]) for row in zip(*columns, strict=True)]
 
 
 def _outputs(oracle: nn.Module, chunks: Iterable[Batch]) -> list[Any]:
-    """Run each chunk with the same parameters. Each starts with the buffers from before the first chunk."""
+    """Run each chunk with the same parameters.
+
+    Each starts with the buffers from before the first chunk.
+    """
     device = next(oracle.parameters()).device
     return [
         functional_call(
@@ -74,7 +78,10 @@ def _loss(workload: Workload, output: Any, target: Tensor) -> Tensor:
 
 
 def _gradients(model: nn.Module) -> list[Tensor]:
-    """Return one dense gradient for each parameter. The gradient of an unused parameter, None, becomes zeros."""
+    """Return one dense gradient for each parameter.
+
+    The gradient of an unused parameter, None, becomes zeros.
+    """
     return [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in model.parameters() if p.requires_grad]
 
 
@@ -83,10 +90,11 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest relative error of any tensor: the norm of the difference over the norm of `expected`.
+    """Return the largest relative error of any tensor.
 
-    The denominator is at least a thousandth of the largest norm, so that tiny tensors do not dominate.
-    The result is infinite if shapes differ or a number is not finite.
+    It is the norm of the difference divided by the norm of the expected tensor. The denominator is at least a
+    thousandth of the largest norm, so that tiny tensors do not dominate. The result is infinite if shapes differ or a
+    number is not finite.
     """
     if [t.shape for t in found] != [t.shape for t in expected]:
         return float("inf")

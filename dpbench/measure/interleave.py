@@ -1,4 +1,4 @@
-"""Alternate the steps of several schemes in one process, in random order, and compare them by ratios.
+"""Alternate the steps of several schemes in one process, and compare them by ratios.
 
 The ratios are finer than those of separate processes: on a shared 2-core machine the medians of ten identical processes
 spread by 21 %. A disturbance of one step hits its neighbours too, so the ratio within a round hardly changes.
@@ -17,7 +17,7 @@ _Z95 = 1.959964
 
 @dataclass(frozen=True)
 class PairedRatio:
-    """The median over rounds of one scheme's time divided by the other's, with its 95 % interval."""
+    """The median over rounds of one scheme's time divided by another's, with a 95 % interval."""
 
     value: float
     low: float
@@ -28,7 +28,10 @@ class PairedRatio:
 def interleave(
     steps: Mapping[str, Callable[[], object]], clock: Clock, rounds: int, warmup_rounds: int, seed: int
 ) -> dict[str, list[float]]:
-    """Return each scheme's step times in seconds. Entry i is from round i, in which each scheme takes one step."""
+    """Return each scheme's step times in seconds.
+
+    Entry i is from round i, in which each scheme takes one step.
+    """
     order, rng = list(steps), random.Random(seed)
     times_s: dict[str, list[float]] = {name: [] for name in steps}
     for i in range(-warmup_rounds, rounds):

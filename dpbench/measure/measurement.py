@@ -39,10 +39,10 @@ class Measurement:
 
 
 def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]) -> Measurement:
-    """Sample the case for about `budget_s` seconds, warm-up included, then compare it with the oracle.
+    """Sample the case for about `budget_s` seconds, then compare it with the oracle.
 
-    `connect` takes one device of the case and returns the team of its processes. With one process per device, each of
-    them calls `measure`. Raises WrongResultError, and errors of the case itself.
+    The warm-up is part of the budget. `connect` takes one device of the case and returns the team of its processes.
+    With one process per device, each of them calls `measure`. Raises WrongResultError, and errors of the case itself.
     """
     workload = resolve(case.workload, case.data)
     team = connect(torch.device(case.devices[0]))
@@ -88,7 +88,10 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
 
 
 def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
-    """Merge the entries of all ranks. All ranks must call this. If ranks share a device, the last rank's entry counts."""
+    """Merge the entries of all ranks. All ranks must call this.
+
+    If ranks share a device, the last rank's entry counts.
+    """
     return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
 
 
@@ -98,7 +101,7 @@ def _loss_of_a_step(session: Session) -> float | None:
 
 
 def refuse_wrong_result(case: Case, error: float) -> None:
-    """Raise WrongResultError if `error`, the relative distance from the oracle, is more than rounding explains."""
+    """Raise WrongResultError if the relative `error` is more than rounding explains."""
     allowed = TOLERANCE[case.dtype]
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"

@@ -1,4 +1,4 @@
-"""Peaks of host and device memory, and one setting of glibc that keeps host memory from costing time."""
+"""Peaks of host and device memory, and a setting of glibc that saves page faults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +13,11 @@ _BLOCK_BYTES = 31 * 2**20
 
 
 def settle_host_memory() -> None:
-    """Set glibc's thresholds to those of a larger program, so that freed host memory stays with the process.
+    """Make glibc keep freed host memory in the process, as it does in a larger program.
 
     glibc returns the free end of the heap to the kernel once it is longer than a threshold, at first 128 KiB. The next
-    step then takes it again page by page: 1,200 page faults, for some schemes 5 % of a step and for others none.
-    The threshold grows with the largest block that was mapped by itself and freed, up to a limit (mallopt(3),
+    step then takes it again page by page: 1,200 page faults, for some schemes 5 % of a step and for others none. The
+    threshold grows with the largest block that was mapped by itself and freed, up to a limit (mallopt(3),
     M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). So it would depend on what the process did before. A training script that
     has read its data has high thresholds too. The block is never written, so it costs no memory.
     """
@@ -58,14 +58,14 @@ def reset_device_peaks(devices: Sequence[torch.device]) -> None:
 
 
 def peak_device_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """Return for each device the peak of memory that its allocator gave to tensors since the last reset."""
+    """Return for each device the peak of memory in tensors since the last reset."""
     return {str(device): _peak(device, "max_memory_allocated") for device in dict.fromkeys(devices)}
 
 
 def peak_reserved_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """Return for each device the peak of memory that its allocator took from the device since the last reset.
+    """Return for each device the peak of memory that its allocator had reserved.
 
-    Memory that the allocator keeps for later tensors is included.
+    The peak is that since the last reset. Memory that the allocator keeps for later tensors is included.
     """
     return {str(device): _peak(device, "max_memory_reserved") for device in dict.fromkeys(devices)}
 

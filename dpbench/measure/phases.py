@@ -1,4 +1,6 @@
-"""The seconds of each phase of a step. They come from extra steps after the timed ones, so they cost no sample.
+"""The seconds of each phase of a step.
+
+They come from extra steps after the timed ones, so they cost no sample.
 
     forward    zero_grad, the variant's forward and the loss         parts: scatter, replicate, parallel_apply, gather,
                                                                      loss
@@ -7,8 +9,8 @@
 
 The first four parts are the variant's methods of these names, if it has them. `loss` begins when the variant's forward
 ends, so it includes the copy of the target. `reduce` is the time of the autograd nodes that sum the lanes' gradients
-into the base's: from the arrival of a node's gradients to its sums. Part of it may run at the same time as other nodes;
-the figure does not show how much.
+into the base's. A node's time goes from the arrival of its gradients to its sums. Part of it may run at the same time
+as other nodes; the figure does not show how much.
 
 On devices with timed events a phase is the time between two events in the current stream, and the slowest device
 counts. Work on another stream shows when the current stream waits for it. On other devices the clock is read with the
@@ -38,7 +40,10 @@ _SHARE, _MOST_STEPS = 0.05, 10
 
 
 def steps_worth(samples_s: Sequence[float], budget_s: float) -> int:
-    """Return the number of steps to take for the phases. All ranks get the same number, as they have equal samples."""
+    """Return the number of steps to take for the phases.
+
+    All ranks get the same number, as they have equal samples.
+    """
     return max(1, min(_MOST_STEPS, round(_SHARE * budget_s / median(samples_s))))
 
 
@@ -91,7 +96,7 @@ class _Spans:
             self.end(phase)
 
     def watch_reduction(self, loss: Tensor) -> None:
-        """Mark begin and end of each reduction node, on the base's device, in the node's own thread and stream."""
+        """Mark begin and end of each reduction node, in its own thread, on the base's device."""
         for node in reduction_nodes(loss):
             self._watch_node(node, self._done.setdefault("reduce", []))
 
@@ -105,7 +110,10 @@ class _Spans:
 
 
 def _observe(session: Session, spans: _Spans) -> None:
-    """Take one step with marks at the edges of its phases. Then restore the session and its variant."""
+    """Take one step with marks at the edges of its phases.
+
+    Then restore the session and its variant.
+    """
 
     def enter(phase: Phase) -> None:
         spans.end_open()
@@ -156,7 +164,7 @@ def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[Non
 
 
 def reduction_nodes(loss: Tensor) -> list[Node]:
-    """Return the autograd nodes of a data-parallel wrapper whose gradients go directly to the base's parameters."""
+    """Return the nodes of a data-parallel wrapper that write the base's gradients."""
     found: list[Node] = []
     seen: set[Node | None] = {None}
     waiting = [loss.grad_fn]

@@ -19,10 +19,11 @@ _NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_fi
 
 
 class PythonCalls:
-    """Within the block, count the calls of Python functions by phase, in this thread and in threads that it starts.
+    """Within the block, count the calls of Python functions by phase.
 
-    Resuming a generator is a call too, as it is for the interpreter. A call of a C function is not. Frames of the
-    harness, of the module `threading` and of weak sets do not count. Neither do threads that existed before the block.
+    This thread counts, and so do the threads that it starts. Resuming a generator is a call too, as it is for the
+    interpreter. A call of a C function is not. Frames of the harness, of the module `threading` and of weak sets do not
+    count. Neither do threads that existed before the block.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The operators, FLOPs and collectives that one rank dispatches, in a scheme with one process per device."""
+"""The operators, FLOPs and collectives of one rank, with one process per device."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,10 @@ class _Tally:
 
 
 class RankCounts(TorchDispatchMode):
-    """Within the block, count the operators of this thread by phase. On the CPU the backward runs in this thread too."""
+    """Within the block, count the operators of this thread by phase.
+
+    On the CPU the backward runs in this thread too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +49,10 @@ class RankCounts(TorchDispatchMode):
         return result
 
     def by_phase(self) -> dict[Phase, PhaseCounts]:
-        """Return the counters of each phase. A collective's bytes are those of the tensors it is called with."""
+        """Return the counters of each phase.
+
+        A collective's bytes are those of the tensors it is called with.
+        """
         return {
             phase: PhaseCounts(
                 operators=tally.operators,
@@ -61,9 +67,9 @@ class RankCounts(TorchDispatchMode):
 
 
 def sum_over_ranks(ranks: Sequence[dict[Phase, PhaseCounts]]) -> Counts:
-    """Return the operators and FLOPs of all ranks together. A collective of all ranks counts once. Pure.
+    """Return the operators and FLOPs of all ranks together.
 
-    Raises RuntimeError if the ranks made different collectives.
+    A collective of all ranks counts once. Pure. Raises RuntimeError if the ranks made different collectives.
     """
     totals = {}
     for phase, first in ranks[0].items():

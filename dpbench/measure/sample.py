@@ -1,4 +1,7 @@
-"""Warm up, then time single steps. The time of these steps is the window; memory and telemetry are read at its edges."""
+"""Warm up, then time single steps.
+
+The time of these steps is the window; memory and telemetry are read at its edges.
+"""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -26,9 +29,10 @@ class Edges(Protocol):
 
 
 class Window:
-    """Memory peaks and telemetry of one process, over the window. Call `begin` and `end` with the devices idle.
+    """Memory peaks and telemetry of one process, over the window.
 
-    The readings exist after `end`. They are by device, except `peak_rss_bytes`.
+    Call `begin` and `end` with the devices idle. The readings exist after `end`. They are by device, except
+    `peak_rss_bytes`.
     """
 
     telemetry: dict[str, DeviceTelemetry | str]

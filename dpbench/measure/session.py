@@ -101,14 +101,17 @@ def build_model(case: Case, workload: Workload, device: torch.device) -> nn.Modu
 
 
 def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Batch:
-    """Return the next global batch, in host memory, with floating-point inputs in the case's dtype."""
+    """Return the next global batch, in host memory, with floating inputs in the case's dtype."""
     batch = workload.batch(case.batch, generator)
     dtype = getattr(torch, case.dtype)
     return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
 
 
 def share_of(batch: Batch, placement: RankPlacement) -> Batch:
-    """Return the rank's items of a global batch. Each rank gets at least one if the batch has enough items."""
+    """Return the rank's items of a global batch.
+
+    Each rank gets at least one if the batch has enough items.
+    """
     if placement.ranks == 1:
         return batch
 
@@ -119,12 +122,12 @@ def share_of(batch: Batch, placement: RankPlacement) -> Batch:
 
 
 def device_of(output: Any, default: torch.device) -> torch.device:
-    """Return the device of the first tensor in an output of tuples, lists and dicts, or `default`."""
+    """Return the device of an output's first tensor, or `default` if it has none."""
     return next((leaf.device for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, Tensor)), default)
 
 
 def _pool(case: Case, workload: Workload) -> list[Batch]:
-    """Return the batches to cycle through: enough for training on varied data, and few enough for memory."""
+    """Return the batches to cycle through: enough for varied data, few enough for memory."""
     generator = torch.Generator().manual_seed(case.seed)
     first = draw_batch(case, workload, generator)
     batch_bytes = sum(t.nbytes for t in (*first.inputs, first.target))

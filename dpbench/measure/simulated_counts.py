@@ -8,7 +8,10 @@ from dpbench.simulator.record import Allocate, Copy, Event, Mark, Operator, Reco
 
 
 def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int]]) -> dict[Phase, PhaseCounts]:
-    """Return the counters of each phase. `peaks_bytes` has for each phase the peak memory by device."""
+    """Return the counters of each phase.
+
+    `peaks_bytes` has for each phase the peak memory by device.
+    """
     events_of = events_by_phase(recording)
     return {
         phase: count_phase(events, peaks) for (phase, events), peaks in zip(events_of.items(), peaks_bytes, strict=True)
@@ -16,7 +19,7 @@ def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int
 
 
 def events_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
-    """Return the events that follow each phase's mark, in program order, without those before the first mark."""
+    """Return the events that follow each phase's mark, in program order."""
     found: dict[Phase, list[Event]] = {}
     current: list[Event] = []
     for event in recording.events:

@@ -1,6 +1,7 @@
-"""The rules that end warm-up and sampling. They are pure: they get numbers and measure nothing.
+"""The rules that end warm-up and sampling.
 
-All ranks of a case get the same numbers, so their rules stop at the same step without any communication.
+They are pure: they get numbers and measure nothing. All ranks of a case get the same numbers, so their rules stop at
+the same step without any communication.
 
 Neighbouring steps are correlated: a clock rises, another process comes and goes. An interval for independent samples is
 then too narrow, and would end the sampling too early. So the interval of the median is that of two order statistics.
@@ -19,8 +20,8 @@ samples, computed after each sample.
     0.99                          72 %  2,000    10 %     20
 
 Rounds cover a machine that changes more slowly than one process runs. nvbench's `stdrel` stops when the noise is small
-or steady, its `entropy` when the distribution is steady (nvbench/detail/stdrel_criterion.cxx, entropy_criterion.cxx).
-Neither says how well the median is known, and the median is what dpbench reports.
+or steady. Its `entropy` stops when the distribution is steady (nvbench/detail/stdrel_criterion.cxx and
+entropy_criterion.cxx). Neither says how well the median is known, and the median is what dpbench reports.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ _GROWTH = 1.125
 
 @dataclass
 class WarmUp:
-    """Warm-up is done when the median of the last five steps is not clearly below that of the five before."""
+    """Ends warm-up when the last five steps are not clearly faster than the five before."""
 
     max_s: float
     tolerance: float = 0.02
@@ -69,10 +70,11 @@ class WarmUp:
 
 @dataclass
 class StopRule:
-    """Sampling ends when the 95 % interval of the median is narrower than `width` of it, or after `max_s`.
+    """Ends sampling when the median is known well enough, or after `max_s`.
 
-    The interval is computed again only when there are an eighth more samples. After each sample it would cost time that
-    grows with their number, and a narrow interval by chance would end the sampling. The interval describes one process.
+    Well enough: its 95 % interval is narrower than `width` times the median. The interval is computed again only when
+    there are an eighth more samples. After each sample it would cost time that grows with their number, and a narrow
+    interval by chance would end the sampling. The interval describes one process.
     """
 
     max_s: float

@@ -18,7 +18,10 @@ class Team(Protocol):
         """Wait until all ranks have called this."""
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
-        """Return in seconds: the slowest rank's step time, the skew (slowest less fastest), the longest elapsed time."""
+        """Return the slowest step time, the skew and the longest elapsed time, in seconds.
+
+        The skew is the slowest rank's step time less the fastest's.
+        """
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks, in the order of the ranks."""
@@ -41,7 +44,10 @@ class Solo:
 
 
 class Ranks:
-    """One process per device. They communicate by gloo on the host, whichever backend reduces the gradients."""
+    """One process per device.
+
+    They communicate by gloo on the host, whichever backend reduces the gradients.
+    """
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size

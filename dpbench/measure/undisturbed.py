@@ -49,7 +49,7 @@ def counted_s(wall_s: float, ran_s: float, waited_s: float, other_threads_s: flo
 
 
 def _wait_counter() -> Callable[[], float]:
-    """Return a function that returns how long this thread has waited for a core since it began, in seconds.
+    """Return a function that returns this thread's waits for a core so far, in seconds.
 
     It always returns 0 if the kernel has no such counter.
     """

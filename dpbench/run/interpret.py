@@ -18,8 +18,8 @@ _TERMINAL_COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48, 5.4
 def interpret(end: Exit, job: Job) -> Record:
     """Return the record that the child sent, or a failed one.
 
-    A complete record for this job counts, even if the child crashed after sending it. In a failed record the first
-    line of `reason` says what happened. The last lines of the child's output follow.
+    A complete record for this job counts, even if the child crashed after sending it. In a failed record the first line
+    of `reason` says what happened. The last lines of the child's output follow.
     """
     try:
         record = Record.model_validate_json(end.record)
@@ -82,7 +82,7 @@ def _signal_name(number: int) -> str:
 
 
 def last_lines(tail: bytes) -> list[str]:
-    """Return the last lines that are not empty: at most 20, of at most 300 printable characters each."""
+    """Return the last 20 lines or fewer, of at most 300 printable characters. None is empty."""
     return printable_lines(tail)[-_LAST_LINES:]
 
 

@@ -1,4 +1,6 @@
-"""Start one child, wait for its end, keep what it sent, and leave none of its processes behind. Linux only.
+"""Run one child to its end, keep what it sent, and kill the rest of its process tree.
+
+Linux only.
 
 parent                                      child, in a session of its own: Ctrl-C reaches the parent alone
   │  stdin: the request ──────────────────────>  sys.stdin
@@ -44,11 +46,11 @@ class Exit:
 
 
 def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
-    """Start `command`, block until it ends or `timeout_s` have passed, then kill the rest of its process tree.
+    """Run `command` until it ends or `timeout_s` have passed, and return how it ended.
 
-    ``--record-fd N --parent-pid P`` is appended to the command. The process tree is also killed if an exception, such
-    as KeyboardInterrupt, ends this function. Raises OSError if the command cannot be started, and UnkillableError if a
-    process survives SIGKILL.
+    Then the rest of its process tree is killed. ``--record-fd N --parent-pid P`` is appended to the command. The
+    process tree is also killed if an exception, such as KeyboardInterrupt, ends this function. Raises OSError if the
+    command cannot be started, and UnkillableError if a process survives SIGKILL.
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     oom_kills_before = _oom_kills()

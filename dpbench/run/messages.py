@@ -1,4 +1,6 @@
-"""What parent and children send to each other: JSON on the child's stdin and on its record pipe.
+"""What parent and children send to each other, as JSON.
+
+Requests go to the child's stdin. Responses come through its record pipe.
 
     request         response           child
     Job             Record             child/worker.py         measure one case in one round
@@ -49,7 +51,10 @@ class ProbeRequest(BaseModel):
 
 
 class CountJob(BaseModel):
-    """One case to count. The recording of simulated devices is written to the file `events`, if there is one."""
+    """One case to count.
+
+    The recording of simulated devices is written to the file `events`, if there is one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,7 +84,10 @@ class CountRecords(BaseModel):
 
 
 class SideName(StrEnum):
-    """The three sides of a gate's round. TWIN runs BASE in a second process: any difference of the two is noise."""
+    """The three sides of a gate's round.
+
+    TWIN runs BASE in a second process: any difference of the two is noise.
+    """
 
     BASE = "base"
     TWIN = "twin"
@@ -87,7 +95,7 @@ class SideName(StrEnum):
 
 
 class Side(BaseModel):
-    """The commit of one side: its `folder`, and `environment` variables for this side's process alone."""
+    """One side: the `folder` of its commit, and `environment` variables for its process alone."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -96,10 +104,11 @@ class Side(BaseModel):
 
 
 class LockstepJob(BaseModel):
-    """One benchmark in one round: for each side `blocks` blocks of steps, of about `block_s` seconds each.
+    """One benchmark in one round.
 
-    `cores` are the cores to which all sides are pinned. `seed` decides the order of the sides in each block. `timeout_s`
-    is the limit for each side. With `checked`, each side's step is compared with the oracle before it is timed.
+    Each side takes `blocks` blocks of steps, of about `block_s` seconds each. `cores` are the cores to which all sides
+    are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the limit for each side. With
+    `checked`, each side's step is compared with the oracle before it is timed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -128,8 +137,8 @@ class LockstepRound(BaseModel):
 
     `times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
     block i, in random order. `cores` are the cores to which the sides were pinned, as in ``0-3,8``. `resident` is True
-    if the models of all sides were in memory together. If not, each block ran in a process of its own.
-    A failed round has a `reason` and no times. If one side failed, `side` is its name.
+    if the models of all sides were in memory together. If not, each block ran in a process of its own. A failed round
+    has a `reason` and no times. If one side failed, `side` is its name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -154,7 +163,7 @@ class LockstepRound(BaseModel):
 
 
 class LockstepRounds(BaseModel):
-    """Response to `LockstepJobs`: one round for each job, in their order, and the environment of the child."""
+    """Response to `LockstepJobs`: one round for each job, and the child's environment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,6 +1,8 @@
-"""No process is left behind: a child dies with its parent, and a block's processes end with the block. Linux only.
+"""A child dies with its parent, and no process outlives the block that started it.
 
-Downwards: the kernel kills a child when its parent ends, even if the parent is killed by SIGKILL (`die_with_parent`).
+Linux only.
+
+Downwards: the kernel kills a child when its parent ends, even if SIGKILL ended the parent (`die_with_parent`).
 
 Upwards: a process can leave its process group and its session, and its parent can end first. Then the nearest ancestor
 that is a subreaper adopts it (prctl(2), PR_SET_CHILD_SUBREAPER). Inside `nothing_left_behind` this process is a
@@ -32,10 +34,11 @@ class UnkillableError(RuntimeError):
 
 
 def die_with_parent(expected_parent_pid: int) -> None:
-    """Let the kernel kill this process when its parent ends. If the parent has ended already, exit at once.
+    """Let the kernel kill this process when its parent ends.
 
-    For the kernel, the parent is the thread that started this process (prctl(2), PR_SET_PDEATHSIG). So start children
-    from a thread that lives as long as they do. Raises OSError if the kernel refuses.
+    If the parent has ended already, exit at once. For the kernel, the parent is the thread that started this process
+    (prctl(2), PR_SET_PDEATHSIG). So start children from a thread that lives as long as they do. Raises OSError if the
+    kernel refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -46,9 +49,10 @@ def die_with_parent(expected_parent_pid: int) -> None:
 
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
-    """At the end of the block, kill and reap all processes started inside it, and all their descendants.
+    """At the end of the block, kill and reap all processes started inside it.
 
-    Enter one block at a time. No other thread may start children meanwhile, because they would be killed too.
+    Their descendants are killed too. Enter one block at a time. No other thread may start children meanwhile, because
+    they would be killed too.
     Raises UnkillableError if a process survives SIGKILL for longer than `GRACE_S`.
     """
     here = psutil.Process()

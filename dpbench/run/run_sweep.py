@@ -1,4 +1,7 @@
-"""A sweep, from its plan to its records. Cases that the store holds already are not measured again."""
+"""A sweep, from its plan to its records.
+
+Cases that the store holds already are not measured again.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +19,10 @@ from dpbench.sweep.spec import Spec
 
 @dataclass(frozen=True)
 class SweepRecords:
-    """The plan's records in the order of the store, those of earlier calls included, and the store's warnings.
+    """The plan's records and the store's warnings.
 
-    If `is_interrupted`, some of the plan's records are missing.
+    The records are in the order of the store, and those of earlier calls are among them. If `is_interrupted`, some of
+    the plan's records are missing.
     """
 
     records: tuple[Record, ...]
@@ -27,7 +31,10 @@ class SweepRecords:
 
 
 def machine_for(spec: Spec) -> MachineInfo:
-    """Return what this machine has, and whether the user's workloads of `spec` load. Raises ProbeError."""
+    """Return what this machine has, and whether the user's workloads of `spec` load.
+
+    Raises ProbeError.
+    """
     return ask_machine(tuple(workload for workload in spec.workloads if is_factory(workload)), spec.data)
 
 

@@ -1,4 +1,4 @@
-"""The rounds of a sweep: one child per case and round, and one record stored after each, within the time budget."""
+"""The rounds of a sweep: one child and one record per case and round, within a budget."""
 
 import math
 import time
@@ -33,7 +33,10 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep is. `running` is the case about to start, None at the end; `last` is this call's newest record."""
+    """How far a sweep is.
+
+    `running` is the case about to start, None at the end; `last` is this call's newest record.
+    """
 
     done: int
     total: int
@@ -56,10 +59,11 @@ def run(
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Measure each (round, case) in the given order, except those whose (case.id, round) is in `done`.
+    """Measure each (round, case) in the given order.
 
-    `worker` is the command of a child. Each child samples for `case_time_s`, or less if the sweep would otherwise take
-    longer than `budget_s`. A failed case gives a record and does not stop the sweep.
+    A pair whose (case.id, round) is in `done` is left out. `worker` is the command of a child. Each child samples for
+    `case_time_s`, or less if the sweep would otherwise take longer than `budget_s`. A failed case gives a record and
+    does not stop the sweep.
     Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors of `records.append`.
     """
     todo = [(round_, case) for round_, case in order if (case.id, round_) not in done]
@@ -87,19 +91,19 @@ def run(
 
 
 def child_budget(remaining_s: float, jobs: int, startup_s: float, most_s: float) -> float:
-    """Return the sampling seconds of one child, such that `jobs` children end within `remaining_s`. Pure.
+    """Return the sampling seconds of each child, if `jobs` children share `remaining_s`.
 
-    The result lies between `LEAST_S` and `most_s`. `startup_s` is the time that a child needs beside sampling: imports,
-    the model, warm-up, the comparison with the oracle.
+    Pure. The result lies between `LEAST_S` and `most_s`. `startup_s` is the time that a child needs beside sampling:
+    imports, the model, warm-up, the comparison with the oracle.
     """
     return min(max(remaining_s / jobs - startup_s, LEAST_S), most_s)
 
 
 def forecast(left: Sequence[str], seen: Sequence[tuple[str, float]], guess: float) -> float:
-    """Return the expected sum over the keys in `left`, from the (key, value) pairs in `seen`. Pure.
+    """Return the expected sum over the keys in `left`, from the (key, value) pairs in `seen`.
 
-    A key that was seen counts with its median. A new key counts with the median of all pairs, or with `guess` if there
-    are none.
+    Pure. A key that was seen counts with its median. A new key counts with the median of all pairs, or with `guess` if
+    there are none.
     """
     overall = median(value for _, value in seen) if seen else guess
     medians = {key: median(value for k, value in seen if k == key) for key in {key for key, _ in seen}}

@@ -1,10 +1,12 @@
-"""The file that a child runs first. It makes the child import the same dpbench as its parent, in any folder.
+"""The file that a child runs first.
+
+It makes the child import the same dpbench as its parent, in any folder.
 
     python -P .../dpbench/run/start.py dpbench.run.child.worker --record-fd N --parent-pid P
 
 ``python -m dpbench.run.child.worker`` would search the current directory first. Another dpbench may lie there: a
-checkout whose commits a gate judges, or a folder with `dpbench/parallel` alone, which hides an editable install.
-This file runs by its path, before dpbench can be imported, so it imports the standard library only.
+checkout whose commits a gate judges, or a folder with `dpbench/parallel` alone, which hides an editable install. This
+file runs by its path, before dpbench can be imported, so it imports the standard library only.
 """
 
 import runpy
@@ -30,7 +32,10 @@ def _start(module: str) -> None:
 
 
 def _import_dpbench_from(folder: Path) -> None:
-    """Import the package from `folder`. Its modules are then found on the package's own path, not on `sys.path`."""
+    """Import the package from `folder`.
+
+    Its modules are then found on the package's own path, not on `sys.path`.
+    """
     spec = spec_from_file_location("dpbench", folder / "__init__.py", submodule_search_locations=[str(folder)])
     assert spec is not None
     assert spec.loader is not None

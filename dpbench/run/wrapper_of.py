@@ -1,7 +1,7 @@
-"""Import `dpbench.parallel` from the folder of another commit. All else stays the running dpbench.
+"""Import `dpbench.parallel` from the folder of another commit.
 
-The wrapper imports no other room of dpbench. So one harness measures the wrappers of all commits, and a change of the
-harness cannot look like a change of a wrapper.
+All else stays the running dpbench. The wrapper imports no other room of dpbench. So one harness measures the wrappers
+of all commits, and a change of the harness cannot look like a change of a wrapper.
 """
 
 import os
@@ -14,10 +14,11 @@ WRAPPER = "dpbench.parallel"
 
 
 def use_folder(folder: Path) -> None:
-    """Let this process import the wrapper and the user's factories from `folder`, the folder of a commit.
+    """Let this process import the wrapper and the user's factories of a commit.
 
-    If the folder has no wrapper, the running dpbench's wrapper stays. Factories are found in the current directory, so
-    `folder` becomes the current directory. Call this before the first import of `dpbench.parallel`.
+    `folder` is the folder of the commit. If the folder has no wrapper, the running dpbench's wrapper stays. Factories
+    are found in the current directory, so `folder` becomes the current directory. Call this before the first import of
+    `dpbench.parallel`.
     """
     assert WRAPPER not in sys.modules
     if has_wrapper(folder):
@@ -39,7 +40,10 @@ def has_wrapper(folder: Path) -> bool:
 
 
 class _WrapperFinder:
-    """A finder of `sys.meta_path` for the wrapper alone. Its submodules are found on the wrapper's own path."""
+    """A finder of `sys.meta_path` for the wrapper alone.
+
+    Its submodules are found on the wrapper's own path.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._parent = str((folder / _path(WRAPPER)).parent)

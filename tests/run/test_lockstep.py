@@ -81,14 +81,14 @@ def base(tmp_path):
 
 
 def job(base, head, workload="mlp/tiny", timeout_s=60.0, variables=None, **fields):
-    side = Side(tree=str(base))
+    side = Side(folder=str(base))
     usual = {
         "benchmark": "tiny",
         "case": Case(variant=VariantName.TUNED_SEQUENCE, workload=workload, batch=8, devices=("cpu", "cpu"), threads=1),
         "sides": {
             SideName.BASE: side,
             SideName.TWIN: side,
-            SideName.HEAD: Side(tree=str(head), environment=variables or {}),
+            SideName.HEAD: Side(folder=str(head), environment=variables or {}),
         },
         "cores": (CORE,),
         "blocks": BLOCKS,

@@ -1,4 +1,4 @@
-"""The child that runs a gate's round: LockstepJobs on stdin, LockstepRounds on the record pipe.
+"""The child of a gate's round: LockstepJobs on stdin, LockstepRounds on the record pipe.
 
     python -m dpbench.run.child.lockstep --record-fd N --parent-pid P
 

@@ -1,4 +1,4 @@
-"""One side of a gate's round: a fork that holds one commit's step and takes blocks of it on request.
+"""One side of a gate's round: a fork that takes blocks of one commit's step on request.
 
 coordinator (lockstep.py)               side
   │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
@@ -40,9 +40,9 @@ Send = Callable[[dict[str, object]], None]
 
 
 def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
-    """Prepare the side's step, then take a block for each request, until the coordinator closes the pipe.
+    """Prepare the side's step, then take a block for each request.
 
-    The coordinator kills a side that hangs.
+    The side ends when the coordinator closes the pipe. The coordinator kills a side that hangs.
     """
     die_with_parent(parent_pid)
     os.environ.update(side.environment)
@@ -62,10 +62,11 @@ def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> No
 
 
 def make_step(case: Case, *, checked: bool) -> Callable[[], float]:
-    """Return a function that takes a step of the case, a variant of one process, and returns its seconds.
+    """Return a function that takes a step of the case and returns its seconds.
 
-    With `checked`, the gradients are compared with the oracle's first. Raises WrongResultError if they differ.
-    The thread count is always the first candidate. If each side chose its own, the sides would differ in that.
+    The case has one process for all devices. With `checked`, the gradients are compared with the oracle's first. Raises
+    WrongResultError if they differ. The thread count is always the first candidate. If each side chose its own, the
+    sides would differ in that.
     """
     torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
     workload = resolve(case.workload, case.data)
@@ -80,19 +81,20 @@ def _sender(pipe: Connection) -> Send:
 
 
 def _shifted_heap() -> list[bytearray]:
-    """Return blocks of random size. While they are held, the addresses of all later tensors are shifted by chance.
+    """Return blocks of random size.
 
-    The address of a tensor changes a step's time by percents. Forks of one process allocate alike, so base and its
-    twin would share a layout. Head would not, because of a name of another length. Then the ratio of base and twin
-    would not show what the layout does.
+    While they are held, the addresses of all later tensors are shifted by chance. The address of a tensor changes a
+    step's time by percents. Forks of one process allocate alike, so base and its twin would share a layout. Head would
+    not, because of a name of another length. Then the ratio of base and twin would not show what the layout does.
     """
     return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
 
 
 def _prepared(job: LockstepJob, side: Side, send: Send) -> Callable[[], float] | None:
-    """Return a function that takes a step and returns its seconds, warmed up and pinned to the job's cores.
+    """Return a function that takes a step and returns its seconds.
 
-    If the step fails, send the outcome and the reason, and return None.
+    The step is warmed up, and the process is pinned to the job's cores. If the step fails, send the outcome and the
+    reason, and return None.
     """
     use_folder(Path(side.folder))
     try:
@@ -115,7 +117,10 @@ def _prepared(job: LockstepJob, side: Side, send: Send) -> Callable[[], float] |
 
 
 def _pin(cores: tuple[int, ...]) -> None:
-    """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
+    """Pin all threads of this process.
+
+    Not earlier: on one core the sides would take three times as long to prepare.
+    """
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 

@@ -1,4 +1,6 @@
-"""The child that reports what this machine has: a ProbeRequest on stdin, a MachineInfo on the record pipe.
+"""The child that reports what this machine has.
+
+A ProbeRequest comes on stdin, and a MachineInfo goes to the record pipe.
 
 python -m dpbench.run.child.probe --record-fd N --parent-pid P
 """
@@ -57,7 +59,7 @@ def read_machine(request: ProbeRequest) -> MachineInfo:
 
 
 def nvml_names() -> tuple[tuple[str, ...], str | None]:
-    """Return the names of the GPUs that the NVIDIA driver sees, in its order, and the error if there was one."""
+    """Return the names of the NVIDIA driver's GPUs, in its order, and an error or None."""
     import pynvml
 
     try:
@@ -84,7 +86,7 @@ def _driver_version() -> str | None:
 
 
 def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
-    """Return the accelerators that torch can use, and torch's error or warning if it can use none."""
+    """Return the accelerators that torch can use, and torch's error if it can use none."""
     import torch
 
     with warnings.catch_warnings(record=True) as caught:  # torch warns if the driver is too old

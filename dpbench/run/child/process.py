@@ -1,4 +1,7 @@
-"""What every child does while it imports, and when it ends. Without this, each of the two takes a second longer."""
+"""What every child does while it imports, and when it ends.
+
+Without this, each of the two takes a second longer.
+"""
 
 import gc
 import os
@@ -40,9 +43,10 @@ def leave() -> NoReturn:
 
 
 def run_and_exit(work: Callable[[], object]) -> NoReturn:
-    """In a forked process, call `work` and exit, without running the rest of the forking program.
+    """In a forked process, call `work` and exit.
 
-    The exit status is 0, or 1 with a traceback on stderr if `work` raises.
+    The rest of the forking program does not run. The exit status is 0, or 1 with a traceback on stderr if `work`
+    raises.
     """
     status = 1
     try:

@@ -1,4 +1,6 @@
-"""The ranks of a case with one process per device: rank 0 starts the others, and they end with it.
+"""The ranks of a case with one process per device.
+
+Rank 0 starts the others, and they end with it.
 
 parent ──starts──> rank 0 (the worker) ──starts──> rank 1 … rank n-1
                       │  dies with its parent          │  die with rank 0 (PDEATHSIG)
@@ -40,9 +42,9 @@ class Rendezvous:
 
 
 def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
-    """Start ranks 1 to size-1, each as a process that runs `module`, and return rank 0's rendezvous.
+    """Start ranks 1 to size-1 and return rank 0's rendezvous.
 
-    If a rank fails, this process prints which one and exits with status 1.
+    Each rank is a process that runs `module`. If a rank fails, this process prints which one and exits with status 1.
     """
     listener = socket.create_server((_LOOPBACK, 0))
     port = listener.getsockname()[1]
@@ -60,7 +62,10 @@ def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
 
 
 def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
-    """Wait for a rank to end. Without this, rank 0 would wait for a dead rank until the time limit."""
+    """Wait for a rank to end.
+
+    Without this, rank 0 would wait for a dead rank until the time limit.
+    """
     status = child.wait()
     if status != 0:
         print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201

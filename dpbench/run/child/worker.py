@@ -1,4 +1,6 @@
-"""The child that measures one case in one round: a Job on stdin, a Record on the record pipe.
+"""The child that measures one case in one round.
+
+A Job comes on stdin, and a Record goes to the record pipe.
 
     python -m dpbench.run.child.worker --record-fd N --parent-pid P
 
