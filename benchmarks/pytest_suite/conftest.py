@@ -12,15 +12,13 @@ import torch
 from benchmarks.pytest_suite.settings import Setting
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
-from dpbench.measure.session import RankPlacement, Session, open_session
+from dpbench.measure.session import open_session
 from dpbench.run.ask import ask_machine
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.host import cpu_model, usable_cores
-from dpbench.sweep.names import Data
 from dpbench.sweep.variants import VariantId, VariantName
 from dpbench.variants.registry import variant_of
-from dpbench.workloads.resolve import resolve
 
 _ROWS = pytest.StashKey[list[str]]()
 
@@ -86,8 +84,6 @@ def measure_ratios(print_row):
 
 
 def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[float]]:
-    workload = resolve(setting.workload, Data.RANDOM)
-    devices = [torch.device(device) for device in setting.devices]
     case = Case(
         variant=variants[0],
         workload=setting.workload,
@@ -95,7 +91,8 @@ def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[floa
         devices=list(setting.devices),
         threads=usable_cores(),
     )
-    session = Session(case, workload, variant_of(VariantId(variants[0])), RankPlacement(tuple(devices)))
+    session = open_session(case)
+    devices = list(session.placement.devices)
     # All schemes around one base: where its weights come to lie in memory changes a step by percents.
     schemes = {name: variant_of(VariantId(name)).wrap(session.base, devices) for name in variants[1:]}
     schemes[variants[0]] = session.scheme

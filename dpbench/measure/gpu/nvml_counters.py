@@ -1,4 +1,6 @@
-"""NVML's counters: read at both edges of the window, their difference is what happened in it.
+"""NVML's counters of traffic, throttling and energy: their growth over the window.
+
+They are read at both edges of the window.
 
 Fields and units are from nvml.h. PCIe traffic is in bytes, and its counter can wrap. NVLink traffic is in KiB; the
 scope UINT_MAX means all links, and 0 would mean the first link alone. Throttling is in nanoseconds. The newer ids of
