@@ -31,7 +31,7 @@ def test_a_training_step_moves_the_parameters_by_its_gradients():
     assert any(not torch.equal(old, new) for old, new in zip(before, made.base.parameters(), strict=True))
 
 
-def test_host_memory_is_settled_before_anything_is_made(monkeypatch):
+def test_host_memory_is_settled_before_the_model_is_made(monkeypatch):
     order = []
     monkeypatch.setattr("dpbench.measure.session.settle_host_memory", lambda: order.append("settled"))
     wrapped = Variant(wrap=lambda base, devices: order.append("made") or base, concurrent_lanes=False)
@@ -39,7 +39,7 @@ def test_host_memory_is_settled_before_anything_is_made(monkeypatch):
     assert order == ["settled", "made"]
 
 
-def test_gradients_do_not_pile_up_over_steps():
+def test_gradients_do_not_accumulate_over_steps():
     made = session()
     seen = []
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_inference_builds_no_graph_and_changes_nothing():
     assert all(torch.equal(old, new) for old, new in zip(before, made.base.parameters(), strict=True))
 
 
-def test_equal_seeds_give_equal_losses_and_others_do_not():
+def test_equal_seeds_give_equal_losses():
     assert session(seed=3).step() == session(seed=3).step()
     assert session(seed=3).step() != session(seed=4).step()
 
