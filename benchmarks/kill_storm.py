@@ -1,4 +1,4 @@
-"""Kill a sweep, or one of its children, at random moments, and check the processes and records that are left.
+"""Kill a sweep, or one of its children, at random moments, and check what is left.
 
     python -m benchmarks.kill_storm --kills 100
 
@@ -35,7 +35,10 @@ _PATIENCE_S = 30.0
 
 @dataclass
 class Report:
-    """Counts of a storm. `longest_s` is the longest time that a process outlived its killed parent."""
+    """Counts of a storm.
+
+    `longest_s` is the longest time that a process outlived its killed parent.
+    """
 
     parents_killed: int = 0
     children_killed: int = 0

@@ -1,4 +1,4 @@
-"""The device of the tests in this folder: lanes that share one GPU, and points in time on its streams.
+"""The device of the tests in this folder: one GPU, shared by all lanes.
 
 With ``DPBENCH_GPU_TESTS_ON=cpu`` the same tests run on lanes of the CPU. This dry run finds mistakes in the tests on a
 machine without a GPU. It has no streams and no pauses, so it proves nothing about streams.
@@ -43,7 +43,10 @@ def on_host(tensor):
 
 
 class Moment:
-    """The end of the current stream's work. In a dry run a pause never ends, and all else is over at once."""
+    """The end of the current stream's work.
+
+    In a dry run a pause never ends, and all else is over at once.
+    """
 
     def __init__(self, is_pause=False):
         self._is_pause = is_pause

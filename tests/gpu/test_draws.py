@@ -1,4 +1,7 @@
-"""Lanes on one GPU share its generator. They draw random numbers in their order, or the user is warned."""
+"""Lanes on one GPU share its generator.
+
+They draw random numbers in their order, or the user is warned.
+"""
 
 import pytest
 import torch

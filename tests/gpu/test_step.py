@@ -1,4 +1,4 @@
-"""A step on lanes that share a GPU equals the plain module's on each chunk, gradients summed."""
+"""A step on lanes that share a GPU equals the plain module's steps on the chunks."""
 
 import copy
 
@@ -15,7 +15,10 @@ skip_without_gpu()
 
 
 def recurrent():
-    """Return an LSTM. With cuDNN its weights are views of one storage in the base, and not in the replicas."""
+    """Return an LSTM.
+
+    With cuDNN its weights are views of one storage in the base, and not in the replicas.
+    """
     return Call(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(5, 4, num_layers=2, batch_first=True))
 
 
@@ -30,7 +33,7 @@ MODELS = {
 
 
 def here(tensor):
-    """Return the tensor on the device, in float64, so that the order of sums and TF32 make no difference."""
+    """Return the tensor on the device, in float64: the order of sums and TF32 do not show."""
     return tensor.to(DEVICE, torch.float64 if tensor.is_floating_point() else None)
 
 
@@ -110,7 +113,7 @@ def test_only_the_first_chunk_updates_batch_norm(dispatch):
 
 
 def test_sparse_and_dense_gradients(lanes, dispatch):
-    """Several backwards follow each other, because the engine clones a sparse gradient into other memory."""
+    """Run several backwards: the engine clones a sparse gradient into other memory."""
     base = nn.Sequential(nn.Embedding(7, 5, sparse=True), nn.Linear(5, 3)).double().to(DEVICE)
     expected, tokens = copy.deepcopy(base), torch.tensor([1, 2, 1, 5], device=DEVICE)
     wrapper = wrap(base, lanes, dispatch=dispatch)

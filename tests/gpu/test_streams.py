@@ -1,4 +1,4 @@
-"""Pauses forced on streams: they change no number, and they show where one stream does not wait for another."""
+"""Pauses forced on streams change no number. They show where a wait is missing."""
 
 import copy
 import sys
@@ -76,7 +76,10 @@ PAUSES = {
 
 
 def train(module, base, batches):
-    """Train. The optimizer writes weights right after they are read, and freed memory is filled with NaN."""
+    """Train.
+
+    The optimizer writes weights right after they are read, and freed memory is filled with NaN.
+    """
     optimizer = SGD(base.parameters(), lr=0.05)
     for batch in batches:
         optimizer.zero_grad()
@@ -131,7 +134,10 @@ def two_layers():
 
 
 def warm_up(base, x):
-    """Load all kernels. A first launch may wait for running kernels (CUDA C++ Programming Guide, Lazy Loading)."""
+    """Load all kernels.
+
+    A first launch may wait for running kernels (CUDA C++ Programming Guide, Lazy Loading).
+    """
     wrap(base, 2, **ONE_TENSOR_EACH)(x).sum().backward()
     base.zero_grad()
     synchronize()
@@ -203,7 +209,10 @@ def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs
 
 @pytest.mark.parametrize("is_from_host", [False, True], ids=["batch there", "batch on the host"])
 def test_a_step_is_issued_without_a_wait_for_the_device(is_from_host, lanes, dispatch):
-    """Two steps warm up, also the memory for a device that lags behind. In the third, any wait outlasts the pause."""
+    """Two steps warm up, also the memory for a device that lags behind.
+
+    In the third, any wait outlasts the pause.
+    """
     base, x = deep(), torch.randn(8, WIDTH, dtype=torch.float64).to(DEVICE)
     wrapper = wrap(base, lanes, dispatch=dispatch, **MANY_BUCKETS)
     batches = [on_host(x) if is_from_host else x]
@@ -217,7 +226,7 @@ def test_a_step_is_issued_without_a_wait_for_the_device(is_from_host, lanes, dis
 
 
 class forbidden_waits:
-    """Within the block, torch raises at every wait for a stream that it knows of, such as ``.item()``."""
+    """In the block, torch raises at every wait for a stream that it knows, like ``.item()``."""
 
     def __init__(self, is_on):
         self._mode = "error" if is_on and not IS_DRY_RUN else None

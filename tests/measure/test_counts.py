@@ -1,4 +1,4 @@
-"""Python calls of a step. Counts of simulated devices and of ranks: tests/run/test_counting.py."""
+"""Python calls of a step. For simulated devices and ranks see tests/run/test_counting.py."""
 
 import gc
 
@@ -10,6 +10,7 @@ from dpbench.measure.session import Session
 from dpbench.measure.team import Solo
 from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
+from dpbench.variants.registry import variant_of
 
 
 @pytest.fixture(autouse=True)
@@ -59,5 +60,5 @@ def test_inference_has_one_phase_the_forward():
 
 def test_tuned_dispatches_in_sequence():
     """Calls in threads that existed before the count would be missing."""
-    wrapped = count_step._counted(case().variant).wrap(torch.nn.Linear(2, 2), [torch.device("cpu")] * 2)
+    wrapped = variant_of(count_step._counted(case().variant)).wrap(torch.nn.Linear(2, 2), [torch.device("cpu")] * 2)
     assert wrapped.policy.dispatch == "sequence"

@@ -25,7 +25,7 @@ def whole_batch(base, devices):
 
 
 def averaging(base, devices):
-    """Divide the gradients by the number of lanes, as DistributedDataParallel divides by the ranks."""
+    """Divide the gradients by the lanes, as DistributedDataParallel divides by the ranks."""
     forward = chunk_by_chunk(base, devices)
     for parameter in base.parameters():
         parameter.register_hook(lambda gradient: gradient / len(devices))

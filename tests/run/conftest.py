@@ -11,7 +11,7 @@ _MARK = "DPBENCH_TEST_MARK"
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Return pid and command of each process that carries the mark in its environment, without zombies.
+    """Return pid and command of each process that carries the mark, without zombies.
 
     A mark is inherited across sessions, groups and dead parents. This process does not show it, because its environment
     was changed after its start.

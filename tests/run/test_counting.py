@@ -49,7 +49,10 @@ def case(variant, workload="mlp/tiny", devices=SIM4):
 
 @needs_simulator
 def test_ten_processes_count_the_same():
-    """Two processes fork five times each. The variant uses the most threads, on simulated devices and on the CPU."""
+    """Two processes fork five times each.
+
+    The variant uses the most threads, on simulated devices and on the CPU.
+    """
     cases = [case("naive"), case("naive", devices=("cpu",) * 4)]
     records = [record for _ in range(2) for record in count_all(cases * 5)]
     for each in cases:
@@ -82,7 +85,7 @@ def test_one_more_copy_fails_the_check_and_its_counter_is_named(tmp_path):
 
 @pytest.fixture(scope="module")
 def phases():
-    """Phases by workload and variant: the stock wrapper and naive for all workloads, ddp for one."""
+    """Phases by workload and variant. ddp is counted for one workload only."""
     cases = [c for c in checked_cases() if c.variant in ("torch_dp", "naive") and c.devices == SIM4]
     records = countable(count_all([*cases, case("ddp", devices=("cpu",) * 2)]))
     assert all(record.counts is not None for record in records), [record.reason for record in records]

@@ -65,7 +65,7 @@ def make():
 
 
 def copied(folder, *edit):
-    """Copy the wrapper into `folder`, replace the first text of `edit` by the second in its module."""
+    """Copy the wrapper into `folder`. `edit` is a text of its module and what replaces it."""
     wrapper = folder / "dpbench/parallel"
     shutil.copytree(ROOT / "dpbench/parallel", wrapper, ignore=shutil.ignore_patterns("__pycache__"))
     if edit:

@@ -1,4 +1,4 @@
-"""A process that imports the wrapper from a commit's folder, and all else from its own dpbench."""
+"""A process that imports a commit's wrapper, and all else from the running dpbench."""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""A parent that measures two cases in three rounds. Its records are lines of ``records.jsonl``, and it resumes."""
+"""A parent that measures two cases in three rounds.
+
+Its records are lines of ``records.jsonl``, and it resumes.
+"""
 
 import os
 import sys
