@@ -8,7 +8,7 @@ costs one record and not the sweep.
     count_all.py      the exact counters of cases
     ask.py            what this machine has, and whether the user's workloads load
     messages.py       the JSON that parent and children send to each other
-    launch.py         start one child, wait for its end, keep its answer and its last output
+    launch.py         start one child, wait for its end, keep its record and its last output
     interpret.py      turn the end of a child into a record, with the reason for a failure
     process_tree.py   a child dies with its parent, and a launch leaves no process behind
     start.py          the file that a child runs first, so that it imports its parent's dpbench

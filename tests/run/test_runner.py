@@ -3,6 +3,7 @@ import math
 import pytest
 
 from dpbench.results.record import Outcome
+from dpbench.run.messages import Job
 from dpbench.run.runner import LEAST_S, Progress, run
 from dpbench.sweep.case import Case
 from tests.fakes import FakeLauncher, ScriptedClock, ended, ok_record
@@ -124,3 +125,14 @@ def test_progress_counts_earlier_records_and_names_the_running_case():
     assert [event.running for event in events] == [*(case for _, case in ORDER[1:]), None]
     assert [event.last for event in events] == [None, *records]
     assert [event.seconds_left for event in events][1:] == [2.0, 1.0, 0.0]
+
+
+def test_the_workers_command_can_be_replaced():
+    commands = []
+
+    def launch(command, text, timeout_s):
+        commands.append(command)
+        return measured(Job.model_validate_json(text))
+
+    run(ORDER[:1], run_id="r1", records=ListOfRecords(), worker=("my", "worker"), launch=launch)
+    assert commands == [["my", "worker"]]
