@@ -1,11 +1,12 @@
-# Two commands matter: `make compare` and `make test`. Both set everything up in .venv first, once.
-# On a box with a GPU `make gpu` needs no .venv: only a PYTHON whose torch sees the GPU, and WHEELS of what that lacks.
+# The two main commands are `make compare` and `make test`. Each first creates .venv, if that is missing or outdated.
+# `make gpu` uses no .venv. It needs a PYTHON whose torch sees the GPU, and WHEELS of the packages that this PYTHON lacks.
 #
-#   PYTHON=python3.12   the interpreter that .venv is made from (3.11 or newer)
-#   TORCH=2.11.0        another torch than the pinned one
-#   TORCH=system        the torch that PYTHON already has; the default where it has one
-#   ARGS="--batch 64"   passed on to the command
-#   WHEELS=build/wheels where `make gpu-wheels` puts wheels, for GPU_PYTHON=3.12 on x86-64, and `make gpu` looks for them
+#   PYTHON=python3.12   the interpreter that creates .venv, 3.11 or newer
+#   TORCH=2.11.0        install this version of torch instead of the pinned one
+#   TORCH=system        use the torch that PYTHON has; the default if it has one
+#   ARGS="--batch 64"   arguments for the command
+#   WHEELS=build/wheels the folder that `make gpu-wheels` writes to and `make gpu` reads from
+#   GPU_PYTHON=3.12     the Python version on x86-64 that `make gpu-wheels` fetches for
 
 PYTHON ?= python3
 TORCH ?= $(shell $(PYTHON) -c 'import sys, importlib.util as u; print("system" if u.find_spec("torch") and sys.prefix == sys.base_prefix else "pinned")' 2>/dev/null || echo pinned)
@@ -17,20 +18,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 
-.PHONY: compare test gpu gpu-wheels lint asv-html clean counts-check gate-counters
+.PHONY: compare test test-all gpu gpu-wheels counts-check gate-counters lint dist asv-html clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
 	$(BIN)/dpbench compare $(ARGS)
 
-# Two at a time: most tests wait for children of their own.
+# Two processes, because most tests wait for a child process.
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+# `make test` runs a random sample of the large test tables and prints its seed. This target runs them in full.
+test-all: export DPBENCH_TEST_ALL := 1
+test-all: test
 
 gpu:
 	@$(PYTHON) benchmarks/on_gpu.py --wheels "$(WHEELS)" $(ARGS)
 
-# All that dpbench and its tests need, but for what comes with a torch: that, numpy and scipy. 5 MiB.
+# The packages that dpbench and its GPU tests need, 5 MiB. torch, numpy and scipy are left out: the GPU machine has them.
 gpu-wheels:
 	$(PYTHON) -m pip download --quiet --dest "$(WHEELS)" --constraint constraints.txt --only-binary=:all: \
 	  --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) \
@@ -40,11 +45,11 @@ gpu-wheels:
 counts-check: $(READY)
 	$(BIN)/dpbench counts --check
 
-# The gate's tier 0 on this project itself: does a step of the wrapper ask for more than it did a commit ago?
+# Tier 0 of the gate, applied to this project: compare the exact counts of a step with those of the commit before.
 gate-counters: $(READY)
 	@if git rev-parse --quiet --verify HEAD~1 >/dev/null; then \
 	  $(BIN)/dpbench gate --base HEAD~1 --tiers 0 $(ARGS); \
-	else echo "gate: this clone ends at HEAD, so there is no commit to hold it against"; fi
+	else echo "gate: this clone ends at HEAD, so there is no commit to compare it with"; fi
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -52,7 +57,11 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The pages of asv's results, made to work where there is no internet; `asv preview` serves them.
+# Build the sdist and the wheel in dist/. Install each in a new environment and test it outside the checkout.
+dist: $(READY)
+	$(BIN)/python .ci/dist.py
+
+# Write asv's web pages so that they work offline. `asv preview` serves them.
 asv-html: $(READY)
 	$(BIN)/asv publish
 	$(BIN)/python benchmarks/asv_html.py $(ARGS)
@@ -60,14 +69,14 @@ asv-html: $(READY)
 clean:
 	rm -rf $(VENV) .asv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-# Made in one go or not at all: the stamp comes last, and a .venv without its stamp is made anew.
+# The stamp file is written last, so a .venv whose installation failed is deleted and created again.
 $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpbench needs Python 3.11 or newer; PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>&1)" >&2; exit 2; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(if $(filter system,$(TORCH)),--system-site-packages) $(VENV)
 	@case "$(TORCH)" in \
 	  pinned) cp constraints.txt $(VENV)/constraints.txt ;; \
-	  system) $(BIN)/python -c 'import torch' || { echo "$(VENV) does not see the torch of PYTHON=$(PYTHON), for one because that is a virtual environment itself; TORCH=pinned installs one" >&2; exit 2; }; \
+	  system) $(BIN)/python -c 'import torch' || { echo "$(VENV) does not see the torch of PYTHON=$(PYTHON), for example because PYTHON is in a virtual environment; TORCH=pinned installs one" >&2; exit 2; }; \
 	          grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt ;; \
 	  *) sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt ;; \
 	esac

@@ -1,13 +1,13 @@
-"""The cases of the gate's self-test, given to asv and to pytest-benchmark, each used as its users do.
+"""Give the cases of the gate's self-test to asv and to pytest-benchmark, each used as its users do.
 
     python -m benchmarks.gate_peers --times 6 --self-test results/gate/self-test-HOST.json
 
-A throw-away repository has a commit for each condition: the wrapper as it is, and with work planted into its forward
-that takes 5 % or 10 % of a step of `launch_bound`. The gate's benchmarks of one core are written down in each tool's
-own way, and a tool says slower by its exit code:
+A temporary repository has a commit for each condition: the wrapper as it is, and with a loop injected into its forward
+that takes 5 % or 10 % of a step of `launch_bound`. The gate's benchmarks on one core are written in each tool's own
+way. A tool says "slower" by its exit code:
 
     asv continuous BASE HEAD
-    pytest --benchmark-compare --benchmark-compare-fail=mean:5%     after a run of base that was saved
+    pytest --benchmark-compare --benchmark-compare-fail=mean:5%     after a saved run of base
 """
 
 import argparse
@@ -17,24 +17,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from math import expm1
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 
 from benchmarks.about import heading
-from dpbench.gate.self_test.inject import LOOPS, environment, plant
-from dpbench.gate.self_test.result import SelfTest, interval_of_share
+from dpbench.gate.self_test.inject import LOOPS, environment_of, inject_slowdown, loops_per_step
+from dpbench.gate.self_test.result import SelfTest
 from dpbench.gate.self_test.trials import Condition
 from dpbench.gate.settings import DEFAULT_BENCHMARKS, Cores
-from dpbench.gate.take_round import Sides, take_round
+from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.run.launch import launch
+from dpbench.stats.binomial import clopper_pearson
 
 ROOT = Path(__file__).parents[1]
 CONDITIONS = {Condition.EQUAL: "equal", Condition.SLOWER_5: "slower_5", Condition.SLOWER_10: "slower_10"}
-"""And the tag of its commit."""
+"""The tag of each condition's commit."""
 BENCHMARKS = [benchmark for benchmark in DEFAULT_BENCHMARKS if benchmark.cores is Cores.ONE]
-_CALIBRATING_LOOPS = 20_000
 
 _STEP = """
 import torch
@@ -84,7 +82,7 @@ def test_step(benchmark, name):
 
 
 class Repository:
-    """In `folder`: the harness of this tree, and a commit of the wrapper for each condition, under its name."""
+    """A git repository in `folder`: the harness of this checkout, and a tagged commit of the wrapper per condition."""
 
     def __init__(self, folder: Path, loops: int) -> None:
         self.folder = folder
@@ -100,18 +98,18 @@ class Repository:
         shutil.copy(ROOT / "asv.conf.json", folder)
         self.run("git", "init", "--quiet", "--initial-branch", "main")
         self._commit("base")
-        plant(folder)
-        planted = (folder / "dpbench/parallel/__init__.py").read_text()
+        inject_slowdown(folder)
+        injected = (folder / "dpbench/parallel/__init__.py").read_text()
         for condition, name in CONDITIONS.items():
-            count = round(loops * condition.planted)
-            told = planted.replace(f'os.environ.get("{LOOPS}", "0")', f'"{count}"')
-            (folder / "dpbench/parallel/__init__.py").write_text(f"{told}\n# {name}\n")
+            count = round(loops * condition.slowdown)
+            text = injected.replace(f'os.environ.get("{LOOPS}", "0")', f'"{count}"')
+            (folder / "dpbench/parallel/__init__.py").write_text(f"{text}\n# {name}\n")
             self._commit(name)
         self.run(sys.executable, "-m", "asv", "machine", "--yes")
 
     def run(self, *command: str) -> int:
-        shared = {**os.environ, "HOME": str(self.folder.parent), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=self.folder, env=shared, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "HOME": str(self.folder.parent), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1):
             sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         return done.returncode
@@ -127,7 +125,7 @@ class Repository:
 
 def asv_says_slower(repository: Repository, condition: Condition) -> bool:
     repository.checkout("main")
-    shutil.rmtree(repository.folder / "results", ignore_errors=True)  # else asv adds to what it has
+    shutil.rmtree(repository.folder / "results", ignore_errors=True)  # else asv adds to its old results
     return repository.run(sys.executable, "-m", "asv", "continuous", "base", CONDITIONS[condition]) == 1
 
 
@@ -147,22 +145,25 @@ TOOLS: dict[str, Callable[[Repository, Condition], bool]] = {
 
 
 def loops_of_a_step() -> int:
-    """How many planted loops take as long as a step of launch_bound."""
+    """Return how many iterations of the injected loop take as long as a step of launch_bound."""
     with tempfile.TemporaryDirectory() as folder:
-        planted = Path(folder) / "planted"
-        shutil.copytree(ROOT / "dpbench/parallel", planted / "dpbench/parallel")
-        plant(planted)
-        sides = Sides(ROOT, planted, {BENCHMARKS[0].name: environment(_CALIBRATING_LOOPS)})
-        rounds = [take_round(BENCHMARKS[:1], sides, number, (), launch) for number in range(3)]
-    share = max(0.01, median(expm1(each.ratios[BENCHMARKS[0].name].contrast) for each in rounds))
-    return round(_CALIBRATING_LOOPS / share)
+        slowed = Path(folder) / "slowed"
+        shutil.copytree(ROOT / "dpbench/parallel", slowed / "dpbench/parallel")
+        inject_slowdown(slowed)
+
+        def take(loops: Mapping[str, int], number: int) -> SuiteRound:
+            sides = Sides(ROOT, slowed, {name: environment_of(count) for name, count in loops.items()})
+            return take_round(BENCHMARKS[:1], sides, number, (), launch)
+
+        loops = loops_per_step([BENCHMARKS[0].name], take, lambda _: None)
+    return round(loops[BENCHMARKS[0].name])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--times", type=int, default=6, help="of each tool under each condition")
+    parser.add_argument("--times", type=int, default=6, help="runs of each tool under each condition")
     parser.add_argument(
-        "--self-test", type=Path, required=True, help="the gate's own, results/gate/self-test-HOST.json"
+        "--self-test", type=Path, required=True, help="result of the gate's self-test, results/gate/self-test-HOST.json"
     )
     options = parser.parse_args()
     ours = SelfTest.model_validate_json(options.self_test.read_bytes())
@@ -186,7 +187,7 @@ def main() -> None:
     print(f"\n{'head is':12} {'tool':25} {'says slower':14} 95 % interval")
     for tool, condition in sorted(counts, key=lambda key: list(CONDITIONS).index(key[1])):
         slower, of = counts[tool, condition]
-        low, high = interval_of_share(slower, of)
+        low, high = clopper_pearson(slower, of)
         print(f"{condition:12} {tool:25} {f'{slower} of {of}':14} {low:.1%} to {high:.1%}")
 
 

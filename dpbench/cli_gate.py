@@ -15,9 +15,9 @@ from typer.core import TyperCommand
 from dpbench.cli_shared import Json, example, option, show
 from dpbench.errors import GateError, ReportedError
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.gate.prepare import Asked
+from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
-from dpbench.gate.self_test.examine import examine
+from dpbench.gate.self_test.run_self_test import run_self_test
 from dpbench.gate.self_test.record import GATES, ROUNDS
 from dpbench.report.gate.annotations import annotations
 from dpbench.report.gate.json_form import EXIT_CODES, gate_json
@@ -70,7 +70,7 @@ def gate(
     """Say whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # a cancelled job cleans up like one that was interrupted
     writers = {path: text for path, text in ((markdown, gate_markdown), (junit, gate_junit)) if path is not None}
-    asked = Asked(
+    asked = GateRequest(
         base="HEAD" if self_test and base is None else _given(base),
         head=_head(head, worktree=worktree),
         tiers=_tiers(tiers),
@@ -98,11 +98,11 @@ def gate(
     return EXIT_CODES[found.verdict]
 
 
-def _examined(asked: Asked, rounds: int, gates: int, progress: Callable[[str], object], *, as_json: bool) -> int:
+def _examined(asked: GateRequest, rounds: int, gates: int, progress: Callable[[str], object], *, as_json: bool) -> int:
     for name, count, least in (("rounds", rounds, 2), ("gates", gates, 0)):
         if not least <= count <= _MOST_TRIALS:
             raise GateError(f"--{name}: {count} is not allowed; allowed: {least} to {_MOST_TRIALS}")
-    tested = examine(asked, rounds, gates, progress=progress)
+    tested = run_self_test(asked, rounds, gates, progress=progress)
     show(self_test_json(tested) if as_json else self_test_text(tested))
     return EXIT_CODES[Verdict.PASS if alarms_as_designed(tested) else Verdict.SLOWER]
 

@@ -1,18 +1,38 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
+import os
 import signal
 from importlib.util import find_spec
 
+import pytest
+
+from tests import sampling
+
 
 def pytest_configure() -> None:
-    # Ctrl-C means what it should, here and in children: a shell starts what it runs in the background deaf to it.
+    # A shell starts background commands with SIGINT ignored. Here and in children, Ctrl-C must interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if find_spec("hypothesis"):  # which the tests for a GPU do without
-        _take_time()
+    os.environ[sampling.SEED] = sampling.seed()  # for xdist's workers and for children
+    if find_spec("hypothesis"):  # the tests on a GPU run without it
+        _remove_time_limits()
 
 
-def _take_time() -> None:
-    """No property fails because the machine is busy: hypothesis has time limits of its own."""
+def pytest_report_header() -> str:
+    return sampling.header()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked ``exhaustive``, unless this run leaves nothing out."""
+    if sampling.runs_everything() or "exhaustive" in config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
+def _remove_time_limits() -> None:
+    """Remove hypothesis's time limits, which fail on a busy machine."""
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,6 +1,7 @@
 """The rules of the house, held by a test each."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,73 @@ def test_files_and_functions_are_short(path):
         and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
     }
     assert not long
+
+
+# A class name that exists twice, with the reason.
+DOUBLE_CLASS_NAMES: dict[str, str] = {}
+
+
+def test_a_public_class_name_exists_once():
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1 and name not in DOUBLE_CLASS_NAMES} == {}
+
+
+def test_no_folder_is_crowded():
+    folders = {path.parent for path in SOURCES}
+    counts = {
+        str(folder.relative_to(ROOT)): sum(file.suffix in (".py", ".md") for file in folder.iterdir())
+        for folder in folders
+    }
+    most = {"dpbench/parallel": 30}
+    assert {folder: count for folder, count in counts.items() if count > most.get(folder, 20)} == {}
+
+
+def test_few_files_are_tiny():
+    tiny = [path for path in SOURCES if path.name != "__init__.py" and path.read_text().count("\n") < 40]
+    assert len(tiny) < 15, sorted(map(str, tiny))
+
+
+PAGES = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part.startswith(".") and part != ".github" for part in path.relative_to(ROOT).parts)
+)
+READMES = [path for path in PAGES if path.name == "README.md"]
+
+
+def sentences(markdown: str) -> list[str]:
+    """The sentences of a page, without code, tables, quotes and headings. A list item begins a sentence."""
+    text = re.sub(r"```.*?```", "", markdown, flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if not re.match(r"\s*\||    |\s*#|\s*>", line)]
+    text = re.sub(r"\n\s*(?:[-*]|\d+\.)\s|\n\s*\n", "\n.\n", "\n".join(lines))
+    return [" ".join(sentence.split()) for sentence in re.split(r"(?<=[.!?:;])\s+", text)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_sentences_are_short(page):
+    assert [sentence for sentence in sentences(page.read_text()) if len(sentence.split()) > 30] == []
+
+
+def test_readmes_are_short():
+    words = {str(path.relative_to(ROOT)): len(path.read_text().split()) for path in READMES}
+    assert words["README.md"] < 1500
+    assert (ROOT / "README.md").read_text().count("\n") <= 200
+    assert sum(words.values()) < 7500, words
+
+
+def test_links_between_pages_lead_somewhere():
+    targets = [
+        (page, target.partition("#")[0])
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+        if "://" not in target
+    ]
+    broken = [(str(page), target) for page, target in targets if target and not (page.parent / target).exists()]
+    assert broken == []
 
 
 def loaded_after(statement: str) -> set[str]:

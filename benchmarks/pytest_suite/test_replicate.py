@@ -9,11 +9,11 @@ from torch import nn
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import interleave, paired_ratio
 from dpbench.parallel import DataParallel
-from dpbench.parallel.broadcast import Broadcast
+from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.lanes import SideStreams
+from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import DEFAULT_POLICY
 from dpbench.parallel.shells import Shells, states_of
-from dpbench.parallel.tree import Tree
 
 DEVICES = [torch.device("cpu")] * 8
 ROUNDS = {1: 200, 10: 60}
@@ -59,9 +59,9 @@ def tuned_replicate(encoder):
 
 def refresh_shells(encoder):
     """The shells alone: filled with tensors that have arrived, and emptied."""
-    tree = Tree(encoder)
+    tree = ModuleTree(encoder)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
-    deliveries = Broadcast(tree, DEFAULT_POLICY, None).hand_out(lanes, lanes)
+    deliveries = Broadcaster(tree, DEFAULT_POLICY, None).broadcast(lanes, lanes)
     of_lanes = [Shells(tree) for _ in DEVICES]
 
     def refresh():
@@ -73,11 +73,11 @@ def refresh_shells(encoder):
     return refresh
 
 
-def hand_out_tensors(encoder):
+def broadcast_tensors(encoder):
     """The tensors alone: the copies, a new tensor for each parameter on each lane, and autograd's node."""
-    broadcast = Broadcast(Tree(encoder), DEFAULT_POLICY, None)
+    broadcast = Broadcaster(ModuleTree(encoder), DEFAULT_POLICY, None)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
-    return lambda: broadcast.hand_out(lanes, lanes)
+    return lambda: broadcast.broadcast(lanes, lanes)
 
 
 def in_a_row(step, calls):
@@ -96,7 +96,7 @@ def test_replicate(print_row, encoder, stock_replicate, calls):
         "stock": stock_replicate,
         "tuned": tuned_replicate(encoder),
         "its shells alone": refresh_shells(encoder),
-        "its tensors alone": hand_out_tensors(encoder),
+        "its tensors alone": broadcast_tensors(encoder),
     }
     times_s = interleave(
         {name: in_a_row(step, calls) for name, step in steps.items()},

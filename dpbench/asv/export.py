@@ -11,8 +11,8 @@ import numpy as np
 from dpbench.asv import grid
 from dpbench.asv.machine_file import AsvError, Machine, facts_of
 from dpbench.asv.result_file import Measured, Point, ResultFile, ResultRow, read_results, write_results
-from dpbench.asv.samples import Z99, interval_of_median
 from dpbench.results.record import Environment, Outcome, Record
+from dpbench.stats.order_statistics import Z99, interval_of_median
 from dpbench.stats.rounds import median_of_rounds
 
 
@@ -105,7 +105,7 @@ def _measured(records: Sequence[Record]) -> Measured:
     """The estimate of `dpbench compare` is the result; the rest is what asv itself makes of the samples."""
     rounds = [record.samples_s for record in records]
     samples = tuple(sample for each in rounds for sample in grid.spaced(each))
-    low, high = interval_of_median(samples, Z99)
+    low, _, high = interval_of_median(samples, Z99)
     q_25, q_75 = map(float, np.quantile(samples, (0.25, 0.75)))
     stats = {
         "ci_99_a": low,

@@ -1,20 +1,12 @@
 """What can be said of the median of a benchmark's samples. Pure."""
 
-from collections.abc import Sequence
-from math import exp, hypot, log, sqrt
+from math import exp, hypot, log
 
 from dpbench.asv.result_file import Measured
+from dpbench.stats.order_statistics import interval_of_median
 from dpbench.stats.rounds import Estimate
 
-Z95, Z99 = 1.959964, 2.575829
 _FEWEST = 6  # of fewer even the smallest and the largest do not hold the median 95 times in a hundred
-
-
-def interval_of_median(samples: Sequence[float], z: float) -> tuple[float, float]:
-    """Two of the samples, which hold the median as often as a normal value lies within `z` deviations."""
-    ordered = sorted(samples)
-    middle, half = (len(ordered) - 1) / 2, z * sqrt(len(ordered)) / 2
-    return ordered[max(0, int(middle - half))], ordered[min(len(ordered) - 1, int(middle + half) + 1)]
 
 
 def ratio_of_medians(head: Measured, base: Measured) -> Estimate:
@@ -40,5 +32,5 @@ def _log_ends(measured: Measured) -> tuple[float, float] | None:
     samples = measured.samples or ()
     if len(samples) < _FEWEST or min(*samples, measured.result) <= 0:
         return None
-    low, high = interval_of_median(samples, Z95)
+    low, _, high = interval_of_median(samples)
     return max(0.0, log(measured.result / low)), max(0.0, log(high / measured.result))

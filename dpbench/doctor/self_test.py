@@ -14,7 +14,8 @@ from dpbench.doctor.findings import Finding, note, ok, unreliable
 from dpbench.results.record import Outcome, Record
 from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher, Progress, run
-from dpbench.stats.rounds import Estimate, Rounds, ratio_of_rounds, t_quantile
+from dpbench.stats.rounds import Estimate, Rounds, log_medians, ratio_of_rounds
+from dpbench.stats.student import t95_from_table
 from dpbench.sweep.case import Case
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.plan import default_lanes
@@ -45,10 +46,10 @@ def noise_of(first: Rounds, second: Rounds) -> Noise:
     rounds = len(first)
     if rounds < 2 or len(second) != rounds:
         raise ValueError(f"noise needs as many rounds of both, two or more; there are {rounds} and {len(second)}")
-    variances = [float(np.var(np.log([np.median(samples) for samples in each]), ddof=1)) for each in (first, second)]
+    variances = [float(np.var(log_medians(each), ddof=1)) for each in (first, second)]
     spread = float(np.sqrt(np.mean(variances)))
     error = spread * np.sqrt(2 / rounds)
-    detectable = float(np.expm1((t_quantile(2 * rounds - 2) + _Z90) * error))
+    detectable = float(np.expm1((t95_from_table(2 * rounds - 2) + _Z90) * error))
     return Noise(ratio_of_rounds(first, second), float(np.expm1(spread)), detectable, rounds)
 
 

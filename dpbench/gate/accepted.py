@@ -1,4 +1,4 @@
-"""Which findings of a gate somebody has answered for. Pure."""
+"""Mark the findings that the project accepts by its settings file. Pure."""
 
 from collections.abc import Sequence, Set
 from datetime import date
@@ -15,22 +15,23 @@ _LEAST_DIGITS = 7
 def apply_accepted(
     found: Sequence[Finding], accepted: Sequence[Accepted], commits_in_range: Set[str], today: date
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """The same findings in the same order, with `accepted` where an entry covers them, and a line for each entry that
-    would cover one but for its date or a hash too short.
+    """Return the same findings in the same order, with `accepted` set if an entry covers them, and notes.
 
-    An entry covers what its `benchmark` names or matches, if its `revision` is a commit of base..head
-    (`commits_in_range`, whole hashes), or for a drift the commit that began it. Its last day is `expires`.
-    Verdicts stay: an accepted benchmark is still slower.
+    An entry covers a finding if its `benchmark` names or matches the finding's, and if its `revision` is a commit of
+    base..head (`commits_in_range`, full hashes). For a drift, the revision must be the commit that began it. The last
+    day of an entry is `expires`. Verdicts stay: an accepted benchmark is still slower.
+
+    There is one note for each entry that would cover a finding if it had not expired, or if its hash were longer.
     """
     notes: dict[str, None] = {}
-    judged = [_judge(each, accepted, commits_in_range, today, notes) for each in found]
-    return tuple(judged), tuple(notes)
+    marked = [_mark(each, accepted, commits_in_range, today, notes) for each in found]
+    return tuple(marked), tuple(notes)
 
 
-def _judge(
+def _mark(
     found: Finding, accepted: Sequence[Accepted], commits_in_range: Set[str], today: date, notes: dict[str, None]
 ) -> Finding:
-    if not _needs_answer(found):
+    if not _can_be_accepted(found):
         return found
     reasons = list[str]()
     for entry in accepted:
@@ -40,7 +41,7 @@ def _judge(
         named = _named(entry.revision, commits)
         where = f"accepted: {entry.benchmark!r} at {entry.revision}"
         if len(named) > 1:
-            reasons.append(f"{where} is no entry: {len(named)} commits of base..head begin so; allowed: more digits")
+            reasons.append(f"{where} is ambiguous: {len(named)} commits of base..head begin so; allowed: more digits")
         elif named and today > entry.expires:
             reasons.append(f"{where} expired on {entry.expires}")
         elif named:
@@ -49,8 +50,11 @@ def _judge(
     return found
 
 
-def _needs_answer(found: CounterChange | TimeJudgement | Drift) -> bool:
-    """Undecided too: were it slower it would be accepted, and were it not there would be nothing to accept."""
+def _can_be_accepted(found: CounterChange | TimeJudgement | Drift) -> bool:
+    """Whether a finding is a regression, or may be one.
+
+    UNDECIDED counts: the entry covers it if it is slower, and it needs no entry if it is not.
+    """
     if isinstance(found, TimeJudgement):
         return found.verdict in (Verdict.SLOWER, Verdict.UNDECIDED)
     return not isinstance(found, CounterChange) or found.is_worse is not False

@@ -1,4 +1,7 @@
-"""Tier 0: what a step asks of the machine, counted exactly, of base and of head. No noise, so that one more counts."""
+"""Tier 0: exact counts of what one step does, compared between base and head.
+
+Counts have no noise, so one operator, copy, byte, allocation or Python call more is a regression.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +22,7 @@ from dpbench.sweep.names import is_factory
 from dpbench.sweep.variants import VariantName
 
 _LANES = ("cpu", "cpu")
-"""Counted where a benchmark leaves its devices to the machine: counts should not depend on that."""
+"""Lanes of a benchmark that leaves its devices to the machine. Its counts then do not depend on the machine."""
 
 _REDUCED = "dependencies.reduced_bytes"
 _BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_half_bytes")
@@ -27,7 +30,10 @@ _BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_h
 
 @dataclass(frozen=True)
 class Counters:
-    """What changed, of how many cases; `notes` tell what could be counted of neither commit."""
+    """The changed counters and the number of counted cases.
+
+    There is one note for each case that neither commit can count.
+    """
 
     changes: tuple[CounterChange, ...] = ()
     cases: int = 0
@@ -35,7 +41,11 @@ class Counters:
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
-    """Of what `dpbench counts --check` counts all that depends on the wrapper, and the user's own steps. Pure."""
+    """Return the tuned cases of `dpbench counts --check` and the user's own steps. Pure.
+
+    The tuned cases are left out unless `of_the_wrapper`, for commits without a wrapper. The user's own steps are the
+    benchmarks whose workload is a factory: each is counted on simulated devices and on CPU lanes.
+    """
     cases = [case for case in checked_cases() if case.variant.name is VariantName.TUNED] if of_the_wrapper else []
     for benchmark in benchmarks:
         if is_factory(benchmark.workload):
@@ -46,36 +56,36 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> t
 
 
 def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Launcher) -> Counters:
-    """What changed from one commit's folder to another's. Raises GateError where either cannot be counted."""
+    """Compare the counts of the commits in these two folders. Raises GateError if one of them cannot be counted."""
     olds, news = _count("base", cases, base, launch), _count("head", cases, head, launch)
     changed, counted, notes = list[CounterChange](), 0, dict[str, None]()
     for old, new in zip(olds, news, strict=True):
         if old.outcome is new.outcome is Outcome.SKIPPED:
             notes[f"{name_of(old.case)}: not counted: {old.reason}"] = None
             continue
-        for side, record, tree in (("base", old, base), ("head", new, head)):
+        for side, record, folder in (("base", old, base), ("head", new, head)):
             if record.outcome is not Outcome.OK:
-                raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, tree)}")
+                raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, folder)}")
         counted += 1
         changed += changes(old, new)
     return Counters(tuple(changed), counted, tuple(notes))
 
 
-def _count(side: str, cases: Sequence[Case], tree: Path, launch: Launcher) -> tuple[CountRecord, ...]:
+def _count(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:
     try:
-        return count_all(cases, folder=tree, launch=launch)
+        return count_all(cases, folder=folder, launch=launch)
     except CountingError as error:
         raise GateError(f"{side}: {' '.join(str(error).split())}") from error
 
 
-def _where(record: CountRecord, tree: Path) -> str:
-    """The last place in the commit's folder that a traceback names: that of a wrong syntax is not in its last words."""
-    places = re.findall(rf'File "{re.escape(str(tree))}/(.+?)", line (\d+)', record.reason or "")
+def _where(record: CountRecord, folder: Path) -> str:
+    """The last file and line of the commit that a traceback names. The last line of a SyntaxError has no file name."""
+    places = re.findall(rf'File "{re.escape(str(folder))}/(.+?)", line (\d+)', record.reason or "")
     return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
 
 
 def changes(old: CountRecord, new: CountRecord) -> list[CounterChange]:
-    """Of one case, both ok. Pure."""
+    """Return the counters of one case that differ. Both records must be OK. Pure."""
     assert old.counts is not None
     assert new.counts is not None
     olds, news = old.counts.by_name(), new.counts.by_name()
@@ -92,11 +102,15 @@ def changes(old: CountRecord, new: CountRecord) -> list[CounterChange]:
 
 
 def name_of(case: Case) -> str:
+    """The benchmark's name in the judgement, such as ``counts mlp/tiny cpu*4``."""
     return f"counts {case.workload} {format_devices(case.devices)}"
 
 
 def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool:
-    """Less is better of all but what is ready early, of which a greater share is. What is not there counts as 0."""
+    """Whether `news` is worse than `olds` in this counter. A missing counter counts as 0.
+
+    Less is better, except for gradients that are ready early: there a greater share of the reduced bytes is better.
+    """
     old, new = olds.get(counter, 0), news.get(counter, 0)
     if counter not in _BETTER_MORE:
         return new > old

@@ -1,15 +1,17 @@
-"""Change points in series of step times: steps up that are still there. Pure.
+"""Tier 2: find the steps up in a series of step times that have lasted. Pure.
 
-asv's step detection finds them: the piecewise constant function that fits best, where each jump costs a penalty, and
-the upward jumps of it that nothing later undoes. The penalty is that of asv's `solve_potts_approx`, three times the
-mean deviation times log n; but the deviation is that of the noise, taken from the differences between neighbours. The
-deviation around one level, and the correlated noise that `detect_steps` allows for, both swallow a slow drift whole: of
-300 series that grow by 1 % a commit for 12 commits, with 0.3 % of noise, `detect_steps` finds a step in none, and this
-in all. A level that fewer than three commits hold is none, so that an outlier is no step, and a step of the last two
-commits is left to the gate that compares them.
+asv's step detection finds them. It fits a piecewise constant function in which each jump costs a penalty, and returns
+the upward jumps that no later jump undoes. The penalty is that of asv's `solve_potts_approx`: three times the mean
+deviation, times log n. The deviation here is that of the noise, from the differences between neighbours. asv's own
+`detect_steps` takes the deviation around one level and allows for correlated noise. Both hide a slow drift: of 300
+series that grow by 1 % a commit for 12 commits, with 0.3 % of noise, `detect_steps` finds a step in none, this
+function in all.
 
-The share of 300 simulated series with a drift, in percent; threshold 3 %, log-normal noise of standard deviation s.
-"Spikes": one point in twenty is 10 % too slow. "Blocks": four neighbours in a row share a disturbance of s.
+A level needs at least three commits, so an outlier is no step. A step of the last two commits is left to the gate that
+compares them.
+
+The share of 300 simulated series in which a drift is found, in percent; threshold 3 %, log-normal noise with standard
+deviation s. "Spikes": one point in twenty is 10 % too slow. "Blocks": four neighbours share a disturbance of s.
 
          s   flat, points: 6    12    40   100   spikes, 40   blocks, 40   +1 % x 12   +0.2 % x 40   5 % from 13 of 20
      0.3 %               0.0   0.0   0.0   0.0          2.3          0.0       100.0         100.0               100.0
@@ -17,8 +19,8 @@ The share of 300 simulated series with a drift, in percent; threshold 3 %, log-n
        2 %               0.0   0.3   0.0   0.0          0.0         43.7        79.3          94.3                76.3
        3 %               0.3   0.3   0.0   0.0          0.0                     49.3          57.3                36.0
 
-0 of 300 is below 1.2 % with 97.5 % confidence. Blocks are what a machine makes that is slower on some days: where it
-does by more than a third of the threshold, drifts are hints.
+0 of 300 is below 1.2 % with 97.5 % confidence. A machine that is slower on some days makes blocks. If those days differ
+by more than a third of the threshold, read its drifts as hints.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,28 +34,29 @@ from dpbench.gate.judgement import Drift
 
 LEAST_POINTS = 6
 MOST_POINTS = 300
-"""Of the latest commits; the time to find steps grows with the third power of their number, and 400 take a second."""
+"""The latest commits only: the time grows with the third power of their number, and 400 take a second."""
 OTHER_THRESHOLD = 0.1
-"""Of cases that are no benchmark of the gate: fresh processes on all cores, a few rounds each."""
+"""The threshold of series from other runs' records: a few rounds each, in new processes on all cores."""
 
 _LEAST_AT_A_LEVEL = 3
 _PENALTY = 3.0
-# of a normal distribution, in standard deviations
+# mean and median absolute deviation of a normal distribution, in standard deviations
 _MEAN_DEVIATION = sqrt(2 / pi)
 _MEDIAN_DEVIATION = 0.6745
 
 
 class NoStepDetectionError(GateError):
-    """One line that says how to install what finds the steps."""
+    """asv, which detects the steps, is not installed."""
 
 
 def drifts(
     series: Iterable[Series], threshold_by_name: Mapping[str, float], other_threshold: float = OTHER_THRESHOLD
 ) -> tuple[Drift, ...]:
-    """Of each series the steps up by more than its threshold, a share, that are still there, oldest first.
+    """Return the lasting steps up of each series by more than its threshold, oldest first.
 
-    `before_s` is the level before the step and `after_s` the one that the next step starts from, or else the
-    present one. Raises NoStepDetectionError without asv.
+    Thresholds are shares, by the benchmark's name; a series without one has `other_threshold`. `before_s` is the level
+    before the step. `after_s` is the level before the next step, or the present level after the last one. Series of
+    fewer than `LEAST_POINTS` commits are skipped. Raises NoStepDetectionError without asv.
     """
     found = list[Drift]()
     for each in series:
@@ -78,12 +81,13 @@ def _drifts(series: Series, threshold: float) -> list[Drift]:
 
 
 def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, float]]:
-    """Of each upward jump that lasts: its first point, and the levels before and after."""
+    """Return the first point of each lasting upward jump, and the levels before and after it."""
     try:
         from asv.step_detect import detect_regressions, solve_potts  # type: ignore[import-untyped]
     except ImportError as error:
         raise NoStepDetectionError(
-            "history: asv, which finds the steps in it, is not installed; install it by: pip install 'dpbench[suites]'"
+            "history: asv, which finds the steps in it, is not installed; "
+            "install it by: pip install 'torch-dpbench[suites]'"
         ) from error
     count = len(times_s)
     penalty = _PENALTY * _noise_s(times_s) * log(count)
@@ -98,5 +102,5 @@ def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, flo
 
 
 def _noise_s(times_s: list[float]) -> float:
-    """The mean deviation of the noise, by the median over neighbours, few of which have a step between them."""
+    """The mean deviation of the noise, from the median difference of neighbours: few of them have a step between."""
     return _MEAN_DEVIATION * float(np.median(np.abs(np.diff(times_s)))) / _MEDIAN_DEVIATION / sqrt(2)

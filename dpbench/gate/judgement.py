@@ -1,4 +1,7 @@
-"""What a gate found, whole, for those who print it. Data alone."""
+"""The result of a gate as plain data, for `dpbench.report.gate` to print.
+
+`gate_json` writes these fields as they are called here. Their names are part of the file format.
+"""
 
 from datetime import date
 from enum import StrEnum
@@ -9,10 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpbench.results.record import Environment
 
 Share = Annotated[float, Field(allow_inf_nan=False)]
-"""0.05 is 5 %."""
+"""A finite number. As a share, 0.05 is 5 %."""
 
 
 class Verdict(StrEnum):
+    """The answer to "is head slower than base?". BROKEN: the gate could not measure."""
+
     PASS = "pass"  # noqa: S105
     SLOWER = "slower"
     UNDECIDED = "undecided"
@@ -24,7 +29,11 @@ class _Frozen(BaseModel):
 
 
 class Revision(_Frozen):
-    """`asked` is as it was typed, `commit` the full hash, `subject` the first line of its message. None: the tree."""
+    """One of the two commits.
+
+    `asked` is the text that was typed, `commit` the full hash, `subject` the first line of the commit's message.
+    `commit` is None for the working tree.
+    """
 
     asked: str
     commit: str | None
@@ -32,11 +41,15 @@ class Revision(_Frozen):
 
     @property
     def short(self) -> str:
+        """The first 10 digits of the hash, or ``worktree``."""
         return self.commit[:10] if self.commit else "worktree"
 
 
 class Accepted(_Frozen):
-    """A regression that somebody answers for. `benchmark` may be a pattern such as ``counts *``."""
+    """A regression that the project accepts until `expires`.
+
+    `benchmark` is a name or a pattern such as ``counts *``. `revision` is the commit that made it slower.
+    """
 
     benchmark: str
     revision: str
@@ -45,7 +58,7 @@ class Accepted(_Frozen):
 
 
 class TimeRatio(_Frozen):
-    """Head's time over base's: the estimate, and the ends of its 95 % interval."""
+    """Head's step time divided by base's: the estimate and the ends of its 95 % interval."""
 
     value: Share
     low: Share
@@ -53,9 +66,10 @@ class TimeRatio(_Frozen):
 
 
 class CounterChange(_Frozen):
-    """A counter of one case that differs between base and head; None where one of them does not have it.
+    """A counter of one case that differs between base and head.
 
-    `is_worse` is None for a counter of which neither more nor less is better.
+    `base` or `head` is None if that commit does not have the counter. `is_worse` is None for a counter of which
+    neither more nor less is better.
     """
 
     benchmark: str
@@ -67,11 +81,12 @@ class CounterChange(_Frozen):
 
 
 class TimeJudgement(_Frozen):
-    """One benchmark of tier 1.
+    """The verdict on one benchmark of tier 1, with the measured times.
 
-    `base_step_s` and `head_step_s` are medians over rounds. `twin` is the ratio of base to itself, from the same
-    rounds. `threshold` is the growth that is tolerated, `detectable` the smallest growth that as many rounds of this
-    noise call slower nine times in ten; both are shares. `looks` says how often the rounds were judged.
+    `base_step_s` and `head_step_s` are medians over rounds. `twin` is the ratio of base's twin to base in the same
+    rounds. `threshold` is the tolerated growth. `detectable` is the smallest growth that the gate calls slower nine
+    times in ten, with this noise and this number of rounds. Both are shares. `looks` counts the interim analyses of
+    these rounds.
     """
 
     benchmark: str
@@ -79,7 +94,7 @@ class TimeJudgement(_Frozen):
     why: str
     threshold: Share
     rounds: int
-    looks: int
+    looks: int  # the file format's name for the number of interim analyses
     cores: str
     base_step_s: Share | None = None
     head_step_s: Share | None = None
@@ -90,7 +105,7 @@ class TimeJudgement(_Frozen):
 
 
 class Drift(_Frozen):
-    """A step up in the history of a benchmark that is still there, and no single gate saw."""
+    """A lasting step up in a benchmark's history of step times, which no single gate saw."""
 
     benchmark: str
     before_s: Share
@@ -102,9 +117,10 @@ class Drift(_Frozen):
 
 
 class FalseAlarms(_Frozen):
-    """How often identical code was called slower on this machine, and the upper end of its 95 % interval.
+    """How often equal code was called slower on this machine.
 
-    `gates` tells what was counted: resampled gates of a self-test, or the twins of the gates so far.
+    `upper` is the upper end of the share's 95 % interval. `gates` says what was counted: resampled gates of a
+    self-test, or the twins of earlier gates.
     """
 
     alarms: int
@@ -114,10 +130,11 @@ class FalseAlarms(_Frozen):
 
 
 class Judgement(_Frozen):
-    """The whole. `verdict` is over all tiers that were asked for; `tiers` are 0, 1, 2.
+    """The whole result of one gate.
 
-    `why` is one line. `notes` are things to know that change no verdict, each one line. `alarm_rate` is the rate
-    that the rule allows for a whole suite by design; `false_alarms` is what was measured, None where nothing was.
+    `verdict` covers all tiers in `tiers`, which are 0, 1 and 2. `why` is one line. Each of `notes` is one line that
+    changes no verdict. `alarm_rate` is the false-alarm rate of a whole suite that the decision rule allows by design.
+    `false_alarms` is the measured rate, or None if none was measured.
     """
 
     verdict: Verdict

@@ -1,10 +1,10 @@
-"""What was asked of a gate, checked and looked up, before anything is measured or written."""
+"""Check a gate's request and look up what it names, before anything is measured or written."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import GateError
-from dpbench.gate.evidence import check_self_tests
+from dpbench.gate.false_alarms import check_self_tests
 from dpbench.gate.history import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
@@ -18,15 +18,17 @@ from dpbench.sweep.supports import why_unsupported
 from dpbench.sweep.variants import VariantName
 
 WORKTREE = "--worktree"
-_NO_MATTER: tuple[str, ...] = ("cpu",)
-_DDP = "has a process for each device, where a gate's sides take turns with one each; allowed: the other variants"
 SETTINGS = Path("benchmarks/gate.toml")
-"""Of the repository, where none is named; it need not be there."""
+"""The settings file if the request names none, relative to the repository. It need not exist."""
+
+_UNTIMED_LANES: tuple[str, ...] = ("cpu",)
+"""Placeholder for the machine's lanes if no times are measured: counts do not depend on them."""
+_DDP = "has a process for each device, but a gate runs one for each side; allowed: the other variants"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The command line's. `head` None is the working tree."""
+class GateRequest:
+    """The options of the command line. `head` is None for the working tree."""
 
     base: str
     head: str | None = "HEAD"
@@ -38,7 +40,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Prepared:
-    """`commits` are the full hashes of those that head has and base has not; `lanes` are the machine's own."""
+    """The checked request.
+
+    `commits` are the full hashes of the commits that head has and base has not. `lanes` are the machine's own.
+    """
 
     repository: Repository
     base: Revision
@@ -50,22 +55,22 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(asked: Asked, launch: Launcher) -> Prepared:
-    """Raises GateError, SettingsError, HistoryFileError or ProbeError."""
+def prepare(request: GateRequest, launch: Launcher) -> Prepared:
+    """Raises GateError, SettingsError, HistoryFileError or ProbeError if the request cannot be carried out."""
     repository = Repository(Path.cwd())
-    base, head = repository.resolve("--base", asked.base), _head(repository, asked)
+    base, head = repository.resolve("--base", request.base), _head(repository, request)
     if base.commit == head.commit:
         raise GateError(
             f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
             "allowed: two different ones, or --worktree"
         )
-    history = read_history(history_path(asked.results))
-    if 1 in asked.tiers:
-        check_appendable(history_path(asked.results))
-        check_self_tests(asked.results)
-        lanes, settings = to_be_timed(repository, asked.settings, launch)
+    history = read_history(history_path(request.results))
+    if 1 in request.tiers:
+        check_appendable(history_path(request.results))
+        check_self_tests(request.results)
+        lanes, settings = timed_settings(repository, request.settings, launch)
     else:
-        lanes, settings = _NO_MATTER, settings_of(repository, asked.settings, _NO_MATTER)
+        lanes, settings = _UNTIMED_LANES, _read_settings(repository, request.settings, _UNTIMED_LANES)
     return Prepared(
         repository=repository,
         base=base,
@@ -74,19 +79,22 @@ def prepare(asked: Asked, launch: Launcher) -> Prepared:
         lanes=lanes,
         settings=settings,
         history=history,
-        notes=(*_of_the_tree(repository, asked), *history.warnings),
+        notes=(*_uncommitted_changes(repository, request), *history.warnings),
     )
 
 
 def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
-    """Base and head as folders in `folder`. Raises GateError, also where nothing in them could differ."""
+    """Write base and head into two new folders in `folder`, and return these.
+
+    Raises GateError if they cannot be written, or if they hold neither a wrapper nor a user's factory to compare.
+    """
     base, head = folder / "base", folder / "head"
     prepared.repository.write_commit(str(prepared.base.commit), base)
     if prepared.head.commit is None:
-        prepared.repository.write_tree(head)
+        prepared.repository.write_working_tree(head)
     else:
         prepared.repository.write_commit(prepared.head.commit, head)
-    lacking = [side for side, tree in ((prepared.base, base), (prepared.head, head)) if not has_wrapper(tree)]
+    lacking = [side for side, written in ((prepared.base, base), (prepared.head, head)) if not has_wrapper(written)]
     own = any(is_factory(benchmark.workload) for benchmark in prepared.settings.benchmarks)
     if len(lacking) == 1 or (lacking and not own):
         raise GateError(
@@ -96,13 +104,16 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
     return base, head
 
 
-def to_be_timed(repository: Repository, path: Path | None, launch: Launcher) -> tuple[tuple[str, ...], Settings]:
-    """The machine's own lanes, and settings whose benchmarks it can time. Raises GateError, SettingsError or ProbeError."""
+def timed_settings(repository: Repository, path: Path | None, launch: Launcher) -> tuple[tuple[str, ...], Settings]:
+    """Return the machine's own lanes, and settings whose benchmarks this machine can time.
+
+    Raises GateError, SettingsError or ProbeError.
+    """
     machine = ask_machine(launch=launch)
     if machine.torch is None:
         raise GateError(f"torch: does not import here ({machine.torch_error}); allowed: a Python with a working torch")
     lanes = default_lanes(machine)
-    settings = settings_of(repository, path, lanes)
+    settings = _read_settings(repository, path, lanes)
     for benchmark in settings.benchmarks:
         case = benchmark.case(machine.cores, lanes)
         try:
@@ -114,22 +125,22 @@ def to_be_timed(repository: Repository, path: Path | None, launch: Launcher) -> 
     return lanes, settings
 
 
-def _head(repository: Repository, asked: Asked) -> Revision:
-    if asked.head is not None:
-        return repository.resolve("--head", asked.head)
+def _head(repository: Repository, request: GateRequest) -> Revision:
+    if request.head is not None:
+        return repository.resolve("--head", request.head)
     return Revision(
-        asked=WORKTREE, commit=None, subject=f"{len(repository.changed_files(asked.results))} files changed"
+        asked=WORKTREE, commit=None, subject=f"{len(repository.changed_files(request.results))} files changed"
     )
 
 
-def _of_the_tree(repository: Repository, asked: Asked) -> tuple[str, ...]:
-    changed = repository.changed_files(asked.results)
-    if asked.head != "HEAD" or not changed:
+def _uncommitted_changes(repository: Repository, request: GateRequest) -> tuple[str, ...]:
+    changed = repository.changed_files(request.results)
+    if request.head != "HEAD" or not changed:
         return ()
-    return (f"{len(changed)} files differ from HEAD and were not measured; --worktree measures the tree itself",)
+    return (f"{len(changed)} files differ from HEAD and were not measured; --worktree measures the working tree",)
 
 
-def settings_of(repository: Repository, path: Path | None, lanes: tuple[str, ...]) -> Settings:
+def _read_settings(repository: Repository, path: Path | None, lanes: tuple[str, ...]) -> Settings:
     defaults = default_benchmarks(lanes)
     found = path or repository.root / SETTINGS
     if path is None and not found.exists():

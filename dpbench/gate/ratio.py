@@ -1,17 +1,16 @@
-"""From the blocks of a round to one number, and from rounds to the ratio of head to base. Pure.
+"""From the blocks of one round to two contrasts, and from rounds to the ratio of head to base. Pure.
 
-A round is one number a benchmark: processes differ more than blocks in one, so that rounds are what is counted. Blocks
-that were neighbours in time are held against each other. Base runs twice in each, and head is held against both: the
-reference then varies less, and what base differs by from itself, the twin's ratio, tells what this machine makes of
-identical code in the very same minutes.
+    contrast   log head - (log base + log twin) / 2     its variance is 3/4 of that of log head - log base
+    twin       log twin - log base                      the noise of this machine, in the same minutes
 
-    contrast   log head - (log base + log twin) / 2     in variance 3/4 of head against base alone
-    twin       log twin - log base
+Each contrast is taken block by block between neighbours in time, so that a slower minute cancels. Head is compared
+with base and its twin together, because two processes of base make a steadier reference than one. A round gives one
+number for each benchmark. Processes differ more than the blocks of one process, so rounds are the sample.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp
 from statistics import fmean
 from typing import Annotated
 
@@ -21,31 +20,37 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.gate.judgement import TimeRatio
 from dpbench.run.messages import LockstepRound, SideName
+from dpbench.stats.student import standard_error, t_quantile
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class LogEstimate:
-    """Of a mean of logarithms: its value, its standard error, and the degrees of freedom of that."""
+    """The mean of logarithms, its standard error, and the error's degrees of freedom."""
 
     value: float
     error: float
     degrees: int
 
     def low(self, risk: float) -> float:
-        """What the true value is below of with probability `risk`, 0 to 1."""
+        """Return the lower bound that the true value is below with probability `risk`, 0 to 1."""
         return self.value - t_quantile(1 - risk, self.degrees) * self.error
 
     def high(self, risk: float) -> float:
+        """Return the upper bound that the true value exceeds with probability `risk`, 0 to 1."""
         return self.value + t_quantile(1 - risk, self.degrees) * self.error
 
     def as_ratio(self) -> TimeRatio:
+        """The ratio with its two-sided 95 % interval."""
         return TimeRatio(value=exp(self.value), low=exp(self.low(0.025)), high=exp(self.high(0.025)))
 
 
 class RoundRatio(BaseModel):
-    """What one round tells of one benchmark: the two contrasts, and the seconds a step takes."""
+    """The two contrasts of one benchmark in one round, as logarithms, and the step times in seconds.
+
+    `base_s` is the median over the blocks of base and its twin, `head_s` that over the blocks of head.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +62,7 @@ class RoundRatio(BaseModel):
 
 
 def ratio_of(found: LockstepRound) -> RoundRatio:
-    """Of a round with outcome ok."""
+    """Reduce a round whose outcome is OK: of each contrast, the median over blocks."""
     logs = _block_logs(found)
     base, twin, head = (logs[side] for side in (SideName.BASE, SideName.TWIN, SideName.HEAD))
     return RoundRatio(
@@ -70,16 +75,13 @@ def ratio_of(found: LockstepRound) -> RoundRatio:
 
 
 def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
-    """Of a block the mean, as what a step leaves to the next is its too; of the blocks, later, the median."""
+    """Logarithms of each block's mean step time.
+
+    The mean, because a step may leave work to the next one, and that is part of its cost.
+    """
     return {side: np.log([np.mean(block) for block in blocks]) for side, blocks in found.times_s.items()}
 
 
 def estimate(logs: Sequence[float]) -> LogEstimate:
-    """Of at least two rounds."""
-    return LogEstimate(fmean(logs), float(np.std(logs, ddof=1)) / sqrt(len(logs)), len(logs) - 1)
-
-
-def t_quantile(probability: float, degrees: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, probability))
+    """Estimate the mean of one contrast over at least two rounds."""
+    return LogEstimate(fmean(logs), standard_error(logs), len(logs) - 1)

@@ -1,7 +1,7 @@
-"""Commits as folders, without touching the user's tree, its index or its list of worktrees.
+"""Write commits into folders, without touching the user's working tree, index or list of worktrees.
 
-`git archive` writes a commit's files where nothing of git's remembers them: a gate that is killed leaves no worktree to
-prune. Its folder, on which nobody has a lock then, is removed by the next gate.
+`git archive` writes the files of a commit and records nothing in the repository. So a gate that is killed leaves no
+worktree to prune. It leaves its temporary folder, unlocked, and the next gate removes that.
 """
 
 import fcntl
@@ -23,14 +23,14 @@ _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 o
 
 
 class Repository:
-    """The git repository around `folder`. Raises GateError where there is none."""
+    """The git repository that contains `folder`. Raises GateError if there is none."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
         self.root = Path(self._git("rev-parse", "--show-toplevel", what=f"{str(folder)!r} is in no git repository"))
 
     def resolve(self, option: str, revision: str) -> Revision:
-        """`option` is the command line's, for the complaint."""
+        """Find the commit that `revision` names. Raises GateError, which names the command-line `option`."""
         asked = f"{option}: {revision!r} is no revision here; allowed: {_ALLOWED}"
         if revision.startswith("-"):
             raise GateError(asked)
@@ -39,34 +39,34 @@ class Repository:
         return Revision(asked=revision, commit=commit, subject=subject)
 
     def changed_files(self, besides: Path) -> list[str]:
-        """Tracked files that differ from HEAD, and untracked ones that are not ignored, but none in `besides`."""
+        """Return the tracked files that differ from HEAD and the untracked, not ignored ones; none in `besides`."""
         listed = self._git("status", "--porcelain", "-z", "--untracked-files=all", what="git status failed")
         names = [entry[3:] for entry in listed.split("\0") if entry[2:3] == " "]
         return [name for name in names if not (self.root / name).is_relative_to(besides.resolve())]
 
     def commits_between(self, base: str, head: str) -> frozenset[str]:
-        """Those that head has and base has not."""
+        """Return the full hashes of the commits that head has and base has not."""
         return frozenset(self._git("rev-list", f"{base}..{head}", what="git rev-list failed").split())
 
     def dates(self) -> dict[str, float]:
-        """When each commit that HEAD or any branch has was made, in seconds since 1970."""
+        """Return the date of each commit of HEAD and all branches, in seconds since 1970."""
         listed = self._git("log", "--all", "HEAD", "--format=%H %ct", what="git log failed")
         return {line.split()[0]: float(line.split()[1]) for line in listed.splitlines()}
 
     def write_commit(self, commit: str, folder: Path) -> None:
-        """The commit's files into `folder`, new."""
+        """Write the files of a commit into `folder`, which is made."""
         done = subprocess.run(
             ["git", "-C", str(self.root), "archive", "--format=tar", commit], capture_output=True, check=False
         )
         if done.returncode:
             raise GateError(f"{commit[:10]}: git archive failed: {_last_line(done.stderr.decode(errors='replace'))}")
-        with _disk(folder), tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
-            tar.extractall(folder, filter="tar")  # links may lead anywhere, as in a checkout
+        with _reporting_disk_errors(folder), tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+            tar.extractall(folder, filter="tar")  # keeps links that lead out of the folder, as a checkout does
 
-    def write_tree(self, folder: Path) -> None:
-        """The working tree as it is now, without what git ignores, into `folder`, new."""
+    def write_working_tree(self, folder: Path) -> None:
+        """Write the present files that git does not ignore into `folder`, which is made."""
         listed = self._git("ls-files", "-z", "--cached", "--others", "--exclude-standard", what="git ls-files failed")
-        with _disk(folder):
+        with _reporting_disk_errors(folder):
             for name in filter(None, listed.split("\0")):
                 source, target = self.root / name, folder / name
                 if source.is_file() or source.is_symlink():
@@ -81,14 +81,15 @@ class Repository:
         if done.returncode:
             reason = os.fsdecode(done.stderr).partition("\n")[0]
             raise GateError(f"{what}; git: {reason}" if reason else what)
-        return os.fsdecode(done.stdout).rstrip("\n")  # names and subjects may be in any encoding
+        return os.fsdecode(done.stdout).rstrip("\n")  # file names and subjects may have any encoding
 
 
 @contextmanager
 def gate_folder() -> Iterator[Path]:
-    """A folder for this gate's commits, gone at the end; what killed gates left goes now.
+    """Make a temporary folder for this gate's commits, and remove it at the end. Raises GateError.
 
-    A gate holds a lock on its folder for as long as it lives, also seen from another container that shares the place.
+    Folders that killed gates left are removed first. A gate locks its folder while it lives. Gates in other containers
+    that share the temporary directory see the lock too.
     """
     try:
         place = Path(tempfile.gettempdir())
@@ -97,8 +98,8 @@ def gate_folder() -> Iterator[Path]:
     for left in place.glob(f"{_PREFIX}*"):
         with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
-    with _disk(place):
-        new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))  # by a name that no other gate takes for left over
+    with _reporting_disk_errors(place):
+        new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))  # no other gate removes this name before it is locked
     with _locked(new):
         folder = new.rename(place / f"{_PREFIX}{new.name.removeprefix(_NEW_PREFIX)}")
         try:
@@ -109,7 +110,7 @@ def gate_folder() -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Raises OSError where another process holds it."""
+    """Hold the lock of a folder. Raises OSError if another process holds it."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,7 +120,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _disk(folder: Path) -> Iterator[None]:
+def _reporting_disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -127,4 +128,4 @@ def _disk(folder: Path) -> Iterator[None]:
 
 
 def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it does not say why"])[-1]
+    return (text.strip().splitlines() or ["without a reason"])[-1]

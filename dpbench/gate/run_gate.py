@@ -1,4 +1,4 @@
-"""A gate from what was asked to what is judged: two commits as folders, the tiers, one verdict, a line of history."""
+"""Run a gate: from a request to a judgement and a line in the history."""
 
 import time
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from dpbench.errors import GateError, ReportedError
 from dpbench.gate.accepted import apply_accepted
 from dpbench.gate.counters import Counters, compare_counters, counted_cases
 from dpbench.gate.drift import drifts
-from dpbench.gate.evidence import measured_false_alarms
-from dpbench.gate.history import append_history, history_path, read_records, series_of
+from dpbench.gate.false_alarms import measured_false_alarms
+from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
 from dpbench.gate.judgement import Drift, Judgement, Revision, Verdict
-from dpbench.gate.overall import history_line, overall
-from dpbench.gate.prepare import WORKTREE, Asked, Prepared, prepare, write_sides
+from dpbench.gate.overall_verdict import overall_verdict
+from dpbench.gate.prepare import WORKTREE, GateRequest, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
 from dpbench.gate.settings import Settings
 from dpbench.gate.take_round import Sides
-from dpbench.gate.tier1 import TakeRound, Times, measure_times, taking
+from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
 from dpbench.results.record import Environment
 from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher
@@ -25,50 +25,53 @@ from dpbench.run.wrapper_of import has_wrapper
 Progress = Callable[[str], object]
 
 
-def run_gate(asked: Asked, *, launch: Launcher = launch, progress: Progress = lambda _: None) -> Judgement:
-    """Raises GateError for all that keeps a gate from judging; nothing is left behind then."""
+def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda _: None) -> Judgement:
+    """Judge head against base, and append a line to the history if times were measured.
+
+    Raises GateError if the gate cannot judge; then no temporary file and no line of history is left.
+    """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     try:
-        prepared = prepare(asked, launch)
+        prepared = prepare(request, launch)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
-            counters = _counters(asked, prepared, sides, launch, progress) if 0 in asked.tiers else Counters()
-            left_s = asked.budget_s - (time.monotonic() - start_s)
-            take = taking(sides, prepared.lanes, launch)
-            times = _times(asked, prepared, take, left_s, progress)
-        judgement = _judged(asked, prepared, counters, times, started_at)
+            counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()
+            left_s = request.budget_s - (time.monotonic() - start_s)
+            take = round_taker(sides, prepared.lanes, launch)
+            times = _times(request, prepared, take, left_s, progress)
+        judgement = _judgement(request, prepared, counters, times, started_at)
         judgement = judgement.model_copy(update={"duration_s": time.monotonic() - start_s})
-        _remember(asked, prepared, judgement, times)
+        _append_to_history(request, prepared, judgement, times)
     except ReportedError as error:
         raise GateError(" ".join(str(error).split())) from error
     return judgement
 
 
-def broken_judgement(asked: Asked, why: str) -> Judgement:
-    """What is told in place of a judgement by those who need one, as a pull request's comment does."""
+def broken_judgement(request: GateRequest, why: str) -> Judgement:
+    """Return the judgement of a gate that raised GateError, for a pull request's comment and the other forms."""
     return Judgement(
         verdict=Verdict.BROKEN,
         why=why,
-        base=Revision(asked=asked.base, commit=None),
-        head=Revision(asked=asked.head or WORKTREE, commit=None),
-        tiers=asked.tiers,
+        base=Revision(asked=request.base, commit=None),
+        head=Revision(asked=request.head or WORKTREE, commit=None),
+        tiers=request.tiers,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         duration_s=0.0,
         alarm_rate=Settings().alarm_rate,
     )
 
 
-def _counters(asked: Asked, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
-    progress("counting what a step does, of base and of head")
+def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
+    progress("counting one step of base and of head")
     cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=has_wrapper(sides.base))
     found = compare_counters(cases, sides.base, sides.head, launch)
-    if not found.cases and 1 not in asked.tiers:
+    if not found.cases and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
     return found
 
 
-def _times(asked: Asked, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
-    if 1 not in asked.tiers:
+def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
+    if 1 not in request.tiers:
         return Times((), {}, None)
     return measure_times(
         prepared.settings.benchmarks,
@@ -79,19 +82,21 @@ def _times(asked: Asked, prepared: Prepared, take: TakeRound, budget_s: float, p
     )
 
 
-def _judged(asked: Asked, prepared: Prepared, counters: Counters, times: Times, started_at: str) -> Judgement:
-    drifted, of_history = _drifts(asked, prepared, times.environment)
-    answered, today = prepared.settings.accepted, datetime.now(UTC).date()
-    changes, of_counters = apply_accepted(counters.changes, answered, prepared.commits, today)
-    judgements, of_times = apply_accepted(times.judgements, answered, prepared.commits, today)
-    drifted, of_drifts = apply_accepted(drifted, answered, prepared.commits, today)
-    verdict, why = overall(changes, judgements, drifted)
+def _judgement(
+    request: GateRequest, prepared: Prepared, counters: Counters, times: Times, started_at: str
+) -> Judgement:
+    drifted, of_history = _drifts(request, prepared, times.environment)
+    accepted, today = prepared.settings.accepted, datetime.now(UTC).date()
+    changes, of_counters = apply_accepted(counters.changes, accepted, prepared.commits, today)
+    judgements, of_times = apply_accepted(times.judgements, accepted, prepared.commits, today)
+    drifted, of_drifts = apply_accepted(drifted, accepted, prepared.commits, today)
+    verdict, why = overall_verdict(changes, judgements, drifted)
     return Judgement(
         verdict=verdict,
         why=why,
         base=prepared.base,
         head=prepared.head,
-        tiers=asked.tiers,
+        tiers=request.tiers,
         started_at=started_at,
         duration_s=0.0,
         alarm_rate=prepared.settings.alarm_rate,
@@ -102,30 +107,30 @@ def _judged(asked: Asked, prepared: Prepared, counters: Counters, times: Times, 
         notes=tuple(
             dict.fromkeys([*prepared.notes, *counters.notes, *of_history, *of_counters, *of_times, *of_drifts])
         ),
-        false_alarms=measured_false_alarms(asked.results, prepared.history.lines, times.environment),
+        false_alarms=measured_false_alarms(request.results, prepared.history.lines, times.environment),
         environment=times.environment,
     )
 
 
 def _drifts(
-    asked: Asked, prepared: Prepared, environment: Environment | None
+    request: GateRequest, prepared: Prepared, environment: Environment | None
 ) -> tuple[tuple[Drift, ...], tuple[str, ...]]:
-    if 2 not in asked.tiers:
+    if 2 not in request.tiers:
         return (), ()
     lines = prepared.history.lines
     here = environment or (lines[-1].environment if lines else None)
     if here is None:
         raise GateError("--tiers: 2 needs a history of this machine; allowed: 1,2, or 2 after gates that had 1")
-    records, unread = read_records(asked.results)
+    records, unread = read_records(request.results)
     series, left_out = series_of(lines, records, prepared.repository.dates(), here)
     thresholds = {benchmark.name: benchmark.threshold for benchmark in prepared.settings.benchmarks}
     return drifts(series, thresholds), (*unread, *left_out)
 
 
-def _remember(asked: Asked, prepared: Prepared, judgement: Judgement, times: Times) -> None:
+def _append_to_history(request: GateRequest, prepared: Prepared, judgement: Judgement, times: Times) -> None:
     if times.environment is None:
         return
     cores, lanes = times.environment.cores, prepared.lanes
     ids = {benchmark.name: benchmark.case(cores, lanes).id for benchmark in prepared.settings.benchmarks}
     line = history_line(judgement, ids, times.twin_alarmed, times.environment)
-    append_history(history_path(asked.results), line)
+    append_history(history_path(request.results), line)

@@ -1,20 +1,20 @@
-"""What a gate measures and tolerates: its defaults, and a project's own, from a TOML file.
+"""What a gate measures and tolerates: its defaults, and a project's own in a TOML file.
 
-alarm_rate = 0.005                # of all benchmarks together; "0.5%" is the same
+alarm_rate = 0.005                # false alarms of all benchmarks together; "0.5%" is the same
 
-[thresholds]                      # by the name of a benchmark
+[thresholds]                      # the tolerated growth, by the name of a benchmark
 inference = "5%"
 
-[[benchmark]]                     # any of these, and the defaults are gone
+[[benchmark]]                     # one of these replaces all default benchmarks
 name = "wide"
 workload = "mlp/large"
 batch = 256
 devices = "cpu*4"
 threshold = "3%"
 
-[[accepted]]                      # a regression that somebody answers for, until it expires
+[[accepted]]                      # a regression that the project accepts until it expires
 benchmark = "wide"                # or a pattern
-revision = "1f2e3d4c5b"
+revision = "1f2e3d4c5b"           # the commit that made it slower
 reason = "the checks of inputs are worth it"
 expires = 2027-01-31
 """
@@ -46,23 +46,23 @@ _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20
 
 
 class SettingsError(GateError, ValueError):
-    """One line that names the file, the key, the value and what is allowed."""
+    """A settings file cannot be read. One line with the file, the key, its value and what is allowed."""
 
 
 class Cores(StrEnum):
-    """What a step may use: one core for all its lanes, where times spread least, or all that there are."""
+    """The cores of a step: one for all its lanes, which gives the least spread of times, or all usable ones."""
 
     ONE = "one"
     ALL = "all"
 
 
 def parse_share(value: object) -> float:
-    """``3%`` and 0.03 alike; above 0 and at most 10. Raises ValueError for anything else."""
+    """Return a share from ``3%`` or 0.03, above 0 and at most 10. Raises ValueError for anything else."""
     share: object = value
     if isinstance(value, str):
         match = _PERCENT.fullmatch(value.strip())
         share = float(match[1]) / 100 if match else None
-    # bounded before it becomes a float: an integer of TOML may be larger than any
+    # compared before the conversion: an integer of TOML may exceed the largest float
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 10:
         raise ValueError(f"{value!r} is no share")
     return float(share)
@@ -85,9 +85,10 @@ class _Frozen(BaseModel):
 
 
 class Benchmark(_Frozen):
-    """A step whose times are compared; `batch` is global, `devices` None are the machine's own lanes.
+    """A step whose times are compared.
 
-    `threshold` is the growth of the step time that is tolerated, as a share.
+    `batch` is global. `devices` is None for the machine's own lanes. `threshold` is the tolerated growth of the step
+    time, as a share.
     """
 
     name: str = Field(pattern="^[a-z0-9_]+$", description="text of a to z, 0 to 9 and _")
@@ -103,7 +104,7 @@ class Benchmark(_Frozen):
     threshold: Share = Field(description=_SHARE)
 
     def case(self, cores: int, default_lanes: tuple[str, ...]) -> Case:
-        """What is measured on a machine with so many usable cores."""
+        """Return the measured case on a machine with so many usable cores."""
         return Case(
             variant=self.variant,
             workload=self.workload,
@@ -116,7 +117,7 @@ class Benchmark(_Frozen):
 
 
 def _default(name: str, workload: str, batch: int, mode: Mode = Mode.TRAIN) -> Benchmark:
-    # Dispatch is fixed: left to a trial, processes of one commit choose differently, and on one core by chance.
+    # Dispatch is fixed: the wrapper's own trial chooses by chance on one core, so two processes of a commit differ.
     return Benchmark(
         name=name,
         workload=workload,
@@ -129,7 +130,7 @@ def _default(name: str, workload: str, batch: int, mode: Mode = Mode.TRAIN) -> B
 
 
 DEFAULT_BENCHMARKS = (
-    _default("launch_bound", "mlp/tiny", 64),  # tensors of whole pages, as mlp/small's, alias: 15 % by their layout
+    _default("launch_bound", "mlp/tiny", 64),  # not mlp/small: its tensors are whole pages and alias, 15 % by layout
     _default("many_parameters", "transformer/tiny", 16),
     _default("inference", "transformer/tiny", 16, Mode.INFER),
     Benchmark(
@@ -145,14 +146,17 @@ DEFAULT_BENCHMARKS = (
 
 
 def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
-    """The defaults, on these lanes where they are an accelerator's."""
+    """Return the defaults. They run on `lanes` if those are an accelerator's, else on their own CPU lanes."""
     if "cpu" in lanes:
         return DEFAULT_BENCHMARKS
     return tuple(benchmark.model_copy(update={"devices": lanes}) for benchmark in DEFAULT_BENCHMARKS)
 
 
 class Settings(_Frozen):
-    """`alarm_rate` is how often a whole gate may call identical code slower, as a share."""
+    """The content of a settings file, checked.
+
+    `alarm_rate` is how often a whole gate may call equal code slower, as a share.
+    """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
     accepted: tuple[Accepted, ...] = ()
@@ -160,7 +164,7 @@ class Settings(_Frozen):
 
 
 class _Keys(_Frozen):
-    """The file's."""
+    """The keys of the file."""
 
     benchmark: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[benchmark]]")
     thresholds: dict[str, Any] = Field({}, description='a table with entries such as inference = "5%"')
@@ -169,7 +173,7 @@ class _Keys(_Frozen):
 
 
 class _Entry(_Frozen):
-    """An `Accepted` of the file."""
+    """One [[accepted]] table of the file."""
 
     benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as counts *")
     revision: str = Field(pattern="^[0-9a-f]{7,64}$", description="text: a commit's hash, 7 digits of it or more")
@@ -178,7 +182,7 @@ class _Entry(_Frozen):
 
 
 def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS) -> Settings:
-    """Read a file; `defaults` are measured where it has no benchmarks of its own. Raises SettingsError."""
+    """Read a settings file. If it has no benchmarks, `defaults` are measured. Raises SettingsError."""
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

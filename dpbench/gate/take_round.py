@@ -1,4 +1,4 @@
-"""Tier 1's hand: a round of blocks of base, its twin and head, by a child that is launched for it."""
+"""One round of tier 1: a new child process times blocks of base, its twin and head for each benchmark."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +19,18 @@ from dpbench.run.start import child_command
 LOCKSTEP = child_command("dpbench.run.child.lockstep")
 BLOCKS = 20
 BLOCK_S = 0.01
-"""Short: neighbours change what a core can do from one hundredth of a second to the next, and a block is held against
-those beside it. Filling the caches again takes a hundredth of a block, of every side's alike."""
+"""Seconds of one block.
+
+Short, because neighbours change the speed of a shared core within a hundredth of a second, and a block is compared
+with those beside it. Each block refills the caches, which takes a hundredth of it, for all sides alike.
+"""
 _JOB_TIMEOUT_S = 120.0
-_LOOK_AROUND_S = 0.2
+_CPU_SAMPLE_S = 0.2
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The folders of the two commits, and what head's processes find in their environment, by benchmark."""
+    """The folders of the two commits, and by benchmark the variables of head's environment."""
 
     base: Path
     head: Path
@@ -40,8 +43,8 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A round of each benchmark, by name, and where it was taken."""
+class SuiteRound:
+    """One round of each benchmark, by name, and the machine that measured it."""
 
     ratios: dict[str, RoundRatio]
     environment: Environment | None = None
@@ -49,8 +52,11 @@ class Taken:
 
 def take_round(
     benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...], launch: Launcher
-) -> Taken:
-    """One of each benchmark. Raises GateError where any of them fails, with the side and its reason."""
+) -> SuiteRound:
+    """Measure round `number` of these benchmarks. Raises GateError with the side and the reason if one fails.
+
+    `lanes` are for the benchmarks that leave their devices to the machine.
+    """
     usable = sorted(psutil.Process().cpu_affinity())
     quietest = (quietest_core(usable),)
     jobs = tuple(
@@ -63,7 +69,7 @@ def take_round(
             block_s=BLOCK_S,
             timeout_s=_JOB_TIMEOUT_S,
             seed=number,
-            checked=number == 0,  # what a commit computes is the same in every round
+            checked=number == 0,  # a commit computes the same in every round
         )
         for benchmark in benchmarks
     )
@@ -76,10 +82,10 @@ def take_round(
         if found.outcome is not Outcome.OK:
             side = f"{'base' if found.side is SideName.TWIN else found.side}: " if found.side else ""
             raise GateError(f"{side}{found.benchmark}: {found.outcome.replace('_', ' ')}: {found.reason}")
-    return Taken({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment)
+    return SuiteRound({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment)
 
 
 def quietest_core(usable: Sequence[int]) -> int:
-    """That of the usable ones which did least in a fifth of a second."""
-    busy = psutil.cpu_percent(_LOOK_AROUND_S, percpu=True)
+    """Return the usable core that was least busy in a fifth of a second."""
+    busy = psutil.cpu_percent(_CPU_SAMPLE_S, percpu=True)
     return min(usable, key=lambda core: busy[core])

@@ -15,10 +15,10 @@ from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.rank_counts import RankCounts
 from dpbench.measure.sample import Window
-from dpbench.measure.stopping import interval_of_median
 from dpbench.results.baseline import Figures
 from dpbench.results.counts import Phase
 from dpbench.results.readings import DeviceTelemetry
+from dpbench.stats.order_statistics import interval_of_autocorrelated_median
 from dpbench.stats.rounds import Estimate
 
 LEAST_ROUNDS = 20
@@ -83,7 +83,7 @@ def figures_of(samples_s: Sequence[float]) -> Figures:
     There are `LEAST_ROUNDS` samples or more, in the order of the rounds. The minimum's interval is the range of the
     minima of ten consecutive batches: how far it moves within the run.
     """
-    low, middle, high = interval_of_median(np.array(samples_s))
+    low, middle, high = interval_of_autocorrelated_median(np.array(samples_s))
     minima = [float(min(batch)) for batch in np.array_split(np.array(samples_s), _BATCHES)]
     return Figures(Estimate(middle, low, high), Estimate(min(minima), min(minima), max(minima)), len(samples_s))
 

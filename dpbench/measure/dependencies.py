@@ -23,7 +23,8 @@ from typing import TypeGuard
 
 from dpbench.measure.simulated_counts import events_by_phase
 from dpbench.results.counts import Dependencies, Phase
-from dpbench.simulator.record import Copy, Event, HostWait, Operator, Recording, Wait
+from dpbench.simulator.event_log import Copy, HostWait, Operator, Recording, Wait
+from dpbench.simulator.event_log import RecordedEvent as Event
 
 Work = Operator | Copy
 

@@ -7,12 +7,9 @@ spread by 21 %. A disturbance of one step hits its neighbours too, so the ratio 
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil, floor, sqrt
-from statistics import median
 
 from dpbench.measure.clock import Clock
-
-_Z95 = 1.959964
+from dpbench.stats.order_statistics import interval_of_median
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,6 @@ def paired_ratio(times_s: list[float], reference_s: list[float]) -> PairedRatio:
 
     The interval is that of the order statistics around the median of the ratios.
     """
-    ratios = sorted(time / reference for time, reference in zip(times_s, reference_s, strict=True))
-    middle, half = (len(ratios) - 1) / 2, _Z95 * sqrt(len(ratios)) / 2
-    low, high = max(0, floor(middle - half)), min(len(ratios) - 1, ceil(middle + half))
-    return PairedRatio(median(ratios), ratios[low], ratios[high], len(ratios))
+    ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
+    low, value, high = interval_of_median(ratios)
+    return PairedRatio(value, low, high, len(ratios))

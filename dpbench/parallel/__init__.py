@@ -1,4 +1,4 @@
-"""A drop-in for ``torch.nn.parallel``'s DataParallel; README.md beside this file has the picture."""
+"""A drop-in for ``torch.nn.parallel``'s DataParallel; the README has the picture."""
 
 from dpbench.parallel.apply import parallel_apply
 from dpbench.parallel.gather import gather

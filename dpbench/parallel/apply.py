@@ -1,4 +1,4 @@
-"""Call every replica on its chunk, on its device; of the errors raise the first, once all have ended."""
+"""Call every replica on its chunk and device; raise the first error when all have ended."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,11 +25,12 @@ def parallel_apply(
     devices: Sequence[DeviceLike | None] | None = None,
     policy: Policy = DEFAULT_POLICY,
 ) -> list[Any]:
-    """Applies each module to its inputs: a tuple or list of positional arguments, or one object.
+    """Apply each module to its inputs, and return the outputs in the modules' order.
 
-    Without `devices` each module runs on the device of the first tensor in its inputs. If modules fail, the
-    first one's error is raised as its own type, with its place and traceback as text, once all have ended.
-    A single call leaves nothing to measure: "auto" is "threads", as in stock.
+    The inputs of a module are a tuple or list of positional arguments, or one object. Without `devices` each module
+    runs on the device of the first tensor in its inputs. If modules fail, the first one's error is raised when all
+    have ended. It keeps its type; its text names the replica and holds the traceback.
+    One call is not enough to measure, so "auto" means "threads", as in stock.
     """
     check_policy(policy)
     if policy.dispatch is Dispatch.AUTO:
@@ -44,7 +45,7 @@ def apply_with(
     kwargs_tup: Sequence[dict[str, Any]] | None,
     devices: Sequence[DeviceLike | None] | None,
 ) -> list[Any]:
-    """`parallel_apply` on the threads of `dispatcher`."""
+    """Like `parallel_apply`, but `dispatcher` calls the replicas."""
     count = len(modules)
     if not count:
         raise ValueError(f"modules is {modules!r}; at least one module is needed")
@@ -61,15 +62,15 @@ def apply_with(
     state = ThreadState.of_this_thread()
     outputs = dispatcher.run(calls, known, state, is_training)
     if True in state.autocast:
-        # Without grad mode the first lane's weights are the base's own, of which casts are kept, and which may change
-        # before the next forward. In stock the lanes' threads clear them.
+        # Without grad mode the first lane's weights are the base's own. Autocast caches casts of them, and the weights
+        # may change before the next forward. In stock the lanes' threads clear the cache.
         torch.clear_autocast_cache()
     _raise_first_error(outputs)
     return outputs
 
 
 def _place_of(given: Any, device: DeviceLike | None) -> torch.device | None:
-    """Where a module runs; None if nothing tells."""
+    """The device that a module runs on; None if there is neither a device nor a tensor."""
     if device is None:
         tensor = _first_tensor(given)
         device = None if tensor is None else tensor.device
@@ -85,7 +86,10 @@ def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], pla
 
 
 def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:
-    """The replica's output, or its error in a wrapper: no exception leaves a lane before all lanes have ended."""
+    """The replica's output, or its error in an ExceptionWrapper.
+
+    All lanes end before one error is raised.
+    """
     try:
         with use_stream(device, stream):
             return forward()
@@ -106,7 +110,7 @@ def _raise_first_error(outputs: Sequence[Any]) -> None:
     except Exception as first:
         for other in errors[1:]:
             first.add_note(f"Also caught {other.exc_type.__name__} {other.where}.\n{other.exc_msg}")
-        # Without the frame of `reraise`, which names the error: a cycle that would keep the replicas for the collector.
+        # Without the frame of `reraise`: it names the error, and the cycle would keep the replicas until a collection.
         raise first.with_traceback(None) from None
 
 

@@ -1,8 +1,8 @@
-"""A bucket on its way to a lane, and the wait for it where a weight is read.
+"""The arrival of a bucket on a lane, and the wait for it when a module reads a weight.
 
-The wait cannot sit at the forward of the module that owns the weight: ``nn.MultiheadAttention`` reads
-``out_proj.weight`` without calling `out_proj`, a tied head reads the embedding's. What every reader has to pass
-is the owner's table of parameters or buffers, ``nn.Module.__getattr__`` included, so the table waits.
+The lane cannot wait when the owner's forward starts: ``nn.MultiheadAttention`` reads ``out_proj.weight`` without
+calling `out_proj`, and a tied head reads the embedding's weight. Every read goes through the owner's table of
+parameters or buffers, ``nn.Module.__getattr__`` included. So the table waits.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,11 @@ from dpbench.parallel.lanes import Stream, current_stream
 
 
 class Arrival:
-    """Producer: the side streams, at the events. Consumer: whichever stream reads; each waits once.
+    """Events after which a bucket may be used on a lane.
 
-    On the first lane nothing arrives: there the events tell that the base's own tensors have left, so that a
-    forward that writes to them, as batch norm does, writes after.
+    Producer: the side streams, at the events. Consumer: each stream that reads the bucket; it waits once.
+    On the first lane nothing arrives. There the events say that the base's own tensors have been read. A
+    forward that writes to them, such as batch norm's, does so afterwards.
     """
 
     def __init__(self, device: torch.device, events: Sequence[Any]) -> None:
@@ -27,7 +28,8 @@ class Arrival:
         self._waited: list[Stream] = []
 
     def wait(self) -> None:
-        if torch.compiler.is_dynamo_compiling():  # which would trace this wait, and compile anew for the next one
+        """Make the current stream of the device wait for the events, once per stream."""
+        if torch.compiler.is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one
             torch.compiler.disable(Arrival.wait)(self)
             return
         stream = current_stream(self._device)
@@ -38,7 +40,7 @@ class Arrival:
 
 
 class AwaitedTable(dict[str, Tensor | None]):
-    """Names to tensors that may still be under way: every way to get at a value waits for it first."""
+    """A dict of tensors that may still be under way: each access to a value waits for it."""
 
     def __init__(self, values: dict[str, Tensor | None], arrivals: dict[str, Arrival]) -> None:
         super().__init__(values)
@@ -72,7 +74,7 @@ class AwaitedTable(dict[str, Tensor | None]):
         self._wait_for_all()
         return super().values()
 
-    # With an __iter__ of its own, ``dict(table)`` and ``other.update(table)`` come here instead of past it.
+    # Without an own __iter__, ``dict(table)`` and ``other.update(table)`` would read the values past this class.
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()
 

@@ -1,4 +1,4 @@
-"""Which tensors travel together. Pure."""
+"""The plan of the buckets: which tensors are sent together. Pure functions."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -9,26 +9,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One tensor to send. Only items of equal `kind` share a bucket; an item without a kind travels alone."""
+    """One tensor to send.
+
+    Items share a bucket only if their kinds are equal; an item without a kind is sent alone.
+    """
 
     kind: Hashable | None
     byte_count: int
 
 
 def plan_buckets(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: int) -> list[list[int]]:
-    """Indices of the items, bucket by bucket, in the order of their first items.
+    """The indices of the items, bucket by bucket, in the order of the buckets' first items.
 
-    A bucket is closed once it holds at least `bucket_bytes`, as the stock broadcast closes its chunks
-    (``take_tensors`` in torch/csrc/utils/tensor_flatten.cpp). The first one is closed at `first_bucket_bytes`,
-    so that the first layers can start early, where that costs no additional bucket.
+    A bucket is closed when it holds at least `bucket_bytes`, as the stock broadcast closes its chunks
+    (``take_tensors`` in torch/csrc/utils/tensor_flatten.cpp). The first bucket is closed at `first_bucket_bytes`
+    if that costs no additional bucket. Then the first layers can start early.
     """
-    plain = _pack(items, bucket_bytes, bucket_bytes)
-    eager = _pack(items, bucket_bytes, min(first_bucket_bytes, bucket_bytes))
+    plain = _fill(items, bucket_bytes, bucket_bytes)
+    eager = _fill(items, bucket_bytes, min(first_bucket_bytes, bucket_bytes))
     return eager if len(eager) <= len(plain) else plain
 
 
 def put(values: Sequence[T], into: list[T], indices: Sequence[int]) -> None:
-    """``into[indices[k]] = values[k]``, at once where the indices are consecutive, as those of most buckets are."""
+    """Set ``into[indices[k]] = values[k]`` for all k.
+
+    It is one slice assignment if the indices are consecutive, as those of most buckets are.
+    """
     first, last = indices[0], indices[-1]
     if last - first + 1 == len(indices):  # a bucket's indices ascend
         into[first : last + 1] = values
@@ -37,7 +43,7 @@ def put(values: Sequence[T], into: list[T], indices: Sequence[int]) -> None:
             into[i] = value
 
 
-def _pack(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: int) -> list[list[int]]:
+def _fill(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: int) -> list[list[int]]:
     buckets: list[list[int]] = []
     open_buckets: dict[Hashable, tuple[list[int], int]] = {}
     for i, item in enumerate(items):

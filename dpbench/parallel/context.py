@@ -1,7 +1,7 @@
-"""What a thread knows that another does not, and how it reaches the lanes.
+"""The caller's thread-local state, and how it is set in the threads of the lanes.
 
-A replica's forward behaves as if it ran in the caller's thread, and leaves nothing behind in the thread that
-ran it. Process-wide settings (default dtype, determinism, SDPA flags, warning filters) need no help.
+A replica's forward behaves as if it ran in the caller's thread, and changes nothing in the thread that runs it.
+Settings of the whole process (default dtype, determinism, SDPA flags, warning filters) need no transfer.
 """
 
 import contextvars
@@ -17,7 +17,10 @@ T = TypeVar("T")
 _AUTOCAST_TYPES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "privateuseone")
 
 _DENORMAL = 5e-324
-"""Equal to zero, to a thread that flushes such numbers; torch can set that, and not tell."""
+"""Equal to zero in a thread that flushes denormal numbers.
+
+Torch can set this flag, but has no function to read it.
+"""
 
 
 class ThreadState(NamedTuple):
@@ -39,6 +42,7 @@ class ThreadState(NamedTuple):
 
     @classmethod
     def of_this_thread(cls) -> "ThreadState":
+        """The present state of the calling thread."""
         return cls(
             inference=torch.is_inference_mode_enabled(),
             grad=torch.is_grad_enabled(),
@@ -57,32 +61,37 @@ class ThreadState(NamedTuple):
 
     @property
     def is_watched(self) -> bool:
-        """Whether the caller is told of every saved tensor or operator, whose order then counts, or transforms them by
-        ``torch.func``: no lane may leave this thread.
+        """Whether all replicas must run in this thread.
 
-        A checkpoint around the wrapper tells saved tensors apart by their number alone; lanes that run at the same
-        time would get each other's.
+        They must if saved-tensor hooks, dispatch modes or ``torch.func`` transforms are active.
+
+        Hooks and dispatch modes see every saved tensor or operator, and their order counts. A checkpoint around the
+        wrapper identifies saved tensors by their number alone. Lanes that run at the same time would get each other's.
         """
         return self.has_saved_tensor_hooks or self.has_dispatch_modes or self.has_transforms
 
     def set_flags(self) -> None:
+        """Set grad mode, forward-mode AD, multithreading and autocast in the calling thread."""
         torch._C._set_grad_enabled(self.grad)
         torch._C._set_fwd_grad_enabled(self.forward_grad)
         torch._C._set_multithreading_enabled(self.multithreading)
-        # By `map`, since this comes once per lane and step: a loop takes twice as long.
+        # `map`, because this runs once per lane and step, and a loop takes twice as long.
         tuple(map(torch.set_autocast_enabled, _AUTOCAST_TYPES, self.autocast))
         tuple(map(torch.set_autocast_dtype, _AUTOCAST_TYPES, self.autocast_dtypes))
         torch.set_autocast_cache_enabled(self.autocast_cache)
 
     def run_here(self, call: Callable[[], T]) -> T:
-        """Runs the call in the thread the state is of; flags and context variables it sets do not outlast it."""
+        """Call `call` in the state's own thread; undo the flags and context variables that it sets."""
         try:
             return contextvars.copy_context().run(call)
         finally:
             self.set_flags()
 
     def run_elsewhere(self, call: Callable[[], T]) -> T:
-        """Runs the call in another thread as if it were this one's; context variables are for the caller to bring."""
+        """Call `call` in another thread with this state.
+
+        The caller of this method brings the context variables.
+        """
         if torch.get_num_threads() != self.intra_op_threads:
             torch.set_num_threads(self.intra_op_threads)
         if (_DENORMAL == 0) != self.flushes_denormals:

@@ -1,4 +1,4 @@
-"""From what a user may write for a device to the devices of the lanes."""
+"""From the user's device arguments to the devices of the lanes."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -11,7 +11,10 @@ CPU = torch.device("cpu")
 
 
 def resolve_device(device: DeviceLike) -> torch.device:
-    """The full device of an index of the default accelerator, a name, or a device; ``-1`` is the CPU, as in stock."""
+    """The device, with its index, for an index of the default accelerator, a name or a device.
+
+    ``-1`` is the CPU.
+    """
     if isinstance(device, torch.device) and (device is CPU or (device.index is not None and device.type != "cpu")):
         return device
     if isinstance(device, int):
@@ -19,7 +22,9 @@ def resolve_device(device: DeviceLike) -> torch.device:
             return CPU
         kind = _get_available_device_type()
         if kind is None:
-            raise ValueError(f"device {device} is an index, but there is no accelerator here; name it, as in 'cpu'")
+            raise ValueError(
+                f"device {device} is an index, but there is no accelerator here; give a name such as 'cpu'"
+            )
         if device < 0:
             raise ValueError(f"device {device} is negative; indices from 0 up, and -1 for the CPU, are allowed")
         return torch.device(kind, device)
@@ -27,7 +32,7 @@ def resolve_device(device: DeviceLike) -> torch.device:
         device = torch.device(device)
     except TypeError as error:
         text = f"Expected a torch.device with a specified index or an integer, but got:{device}"  # stock's
-        raise ValueError(f"{text}; a name, as 'cpu', is allowed too") from error
+        raise ValueError(f"{text}; a name such as 'cpu' is allowed too") from error
     if device.type == "cpu":
         return CPU
     if device.index is None:
@@ -36,10 +41,10 @@ def resolve_device(device: DeviceLike) -> torch.device:
 
 
 def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.device]:
-    """One device per lane; an empty list where the wrapper is to pass through to its module.
+    """One device per lane, or an empty list if the wrapper has to call its module directly.
 
-    That is, as in the stock wrapper, where there is no accelerator (or only "mps") and none is asked for by name.
-    Raises ValueError for a list that is empty, of mixed types, or names a device that does not exist.
+    As in the stock wrapper, that is so if there is no accelerator (or only "mps") and no device is given by name.
+    Raises ValueError for a list that is empty, mixes device types, or names a device that does not exist.
     """
     if device_ids is not None and (isinstance(device_ids, str) or not isinstance(device_ids, Collection)):
         raise ValueError(f"device_ids is {device_ids!r}; a list of indices, names and devices is allowed")
@@ -58,7 +63,10 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
 
 
 def check_exist(argument: str, devices: Sequence[torch.device]) -> None:
-    """Raises ValueError, which names the argument, unless all devices, of one type, are on this machine."""
+    """Raise ValueError, with the argument's name, unless this machine has all the devices.
+
+    They are of one type.
+    """
     if devices[0].type == "cpu":
         return
     count = _module_of(devices[0]).device_count()
@@ -71,12 +79,12 @@ def _module_of(device: torch.device) -> Any:
     try:
         return torch.get_device_module(device)
     except RuntimeError as error:
-        text = f"device {device} is none that computes; 'cpu' and the accelerators of this machine are allowed"
+        text = f"device {device} cannot compute; 'cpu' and the accelerators of this machine are allowed"
         raise ValueError(text) from error
 
 
 def as_stock_id(device: torch.device) -> Any:
-    """An index for the default accelerator, as the stock wrapper keeps and declares it; otherwise the device itself."""
+    """The index of a device of the default accelerator, as stock keeps it; else the device."""
     if device.type == _get_available_device_type() and device.index is not None:
         return device.index
     return device

@@ -1,4 +1,7 @@
-"""Put the replicas' outputs together on one device. The adjoint, cutting the gradient, is autograd's own."""
+"""Gather the replicas' outputs on one device.
+
+Autograd's own nodes are the adjoint: they cut the gradient.
+"""
 
 import copy
 import dataclasses
@@ -20,26 +23,29 @@ _MINUS_ONE = (
 
 
 def gather(outputs: Any, target_device: DeviceLike, dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
-    """One value of the form of ``outputs[0]``, which decides, as in stock.
+    """Gather outputs to one value of the form of ``outputs[0]``, as stock does.
 
-    Tensors are concatenated along `dim` on `target_device`; 0-dim tensors become a vector, with the stock
-    warning. Dicts, named tuples, tuples, lists, dataclasses, and what is made from the members it iterates over are
-    gathered member by member. None stays None.
-    Anything else, as numbers and strings, becomes a list with one entry per replica. Raises ValueError without outputs.
+    Tensors are concatenated along `dim` on `target_device`. 0-dim tensors become a vector, with the stock warning.
+    Dicts, named tuples, tuples, lists and dataclasses are gathered member by member. So are other collections that
+    their type can make from an iterable of members. None stays None. Anything else, such as a number or a string,
+    becomes a list with one entry per replica. Raises ValueError without outputs.
     """
     check_policy(policy)
     return gather_to(Target(resolve_target(target_device), (), policy.host_staged), outputs, dim)
 
 
 def resolve_target(device: DeviceLike) -> torch.device:
-    """As `resolve_device`; for ``-1`` with the stock warning, which comes where outputs are gathered, not earlier."""
+    """Like `resolve_device`, but ``-1`` gives the stock warning.
+
+    Stock warns at each gather, not at construction.
+    """
     if device == -1:
         warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=3)
     return resolve_device(device)
 
 
 def gather_to(target: Target, outputs: Sequence[Any], dim: int) -> Any:
-    """As `gather`, on the streams of the target."""
+    """Like `gather`, on the streams of the target."""
     if not len(outputs):
         raise ValueError(f"outputs is {outputs!r}; the output of at least one replica is needed")
     return _gather(list(outputs), target, dim)
@@ -65,19 +71,27 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
 
 
 def _is_collection(value: Any) -> bool:
-    """Whether it iterates, in an order and more than once, over tensors or containers of them; arrays hold numbers."""
+    """Whether the value is an ordered iterable, not an iterator, with tensors in it.
+
+    Arrays are no such collections.
+    """
     if not isinstance(value, Iterable) or isinstance(value, Iterator | Set) or hasattr(value, "__array__"):
         return False
     return any(isinstance(leaf, Tensor) for leaf in tree_leaves(list(value)))
 
 
 def _gather_collection(outputs: list[Any], target: Target, dim: int) -> Any:
-    """As in stock, of what its type makes from members, as a deque or transformers' caches of keys and values."""
+    """The type's constructor called with the gathered members, as in stock.
+
+    If the constructor refuses them, the outputs stay a list.
+
+    Examples are a deque, and transformers' caches of keys and values.
+    """
     _check_alike(outputs, type(outputs[0]))
     members = [_gather(list(column), target, dim) for column in zip(*outputs, strict=True)]
     try:
         return type(outputs[0])(members)
-    except (TypeError, AttributeError):  # made in another way
+    except (TypeError, AttributeError):  # the constructor takes other arguments
         return outputs
 
 
@@ -96,7 +110,7 @@ def _gather_items(outputs: list[Any], target: Target, dim: int) -> Any:
         if first.keys() != output.keys():
             given, other = list(first), list(output)
             raise ValueError(f"replica 0 gave the keys {given} where replica {i} gave {other}; cannot gather")
-    gathered = copy.copy(first)  # not by its type, which may take no items, as defaultdict's
+    gathered = copy.copy(first)  # the type's constructor may not take items; that of defaultdict does not
     for key in first:
         gathered[key] = _gather([output[key] for output in outputs], target, dim)
     return gathered
@@ -106,6 +120,6 @@ def _gather_fields(outputs: list[Any], target: Target, dim: int) -> Any:
     gathered = copy.copy(outputs[0])
     for field in dataclasses.fields(gathered):
         values = [getattr(output, field.name) for output in outputs]
-        # Past __init__ and frozen: the value is new, and __post_init__ has had its say in each replica.
+        # Without __init__, and though the dataclass may be frozen: __post_init__ has already run in each replica.
         object.__setattr__(gathered, field.name, _gather(values, target, dim))
     return gathered

@@ -1,4 +1,4 @@
-"""Tensors from several devices become one, and its adjoint: the gradient is cut and sent back."""
+"""Join tensors from several devices to one; the adjoint cuts and sends the gradient back."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,20 +22,24 @@ _SCALARS = (
 
 @dataclass(frozen=True)
 class Target:
-    """Where outputs come together, and one stream there per lane; without them, the caller's own serves all."""
+    """The device that outputs are gathered on, and one near stream per lane, or no stream.
+
+    Without streams, copies run on the caller's own stream.
+    """
 
     device: torch.device
     nears: tuple[Stream, ...]
     is_staged: bool = False
 
     def streams(self) -> list[Stream]:
+        """The streams to copy on; the caller's current stream if there are none."""
         return list(self.nears) or [current_stream(self.device)]
 
 
 def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
-    """One tensor on the target's device, joined along `dim`; differentiable to any order.
+    """Concatenate tensors along `dim` on the target's device; differentiable to any order.
 
-    0-dim tensors become a vector, with the stock warning. Raises TypeError where a replica gave no tensor.
+    0-dim tensors become a vector, with the stock warning. Raises TypeError if a replica gave no tensor.
     """
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
@@ -49,10 +53,10 @@ def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
 
 
 class Join(Function):
-    """Every part is written straight to its place, as soon as its lane is done.
+    """Copies every part straight to its place in the result, as soon as its lane is done.
 
-    Producers: the current streams of the parts' devices. Consumer: the current stream of the target's device,
-    which waits for the near streams. Backward mirrors it.
+    Producers: the current streams of the parts' devices. Consumer: the current stream of the target's device, which
+    waits for the near streams. Backward does the same in the other direction.
     """
 
     @staticmethod
@@ -88,7 +92,10 @@ class Join(Function):
 
 
 def _checked_dim(tensors: Sequence[Tensor], dim: int) -> int:
-    """The dimension counted from the front. Raises RuntimeError for sizes that do not fit, with the stock text."""
+    """The dimension, counted from the front.
+
+    Raises RuntimeError, with the stock text, if sizes do not match.
+    """
     first = tensors[0]
     dim = dim if dim >= 0 else dim + first.dim()
     if not 0 <= dim < first.dim():
@@ -105,7 +112,7 @@ def _checked_dim(tensors: Sequence[Tensor], dim: int) -> int:
 
 
 def _empty_for(tensors: Sequence[Tensor], size: int, dim: int, device: torch.device) -> Tensor:
-    """Memory for the joined tensor; channels_last if all parts are."""
+    """An empty tensor for the joined parts; channels_last if all parts are."""
     shape = list(tensors[0].shape)
     shape[dim] = size
     dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])

@@ -1,11 +1,11 @@
-"""`DataParallel`: a module that runs on several devices at once, one chunk of the batch on each."""
+"""`DataParallel`: run a module on several devices at once, on one chunk of the batch each."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch._C._profiler import _RecordFunctionFast  # as `record_function`; without a profiler 0.2 instead of 5 us
+from torch._C._profiler import _RecordFunctionFast  # `record_function`, but without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
 
 from dpbench.parallel.apply import apply_with, parallel_apply
@@ -23,17 +23,17 @@ from dpbench.parallel.transfer import check_links
 T = TypeVar("T", bound=nn.Module)
 
 _RUNTIME = ("_replicas", "_dispatcher", "_ready_for")
-"""Attributes that hold memory and threads: never copied or pickled, made anew instead."""
+"""Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
 
 class DataParallel(nn.DataParallel[T]):
-    """Drop-in for ``torch.nn.DataParallel``; see README.md beside this file for what it does differently.
+    """Drop-in for ``torch.nn.DataParallel``; DIFFERENCES.md lists what differs.
 
-    It is one by type, so that libraries find the module in it, but shares no code with it.
+    It is a subclass, so that libraries find the module in it, but it uses no code of the stock wrapper.
 
-    `device_ids` may repeat a device and name any type: ``["cpu"] * 4`` are four lanes on the CPU. Without it all
-    accelerators of the default type are used; if there is none, forward is the module's own. The module's
+    `device_ids` may repeat a device and may name any type: ``["cpu"] * 4`` are four lanes on the CPU. Without it the
+    wrapper uses all accelerators of the default type. If there is none, forward calls the module. The module's
     parameters and buffers must be on ``device_ids[0]`` at forward.
     """
 
@@ -76,7 +76,10 @@ class DataParallel(nn.DataParallel[T]):
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
-        """For the devices and the policy as they are now; both may be assigned, as stock's devices may."""
+        """The pool for the present devices and policy.
+
+        Both attributes may be assigned, as stock's devices may.
+        """
         if self._ready_for != (self.device_ids, self.policy):
             self._start_runtime()
         return self._replicas
@@ -94,10 +97,13 @@ class DataParallel(nn.DataParallel[T]):
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
             if len(self.device_ids) == 1:
                 return module(*chunks[0], **kwarg_chunks[0])
-            # No name for the replicas here: they have to be idle by the time their set is emptied.
-            outputs = self.parallel_apply(self.replicate(module, self.device_ids[: len(chunks)]), chunks, kwarg_chunks)
-            self._replicas.empty_idle()
+            outputs = self._replicas.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
             return self.gather(outputs, self.output_device)
+
+    def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
+        """The replicas' outputs. The borrower of `ReplicaPool.lend`: no replica outlives it."""
+        replicas = self.replicate(module, self.device_ids[: len(chunks)])
+        return self.parallel_apply(replicas, chunks, kwarg_chunks)
 
     def replicate(self, module: T, device_ids: Sequence[DeviceLike]) -> list[Any]:
         if module is self.module and list(device_ids) == self.device_ids[: len(device_ids)]:
@@ -117,7 +123,7 @@ class DataParallel(nn.DataParallel[T]):
             self._replicas.settle()
 
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
-        self._replicas.settle()  # a subclass may have a `parallel_apply` of its own
+        self._replicas.settle()  # a subclass may have overridden `parallel_apply`
         device = resolve_target(output_device)
         nears = [lane.near for lane in self._lanes()] if device == self.src_device_obj else []
         return gather_to(Target(device, tuple(nears), self.policy.host_staged), outputs, self.dim)
@@ -126,7 +132,10 @@ class DataParallel(nn.DataParallel[T]):
         return self._pool().streams.lanes(len(self.device_ids), self.policy.overlap_copies)
 
     def mark_dirty(self) -> None:
-        """Tells of a write that nothing shows, as through ``.data``, where `Policy.skip_unchanged` is on."""
+        """Report a write that no version counter shows, such as through ``.data``.
+
+        This matters under `Policy.skip_unchanged` only.
+        """
         if self.device_ids:
             self._replicas.mark_dirty()
 
@@ -148,7 +157,10 @@ def data_parallel(  # noqa: PLR0917 - the stock signature
     module_kwargs: Any | None = None,
     policy: Policy = DEFAULT_POLICY,
 ) -> Any:
-    """Evaluates ``module(*inputs, **module_kwargs)`` over `device_ids` once; the functional `DataParallel`."""
+    """Evaluate ``module(*inputs, **module_kwargs)`` over `device_ids` once.
+
+    This is the functional form of `DataParallel`.
+    """
     check_policy(policy)
     if not isinstance(inputs, tuple):
         inputs = () if inputs is None else (inputs,)

@@ -1,4 +1,4 @@
-"""Which techniques the wrapper uses: each is a switch, so that its worth can be measured by turning it off."""
+"""The wrapper's techniques: each has a switch, so that its effect can be measured."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ MIB = 1024 * 1024
 
 
 class Dispatch(StrEnum):
-    """Who calls the replicas: long-lived threads, the caller one after the other, or whichever measures faster."""
+    """How replicas are called: on threads, in sequence, or in the way that measures faster."""
 
     THREADS = "threads"
     SEQUENCE = "sequence"
@@ -17,21 +17,25 @@ class Dispatch(StrEnum):
 
 @dataclass(frozen=True)
 class Policy:
-    """The user's choices, checked when made. All combinations give the same numbers, but for the random ones that
-    lanes on threads draw from a generator that they share: those come in any order. "auto" has none of it where the
-    generator is a default one of torch, since it looks at those before and after; it sees nothing of Python's, NumPy's
-    or a module's own, nor of what ``torch.random.fork_rng`` puts back.
+    """The user's choices, checked when made.
 
-    `bucket_bytes` caps what travels together; the stock wrapper's is 10 MiB too. `first_bucket_bytes` is
-    smaller so that the first layers can start early; it is used only where it costs no extra message.
-    `skip_unchanged` does not send again the parameters that provably did not change: opt in only if nothing
-    writes to them through ``.data``, NumPy, their storage, another process, or a kernel that raises no version
-    counter (``torch.distributed.broadcast``, a fused one outside a ``torch.optim.Optimizer``), or call
-    `DataParallel.mark_dirty` after such a write.
-    `host_staged` sends what goes between devices through the host even where the direct way passed its trial.
+    Raises ValueError, with the field's name, for a wrong value.
 
-    The functions take a policy too, and of it what a single call on the caller's own streams can use: `replicate`
-    the buckets and `host_staged`, `scatter` and `gather` `host_staged`, `parallel_apply` `dispatch`,
+    All combinations give the same numbers, except random numbers that lanes on threads draw from a generator they
+    share: their order is undefined. Under "auto" torch's default generators are checked before and after each call,
+    and replicas that draw run in sequence. The check does not see other generators: Python's, NumPy's, a module's
+    own, and states that ``torch.random.fork_rng`` puts back.
+
+    `bucket_bytes` limits the tensors that are sent together; the stock wrapper's limit is 10 MiB too.
+    `first_bucket_bytes` is smaller so that the first layers can start early. It is used only if that costs no message.
+    `skip_unchanged` does not send parameters again that provably have not changed. Writes through ``.data``, NumPy,
+    the storage or another process are not seen. Nor are kernels that raise no version counter, such as
+    ``torch.distributed.broadcast``, or a fused kernel outside a ``torch.optim.Optimizer``. After such a write call
+    `DataParallel.mark_dirty`, or do not opt in.
+    `host_staged` sends copies between devices through the host, even if the direct link passed its test.
+
+    The functions take a policy too, and use the fields that serve one call on the caller's own streams: `replicate`
+    the buckets and `host_staged`; `scatter` and `gather` `host_staged`; `parallel_apply` `dispatch`;
     `data_parallel` all of these.
     """
 
@@ -74,5 +78,6 @@ DEFAULT_POLICY = Policy()
 
 
 def check_policy(policy: Any) -> None:
+    """Raise TypeError if `policy` is no `Policy`."""
     if not isinstance(policy, Policy):
         raise TypeError(f"policy is {policy!r}; a Policy is allowed")

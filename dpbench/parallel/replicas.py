@@ -1,69 +1,82 @@
 """One replica of the base per lane: shells that are built once and refreshed every forward.
 
-Nothing of a shell's state lives from one forward to the next. Before a forward each shell's ``__dict__`` is
-filled anew from its module in the base, so that hooks, flags and attributes are the present ones; after it
-the shells are emptied, and what the forward wrote is gone. A shell that anything else still refers to, as a
-checkpoint waiting in a graph or a hook does, is neither refreshed nor emptied: reference counts tell, and
-another set of shells serves instead.
+No state of a shell lives from one forward to the next. Before a forward each shell's ``__dict__`` is filled anew from
+its module in the base, so hooks, flags and attributes are the present ones. After the forward the shells are emptied,
+and what the forward wrote is gone. A shell that another object refers to, such as a hook or a checkpoint that waits
+in a graph, is neither refreshed nor emptied. The reference counts show it, and another set of shells is used.
 """
 
-import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from dpbench.parallel.broadcast import Broadcast
+from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
+from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
+from dpbench.parallel.reference_counts import COUNTS_ARE_EXACT
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
 from dpbench.parallel.shells import Shells, states_of
-from dpbench.parallel.tree import Tree
 from dpbench.parallel.unchanged import ChangeWatch
+
+Result = TypeVar("Result")
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 MAX_SETS = 8
-"""Sets kept by one wrapper: as many forwards may wait for their backward with shells in use, and still be quick."""
+"""Sets that one wrapper keeps, so that as many forwards may wait for their backward."""
 MAX_CUSTOM_SETS = 2
-"""Where modules replicate in a way of their own: it may leave cycles, in use until the collector comes."""
+"""The same if some modules are custom.
+
+Their replicas may be in cycles, in use until the next garbage collection.
+"""
 
 
 class ReplicaSet:
-    """Shells and received tensors of all lanes; lanes are added when first needed."""
+    """Shells and received tensors of all lanes. A lane is added when a forward first needs it."""
 
-    def __init__(self, tree: Tree, policy: Policy, watch: ChangeWatch | None) -> None:
+    def __init__(self, tree: ModuleTree, policy: Policy, watch: ChangeWatch | None) -> None:
         check_replicatable(tree)
         self.tree = tree
-        self._broadcast = Broadcast(tree, policy, watch)
+        self._broadcast = Broadcaster(tree, policy, watch)
         self.has_overlap = self._broadcast.has_overlap
         self._shells: list[Shells] = []
 
     def is_idle(self) -> bool:
+        """Whether no other object refers to a shell of the set."""
         return all(shells.is_idle() for shells in self._shells)
 
     def claim(self, count: int) -> list[Any]:
-        """References that keep the first `count` lanes from being idle."""
+        """Build missing lanes, and return references to the first `count` roots.
+
+        They keep the set from being idle.
+        """
         while len(self._shells) < count:
             self._shells.append(Shells(self.tree))
         return [shells.root for shells in self._shells[:count]]
 
     def refresh(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[nn.Module]:
-        self.empty()  # weights of the last forward, if still here, would keep their memory from being used again
-        deliveries = self._broadcast.hand_out(lanes, reduce_lanes)
+        """Send the base's tensors, fill the shells, and return one replica per lane."""
+        self.empty()  # weights of the last forward would keep their memory from being used again
+        deliveries = self._broadcast.broadcast(lanes, reduce_lanes)
         states = states_of(self.tree)
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
     def empty(self) -> None:
+        """Drop the state of all shells. Call it only if the set is idle."""
         for shells in self._shells:
             shells.empty()
 
 
 class ReplicaPool:
-    """The sets of one wrapper. A forward takes an idle one; it is idle again when nothing refers to its shells."""
+    """The sets of one wrapper.
+
+    A forward takes an idle set. The set is idle again when nothing refers to its shells.
+    """
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy) -> None:
         self.devices = list(devices)
@@ -72,40 +85,42 @@ class ReplicaPool:
         self._has_links = any(device != devices[0] for device in devices)
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self._lock = threading.Lock()
-        self._tree: Tree | None = None
+        self._tree: ModuleTree | None = None
         self._sets: list[ReplicaSet] = []
 
-    def tree_of(self, base: nn.Module) -> Tree:
-        """What `base` is made of now."""
+    def tree_of(self, base: nn.Module) -> ModuleTree:
+        """The present tree of `base`; the kept one if it still holds."""
         tree = self._tree
         return tree if tree is not None and tree.root is base and tree.is_current() else self._read(base)
 
     def check_device(self, base: nn.Module) -> None:
-        """Raises RuntimeError unless all of the base is on the first device."""
+        """Raise RuntimeError unless all of the base is on the first device."""
         tree = self._tree
         if (
             tree is None
             or tree.root is not base
             or not tree.has_same_members()
-            or not are_on(self.devices[0], tree.tensors)  # or so it seems
+            or not are_on(self.devices[0], tree.tensors)
         ):
             check_device(self._read(base).tensors, self.devices[0])
 
-    def _read(self, base: nn.Module) -> Tree:
-        tree = Tree(base)
+    def _read(self, base: nn.Module) -> ModuleTree:
+        tree = ModuleTree(base)
         if self._is_kept(tree):
             with self._lock:
                 self._tree, self._sets = tree, []
         return tree
 
-    def _is_kept(self, tree: Tree) -> bool:
-        """Not what comes with new weights every time: a replica of a wrapper around this one, or a base whose tables
-        hold what is no parameter, for the length of a ``torch.func.functional_call``.
+    def _is_kept(self, tree: ModuleTree) -> bool:
+        """Whether to keep sets for this tree; not if its root has new weights in every forward.
+
+        Such a root is a replica of a wrapper around this one. Or its tables hold tensors that are no parameters, as
+        during a ``torch.func.functional_call``.
         """
         weights = (tree.tensors[i] for node in tree.nodes if node.is_plain for _, i in node.parameters if i is not None)
         return (
             self._policy.cache_replicas
-            and _COUNTS_ARE_EXACT
+            and COUNTS_ARE_EXACT
             and "_is_replica" not in tree.root.__dict__
             and all(isinstance(weight, nn.Parameter) for weight in weights)
         )
@@ -113,7 +128,7 @@ class ReplicaPool:
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
         """Replicas of `base` on the first `count` devices, with its present values and state."""
         chosen, claim = self._claim(self.tree_of(base), count)
-        # One bucket on one device: nothing to overlap, and beside the compute the engine makes an event per gradient.
+        # One bucket on one device has nothing to overlap. On side streams the engine would make an event per gradient.
         is_apart = self._has_links or chosen.has_overlap
         lanes = self.streams.lanes(count, self._policy.overlap_broadcast and is_apart)
         reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce and is_apart)
@@ -122,34 +137,47 @@ class ReplicaPool:
         finally:
             del claim
 
-    def _claim(self, tree: Tree, count: int) -> tuple[ReplicaSet, list[Any]]:
-        is_for_show = torch._C._get_dispatch_mode(_FAKE) is not None  # nothing is written, and what is made is fake
+    def _claim(self, tree: ModuleTree, count: int) -> tuple[ReplicaSet, list[Any]]:
+        is_fake = torch._C._get_dispatch_mode(_FAKE) is not None  # fake tensors: nothing is written, nothing is kept
         with self._lock:
-            for replica_set in self._sets if not is_for_show else ():
+            for replica_set in self._sets if not is_fake else ():
                 if replica_set.tree is tree and replica_set.is_idle():
                     return replica_set, replica_set.claim(count)
-            check_device(tree.tensors, self.devices[0])  # what `has_same_members` may have been blind to
+            check_device(tree.tensors, self.devices[0])  # `has_same_members` may have missed a tensor elsewhere
             made = ReplicaSet(tree, self._policy, self._watch)
-            if self._tree is tree and not is_for_show:
+            if self._tree is tree and not is_fake:
                 most = MAX_SETS if all(node.is_plain for node in tree.nodes) else MAX_CUSTOM_SETS
                 self._sets = [*self._sets[-most + 1 :], made]
             return made, made.claim(count)
 
     def settle(self) -> None:
-        """What the base's compute stream does from now on comes after the side streams have read the weights."""
+        """Make the base's compute stream wait until the side streams have read the weights."""
         lanes = self.streams.lanes(len(self.devices), self._policy.overlap_broadcast)
         for lane in lanes:
             wait_stream(lanes[0].compute, lane.near)
 
+    def lend(self, borrower: Callable[..., Result], *args: Any) -> Result:
+        """Return ``borrower(*args)``, with the idle sets emptied after it has returned.
+
+        The borrower makes replicas, uses them, and returns no replica. It may give them names: its variables are gone
+        before the sets are emptied. A replica that is still referred to then keeps its set until the next forward.
+        """
+        result = borrower(*args)
+        self.empty_idle()
+        return result
+
     def empty_idle(self) -> None:
-        """Lets go of what the last forwards left in shells that nothing refers to."""
+        """Drop the state that forwards have left in idle sets.
+
+        A caller with a variable for a replica empties nothing.
+        """
         with self._lock:
             for replica_set in self._sets:
                 if replica_set.is_idle():
                     replica_set.empty()
 
     def mark_dirty(self) -> None:
-        """The next forward sends everything."""
+        """Make the next forward send all tensors."""
         if self._watch is not None:
             self._watch.mark_dirty()
 
@@ -157,9 +185,11 @@ class ReplicaPool:
 def replicate(
     network: nn.Module, devices: Sequence[DeviceLike], detach: bool = False, policy: Policy = DEFAULT_POLICY
 ) -> list[nn.Module]:
-    """New replicas of `network`, one per device; the first shares its memory. `network` must be on ``devices[0]``.
+    """New replicas of `network`, one per device. The first shares the memory of `network`.
 
-    Nothing refreshes them later: they are a snapshot. With `detach` gradients do not lead back to `network`.
+    `network` must be on ``devices[0]``.
+
+    The replicas are a snapshot, which nothing refreshes later. With `detach` gradients do not lead back to `network`.
     """
     check_policy(policy)
     if not devices:
@@ -168,11 +198,3 @@ def replicate(
     once = replace(policy, cache_replicas=False, overlap_broadcast=False, overlap_reduce=False, skip_unchanged=False)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
         return ReplicaPool(resolved, once).replicas(network, len(resolved))
-
-
-def _has_exact_reference_counts() -> bool:
-    """Not so without the GIL (PEP 703: counts of shared objects are split and deferred); then nothing is cached."""
-    return getattr(sys, "_is_gil_enabled", lambda: True)()
-
-
-_COUNTS_ARE_EXACT = _has_exact_reference_counts()

@@ -1,4 +1,4 @@
-"""What cannot be replicated, and what only in part."""
+"""Checks of the base: modules and tensors that cannot be replicated, or only in part."""
 
 import warnings
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from dpbench.parallel.devices import CPU
-from dpbench.parallel.tree import Tree
+from dpbench.parallel.module_tree import ModuleTree
 
 _DEVICE, _IS_CPU = attrgetter("device"), attrgetter("is_cpu")
 
@@ -17,12 +17,12 @@ _DEVICE, _IS_CPU = attrgetter("device"), attrgetter("is_cpu")
 def are_on(device: torch.device, tensors: Sequence[Tensor]) -> bool:
     """Whether all tensors are on `device`."""
     if device == CPU:
-        return all(map(_IS_CPU, tensors))  # half the time: no device objects are made
+        return all(map(_IS_CPU, tensors))  # makes no device objects, which halves the time
     return countOf(map(_DEVICE, tensors), device) == len(tensors)
 
 
 def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
-    """Raises RuntimeError, with the stock text, unless all of the base's tensors are on `device`."""
+    """Raise RuntimeError, with the stock text, unless all tensors are on `device`."""
     if not are_on(device, tensors):
         stray = next(tensor.device for tensor in tensors if tensor.device != device)
         raise RuntimeError(
@@ -32,10 +32,10 @@ def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
         )
 
 
-def check_replicatable(tree: Tree) -> None:
-    """Raises RuntimeError, as in stock, for lazy modules and for Python modules under a ScriptModule.
+def check_replicatable(tree: ModuleTree) -> None:
+    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule.
 
-    Warns of compiled modules.
+    The texts are stock's. Warn of compiled modules.
     """
     _warn_of_compiled(tree)
     if tree.is_lazy:
@@ -51,9 +51,9 @@ def check_replicatable(tree: Tree) -> None:
 
 
 def check_not_transformed(tensors: Sequence[Tensor]) -> None:
-    """Raises NotImplementedError for tensors with tangents, or under a transform of ``torch.func``.
+    """Raise NotImplementedError for tensors with tangents or under ``torch.func``.
 
-    What is sent is their plain values: derivatives would silently lack the other lanes' share. Inputs may be either.
+    Only plain values are sent, so derivatives would silently lack the other lanes' share. Inputs may be both.
     """
     has_transforms = torch._C._are_functorch_transforms_active()
     if not has_transforms and forward_ad._current_level < 0:
@@ -65,11 +65,11 @@ def check_not_transformed(tensors: Sequence[Tensor]) -> None:
         ):
             raise NotImplementedError(
                 "the parameters and buffers of `DataParallel` cannot be differentiated or mapped over by torch.func, "
-                "nor have tangents; its inputs can. Take the bare module, or its gradients by autograd"
+                "nor have tangents; its inputs can. Use the bare module, or take gradients by autograd"
             )
 
 
-def _warn_of_compiled(tree: Tree) -> None:
+def _warn_of_compiled(tree: ModuleTree) -> None:
     if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
         warnings.warn(
             "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "

@@ -1,4 +1,7 @@
-"""Cut a batch into chunks, one per lane. The adjoint, putting gradients of chunks together, is autograd's own."""
+"""Cut a batch into chunks, one per lane.
+
+Autograd's own nodes are the adjoint: they join the chunks' gradients.
+"""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -17,11 +20,13 @@ Cut = Callable[[Tensor], Sequence[Tensor]]
 
 
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
-    """Slices tensors along `dim` into chunks of ceil(size / devices), one per device, fewer if the batch is short.
+    """Slice tensors along `dim` into chunks of ceil(size / devices), one per device.
 
-    Tuples, named tuples, lists and dicts are walked, empty ones excepted; other objects are handed to every device by
-    reference.
-    A tensor gives a tuple, anything else a list. A chunk already on its device is a view.
+    There are fewer chunks if the batch is short.
+
+    Tuples, named tuples, lists and dicts are searched for tensors, unless they are empty. Every device gets the same
+    reference to any other object. Returns a tuple for a tensor, a list for anything else. A chunk that is already on
+    its device is a view.
     """
     lanes = _plain_lanes(target_gpus, policy)
     if isinstance(inputs, Tensor):
@@ -37,10 +42,10 @@ def scatter_kwargs(
     dim: int = 0,
     policy: Policy = DEFAULT_POLICY,
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
-    """Scatters positional and keyword arguments into equally many chunks.
+    """Scatter positional and keyword arguments into equally many chunks; return two tuples.
 
-    Arguments without a tensor follow the others to as many lanes as these have chunks for, so that a constant
-    goes with a batch that is smaller than the number of devices.
+    Arguments without a tensor go to as many lanes as the other arguments have chunks. So a constant can go with a
+    batch that is smaller than the number of devices.
     """
     return scatter_to(_plain_lanes(target_gpus, policy), inputs, kwargs or {}, dim)
 
@@ -48,7 +53,7 @@ def scatter_kwargs(
 def scatter_to(
     lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
-    """As `scatter_kwargs`, on the streams of the lanes."""
+    """Like `scatter_kwargs`, on the streams of the lanes."""
     if len(lanes) == 1 and inputs and not kwargs and all(_is_chunk(value, lanes[0], dim) for value in inputs):
         return (tuple([value.view_as(value) for value in inputs]),), ({},)
 
@@ -62,17 +67,20 @@ def scatter_to(
         count = max(len(chunks) for chunks in (input_chunks, kwarg_chunks) if chunks is not None)
     args = _copies(inputs, count) if input_chunks is None else input_chunks
     named = _copies(kwargs, count) if kwarg_chunks is None else kwarg_chunks
-    # As in stock: what has too few chunks is padded, and the replica that gets too little says what it misses.
+    # As in stock, too few chunks are padded. A replica that gets too few arguments raises and names the missing one.
     args += [()] * (count - len(args))
     named += [{}] * (count - len(named))
     return tuple(args), tuple(dict(chunk) for chunk in named)
 
 
 def chunk_weights(batch: int, devices: int | Sequence[DeviceLike]) -> Tensor:
-    """Each chunk's share of the batch, which turns the replicas' mean losses into the mean over the batch.
+    """Each chunk's share of the batch, as a vector that sums to 1.
 
-    That is ``(losses * chunk_weights(batch, devices)).sum()``, where `losses` is the gathered vector. Its plain
-    mean is right only if all chunks are equally long, which those of 9 items on 2 devices are not.
+    Raises ValueError if an argument is below 1.
+
+    ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered
+    vector of the replicas' mean losses. Its plain mean is right only if all chunks are equally long. Those of 9 items
+    on 2 devices are not.
     """
     lanes = devices if isinstance(devices, int) else len(devices)
     if batch < 1 or lanes < 1:
@@ -89,12 +97,12 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int) -> list[Tensor]:
 
 
 def _is_chunk(value: Any, lane: Lane, dim: int) -> bool:
-    """Whether it is a tensor of which the only lane gets all: nothing to cut, nothing to move."""
+    """Whether the value is a tensor that a single lane can take as it is."""
     return isinstance(value, Tensor) and value.device == lane.device and -value.dim() <= dim < value.dim()
 
 
 def _plain_lanes(devices: Sequence[DeviceLike], policy: Policy) -> list[Lane]:
-    """Lanes on the caller's own streams. Raises ValueError without any device."""
+    """Lanes on the caller's own streams. Raises ValueError if there is no device."""
     check_policy(policy)
     if not len(devices):
         raise ValueError(f"target_gpus is {devices!r}; at least one device is needed")
@@ -103,7 +111,7 @@ def _plain_lanes(devices: Sequence[DeviceLike], policy: Policy) -> list[Lane]:
 
 
 def _walk(value: Any, cut: Cut) -> Chunks | None:
-    """The value's chunks, or None if there is no tensor in it.
+    """The value's chunks, or None if it holds no tensor.
 
     Members with different numbers of chunks are cut to the shortest, as in stock.
     """
@@ -136,11 +144,14 @@ def _walk_members(values: Sequence[Any], cut: Cut) -> list[tuple[Any, ...]] | No
 
 
 def _copies(value: Any, count: int) -> Chunks:
-    """A value without tensors, once per lane: each has its own lists and dicts, as a forward may pop from them."""
+    """A value without tensors, once per lane.
+
+    Each lane gets its own lists and dicts, since a forward may change them.
+    """
     if not isinstance(value, tuple | list | dict) or not value:
         return [value] * count
     if isinstance(value, dict):
-        made = [copy.copy(value) for _ in range(count)]  # not by its type, which may take no items, as defaultdict's
+        made = [copy.copy(value) for _ in range(count)]  # the type's constructor may not take items (defaultdict)
         for key, member in value.items():
             for own, member_copy in zip(made, _copies(member, count), strict=True):
                 own[key] = member_copy

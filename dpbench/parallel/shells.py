@@ -1,7 +1,5 @@
-"""The shells of one lane: a module object for every module of the base, filled anew for each forward."""
+"""The shells of one lane: one module object per module of the base, refilled each forward."""
 
-import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -9,19 +7,22 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from dpbench.parallel.arrival import AwaitedTable
-from dpbench.parallel.belongings import count_own_references
 from dpbench.parallel.broadcast import Delivery
-from dpbench.parallel.tree import Node, Slots, Tree
+from dpbench.parallel.module_tree import ModuleTree, Node, Slots
+from dpbench.parallel.reference_counts import count_links, count_own_references, count_references
 
 _assign = object.__setattr__
-"""Past ``nn.Module.__setattr__``, which asks of every value what it is."""
+"""Sets attributes past ``nn.Module.__setattr__``, which inspects the type of every value."""
 State = dict[str, Any]
-"""What a module has in its ``__dict__``."""
+"""A module's ``__dict__``."""
 _TENSOR_TABLES = ("_parameters", "_former_parameters", "_buffers")
 
 
 class _Shell(NamedTuple):
-    """The dicts of one shell: its ``__dict__``, its tables, and its children for the last of these."""
+    """The dicts of one shell: its ``__dict__``, its three tables, and its children's shells.
+
+    A refresh copies `children` to `modules`.
+    """
 
     state: State
     parameters: dict[str, Any]
@@ -33,9 +34,9 @@ class _Shell(NamedTuple):
     is_compiled: bool
 
 
-def states_of(tree: Tree) -> list[State]:
-    """What the plain modules of the base hold now, as a start for the shells of all lanes."""
-    # The last two leave room for what a shell has beside, so that a copy does not have to grow.
+def states_of(tree: ModuleTree) -> list[State]:
+    """The present ``__dict__`` of each plain module of the base, to fill all lanes' shells."""
+    # A shell needs two more keys than its module. They are here already, so that no shell's dict has to grow.
     states = [
         {**node.module.__dict__, "_is_replica": True, "_former_parameters": None}
         for node in tree.nodes
@@ -43,18 +44,18 @@ def states_of(tree: Tree) -> list[State]:
     ]
     for state in states:
         if "_compiled_call_impl" in state:
-            state["_compiled_call_impl"] = None  # bound to the base: it would use the base's weights
+            state["_compiled_call_impl"] = None  # it is bound to the base and would use the base's weights
     return states
 
 
 class Shells:
-    """In the order of the tree's modules. Modules that replicate in a way of their own have a placeholder.
+    """One shell per module, in the order of the tree; a placeholder for a custom module.
 
-    The shells' dicts are made once, filled by every forward and emptied after it: new ones would cost more in
-    garbage collection than all the rest of the refresh. If anyone keeps one of them, he keeps it as it is.
+    The shells' dicts are made once, filled by every forward and emptied after it. New dicts in every forward would
+    cost more garbage collection than the rest of the refresh. A dict that the user keeps is replaced, not emptied.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: ModuleTree) -> None:
         self._nodes = tree.nodes
         self._shells: list[Any] = [
             object.__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
@@ -63,8 +64,8 @@ class Shells:
         self._custom: list[nn.Module] = []
         self._custom_counts: list[int] = []
         self._make_dicts()
-        self._counts_when_empty = _count_references(self._shells)
-        links = _links_when_full(tree.nodes)
+        self._counts_when_empty = count_references(self._shells)
+        links = count_links(tree.nodes)
         self._counts_when_full = [count + links[i] for i, count in enumerate(self._counts_when_empty)]
 
     def _make_dicts(self) -> None:
@@ -83,8 +84,8 @@ class Shells:
                 (shell.modules, shell.children),
             ):
                 (self._tables if members else self._bare_tables).append(table)
-        self._state_counts = _count_references(self._states)
-        self._table_counts = _count_references(self._tables)
+        self._state_counts = count_references(self._states)
+        self._table_counts = count_references(self._tables)
         self._is_empty = True
 
     def _make(self, node: Node, shell: Any) -> _Shell:
@@ -95,50 +96,52 @@ class Shells:
 
     @property
     def root(self) -> Any:
+        """The shell of the base itself."""
         return self._shells[0]
 
     def is_idle(self) -> bool:
-        """Whether nothing but these shells themselves refers to any of them."""
-        counts = _count_references(self._shells)
+        """Whether only these shells refer to any of them (`reference_counts.py`, 3 to 7)."""
+        counts = count_references(self._shells)
         if self._is_empty:
             return counts == self._counts_when_empty
-        if _count_references(self._custom) != self._custom_counts:
+        if count_references(self._custom) != self._custom_counts:
             return False
         if self._module_tables == self._children and counts == self._counts_when_full:
             return True
-        # Counted again, since a thread that is running the shells may have changed both in between.
-        return counts == self._counts_as_linked() == _count_references(self._shells)
+        # Counted twice: a thread that is running the shells may have changed counts and links in between.
+        return counts == self._counts_as_linked() == count_references(self._shells)
 
     def _counts_as_linked(self) -> list[int]:
-        """The counts of shells, if all are idle, of which a forward has replaced, removed or registered some, or that
-        it has left in attributes.
+        """The counts that idle shells have with the tables and attributes of this forward.
+
+        The forward may have replaced, removed or registered shells, or put them in attributes.
         """
         links = count_own_references(chain(self._registered(), self._written()))
         return [count + links[id(shell)] for shell, count in zip(self._shells, self._counts_when_empty, strict=True)]
 
-    # Both list what they go through at once, since another thread may be running the shell, and hold it no longer.
+    # Both generators copy each dict to a list at once: another thread may be running the shell and changing the dict.
 
     def _registered(self) -> Iterator[Any]:
-        """The modules that those of this set have now, be they shells or not."""
+        """The present children of this lane's shells and custom modules, shells or not."""
         for table in [shell.modules for shell in self._plain] + [module._modules for module in self._custom]:
             yield from list(table.values())
 
     def _written(self) -> Iterator[Any]:
-        """What the shells' dicts hold and the base's do not, but for the tables that the refresh has put there."""
+        """The values in the shells' dicts that neither the base nor the refresh has put there."""
         modules = [node.module for node in self._nodes if node.is_plain]
         for module, shell in zip(modules, self._plain, strict=True):
             of_base = module.__dict__
             for name, value in list(shell.state.items()):
-                # The tables of tensors refer to no shell; that of modules is another one where a forward has put it.
+                # Tables of tensors refer to no shell. A `_modules` that is not the shell's own comes from the forward.
                 if value is not of_base.get(name) and value is not shell.modules and name not in _TENSOR_TABLES:
                     yield value
 
     def empty(self) -> None:
-        """Drops all state. To be called only when idle, or about to be refreshed."""
+        """Drop all state. Call it only if the shells are idle or about to be refreshed."""
         if self._is_empty:
             return
         self._custom, self._custom_counts = [], []
-        if list(map(type, self._shells)) != self._kinds:  # as by a forward that registers a parametrization
+        if list(map(type, self._shells)) != self._kinds:  # a forward that registers a parametrization changes the class
             for shell, kind in zip(self._shells, self._kinds, strict=True):
                 if type(shell) is not kind:
                     _assign(shell, "__class__", kind)
@@ -148,19 +151,22 @@ class Shells:
             self._make_dicts()
 
     def _clear_dicts(self) -> bool:
-        """Clears all dicts unless someone else refers to one, or the forward has registered members where none were."""
-        if _count_references(self._states) != self._state_counts or any(self._bare_tables):
+        """Clear all dicts and return True, or return False if new dicts are needed.
+
+        They are needed if another object refers to a dict, or if the forward has filled a table that was bare.
+        """
+        if count_references(self._states) != self._state_counts or any(self._bare_tables):
             return False
         for state in self._states:
             state.clear()
-        if _count_references(self._tables) != self._table_counts:
+        if count_references(self._tables) != self._table_counts:
             return False
         for table in self._tables:
             table.clear()
         return True
 
     def refresh(self, states: Sequence[State], delivery: Delivery) -> nn.Module:
-        """Fills the empty shells with the base's present states and the delivered tensors; gives the root."""
+        """Fill the empty shells with states and delivered tensors, and return the root."""
         self._is_empty = False
         tensors = delivery.tensors
         for base_state, shell in zip(states, self._plain, strict=True):
@@ -183,32 +189,19 @@ class Shells:
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
 
     def _add_custom(self, delivery: Delivery) -> nn.Module:
-        """Replicates by stock's protocol the modules that have their own way, and links them in."""
+        """Replicate the custom modules by stock's protocol, link them in, and return the root."""
         modules = [
             shell if node.is_plain else node.module._replicate_for_data_parallel()
             for node, shell in zip(self._nodes, self._shells, strict=True)
         ]
         _link(self._nodes, modules, delivery)
         self._custom = [module for node, module in zip(self._nodes, modules, strict=True) if not node.is_plain]
-        self._custom_counts = [count - 1 for count in _count_references(self._custom)]  # `modules` goes
+        self._custom_counts = [count - 1 for count in count_references(self._custom)]  # without `modules`, a local
         return modules[0]
 
 
-def _links_when_full(nodes: Sequence[Node]) -> Counter[int]:
-    """How often shells are referred to by the tables of their parents between a refresh and the next emptying.
-
-    A compiled module also refers to its child in place of its compiled forward.
-    """
-    children = [i for node in nodes for _, i in node.children * (1 + node.is_compiled) if i is not None]
-    return Counter(i for i in children if nodes[i].is_plain)
-
-
-def _count_references(things: Sequence[Any]) -> list[int]:
-    return list(map(sys.getrefcount, things))
-
-
 def _await(shell: _Shell, delivery: Delivery) -> None:
-    """Puts tables in the shell that wait for what has not arrived."""
+    """Give the shell tables that wait for tensors that are still under way."""
     state = shell.state
     if shell.parameter_slots:
         state["_parameters"] = state["_former_parameters"] = _awaited_table(shell.parameter_slots, delivery)
@@ -222,7 +215,7 @@ def _awaited_table(slots: Slots, delivery: Delivery) -> AwaitedTable:
 
 
 def _link(nodes: Sequence[Node], modules: list[nn.Module], delivery: Delivery) -> None:
-    """Makes the modules each other's children, and gives the custom ones their tensors."""
+    """Make the modules each other's children, and give the custom ones their tensors."""
     for node, module in zip(nodes, modules, strict=True):
         if node.is_plain:
             module._modules.update((name, None if i is None else modules[i]) for name, i in node.children)
@@ -231,9 +224,9 @@ def _link(nodes: Sequence[Node], modules: list[nn.Module], delivery: Delivery) -
 
 
 def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], delivery: Delivery) -> None:
-    """Gives every member by setattr, for which such modules have their reasons: RNNs keep a list of weights by it.
+    """Set every member by setattr, as RNNs need it, which keep a list of their weights.
 
-    What they do with it is not known, so all of it is waited for first.
+    A custom setattr may read its value at once, so the lane waits for all of the module's tensors first.
     """
     tensors = delivery.tensors
     for _, i in (*node.parameters, *node.buffers):
@@ -255,6 +248,6 @@ def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], de
     if isinstance(own_table, dict):
         own_table.update(former)
         for name, tensor in former.items():
-            # Found there alone, as in the base: what a forward puts in the table would else stay unread.
+            # As in the base, in the table alone: an entry in `__dict__` would hide what a forward puts in the table.
             if replica.__dict__.get(name) is tensor:
                 del replica.__dict__[name]

@@ -1,8 +1,8 @@
-"""How bytes move between devices: a direct copy, or through the host where the direct way corrupts them.
+"""Copies between devices: direct, or through the host if the direct link corrupts bytes.
 
-There are boxes whose peer-to-peer copies silently deliver wrong bytes (NVIDIA/open-gpu-kernel-modules#1257;
-pytorch #13045, an IOMMU in between). So each link is tried once per process with a known pattern, before the
-first parameter goes over it.
+On some machines peer-to-peer copies silently deliver wrong bytes (NVIDIA/open-gpu-kernel-modules#1257;
+pytorch #13045, an IOMMU in between). So each link is tested once per process with a known pattern, before the first
+parameter goes over it.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from dpbench.parallel.lanes import Lane, current_stream, record_stream, use_stre
 
 PROBE_ELEMENTS = 1 << 20
 _SPREAD = 0x1E3779B97F4A7C15
-"""Knuth's multiplicative hash: consecutive numbers differ in all bits."""
+"""Factor of Knuth's multiplicative hash, which spreads consecutive numbers over all bits."""
 
 
 def copy_into(destination: Tensor, source: Tensor, is_staged: bool = False) -> None:
@@ -30,7 +30,7 @@ def copy_into(destination: Tensor, source: Tensor, is_staged: bool = False) -> N
 def copy_to(tensor: Tensor, device: torch.device, is_staged: bool = False) -> Tensor:
     """``tensor.to(device)``, on the current streams of both devices; differentiable.
 
-    A copy to the CPU is awaited: nothing on the host would wait for its end otherwise.
+    A copy to the CPU blocks the host, since nothing else on the host would wait for its end.
     """
     if tensor.device == device:
         return tensor
@@ -40,12 +40,14 @@ def copy_to(tensor: Tensor, device: torch.device, is_staged: bool = False) -> Te
 
 
 def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
-    """The tensor on the lane's device, moved beside the compute; differentiable.
+    """Return the tensor on the lane's device, copied on side streams; differentiable.
 
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
-    The memory is kept on either side until the copy, or the lane's use of it, is over. On the base's device the
-    copy waits for the compute too: there the engine may have cloned a gradient, a sparse one for one, on the
-    hub; the optimizer read it on the compute stream, and its memory is the hub's to hand out again.
+    `record_stream` keeps the source until the copy is over, and the copy until the lane has used it.
+
+    On the base's device the copy also waits for the compute stream. There the engine may have cloned a gradient on
+    the hub, as it does with some sparse ones. The optimizer has read it on the compute stream, but the allocator
+    may give its memory to the hub again.
     """
     if tensor.device == lane.device:
         return tensor
@@ -62,21 +64,24 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
 
 
 def check_links(devices: list[torch.device]) -> None:
-    """Tries the links that a wrapper will use, so that no step does; warns of those that corrupt."""
+    """Test the links that a wrapper will use, and warn of links that corrupt bytes."""
     for device in devices[1:]:
         for source, destination in ((devices[0], device), (device, devices[0])):
             _is_sound(source, destination)
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
-    """Bytes between peers go through the host where the user said so, or the direct way corrupts them."""
+    """Whether to copy directly: the user did not choose the host, and the link is sound."""
     if is_staged and source != destination and CPU not in (source, destination):
         return False
     return _is_sound(source, destination)
 
 
 def _is_sound(source: torch.device, destination: torch.device) -> bool:
-    """Whether direct copies arrive as sent. Only peers are in doubt: other copies go through the host anyway."""
+    """Whether direct copies arrive as sent.
+
+    Only links between peers are tested: other copies go through the host.
+    """
     if source == destination or "cpu" in (source.type, destination.type):
         return True
     return _peers_are_sound(source, destination)

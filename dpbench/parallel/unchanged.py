@@ -1,9 +1,13 @@
-"""What provably did not change since it was sent, for ``Policy(skip_unchanged=True)``.
+"""Tensors that provably have not changed since they were sent (`Policy.skip_unchanged`).
 
-A version counter alone proves nothing: fused optimizers do not raise it. So a tensor counts as unchanged if it
-has the same memory and version, no optimizer has stepped on it since, and nobody called `mark_dirty`. Writes
-through ``.data``, NumPy or the storage escape all of these, as do collectives, other processes, and fused kernels
-called without an optimizer; who does that calls `mark_dirty`, or does not opt in.
+A version counter alone proves nothing, since fused optimizers do not raise it. A tensor counts as unchanged if:
+
+1. its memory and its version are the same,
+2. no optimizer has stepped on it since,
+3. the user has not called `mark_dirty` since.
+
+Some writes escape all three: through ``.data``, NumPy or the storage, by collectives or other processes, and by fused
+kernels called without an optimizer. A user who writes so must call `mark_dirty`, or not opt in.
 """
 
 import weakref
@@ -19,9 +23,10 @@ Signature = tuple[Any, ...]
 
 
 class ChangeWatch:
-    """Counts the optimizer steps on each tensor, process-wide, for as long as it lives.
+    """Counts the optimizer steps on each tensor in the process, as long as the watch lives.
 
-    At both ends: one that fails may have written before, and one with a closure writes after a forward.
+    A step counts at its start and at its end. A step that fails may have written before it failed, and a step with a
+    closure writes after the closure's forward.
     """
 
     def __init__(self) -> None:
@@ -37,20 +42,22 @@ class ChangeWatch:
             weakref.finalize(self, register(note_step).remove)
 
     def _note_step(self, optimizer: Optimizer) -> None:
-        # A step may have dropped the gradients that it used.
+        # `requires_grad` too, because a step may have set the gradients that it used to None.
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._steps.update(id(p) for p in parameters if p.requires_grad or p.grad is not None)
 
     def mark_dirty(self) -> None:
+        """Make every later signature differ from the present ones."""
         self._dirty_marks += 1
 
     def signature(self, tensors: Sequence[Tensor]) -> Signature:
-        """Equal to an earlier one only if the tensors, kept alive in between with their memory, provably have their
-        values of then.
+        """A value that is equal to an earlier one only if the tensors provably have not changed.
+
+        The caller must keep the tensors and their memory alive in between.
         """
         return (self._dirty_marks, *[(t.data_ptr(), _version(t), self._steps[id(t)]) for t in tensors])
 
 
 def _version(tensor: Tensor) -> Any:
-    # An inference tensor counts no writes: never equal.
+    # An inference tensor does not count writes. A new object never equals another, so the tensor is always sent.
     return object() if tensor.is_inference() else tensor._version

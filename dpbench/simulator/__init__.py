@@ -1,11 +1,11 @@
-"""A multi-device accelerator on the CPU, ``sim:0`` to ``sim:n-1``: real numbers, streams that can race.
+"""Simulated accelerators ``sim:0`` to ``sim:n-1`` that compute on the CPU and find races.
 
-``simulate(devices=4)`` registers it for the life of the process; README.md tells what it is and what it cannot do.
+``simulate(devices=4)`` registers the devices for the life of the process. README.md lists what is real and what is not.
 """
 
 from dpbench.simulator.backend import simulate
-from dpbench.simulator.machine import mark, recording
+from dpbench.simulator.event_log import Recording
 from dpbench.simulator.races import RaceError
-from dpbench.simulator.record import Recording
+from dpbench.simulator.simulation import mark, recording
 
 __all__ = ["RaceError", "Recording", "mark", "recording", "simulate"]

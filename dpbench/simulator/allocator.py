@@ -1,18 +1,25 @@
-"""Which address a tensor gets: blocks cut from segments, freed ones handed out again, as CUDA does.
+"""Simulated caching allocator: the address of each tensor, and the reuse of freed blocks.
 
-A freed block goes back to the pool of the stream it was allocated on, and the next fitting request of that stream gets
-it at once, in stream order. A block that `record_stream` told of another stream is held back until that stream's work,
-as of the free, is over. Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
-round up to 512 bytes; requests of up to 1 MiB come from segments of 2 MiB, up to 10 MiB from segments of 20 MiB, larger
-ones from a segment of their own in steps of 2 MiB; a rest of 512 bytes (small pool) or over 1 MiB (large) is split off.
-The device's memory never ends: there is no out-of-memory here.
+A freed block returns to the pool of the stream it was allocated on. The next request of that stream that fits gets the
+block at once, in stream order. If `record_stream` named another stream, the block is held back until that stream has
+finished the work that it had when the block was freed.
+
+Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
+
+- sizes are rounded up to 512 bytes;
+- requests of up to 1 MiB come from segments of 2 MiB (the small pool), and below 10 MiB from segments of 20 MiB;
+- a larger request gets a segment of its own, rounded up to 2 MiB;
+- what remains of a block is split off from 512 bytes in the small pool, and above 1 MiB in the large one.
+
+Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks. CUDA asks the GPU,
+and so may use a block named by `record_stream` earlier.
 """
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from dpbench.simulator.races import Shadow
-from dpbench.simulator.streams import Clock, Order
+from dpbench.simulator.races import ShadowMemory
+from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _MIB = 1 << 20
 _ROUND = 512
@@ -22,36 +29,40 @@ _OWN_SEGMENT = 10 * _MIB
 
 
 @dataclass(slots=True, eq=False)
-class Block:
-    """Adjacent bytes of one segment, allocated on `stream`; `shadow` is the history of the whole segment."""
+class MemoryBlock:
+    """Adjacent bytes of one segment, allocated on `stream`.
+
+    `shadow` holds the accesses to the whole segment. `before` and `after` are the neighbours in the segment.
+    `other_streams` are those named by `record_stream`.
+    """
 
     address: int
     size: int
     stream: int
     is_small: bool
-    shadow: Shadow
+    shadow: ShadowMemory
     is_free: bool = False
-    before: "Block | None" = None
-    after: "Block | None" = None
+    before: "MemoryBlock | None" = None
+    after: "MemoryBlock | None" = None
     other_streams: set[int] = field(default_factory=set)
 
 
 class Allocator:
-    """The memory of one device; `base` is its first address."""
+    """The memory of one device, which begins at the address `base`."""
 
-    def __init__(self, base: int, order: Order) -> None:
+    def __init__(self, base: int, order: StreamOrder) -> None:
         self._order = order
         self._top = base
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
-        self._blocks: dict[int, Block] = {}
-        self._held: list[tuple[Block, Clock]] = []
+        self._blocks: dict[int, MemoryBlock] = {}
+        self._held: list[tuple[MemoryBlock, VectorClock]] = []
         self._waits_seen = 0
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self.reserved_bytes = 0
 
-    def allocate(self, size: int, stream: int) -> Block:
-        """A block of at least `size` bytes, for use on `stream`."""
+    def allocate(self, size: int, stream: int) -> MemoryBlock:
+        """Return a block of at least `size` bytes, for use on `stream`."""
         self._release_finished()
         rounded = max(_ROUND, -(-size // _ROUND) * _ROUND)
         block = self._best_fit(rounded, stream) or self._new_segment(rounded, stream)
@@ -60,8 +71,8 @@ class Allocator:
         self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
         return block
 
-    def free(self, block: Block) -> None:
-        """Give the block back; it may be handed out again at once."""
+    def free(self, block: MemoryBlock) -> None:
+        """Take the block back; the next `allocate` may return it."""
         self.allocated_bytes -= block.size
         if block.other_streams:
             clock = {stream: self._order.now(stream).get(stream, 0) for stream in block.other_streams}
@@ -82,7 +93,7 @@ class Allocator:
             else:
                 self._held.append((block, clock))
 
-    def _best_fit(self, size: int, stream: int) -> Block | None:
+    def _best_fit(self, size: int, stream: int) -> MemoryBlock | None:
         pool = self._free.get((stream, size <= _SMALL_LIMIT), [])
         at = bisect_left(pool, (size, 0))
         if at == len(pool):
@@ -91,32 +102,32 @@ class Allocator:
         block.is_free = False
         return block
 
-    def _new_segment(self, size: int, stream: int) -> Block:
+    def _new_segment(self, size: int, stream: int) -> MemoryBlock:
         if size <= _SMALL_LIMIT:
             length = _SMALL_SEGMENT
         elif size < _OWN_SEGMENT:
             length = _LARGE_SEGMENT
         else:
             length = -(-size // _SEGMENT_STEP) * _SEGMENT_STEP
-        block = Block(self._top, length, stream, size <= _SMALL_LIMIT, Shadow(self._order))
+        block = MemoryBlock(self._top, length, stream, size <= _SMALL_LIMIT, ShadowMemory(self._order))
         self._blocks[block.address] = block
         self._top += length
         self.reserved_bytes += length
         return block
 
-    def _split(self, block: Block, size: int) -> None:
+    def _split(self, block: MemoryBlock, size: int) -> None:
         rest = block.size - size
         if rest < _ROUND or (not block.is_small and rest <= _SMALL_LIMIT):
             return
-        tail = Block(block.address + size, rest, block.stream, block.is_small, block.shadow, before=block)
+        tail = MemoryBlock(block.address + size, rest, block.stream, block.is_small, block.shadow, before=block)
         tail.after, block.after, block.size = block.after, tail, size
         if tail.after:
             tail.after.before = tail
         self._blocks[tail.address] = tail
         self._return(tail)
 
-    def _return(self, block: Block) -> None:
-        """Put into its pool, as one with its free neighbours."""
+    def _return(self, block: MemoryBlock) -> None:
+        """Merge the block with its free neighbours, and put the result into its pool."""
         if block.before and block.before.is_free:
             block = self._merge(self._withdraw(block.before), block)
         if block.after and block.after.is_free:
@@ -124,12 +135,12 @@ class Allocator:
         block.is_free = True
         insort(self._free.setdefault((block.stream, block.is_small), []), (block.size, block.address))
 
-    def _withdraw(self, block: Block) -> Block:
+    def _withdraw(self, block: MemoryBlock) -> MemoryBlock:
         pool = self._free[block.stream, block.is_small]
         del pool[bisect_left(pool, (block.size, block.address))]
         return block
 
-    def _merge(self, left: Block, right: Block) -> Block:
+    def _merge(self, left: MemoryBlock, right: MemoryBlock) -> MemoryBlock:
         left.size += right.size
         left.after = right.after
         if left.after:

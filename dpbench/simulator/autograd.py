@@ -1,7 +1,7 @@
-"""Which stream a backward operator runs on and what it waits for, as torch's engine arranges it on an accelerator.
+"""The streams and waits of backward operators, as in torch's engine on an accelerator.
 
-torch gives each graph node the stream that was current, on the device of its first output, when its forward ran; runs
-it there; and between nodes puts the waits (torch/csrc/autograd/engine.cpp and input_buffer.cpp)::
+When the forward of a graph node runs, torch notes the current stream of the device of the node's first output. The
+engine runs the node on that stream, and adds waits between nodes (torch/csrc/autograd/engine.cpp, input_buffer.cpp)::
 
     node A, stream 1:  ops ──> gradient g ──record──┐
                                                     v
@@ -9,10 +9,20 @@ it there; and between nodes puts the waits (torch/csrc/autograd/engine.cpp and i
                                                                                                        v
     caller's streams: ──────────── backward() ──────────────────────────────────────────────────────  wait
 
-The C++ engine sees no streams of ours, so hooks on the nodes do it here; a node without outputs on a device has none.
-A node is met for the first time when an operator takes the tensor it made (`meet`), or at the exit of
-``Function.apply``. Its hooks hold its stream and those of its successors, never the node, so that no cycle keeps a
-graph alive.
+The C++ engine cannot see simulated streams, so hooks on the nodes do this work. A node without an output on a simulated
+device has no hooks. A node gets its hooks when an operator first reads the tensor that it made (`assign_stream`), or
+when ``Function.apply`` returns. The hooks hold the streams of the node and of its successors, never the node itself:
+a cycle would keep the graph alive.
+
+Not exact:
+
+- One thread runs the whole pass, so the *host* order is not that of a GPU's threads. To see what could overlap, compare
+  streams, not event ids.
+- The engine adds gradients out of place, as for every tensor subclass. On CUDA it may add in place.
+- A hook on a tensor runs on the stream of the node that gets the gradient. If that node is on another device, the hook
+  runs on the stream of the node that made the gradient.
+- A node that torch makes without an operator of its own has the stream of the node that follows it in the backward. An
+  example is the node of a view after a write to its base.
 """
 
 from collections.abc import Sequence
@@ -24,195 +34,213 @@ import torch
 from torch import Tensor
 
 from dpbench.simulator import current
-from dpbench.simulator.current import Backward, Handover
-from dpbench.simulator.machine import the_machine
+from dpbench.simulator.current import Backward, GradientHandoff
+from dpbench.simulator.simulation import the_simulation
 from dpbench.simulator.tensor import SimTensor
 
 _KEY = "dpbench.simulator"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    """`stream` of a graph node, and the streams of the nodes its outputs go to (None: no such node)."""
+class _NodeStreams:
+    """The stream of a graph node, and of the nodes that get its outputs (None: no such node)."""
 
     stream: int
     next_streams: tuple[int | None, ...]
 
 
 def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
-    """The stream for an operator on `tensors`: the current one, or for one of the engine's own the gradient's."""
-    here = current.backward()
+    """Return the stream for an operator on `tensors`.
+
+    It is the current stream of the device, except for an operator that the engine itself runs between two nodes.
+    """
+    backward = current.backward()
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
     for tensor in simulated:
         if tensor.made_on is not None:
-            meet(tensor)
+            assign_stream(tensor)
     for tensor in simulated:
-        handover = tensor.handover
-        if handover is not None and here is handover.backward and not here.is_in_node:
-            return _between_nodes(device, tensors, handover)
+        handoff = tensor.handoff
+        if handoff is not None and backward is handoff.backward and not backward.is_in_node:
+            return _between_nodes(device, tensors, handoff)
     return current.stream(device)
 
 
-def _between_nodes(device: int, tensors: Sequence[Tensor], handover: Handover) -> int:
-    """The engine adds two gradients, or calls a tensor's hook: on the consumer's stream if it is on this device."""
-    machine = the_machine()
-    choices = (handover.consumer, handover.producer)
-    stream = next((s for s in choices if s is not None and machine.device_of(s) == device), current.stream(device))
+def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHandoff) -> int:
+    """Return the stream on which the engine adds two gradients, or calls a tensor's hook.
+
+    The stream waits for `tensors`.
+
+    It is the consumer's stream if that is on this device, else the producer's, else the current one.
+    """
+    simulation = the_simulation()
+    choices = (handoff.consumer, handoff.producer)
+    stream = next((s for s in choices if s is not None and simulation.device_of(s) == device), current.stream(device))
     for tensor in tensors:
-        ready = _handover(tensor, handover.backward)
+        ready = _handoff_of(tensor, handoff.backward)
         if ready is not None:
-            machine.wait(stream, ready.ready)
+            simulation.wait(stream, ready.ready)
             _keep_for(tensor, stream)
     return stream
 
 
-def hand_on(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
-    """What the engine made of gradients between two nodes goes where they were going."""
-    here = current.backward()
-    if here is None or here.is_in_node:
+def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
+    """Give `results` the consumer of the gradients `sources`.
+
+    The engine computed them between two nodes: it added gradients, or called a tensor's hook.
+    """
+    backward = current.backward()
+    if backward is None or backward.is_in_node:
         return
     for tensor in sources:
-        handover = _handover(tensor, here)
-        if handover is not None:
+        handoff = _handoff_of(tensor, backward)
+        if handoff is not None:
             for result in results:
-                result.handover = Handover(here, the_machine().now(stream), stream, handover.consumer)
+                result.handoff = GradientHandoff(backward, the_simulation().now(stream), stream, handoff.consumer)
             return
 
 
-def _handover(tensor: Any, here: Backward) -> Handover | None:
-    """The hand-over of a gradient of this pass."""
-    handover = tensor.handover if isinstance(tensor, SimTensor) else None
-    return handover if handover is not None and handover.backward is here else None
+def _handoff_of(tensor: Any, backward: Backward) -> GradientHandoff | None:
+    """Return the hand-off of a gradient of this backward pass; None for any other value."""
+    handoff = tensor.handoff if isinstance(tensor, SimTensor) else None
+    return handoff if handoff is not None and handoff.backward is backward else None
 
 
 def _keep_for(tensor: Tensor, stream: int) -> None:
     if isinstance(tensor, SimTensor):
-        for memory in tensor.memories:
-            memory.keep_for(stream)
+        for storage in tensor.storages:
+            storage.keep_for(stream)
 
 
 def node_name() -> str | None:
-    """The graph node that is running, for the record."""
+    """Return the name of the graph node that is running, None outside a backward pass."""
     node = torch._C._current_autograd_node() if current.backward() else None
     return node.name() if node is not None else None
 
 
-def meet(tensor: SimTensor) -> None:
-    """Tell the node that made `tensor`, if there is one, its stream."""
+def assign_stream(tensor: SimTensor) -> None:
+    """Assign the graph node that made `tensor`, if there is one, its stream."""
     stream, tensor.made_on = tensor.made_on, None
     node = tensor.grad_fn
     if node is not None and stream is not None:
-        with the_machine().lock:
-            _attach(node, stream)
+        with the_simulation().lock:
+            _add_hooks(node, stream)
 
 
-def meet_function(results: Any) -> None:
-    """Tell the node of a custom function its stream: the current one, now that its forward is over."""
+def assign_function_stream(results: Any) -> None:
+    """Assign the node of a custom function the stream that is current after its forward."""
     outputs = results if isinstance(results, (tuple, list)) else (results,)
     for output in outputs:
         if isinstance(output, SimTensor):
             if output.grad_fn is not None:
                 output.made_on = current.stream(output.device.index)
-                meet(output)
+                assign_stream(output)
             output.made_on = None
 
 
-def _attach(node: Any, stream: int) -> int | None:
-    """Hook a node and those behind it that nobody has met; its stream, or None for one that is not on a device.
+def _add_hooks(node: Any, stream: int) -> int | None:
+    """Add hooks to a node, and to its successors that have none; return the node's stream.
 
-    `stream` was current when the node's forward ran, on this device or another.
+    `stream` was current when the node's forward ran, on this device or another. Return None for a node that has no
+    output on a simulated device.
     """
-    known: _Node | None = node.metadata.get(_KEY)
+    known: _NodeStreams | None = node.metadata.get(_KEY)
     if known is not None:
         return known.stream
     outputs = [output.device.index for output in node._input_metadata if output.device.type == "sim"]
     if not outputs:
         return None
-    own = stream if the_machine().device_of(stream) == outputs[0] else current.stream(outputs[0])
-    successors = [successor for successor, _ in node.next_functions]
-    known = _Node(own, tuple(None if successor is None else _attach(successor, own) for successor in successors))
-    node.metadata[_KEY] = known
-    node.register_prehook(partial(_enter, known))
-    node.register_hook(partial(_leave, known))
+    own = stream if the_simulation().device_of(stream) == outputs[0] else current.stream(outputs[0])
+    successors = (successor for successor, _ in node.next_functions)
+    next_streams = tuple(None if successor is None else _add_hooks(successor, own) for successor in successors)
+    node.metadata[_KEY] = known = _NodeStreams(own, next_streams)
+    node.register_prehook(partial(_before_node, known))
+    node.register_hook(partial(_after_node, known))
     return own
 
 
-def _enter(node: _Node, gradients: Sequence[Tensor | None]) -> None:
-    """A node begins: make its stream current, all others the default ones, and wait for its gradients."""
-    machine, here = the_machine(), current.backward()
-    if here is None:
+def _before_node(node: _NodeStreams, gradients: Sequence[Tensor | None]) -> None:
+    """Before a node: make its stream current, and let it wait for its gradients."""
+    simulation, backward = the_simulation(), current.backward()
+    if backward is None:
         return
-    if not here.will_join:
-        here.will_join = True
-        torch.autograd.Variable._execution_engine.queue_callback(partial(_join, here))
-    device = machine.device_of(node.stream)
+    if not backward.will_join:
+        backward.will_join = True
+        torch.autograd.Variable._execution_engine.queue_callback(partial(_join, backward))
+    device = simulation.device_of(node.stream)
     for gradient in gradients:
         if not isinstance(gradient, SimTensor):
             continue
-        handover = _handover(gradient, here)
-        if handover is not None:
-            machine.wait(node.stream, handover.ready)
+        handoff = _handoff_of(gradient, backward)
+        if handoff is not None:
+            simulation.wait(node.stream, handoff.ready)
         else:
             other = gradient.device.index
-            machine.wait_stream(node.stream, here.streams.get(other, other))
+            simulation.wait_stream(node.stream, backward.streams.get(other, other))
         if gradient.device.index == device:
             _keep_for(gradient, node.stream)
     current.begin_node(device, node.stream)
 
 
-def _leave(node: _Node, results: Sequence[Tensor | None], _: Sequence[Tensor | None]) -> None:
-    """A node ends: its gradients are ready as of now on its stream."""
-    here = current.backward()
-    if here is None:
+def _after_node(node: _NodeStreams, results: Sequence[Tensor | None], _: Sequence[Tensor | None]) -> None:
+    """After a node: note that its gradients are ready now, on its stream."""
+    backward = current.backward()
+    if backward is None:
         return
-    ready = the_machine().now(node.stream)
+    ready = the_simulation().now(node.stream)
     for result, consumer in zip(results, node.next_streams, strict=False):
         if isinstance(result, SimTensor):
-            result.handover = Handover(here, ready, node.stream, consumer)
+            result.handoff = GradientHandoff(backward, ready, node.stream, consumer)
     if not results:
-        here.leaf_streams.add(node.stream)
+        backward.leaf_streams.add(node.stream)
     current.end_node()
 
 
 def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
-    """Around torch's own entry into its engine. One thread does it all: the engine cannot count our devices."""
+    """Run torch's autograd engine, with the waits that it has on an accelerator.
+
+    One thread runs the whole pass, because the engine cannot count the simulated devices.
+    """
     for root in roots:
         if isinstance(root, SimTensor) and root.made_on is not None:
-            meet(root)
-    with current.in_backward() as here, torch.autograd.set_multithreading_enabled(False):
+            assign_stream(root)
+    with current.in_backward() as backward, torch.autograd.set_multithreading_enabled(False):
         try:
             captured = engine(roots, *args, **kwargs)
-        except SystemError as lost:  # the guard of backend.py had to drop the error that an operator raised
-            error, here.error = here.error, None
+        except SystemError as lost:  # the guard in backend.py took the error that an operator raised
+            error, backward.error = backward.error, None
             raise error or lost from None
     for gradient in captured or ():
-        handover = _handover(gradient, here)
-        if handover is not None:
-            _capture(here, handover)
-    _join(here)
+        handoff = _handoff_of(gradient, backward)
+        if handoff is not None:
+            _capture(backward, handoff)
+    _join(backward)
     return captured
 
 
-def _join(here: Backward) -> None:
-    """The caller's streams wait for the leaves."""
-    machine = the_machine()
-    for stream in here.leaf_streams:
-        device = machine.device_of(stream)
-        machine.wait_stream(here.streams.get(device, device), stream)
+def _join(backward: Backward) -> None:
+    """Let the caller's streams wait for the leaves."""
+    simulation = the_simulation()
+    for stream in backward.leaf_streams:
+        device = simulation.device_of(stream)
+        simulation.wait_stream(backward.streams.get(device, device), stream)
 
 
-def _capture(here: Backward, handover: Handover) -> None:
-    """`torch.autograd.grad` hands out a gradient in place of the node that would get it."""
-    stream = handover.producer if handover.consumer is None else handover.consumer
-    the_machine().wait(stream, handover.ready)
-    here.leaf_streams.add(stream)
+def _capture(backward: Backward, handoff: GradientHandoff) -> None:
+    """Let the consumer's stream wait for a gradient that `torch.autograd.grad` returns.
+
+    The consumer itself does not run.
+    """
+    stream = handoff.producer if handoff.consumer is None else handoff.consumer
+    the_simulation().wait(stream, handoff.ready)
+    backward.leaf_streams.add(stream)
 
 
-def apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Around ``Function.apply``."""
+def apply_function(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run ``Function.apply``, and assign the streams of the nodes around it."""
     for argument in args:
         if isinstance(argument, SimTensor) and argument.made_on is not None:
-            meet(argument)
+            assign_stream(argument)
     results = original(cls, *args, **kwargs)
-    meet_function(results)
+    assign_function_stream(results)
     return results

@@ -1,9 +1,11 @@
-"""The one file that touches torch's experimental interface: ``sim`` becomes a device type of this process.
+"""Registers ``sim`` as a device type of torch.
 
-torch 2.13 lets Python register an accelerator (`_setup_privateuseone_for_python_backend`), but its Python device guard
-knows one device and no streams. So what a C++ backend would serve below `torch.accelerator`, `torch.Stream`,
-`torch.Event` and `torch.nn.parallel` is put in place here, once, and nothing is put back: the registration is for the
-life of the process.
+This is the only file that uses torch's experimental interface.
+
+torch 2.13 lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard
+supports one device and no streams. So this file also replaces the C++ functions below `torch.accelerator`,
+`torch.Stream`, `torch.Event` and `torch.nn.parallel`. Nothing is restored: the registration lasts as long as the
+process.
 """
 
 import ctypes
@@ -12,12 +14,12 @@ from typing import Any
 
 import torch
 
-from dpbench.simulator import autograd, comm, current, device, dispatch
-from dpbench.simulator.machine import running, start
+from dpbench.simulator import autograd, comm, current, routing, torch_sim
+from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
 
 TESTED = ("2.13",)
-# The operators that autocast runs in lower precision on CUDA (aten/src/ATen/autocast_mode.h).
+# The operators that autocast runs in lower precision on CUDA: aten/src/ATen/autocast_mode.h.
 _CAST_BY_AUTOCAST = """
 _convolution addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d
 conv_transpose2d.input conv_transpose3d.input convolution einsum gru_cell linalg_multi_dot linalg_vecdot linear
@@ -25,22 +27,22 @@ lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_atte
 """
 _libraries: list[torch.library.Library] = []
 _raise_pending = ctypes.pythonapi.Py_IsInitialized
-"""Whatever it tells: after a function of Python's own interface ctypes raises an error that is pending."""
+"""Raises the pending error, if there is one: ctypes checks for errors after any call of ``pythonapi``."""
 
 
 def simulate(devices: int = 4) -> None:
-    """Make the devices ``sim:0`` to ``sim:<devices - 1>`` part of torch in this process.
+    """Register the devices ``sim:0`` to ``sim:<devices - 1>`` with torch, in this process.
 
-    A second call must name the same number. Raises ValueError for a number that is not allowed, RuntimeError for a
-    torch version this was not tested with, where another backend is registered, or a second number.
+    A second call must name the same number. Raise ValueError for a number that is not allowed. Raise RuntimeError for
+    a second number, an untested version of torch, another registered backend, or a real accelerator.
     """
     if not isinstance(devices, int) or not 1 <= devices <= 64:
         raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
-    machine = running()
-    if machine is not None:
-        if machine.devices != devices:
+    simulation = running()
+    if simulation is not None:
+        if simulation.devices != devices:
             raise RuntimeError(
-                f"the simulator runs with {machine.devices} devices; one process has one number, not {devices}"
+                f"the simulator runs with {simulation.devices} devices; this process cannot start {devices}"
             )
         return
     _check_torch()
@@ -52,6 +54,7 @@ def simulate(devices: int = 4) -> None:
 
 
 def is_tested(version: str) -> bool:
+    """Return whether the simulator was tested with this version of torch."""
     return ".".join(version.split(".")[:2]) in TESTED
 
 
@@ -60,10 +63,12 @@ def _check_torch() -> None:
         raise RuntimeError(f"the simulator was tested with torch {', '.join(TESTED)}; this is {torch.__version__}")
     other = torch._C._get_privateuse1_backend_name()
     if other != "privateuseone":
-        raise RuntimeError(f"another backend, {other}, is registered in this process; the simulator needs its place")
+        raise RuntimeError(
+            f"another backend, {other}, is registered in this process; the simulator cannot be registered beside it"
+        )
     if torch.accelerator.is_available():
         raise RuntimeError(
-            f"torch sees a real accelerator, {torch.accelerator.current_accelerator()}; hide it to simulate"
+            f"torch sees a real accelerator, {torch.accelerator.current_accelerator()}; hide it from this process"
         )
 
 
@@ -71,21 +76,21 @@ def _register() -> None:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     class Guard(torch._C._acc.DeviceGuard):
-        """What torch asks which device type this is; also while an error passes through the engine.
+        """Returns the device type, also while an error passes through the autograd engine.
 
-        There a destructor asks, and an answer with an error pending would end the process. So the pending error is
-        taken; `autograd.run_backward` raises it again.
+        There a destructor asks. If an error is pending when Python answers, the process ends. So this method takes the
+        pending error, and `autograd.run_backward` raises it again.
         """
 
         def type_(self) -> Any:
             try:
                 _raise_pending()
             except BaseException as pending:
-                if (here := current.backward()) is not None:
-                    here.error = pending
+                if (backward := current.backward()) is not None:
+                    backward.error = pending
             return torch._C._autograd.DeviceType.PrivateUse1
 
-    _setup_privateuseone_for_python_backend("sim", backend_module=device, device_guard=Guard())
+    _setup_privateuseone_for_python_backend("sim", backend_module=torch_sim, device_guard=Guard())
     everything = torch.library.Library("_", "IMPL")
     everything.fallback(_run, "PrivateUse1")
     everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -95,50 +100,57 @@ def _register() -> None:
     for name in _CAST_BY_AUTOCAST.split():
         aten.impl(name, partial(_under_autocast, name), "AutocastPrivateUse1")
     _libraries.extend((everything, aten))
-    SimTensor.dispatcher = staticmethod(dispatch.run)
+    SimTensor.dispatcher = staticmethod(routing.run)
     torch.serialization.add_safe_globals([rebuild])
 
 
 def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """What comes past `SimTensor`: factories and copies from the CPU, and `torch.tensor`, which shuts it out."""
-    return dispatch.run(func, args, kwargs)
+    """Run an operator that does not reach `SimTensor`.
+
+    These are factories, copies from the CPU, and the operators inside `torch.tensor`.
+    """
+    return routing.run(func, args, kwargs)
 
 
 def _pin_memory(*_: Any) -> Any:
-    raise NotImplementedError("the simulator cannot do pinned memory")
+    raise NotImplementedError("the simulator does not support pinned memory")
 
 
 def _under_autocast(name: str, *_: Any, **__: Any) -> Any:
-    raise NotImplementedError(f"the simulator cannot do the casts of autocast, here of {name}; disable it for sim")
+    raise NotImplementedError(
+        f"the simulator does not support the casts of autocast, here of {name}; disable autocast for sim"
+    )
 
 
 def _serve_accelerator() -> None:
-    """What `torch.accelerator` asks of C++."""
+    """Replace the C++ functions that `torch.accelerator` calls."""
     for name, function in {
         "_accelerator_getDeviceIndex": current.device,
-        "_accelerator_setDeviceIndex": device.set_device,
+        "_accelerator_setDeviceIndex": torch_sim.set_device,
         "_accelerator_exchangeDevice": _exchange_device,
         "_accelerator_maybeExchangeDevice": _exchange_device,
-        "_accelerator_getStream": device.current_stream,
-        "_accelerator_setStream": device.set_stream,
-        "_accelerator_synchronizeDevice": device.synchronize,
+        "_accelerator_getStream": torch_sim.current_stream,
+        "_accelerator_setStream": torch_sim.set_stream,
+        "_accelerator_synchronizeDevice": torch_sim.synchronize,
     }.items():
         setattr(torch._C, name, function)
-    torch.Stream = device.Stream  # type: ignore[misc,assignment]
-    torch.Event = device.Event  # type: ignore[misc,assignment]
+    torch.Stream = torch_sim.Stream  # type: ignore[misc,assignment]
+    torch.Event = torch_sim.Event  # type: ignore[misc,assignment]
 
 
 def _exchange_device(index: int) -> int:
-    return current.set_device(device.index_of(index)) if index >= 0 else current.device()
+    return current.set_device(torch_sim.index_of(index)) if index >= 0 else current.device()
 
 
 def _serve_data_parallel() -> None:
+    """Replace the C++ functions that `torch.nn.parallel` calls."""
     for name in ("broadcast", "broadcast_out", "broadcast_coalesced", "scatter", "gather"):
         setattr(torch._C, f"_{name}", getattr(comm, name))
     torch.cuda.nccl.is_available = lambda _: False
 
 
 def _serve_autograd() -> None:
+    """Wrap the entry into the autograd engine, and `Function.apply`."""
     engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
     apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
@@ -146,7 +158,7 @@ def _serve_autograd() -> None:
         return autograd.run_backward(engine, *args, **kwargs)
 
     def apply_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return autograd.apply(apply, cls, *args, **kwargs)
+        return autograd.apply_function(apply, cls, *args, **kwargs)
 
     torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]
     torch.autograd.Function.apply = classmethod(apply_function)  # type: ignore[assignment,method-assign]

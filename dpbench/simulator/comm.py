@@ -1,6 +1,8 @@
-"""What ``torch.nn.parallel`` calls in C++ and a CPU build lacks: torch/csrc/cuda/comm.cpp, rule by rule.
+"""The C++ functions of ``torch.nn.parallel`` that a CPU build lacks.
 
-NCCL is absent, as where it cannot be used: a broadcast is one copy for each device.
+The rules are those of torch/csrc/cuda/comm.cpp.
+
+They follow the path without NCCL: a broadcast is one copy for each device.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +21,7 @@ from torch._utils import (
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
-    """The tensor on each device; where it is there already, itself."""
+    """Return the tensor on each device: on its own device itself, elsewhere a copy."""
     if tensor.device.type == "sim" and tensor.get_device() != devices[0]:
         raise RuntimeError("device of broadcasted tensor must appear as the first on devices list")
     return [tensor if device == tensor.get_device() else _copied(tensor, device) for device in devices]
@@ -30,6 +32,10 @@ def _copied(tensor: Tensor, device: int) -> Tensor:
 
 
 def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
+    """Copy the tensor into each of `out`, and return them.
+
+    Raise RuntimeError for a wrong device or shape.
+    """
     for target in out:
         if target.device.type != "sim" or target.shape != tensor.shape:
             raise RuntimeError("Expected all output tensors to be sim tensors of the source's shape")
@@ -38,7 +44,10 @@ def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int) -> list[list[Tensor]]:
-    """For each device its tensors; on the first, the tensors themselves. Each copy has a version counter of its own."""
+    """Return a list of tensors for each device; the first list has the tensors themselves.
+
+    Each copy has its own version counter.
+    """
     if not all(tensor.get_device() == devices[0] for tensor in tensors):
         raise RuntimeError("all tensors must be on devices[0]")
     with torch.no_grad():
@@ -52,10 +61,10 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
 
 
 def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tensor]]:
-    """Tensors of one kind that travel together: sent as soon as they *reach* the limit.
+    """Return groups of tensors of one type; a group ends when its bytes *reach* the limit.
 
-    torch/csrc/utils/tensor_flatten.cpp; its namesake in torch/_utils.py, which the reduction uses, sends them before
-    they would exceed it.
+    This is the rule of torch/csrc/utils/tensor_flatten.cpp. The function of the same name in torch/_utils.py, used by
+    the reduction, closes a group before it would exceed the limit.
     """
     groups: list[list[Tensor]] = []
     waiting: defaultdict[str, list[Tensor]] = defaultdict(list)
@@ -71,7 +80,10 @@ def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tens
 
 
 def _message_bytes(tensor: Tensor) -> int:
-    """Indices and values count where the tensor is sparse, all items with the size of an index."""
+    """Return the bytes that count towards the limit.
+
+    For a sparse tensor these are its indices and values, each item counted with the size of an index.
+    """
     if not tensor.is_sparse:
         return tensor.numel() * tensor.element_size()
     indices = tensor._indices()
@@ -93,7 +105,7 @@ def scatter(
     dim: int,
     streams: Sequence[torch.Stream | None] | None,
 ) -> tuple[Tensor, ...]:
-    """One chunk for each device, at most; a chunk already there is a view."""
+    """Return at most one chunk for each device; a chunk already on its device is a view."""
     if chunk_sizes is not None and sum(chunk_sizes) != tensor.size(dim):
         raise RuntimeError(
             f"given chunk sizes don't sum up to the tensor's size (sum(chunk_sizes) == {sum(chunk_sizes)}, "
@@ -111,7 +123,10 @@ def scatter(
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
-    """One tensor on `destination` (-1: the host, None: the current device), each part copied to its place."""
+    """Return one tensor on the device with index `destination`, each part copied to its place.
+
+    -1 is the host, None the current device. Raise RuntimeError for inputs that do not fit.
+    """
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
     first = tensors[0]

@@ -1,4 +1,4 @@
-"""An operator on one device: check, compute on the CPU, account for what an accelerator would do."""
+"""An operator on one device: check it, compute it on the CPU, record it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from dpbench.simulator import autograd
-from dpbench.simulator.calls import map_tensors, raw, simulated_in, tensors_in, with_index
-from dpbench.simulator.machine import Machine, the_machine
-from dpbench.simulator.operators import Facts, answers_host, facts, flops, written_arguments
-from dpbench.simulator.record import Operator
+from dpbench.simulator.arguments import map_tensors, raw, simulated_in, tensors_in, with_index
+from dpbench.simulator.event_log import Operator
+from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments
+from dpbench.simulator.simulation import Simulation, the_simulation
 from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
 
 OnCpu = Callable[..., Any]
@@ -19,10 +19,10 @@ OnCpu = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An operator with its arguments, its device, and the stream it runs on."""
+    """An operator with its arguments, its device, and its stream."""
 
     func: Any
-    facts: Facts
+    facts: OperatorFacts
     args: Any
     kwargs: Any
     tensors: Sequence[SimTensor]
@@ -31,14 +31,16 @@ class _Call:
 
 
 def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> Any:
-    """Do `func`; `on_cpu` computes it where torch's own CPU kernel would not do.
+    """Run `func` and return its result.
 
-    Raises RuntimeError for tensors on several devices, NotImplementedError for what the simulator cannot do.
+    If `on_cpu` is given, it computes the result in place of torch's CPU kernel.
+
+    Raise RuntimeError for tensors on several devices, NotImplementedError for an operator that is not supported.
     """
     known = facts(func)
     if known.decomposes:
         return func.decompose(*args, **kwargs)
-    machine, tensors = the_machine(), tensors_in((args, kwargs))
+    simulation, tensors = the_simulation(), tensors_in((args, kwargs))
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
     device = _common_device(known, tensors, simulated, args)
     cpu_kwargs = {name: raw(value) for name, value in kwargs.items()}
@@ -46,18 +48,25 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
         device = with_index(kwargs["device"])
         cpu_kwargs["device"] = "cpu"
     if known.takes_generator and kwargs.get("generator") is None and device.type == "sim":
-        cpu_kwargs["generator"] = machine.generators[device.index]
+        cpu_kwargs["generator"] = simulation.generators[device.index]
     result = _on_cpu(on_cpu or func, func, raw(args), cpu_kwargs)
     if device.type == "cpu":
         return result
     call = _Call(func, known, args, kwargs, simulated, device, autograd.stream_of(device.index, simulated))
-    with machine.lock:
-        machine.drain()
-        return _account(machine, call, result)
+    with simulation.lock:
+        simulation.drain()
+        return _record(simulation, call, result)
 
 
-def _common_device(known: Facts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any) -> torch.device:
-    """The one device of all tensors; CPU scalars, and CPU indices where CUDA takes them, do not count."""
+def _common_device(
+    known: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
+) -> torch.device:
+    """Return the device of all tensors.
+
+    CPU scalars do not count, nor CPU indices if CUDA accepts them.
+
+    Raise RuntimeError for tensors on several devices.
+    """
     if not simulated:
         return torch.device("cpu")
     found = simulated[0].device
@@ -65,7 +74,7 @@ def _common_device(known: Facts, tensors: Sequence[Tensor], simulated: Sequence[
         return found
     others = [tensor.device for tensor in simulated if tensor.device != found]
     if len(simulated) < len(tensors):
-        others += [tensor.device for tensor in tensors if _is_stranger(tensor, known, args)]
+        others += [tensor.device for tensor in tensors if _is_on_wrong_device(tensor, known, args)]
     if others:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but {known.name} got tensors on {found} and {others[0]}"
@@ -73,21 +82,28 @@ def _common_device(known: Facts, tensors: Sequence[Tensor], simulated: Sequence[
     return found
 
 
-def _is_stranger(tensor: Tensor, known: Facts, args: Any) -> bool:
-    """A CPU tensor that a kernel of another device cannot take."""
+def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
+    """Return whether this is a CPU tensor that a kernel of another device does not accept."""
     is_index = known.takes_cpu_indices and tensor is not args[0]
     return not isinstance(tensor, SimTensor) and tensor.dim() > 0 and not is_index
 
 
 def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
+    """Return the result of `on_cpu`.
+
+    Raise NotImplementedError, with the name of `func`, if there is no CPU kernel.
+    """
     try:
         return on_cpu(*args, **kwargs)
     except NotImplementedError as error:
-        raise NotImplementedError(f"the simulator cannot do {func}: torch has no CPU kernel for it") from error
+        raise NotImplementedError(f"the simulator does not support {func}: torch has no CPU kernel for it") from error
 
 
-def _account(machine: Machine, call: _Call, result: Any) -> Any:
-    """Allocate and wrap the outputs, note who reads and writes what. The caller holds the lock."""
+def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
+    """Allocate and wrap the outputs, record reads and writes, and return the result.
+
+    The caller holds the lock.
+    """
     known = call.facts
     written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
     fresh: list[SimTensor] = []
@@ -99,34 +115,34 @@ def _account(machine: Machine, call: _Call, result: Any) -> Any:
             return argument
         bits = bits_of(value)
         plain = value if bits == NO_BITS else toggled(value, bits)
-        return wrap(machine, plain, call.device, call.stream, fresh=fresh, bits=bits)
+        return wrap(simulation, plain, call.device, call.stream, fresh=fresh, bits=bits)
 
     wrapped = map_tensors(result, wrapper)
     for tensor in written:
         tensor.made_on = call.stream
         if known.changes_view or tensor.raw.size() != tensor.size():
-            machine.grow(tensor.memories[0], call.stream)
-            tensor.adopt(SimTensor(tensor.raw, call.device, tensor.memories, made_on=call.stream, bits=tensor.bits))
+            simulation.grow(tensor.storages[0], call.stream)
+            tensor.adopt(SimTensor(tensor.raw, call.device, tensor.storages, made_on=call.stream, bits=tensor.bits))
     if not known.is_empty and not known.changes_view and (fresh or written or known.answers_host):
-        _launch(machine, call, written, fresh, wrapped)
-    elif machine.recorder.running:
-        machine.recorder.add(Operator(id=machine.recorder.next_id(), is_launched=False, **_identity(call)))
+        _launch(simulation, call, written, fresh, wrapped)
+    elif simulation.recorder.running:
+        simulation.recorder.add(Operator(id=simulation.recorder.next_id(), is_launched=False, **_identity(call)))
     if answers_host(call.func, call.args):
-        machine.host_wait([call.stream])
-    autograd.hand_on([*fresh, *written], call.tensors, call.stream)
+        simulation.host_wait([call.stream])
+    autograd.pass_on_handoff([*fresh, *written], call.tensors, call.stream)
     return wrapped
 
 
 def _launch(
-    machine: Machine, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
+    simulation: Simulation, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
 ) -> None:
-    """Put the operator into its stream, and record it. Raises RaceError."""
+    """Put the operator into its stream, and record it. Raise RaceError."""
     unread = {id(tensor) for tensor in written} if call.facts.overwrites else set()
     reads = [] if call.facts.makes_like else [tensor for tensor in call.tensors if id(tensor) not in unread]
     writes = [*written, *fresh]
-    launch, inputs = machine.launch(call.facts.name, call.stream, _accesses(reads), _accesses(writes))
-    if machine.recorder.running:
-        machine.recorder.add(
+    launch, inputs = simulation.launch(call.facts.name, call.stream, _accesses(reads), _accesses(writes))
+    if simulation.recorder.running:
+        simulation.recorder.add(
             Operator(
                 id=launch.event,
                 flops=flops(call.func, call.args, call.kwargs, result),
@@ -157,7 +173,7 @@ def _bytes(tensors: Sequence[SimTensor]) -> int:
 
 
 def wrap(
-    machine: Machine,
+    simulation: Simulation,
     value: Tensor,
     device: torch.device,
     stream: int,
@@ -165,14 +181,18 @@ def wrap(
     fresh: list[SimTensor] | None = None,
     bits: Bits = NO_BITS,
 ) -> SimTensor:
-    """A simulated tensor over `value`. One with memory of its own, allocated on `stream`, is added to `fresh`."""
-    memories, is_fresh = [], False
+    """Return a simulated tensor over `value`.
+
+    If `value` has a storage that is new to the simulator, allocate memory for it on `stream`, and add the tensor to
+    `fresh`.
+    """
+    storages, is_fresh = [], False
     for part in parts(value):
-        storage = part.untyped_storage()
-        memory = machine.memories.find(storage)
-        is_fresh = is_fresh or memory is None
-        memories.append(memory or machine.new_memory(storage, device.index, stream))
-    tensor = SimTensor(value, device, tuple(memories), made_on=stream, bits=bits)
+        raw_storage = part.untyped_storage()
+        storage = simulation.storages.find(raw_storage)
+        is_fresh = is_fresh or storage is None
+        storages.append(storage or simulation.new_storage(raw_storage, device.index, stream))
+    tensor = SimTensor(value, device, tuple(storages), made_on=stream, bits=bits)
     if is_fresh and fresh is not None:
         fresh.append(tensor)
     return tensor

@@ -1,19 +1,19 @@
-"""What is current in a thread: the device, one stream on each device, the backward pass."""
+"""The current device, streams and backward pass of each thread."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from dpbench.simulator.streams import Clock
+from dpbench.simulator.streams import VectorClock
 
 
 @dataclass(eq=False, slots=True)
 class Backward:
-    """One pass: what was current where it was called, and the streams on which the graph's leaves ran.
+    """One backward pass: the caller's device and streams, and the streams of the leaves.
 
-    `will_join` once the join with the caller's streams is arranged; `is_in_node` between a node's beginning and end;
-    `error` is what an operator raised last.
+    `will_join` is set once the caller's streams are certain to wait for the leaves. `is_in_node` is true while a graph
+    node runs. `error` is the last error that an operator raised.
     """
 
     device: int
@@ -25,20 +25,22 @@ class Backward:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Handover:
-    """A gradient is ready on `producer` at `ready`; the graph node that gets it runs on `consumer`."""
+class GradientHandoff:
+    """A gradient, ready on the stream `producer` at `ready`; `consumer` is the next stream."""
 
     backward: Backward
-    ready: Clock
+    ready: VectorClock
     producer: int
     consumer: int | None
 
 
 class _Current(threading.local):
-    """A new thread begins on device 0 and the default streams, and in no backward.
+    """The state of one thread.
 
-    `streams` maps a device to its current stream where that is not the default one (device i's has the id i);
-    `entered` keeps, for each stream, what was current before each ``with`` block of it.
+    A thread starts on device 0 and the default streams, outside any backward pass.
+
+    `streams` maps a device to its current stream. A device that is missing there is on its default stream, whose id is
+    the device's index. `entered` maps a stream to the device and stream to restore at the end of each ``with`` block.
     """
 
     def __init__(self) -> None:
@@ -56,7 +58,7 @@ def device() -> int:
 
 
 def set_device(index: int) -> int:
-    """Make it current; the index of the one before."""
+    """Make the device current; return the index of the device that was current before."""
     before, _current.device = _current.device, index
     return before
 
@@ -73,6 +75,7 @@ def enter_stream(device: int, stream: int) -> None:
 
 
 def leave_stream(device: int, stream: int) -> None:
+    """Restore the device and the stream that were current before `enter_stream`."""
     _current.device, _current.streams[device] = _current.entered[stream].pop()
 
 
@@ -81,13 +84,13 @@ def set_stream(device: int, stream: int) -> None:
 
 
 def backward() -> Backward | None:
-    """The backward pass that this thread is in."""
+    """Return the backward pass that this thread runs, if any."""
     return _current.backward
 
 
 @contextmanager
 def in_backward() -> Iterator[Backward]:
-    """Run a backward pass, and come back to what was current."""
+    """Enter a new backward pass for a block, then restore the state from before."""
     outer, device, streams = _current.backward, _current.device, _current.streams
     _current.backward = inner = Backward(device, dict(streams))
     _current.streams = dict(streams)
@@ -98,14 +101,18 @@ def in_backward() -> Iterator[Backward]:
 
 
 def begin_node(device: int, stream: int) -> None:
-    """As in one of the engine's own threads: all streams are the default ones but the node's."""
+    """Make the node's device and stream current, and all other streams the default ones.
+
+    A thread of the engine starts in this state.
+    """
     assert _current.backward is not None
     _current.device, _current.streams = device, {device: stream}
     _current.backward.is_in_node = True
 
 
 def end_node() -> None:
-    here = _current.backward
-    assert here is not None
-    _current.device, _current.streams = here.device, dict(here.streams)
-    here.is_in_node = False
+    """Make the device and the streams of the backward pass's caller current."""
+    backward = _current.backward
+    assert backward is not None
+    _current.device, _current.streams = backward.device, dict(backward.streams)
+    backward.is_in_node = False

@@ -1,4 +1,4 @@
-"""What the simulator must know of an operator before it runs it, read off its schema once."""
+"""Facts about an operator, read once from its schema."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -36,8 +36,14 @@ _UNSUPPORTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """`written` are positions or names of arguments it writes; `overwrites` those it writes without reading."""
+class OperatorFacts:
+    """Facts about one operator.
+
+    `written` are the positions or names of the arguments that it writes. `overwrites` is true if it does not read them.
+    `is_empty` marks an allocation without a kernel, `makes_like` a factory that takes only the shape of its argument.
+    `answers_host` is true if the host waits for the result. `decomposes` is true if torch has no CPU kernel for it,
+    but a decomposition.
+    """
 
     name: str
     written: tuple[int | str, ...]
@@ -54,15 +60,18 @@ class Facts:
 
 
 @cache
-def facts(func: Any) -> Facts:
-    """Raises NotImplementedError for an operator that the simulator cannot do."""
+def facts(func: Any) -> OperatorFacts:
+    """Return the facts about an operator.
+
+    Raise NotImplementedError if the simulator does not support it.
+    """
     schema = func._schema
     if schema.name in _UNSUPPORTED:
-        raise NotImplementedError(f"the simulator cannot do {schema.name}: {_UNSUPPORTED[schema.name]}")
+        raise NotImplementedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
     arguments = list(enumerate(schema.arguments))
     written = [(i, a) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
     names = {a.name for _, a in arguments}
-    return Facts(
+    return OperatorFacts(
         name=str(func),
         written=tuple(a.name if a.kwarg_only else i for i, a in written),
         may_write=bool(written) or func is aten.native_batch_norm.default,
@@ -84,16 +93,19 @@ def _decomposes(func: Any) -> bool:
 
 
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The arguments that this call writes."""
+    """Return the arguments that this call writes."""
     known = facts(func)
     found = [kwargs.get(at) if isinstance(at, str) else args[at] for at in known.written if _has(at, args)]
     if func is aten.native_batch_norm.default and args[5]:
-        found += [args[3], args[4]]  # the running statistics: the schema does not say so
+        found += [args[3], args[4]]  # the running statistics, which the schema does not mark as written
     return found
 
 
 def answers_host(func: Any, args: Any) -> bool:
-    """Whether the host waits for the operator: its result, or that of the mask it indexes with, tells a size."""
+    """Return whether the host waits for the operator.
+
+    It does if the result, or a mask used as an index, decides a size.
+    """
     known = facts(func)
     masks = args[1] if known.takes_cpu_indices else ()
     return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
@@ -104,6 +116,9 @@ def _has(at: int | str, args: Any) -> bool:
 
 
 def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Floating-point operations by torch's own formulas: matrix products, convolutions and attention; else 0."""
+    """Return the floating-point operations by torch's formulas.
+
+    It is 0 for all but matrix products, convolutions and attention.
+    """
     formula = flop_registry.get(func._overloadpacket)
     return int(formula(*args, **kwargs, out_val=result)) if formula else 0

@@ -1,12 +1,13 @@
-"""Two operations on the same bytes, one of them a write, that no wait puts in order: a race.
+"""Finds races: two operations on the same bytes, one of them a write, without an order.
 
-For each memory segment a `Shadow` remembers who last wrote and who has since read every byte. Dense accesses, nearly
-all of them, live in disjoint cells, found by bisection; strided ones in a list beside them::
+Each memory segment has a `ShadowMemory`. For every byte it holds the last write, and the reads since then. Dense
+accesses are the most frequent; they lie in disjoint cells, found by bisection. Strided accesses lie in a list::
 
     cells      [0 ──── 512) [512 ─────────── 2048) [2048 ── 4096)     each: its last write, the reads since
     strided    columns 0..3 of a matrix, columns 4..7, ...
 
-A write that is in order replaces all it covers, so the memory of the past stays as small as the views in use.
+A write that is in order replaces all accesses that it covers. So the shadow memory grows with the number of views in
+use, and not with time.
 """
 
 import itertools
@@ -14,16 +15,19 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from dpbench.simulator.regions import Region
-from dpbench.simulator.streams import Order
+from dpbench.simulator.streams import StreamOrder
 
 
 class RaceError(RuntimeError):
-    """Two operations touch the same bytes in no order. The text names both places."""
+    """Two operations touch the same bytes in no order; the text names both and their lines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """One operation in its stream: what it is, its event (its tick too), and the source line that asked for it."""
+    """One operation in its stream.
+
+    `event` is the id of its event, and its tick. `line` is the source line that called it.
+    """
 
     operator: str
     stream: int
@@ -50,17 +54,17 @@ class _Strided:
     is_write: bool
 
 
-class Shadow:
+class ShadowMemory:
     """The accesses to one memory segment."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: StreamOrder) -> None:
         self._order = order
         self._starts: list[int] = []
         self._cells: list[_Cell] = []
         self._strided: list[_Strided] = []
 
     def read(self, region: Region, launch: Launch) -> set[int]:
-        """Note a read; the events that wrote these bytes last. Raises RaceError."""
+        """Add a read; return the ids of the events that wrote these bytes last. Raise RaceError."""
         writers = set()
         cells = self._touched(region)
         for cell in cells:
@@ -79,7 +83,7 @@ class Shadow:
         return writers
 
     def write(self, region: Region, launch: Launch) -> None:
-        """Note a write. Raises RaceError."""
+        """Add a write. Raise RaceError."""
         for cell in self._touched(region):
             if cell.write is not None:
                 self._check("write-write", cell.write, launch)
@@ -100,11 +104,11 @@ class Shadow:
         if not self._is_before(earlier, later):
             raise RaceError(
                 f"{kind} race: {later} is not ordered after {earlier}; "
-                f"{later.stream_name} must wait for {earlier.stream_name}, or the memory be kept by record_stream"
+                f"{later.stream_name} must wait for {earlier.stream_name}, or record_stream must keep the memory"
             )
 
     def _touched(self, region: Region) -> list[_Cell]:
-        """The cells in the region. A dense region gets cells of its own, with exactly its bounds."""
+        """Return the cells that the region touches; a dense region first cuts them at its bounds."""
         if region.start >= region.stop:
             return []
         if region.runs is None:
@@ -113,12 +117,14 @@ class Shadow:
         return [cell for cell in cells if Region(cell.start, cell.stop).overlaps(region)]
 
     def _between(self, start: int, stop: int) -> list[_Cell]:
+        """Return the cells that overlap ``[start, stop)``."""
         first = max(bisect_right(self._starts, start) - 1, 0)
         if first < len(self._cells) and self._cells[first].stop <= start:
             first += 1
         return self._cells[first : bisect_right(self._starts, stop - 1)]
 
     def _split(self, start: int, stop: int) -> list[_Cell]:
+        """Cut the cells at `start` and `stop`, fill the gaps with new ones, return those inside."""
         cells = self._between(start, stop)
         if len(cells) == 1 and cells[0].start == start and cells[0].stop == stop:
             return cells
@@ -148,7 +154,7 @@ class Shadow:
         ]
 
     def _remember(self, access: _Strided) -> None:
-        """Keep a strided access; it stands in for earlier ones of the same bytes that it makes redundant."""
+        """Keep a strided access, and drop earlier ones that it makes redundant."""
         self._strided = [
             past
             for past in self._strided
@@ -159,7 +165,7 @@ class Shadow:
 
 
 def _is_last(strided: _Strided, cells: list[_Cell]) -> bool:
-    """Whether some byte of a strided write was not written again by a dense one since."""
+    """Return whether a byte of a strided write has had no dense write since."""
     return any(
         (cell.write is None or cell.write.event < strided.launch.event)
         and Region(cell.start, cell.stop).overlaps(strided.region)
@@ -168,6 +174,6 @@ def _is_last(strided: _Strided, cells: list[_Cell]) -> bool:
 
 
 def _cut(cell: _Cell, start: int, stop: int) -> list[_Cell]:
-    """The cell in up to three pieces, cut at `start` and `stop`, each with the cell's past."""
+    """Return the cell cut at `start` and `stop`, each piece with the cell's accesses."""
     cuts = [cell.start, *(at for at in (start, stop) if cell.start < at < cell.stop), cell.stop]
     return [_Cell(a, b, cell.write, dict(cell.reads)) for a, b in itertools.pairwise(cuts)]

@@ -1,4 +1,7 @@
-"""Which bytes an operator touches: the bytes of a strided tensor, and whether two of them share one. Pure, no torch."""
+"""The bytes of a strided tensor, and whether two tensors have a byte in common.
+
+Pure functions, without torch.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,9 +12,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The bytes of a tensor: they lie in ``[start, stop)``, and fill it unless `runs` says otherwise.
+    """The bytes of a tensor: all of ``[start, stop)``, or the part that `runs` describes.
 
-    `runs` is ``((size, stride), ..., (length, 1))`` in bytes, outermost first: `length` adjacent bytes, repeated.
+    `runs` is ``((size, stride), ..., (length, 1))``, outermost first: `length` adjacent bytes, repeated `size` times at
+    every `stride` bytes.
     """
 
     start: int
@@ -19,20 +23,23 @@ class Region:
     runs: tuple[tuple[int, int], ...] | None = None
 
     def overlaps(self, other: "Region") -> bool:
-        """Whether the two have a byte in common; exact."""
+        """Return whether the two have a byte in common; the answer is exact."""
         if max(self.start, other.start) >= min(self.stop, other.stop):
             return False
         if self.runs is None and other.runs is None:
             return True
         mine, theirs = _intervals(self), _intervals(other)
-        # The first run of theirs that ends behind each start of mine must also begin before mine ends.
+        # Two runs overlap if the first of theirs that ends after my start also begins before my end.
         following = np.searchsorted(theirs[:, 1], mine[:, 0], side="right")
         inside = following < len(theirs)
         return bool(np.any(theirs[following[inside], 0] < mine[inside, 1]))
 
 
 def region(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Region:
-    """The bytes of a tensor whose first element is at `address`; sizes and strides in elements."""
+    """Return the bytes of a tensor with its first element at `address`.
+
+    `sizes` and `strides` are in elements.
+    """
     if 0 in sizes:
         return Region(address, address)
     extent, number, length = 1, 1, 1
@@ -53,7 +60,7 @@ def region(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], items
 
 @lru_cache(maxsize=256)
 def _intervals(of: Region) -> NDArray[np.int64]:
-    """Sorted, disjoint ``[start, stop)`` rows."""
+    """Return the region as sorted, disjoint rows ``[start, stop)``."""
     if of.runs is None:
         return np.array([[of.start, of.stop]])
     starts = np.array([of.start])

@@ -1,68 +1,71 @@
-"""Which operation happens before which: the vector clocks of streams and of the host. Pure, no torch.
+"""Vector clocks: the operations of all streams that have finished before another one runs.
 
-A stream runs its operations one after the other; each has a *tick*, a number that grows. A clock maps a stream to the
-last tick of it that is known to be over::
+Pure Python, without torch.
+
+A stream runs its operations in order. Each operation has a *tick*, a number that grows. A vector clock maps a stream to
+its last tick that is known to have finished::
 
     stream 1:  a(1) ── b(3) ──record──┐                 the event holds {1: 3}
                                       v
     stream 2:  c(2) ───────────────  wait ── d(4)       the clock of d is {2: 4, 1: 3}: b happens before d, c does too
 
-The host is one more party: what it has waited for is over for everything it enqueues later, on any stream and from
-any thread (threads of one process are taken to be ordered as they ran).
+The host has a clock too. Operations that the host has waited for have finished before everything enqueued later, on any
+stream and from any thread. Threads of one process are taken to be ordered as they ran.
 """
 
-Clock = dict[int, int]
+VectorClock = dict[int, int]
 
 
-class Order:
-    """The clocks of all streams. Streams are small integers; an unknown one is at its beginning.
+class StreamOrder:
+    """The vector clocks of all streams and of the host; a stream is any integer.
 
-    `waits` grows with each wait that told a stream, or the host, something new.
+    `waits` counts the waits that changed a clock.
     """
 
     def __init__(self) -> None:
-        self._clocks: dict[int, Clock] = {}
-        self._host: Clock = {}
+        self._clocks: dict[int, VectorClock] = {}
+        self._host: VectorClock = {}
         self._host_version = 0
         self._host_seen: dict[int, int] = {}
         self.waits = 0
 
     def launch(self, stream: int, tick: int) -> None:
-        """Enqueue the stream's next operation. Its tick is larger than all before in the stream."""
+        """Enqueue the stream's next operation; `tick` is larger than all earlier ones."""
         self._clock(stream)[stream] = tick
 
-    def now(self, stream: int) -> Clock:
-        """The clock of an event recorded on `stream` now."""
+    def now(self, stream: int) -> VectorClock:
+        """Return the clock of an event that is recorded on `stream` now."""
         return dict(self._clock(stream))
 
-    def wait(self, stream: int, clock: Clock) -> None:
-        """All later operations of `stream` happen after everything in `clock`."""
+    def wait(self, stream: int, clock: VectorClock) -> None:
+        """Let all later operations of `stream` happen after everything in `clock`."""
         if _join(self._clock(stream), clock):
             self.waits += 1
 
-    def host_wait(self, clock: Clock) -> None:
-        """The host has waited for everything in `clock`."""
+    def host_wait(self, clock: VectorClock) -> None:
+        """Note that the host has waited for everything in `clock`."""
         if _join(self._host, clock):
             self._host_version += 1
             self.waits += 1
 
     def precedes(self, stream: int, tick: int, later: int) -> bool:
-        """Whether operation `tick` of `stream` is over when the next operation of `later` runs."""
+        """Return whether `tick` of `stream` has finished when the next operation of `later` runs."""
         return stream == later or self._clock(later).get(stream, 0) >= tick
 
-    def is_over(self, clock: Clock, later: int) -> bool:
-        """Whether everything in `clock` is over when the next operation of `later` runs."""
-        return not self.news(clock, later)
+    def is_over(self, clock: VectorClock, later: int) -> bool:
+        """Return whether all of `clock` has finished when the next operation of `later` runs."""
+        return not self.unfinished(clock, later)
 
-    def news(self, clock: Clock, later: int) -> Clock:
-        """What of `clock` may not be over when the next operation of `later` runs."""
-        return _news(self._clock(later), clock)
+    def unfinished(self, clock: VectorClock, later: int) -> VectorClock:
+        """Return the part of `clock` that may still run when the next operation of `later` runs."""
+        return _unfinished(self._clock(later), clock)
 
-    def host_news(self, clock: Clock) -> Clock:
-        """What of `clock` the host has not waited for."""
-        return _news(self._host, clock)
+    def unfinished_for_host(self, clock: VectorClock) -> VectorClock:
+        """Return the part of `clock` that the host has not waited for."""
+        return _unfinished(self._host, clock)
 
-    def _clock(self, stream: int) -> Clock:
+    def _clock(self, stream: int) -> VectorClock:
+        """Return the clock of a stream, joined with the host's."""
         clock = self._clocks.setdefault(stream, {})
         if self._host_seen.get(stream, 0) != self._host_version:
             _join(clock, self._host)
@@ -70,11 +73,12 @@ class Order:
         return clock
 
 
-def _news(known: Clock, clock: Clock) -> Clock:
+def _unfinished(known: VectorClock, clock: VectorClock) -> VectorClock:
     return {stream: tick for stream, tick in clock.items() if known.get(stream, 0) < tick}
 
 
-def _join(clock: Clock, other: Clock) -> bool:
+def _join(clock: VectorClock, other: VectorClock) -> bool:
+    """Raise each tick of `clock` to that of `other`; return whether one changed."""
     changed = False
     for stream, tick in other.items():
         if clock.get(stream, 0) < tick:

@@ -1,4 +1,4 @@
-"""A tensor on a simulated device: a wrapper around the CPU tensor that holds its numbers."""
+"""A tensor on a simulated device: a wrapper around the CPU tensor with its numbers."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from dpbench.simulator.current import Handover
-from dpbench.simulator.memory import Memory
+from dpbench.simulator.current import GradientHandoff
 from dpbench.simulator.regions import Region, region
+from dpbench.simulator.storages import SimStorage
 
 Bits = tuple[bool, bool]
-"""Whether a tensor is lazily conjugated, and whether lazily negated."""
+"""Whether a tensor is lazily conjugated, and whether it is lazily negated."""
 NO_BITS: Bits = (False, False)
 _KEYS = {
     NO_BITS: None,
@@ -22,28 +22,32 @@ _KEYS = {
 
 
 class SimTensor(Tensor):
-    """`raw` has the numbers, `memories` the simulated bytes: one, or indices and values where the tensor is sparse.
+    """A wrapper with a simulated device around the CPU tensor `raw`.
 
-    torch knows the wrapper's device, sizes and graph, and that is all it needs to treat it as an accelerator's tensor.
-    `made_on` is the stream of the operator that made it until its graph node knows it; `handover` tells when a gradient
-    is ready (see autograd.py). A lazy conjugate or negative has its bit in the wrapper, where torch resolves it, and
-    never in `raw`. `dispatcher` is set when the simulator starts.
+    `storages` hold the simulated bytes.
+
+    There is one storage, or two for the indices and values of a sparse tensor. torch sees the wrapper's device, sizes
+    and graph, and so treats it as a tensor of an accelerator.
+
+    `made_on` is the stream of the operator that made the tensor, until autograd.py assigns that stream to the graph
+    node. `handoff` holds when and where a gradient is ready. A lazy conjugate or negative is a bit of the wrapper,
+    because torch resolves it there; `raw` never has the bit. `dispatcher` is set when the simulator starts.
     """
 
-    __slots__ = ["_regions", "bits", "handover", "made_on", "memories", "raw"]
+    __slots__ = ["_regions", "bits", "handoff", "made_on", "raw", "storages"]
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     dispatcher: ClassVar[Callable[[Any, Any, Any], Any]]
     raw: Tensor
-    memories: tuple[Memory, ...]
+    storages: tuple[SimStorage, ...]
     bits: Bits
     made_on: int | None
-    handover: Handover | None
+    handoff: GradientHandoff | None
     _regions: list[Region] | None
 
     @staticmethod
     def __new__(
-        cls, raw: Tensor, device: torch.device, memories: tuple[Memory, ...], *, made_on: int, bits: Bits = NO_BITS
+        cls, raw: Tensor, device: torch.device, storages: tuple[SimStorage, ...], *, made_on: int, bits: Bits = NO_BITS
     ) -> "SimTensor":
         is_strided = raw.layout == torch.strided
         self: SimTensor = Tensor._make_wrapper_subclass(
@@ -56,8 +60,8 @@ class SimTensor(Tensor):
             device=device,
             _extra_dispatch_keys=_KEYS[bits],
         )
-        self.raw, self.memories, self.bits, self.made_on = raw, memories, bits, made_on
-        self.handover, self._regions = None, None
+        self.raw, self.storages, self.bits, self.made_on = raw, storages, bits, made_on
+        self.handoff, self._regions = None, None
         return self
 
     @classmethod
@@ -69,16 +73,18 @@ class SimTensor(Tensor):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
-    def accesses(self) -> list[tuple[Memory, Region]]:
-        """The bytes that an operator on this tensor touches."""
+    def accesses(self) -> list[tuple[SimStorage, Region]]:
+        """Return the bytes that an operator on this tensor touches: a region of each storage."""
         if self._regions is None:
-            self._regions = [_region(part, memory) for part, memory in zip(parts(self.raw), self.memories, strict=True)]
-        return list(zip(self.memories, self._regions, strict=True))
+            self._regions = [
+                _region(part, storage) for part, storage in zip(parts(self.raw), self.storages, strict=True)
+            ]
+        return list(zip(self.storages, self._regions, strict=True))
 
     def adopt(self, other: "SimTensor") -> None:
-        """Become a tensor over the numbers of `other`, as `self.data = other` does."""
+        """Take over the numbers and storages of `other`, as ``self.data = other`` does."""
         Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
-        self.raw, self.memories, self._regions = other.raw, other.memories, None
+        self.raw, self.storages, self._regions = other.raw, other.storages, None
 
     @property
     def data(self) -> Tensor:
@@ -91,9 +97,9 @@ class SimTensor(Tensor):
         self.adopt(other)
 
     def data_ptr(self) -> int:
-        """The simulated address of the first element; torch's own answer for a wrapper is 0."""
-        memory = self.memories[0]
-        return memory.address + int(self.raw.storage_offset()) * self.raw.itemsize if memory.block else 0
+        """Return the simulated address of the first element; torch returns 0 for a wrapper."""
+        storage = self.storages[0]
+        return storage.address + int(self.raw.storage_offset()) * self.raw.itemsize if storage.block else 0
 
     def tolist(self) -> Any:
         return self.cpu().tolist()
@@ -124,7 +130,7 @@ class SimTensor(Tensor):
 
 
 def rebuild(value: Tensor, device: str, requires_grad: bool, is_parameter: bool) -> Tensor:
-    """What a pickle of a simulated tensor calls."""
+    """Return the simulated tensor that a pickle describes."""
     tensor = value.to(device).requires_grad_(requires_grad)
     return nn.Parameter(tensor.detach(), requires_grad) if is_parameter else tensor
 
@@ -134,25 +140,28 @@ def bits_of(tensor: Tensor) -> Bits:
 
 
 def toggled(raw: Tensor, bits: Bits) -> Tensor:
-    """The same memory, with these bits changed."""
+    """Return a view of the same memory, with these bits flipped."""
     conjugated = torch._conj(raw) if bits[0] else raw
     return conjugated._neg_view() if bits[1] else conjugated
 
 
 def parts(raw: Tensor) -> tuple[Tensor, ...]:
-    """The strided tensors that hold its bytes."""
+    """Return the strided tensors that hold the bytes of `raw`.
+
+    Raise NotImplementedError for a layout other than strided and sparse COO.
+    """
     if raw.layout == torch.strided:
         return (raw,)
     if raw.layout == torch.sparse_coo:
         return raw._indices(), raw._values()
     raise NotImplementedError(
-        f"the simulator has no tensors of layout {raw.layout}; strided and sparse_coo are allowed"
+        f"the simulator does not support tensors of layout {raw.layout}; strided and sparse_coo are allowed"
     )
 
 
-def _region(raw: Tensor, memory: Memory) -> Region:
+def _region(raw: Tensor, storage: SimStorage) -> Region:
     size = raw.itemsize
-    start = memory.address + int(raw.storage_offset()) * size
+    start = storage.address + int(raw.storage_offset()) * size
     if raw.is_contiguous():
         return Region(start, start + raw.numel() * size)
     return region(start, tuple(raw.size()), raw.stride(), size)

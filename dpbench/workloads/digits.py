@@ -21,7 +21,7 @@ def load() -> tuple[Tensor, Tensor]:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise WorkloadError(
-            f"data: {Data.DIGITS.value!r} needs scikit-learn ({error}); install dpbench[digits], "
+            f"data: {Data.DIGITS.value!r} needs scikit-learn ({error}); install torch-dpbench[digits], "
             f"or use {Data.RANDOM.value!r}"
         ) from error
     bundle = load_digits()

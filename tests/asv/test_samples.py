@@ -4,20 +4,13 @@ from math import exp, hypot, log
 import pytest
 
 from dpbench.asv.result_file import Measured
-from dpbench.asv.samples import Z95, Z99, interval_of_median, ratio_of_medians
+from dpbench.asv.samples import ratio_of_medians
 
 SIX = (1.0, 2.0, 3.0, 4.0, 5.0, 8.0)
 
 
 def measured(scale=1.0, samples=SIX, result=3.5):
     return Measured(result * scale, None, tuple(sample * scale for sample in samples))
-
-
-def test_an_interval_is_of_order_statistics():
-    samples = random.Random(0).sample(range(101), 101)
-    assert interval_of_median(samples, Z95) == (40, 60)  # 50 and 1.96 sqrt(101) / 2 = 9.8 to each side, rounded outward
-    assert interval_of_median(samples, Z99) == (37, 63)
-    assert interval_of_median(SIX, Z95) == (1.0, 8.0)
 
 
 def test_the_ends_of_a_ratio_combine_those_of_both():

@@ -9,7 +9,7 @@ import pytest
 from dpbench import cli_gate
 from dpbench.cli import main
 from dpbench.errors import GateError
-from tests.report.making_gate import BROKEN, PASS, SLOWER
+from tests.report.gate.making_gate import BROKEN, PASS, SLOWER
 
 EXPECTED = {"pass": PASS, "slower": SLOWER}
 

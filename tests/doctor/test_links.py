@@ -3,6 +3,7 @@ import warnings
 import pytest
 import torch
 
+from dpbench.doctor.child import links as links_module
 from dpbench.doctor.child.links import examine_links, links_by_pair
 from dpbench.measure.gpu.facts import GpuFacts
 

@@ -1,4 +1,4 @@
-"""Lines of a history made by hand."""
+"""Make lines and series of a history by hand."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ DAY_S = 86400.0
 
 
 def times(name: str, base_s: float, head_s: float, **fields: object) -> StepTimes:
-    usual = {"case": f"case of {name}", "rounds": 5, "twin_alarmed": False}
-    data = {"name": name, "base_step_s": base_s, "head_step_s": head_s, "ratio": head_s / base_s, **usual, **fields}
+    defaults = {"case": f"case of {name}", "rounds": 5, "twin_alarmed": False}
+    data = {"name": name, "base_step_s": base_s, "head_step_s": head_s, "ratio": head_s / base_s, **defaults, **fields}
     return StepTimes.model_validate(data)
 
 
@@ -28,6 +28,6 @@ def line(base: str, head: str | None, *benchmarks: StepTimes, environment: Envir
 
 
 def series(times_s: Sequence[float], benchmark: str = "wide") -> Series:
-    """A commit a day, from 1970-01-01."""
+    """One commit a day, from 1970-01-01."""
     points = [Point(f"commit {day}", day * DAY_S, float(step_s)) for day, step_s in enumerate(times_s)]
     return Series(benchmark, tuple(points))

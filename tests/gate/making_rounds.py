@@ -1,4 +1,4 @@
-"""Rounds, and hands that take them, made by hand."""
+"""Make rounds by hand, and a stand-in for `take_round` with its clock."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import log
@@ -6,7 +6,7 @@ from random import Random
 
 from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark, Cores
-from dpbench.gate.take_round import Taken
+from dpbench.gate.take_round import SuiteRound
 from dpbench.results.record import Outcome
 from dpbench.run.messages import LockstepRound, SideName
 from tests.results.making import ENVIRONMENT
@@ -19,12 +19,12 @@ def benchmark(name: str = "wide", threshold: float = 0.03, cores: Cores = Cores.
 
 
 def ratio(contrast: float, twin: float = 0.0, cores: str = "1") -> RoundRatio:
-    """Logarithms."""
+    """A round with these contrasts, which are logarithms."""
     return RoundRatio(contrast=contrast, twin=twin, base_s=STEP_S, head_s=STEP_S * (1 + contrast), cores=cores)
 
 
 def rounds_of(contrast: float, half: float, twin: float = 0.0, twin_half: float = 0.001, count: int = 6):
-    """As many above as below, so that the mean is as given."""
+    """Rounds at `half` above and below the given contrasts, so that these are the means."""
     return [ratio(contrast + sign * half, twin + sign * twin_half) for sign in (1, -1) * (count // 2)]
 
 
@@ -39,17 +39,20 @@ def lockstep_round(
 
 
 class ScriptedTake:
-    """A hand that draws rounds, and a clock that says how long that took. `calls` are (number, names)."""
+    """Draws rounds in the place of `take_round`, and simulates the clock: a round takes `round_s`.
+
+    `calls` has the number and the benchmarks' names of each round.
+    """
 
     def __init__(self, draw: Mapping[str, Callable[[], RoundRatio]], round_s: float = 1.0) -> None:
         self._draw, self._round_s, self._now_s = draw, round_s, 100.0
         self.calls: list[tuple[int, tuple[str, ...]]] = []
 
-    def __call__(self, benchmarks: Sequence[Benchmark], number: int) -> Taken:
+    def __call__(self, benchmarks: Sequence[Benchmark], number: int) -> SuiteRound:
         names = tuple(each.name for each in benchmarks)
         self.calls.append((number, names))
         self._now_s += self._round_s
-        return Taken({name: self._draw[name]() for name in names}, ENVIRONMENT)
+        return SuiteRound({name: self._draw[name]() for name in names}, ENVIRONMENT)
 
     def clock(self) -> float:
         return self._now_s
@@ -58,6 +61,9 @@ class ScriptedTake:
 def noisy(
     rng: Random, growth: float = 0.0, spread: float = 0.01, draw: Callable[[Random], float] | None = None
 ) -> Callable[[], RoundRatio]:
-    """Rounds whose contrasts spread by `spread` around `growth`, a share; normal, or as `draw` draws them."""
+    """Return a function that draws rounds around `growth`, a share.
+
+    The errors have the standard deviation `spread`. They are normal, or drawn by `draw`.
+    """
     error = draw or (lambda r: r.gauss(0.0, 1.0))
     return lambda: ratio(log(1 + growth) + spread * error(rng), spread * error(rng))

@@ -1,3 +1,5 @@
+"""Which findings an entry of the settings file covers."""
+
 from datetime import date
 
 import pytest
@@ -51,13 +53,15 @@ def test_a_revision_is_a_commit_of_the_range_or_its_beginning(revision: str, cov
     assert notes == ()
 
 
-def test_a_beginning_of_two_commits_covers_nothing_and_says_so_once() -> None:
+def test_a_beginning_of_two_commits_covers_nothing_and_is_one_note() -> None:
     found, notes = apply_accepted([slower(), slower()], [entry(revision=COMMIT[:7])], {COMMIT, OTHER}, TODAY)
     assert [each.accepted for each in found] == [None, None]
-    assert notes == ("accepted: 'wide' at 1f2e3d4 is no entry: 2 commits of base..head begin so; allowed: more digits",)
+    assert notes == (
+        "accepted: 'wide' at 1f2e3d4 is ambiguous: 2 commits of base..head begin so; allowed: more digits",
+    )
 
 
-def test_an_entry_holds_on_its_last_day_and_is_told_after_it() -> None:
+def test_an_entry_holds_on_its_last_day_and_is_a_note_after_it() -> None:
     old = entry(expires=date(2027, 1, 30))
     assert apply_accepted([slower()], [entry()], {COMMIT}, TODAY)[0][0].accepted == entry()
     (found,), notes = apply_accepted([slower()], [old], {COMMIT}, TODAY)
@@ -65,7 +69,7 @@ def test_an_entry_holds_on_its_last_day_and_is_told_after_it() -> None:
     assert notes == (f"accepted: 'wide' at {COMMIT} expired on 2027-01-30",)
 
 
-def test_an_expired_entry_is_no_news_where_another_holds_or_nothing_would_be_covered() -> None:
+def test_an_expired_entry_is_no_note_if_another_holds_or_nothing_would_be_covered() -> None:
     old = entry(expires=date(2027, 1, 30))
     (found,), notes = apply_accepted([slower()], [old, entry("*")], {COMMIT}, TODAY)
     assert (found.accepted, notes) == (entry("*"), ())
@@ -77,7 +81,7 @@ def test_an_expired_entry_is_no_news_where_another_holds_or_nothing_would_be_cov
     ("verdict", "covers"),
     [(Verdict.SLOWER, True), (Verdict.UNDECIDED, True), (Verdict.PASS, False), (Verdict.BROKEN, False)],
 )
-def test_only_what_is_or_may_be_slower_needs_an_answer(verdict: Verdict, covers: bool) -> None:
+def test_only_slower_and_undecided_benchmarks_can_be_accepted(verdict: Verdict, covers: bool) -> None:
     (found,), _ = apply_accepted([slower(verdict=verdict)], [entry()], {COMMIT}, TODAY)
     assert (found.accepted is not None) is covers
 
@@ -88,7 +92,7 @@ def test_counters_are_covered_unless_they_are_better(is_worse: bool | None, cove
     assert (found.accepted is not None) is covers
 
 
-def test_a_drift_is_covered_by_the_commit_that_began_it_wherever_that_is() -> None:
+def test_a_drift_is_covered_by_the_commit_that_began_it_also_outside_the_range() -> None:
     found, notes = apply_accepted([drift(COMMIT), drift(OTHER)], [entry(revision=COMMIT[:8])], {OTHER}, TODAY)
     assert [each.accepted is not None for each in found] == [True, False]
     assert notes == ()

@@ -1,4 +1,4 @@
-"""Counters of two commits, without counting anything."""
+"""Comparing the counters of two commits, with a launcher that returns made-up counts."""
 
 from pathlib import Path
 
@@ -19,11 +19,11 @@ CASE = Case(variant=VariantName.TUNED, workload="mlp/tiny", batch=8, devices=("s
 
 
 def record(operators=3, copies=None, case=CASE, **dependencies):
-    usual = dict.fromkeys(Dependencies.model_fields, 10)
+    defaults = dict.fromkeys(Dependencies.model_fields, 10)
     links = {link: Traffic(count=1, size_bytes=size_bytes) for link, size_bytes in (copies or {}).items()}
     counts = Counts(
         phases={Phase.FORWARD: PhaseCounts(operators=operators, copies=links)},
-        dependencies=Dependencies(**usual | dependencies),
+        dependencies=Dependencies(**defaults | dependencies),
     )
     return CountRecord(case=case, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT)
 
@@ -32,11 +32,11 @@ def failed(outcome, reason):
     return CountRecord(case=CASE, outcome=outcome, reason=reason)
 
 
-def told(old, new):
+def changed(old, new):
     return [(change.counter, change.base, change.head, change.is_worse) for change in changes(old, new)]
 
 
-def test_what_is_equal_is_no_change():
+def test_equal_counts_are_no_change():
     assert changes(record(), record()) == []
 
 
@@ -50,19 +50,19 @@ def test_an_operator_more_is_worse_and_one_less_is_not(old, new, worse):
 def test_a_link_that_appears_is_worse_and_one_that_vanishes_is_not():
     link = {"sim:0->sim:1": 64}
     names = [f"forward.copies.sim:0->sim:1.{what}" for what in ("count", "size_bytes")]
-    assert told(record(), record(copies=link)) == [(names[0], None, 1, True), (names[1], None, 64, True)]
-    assert told(record(copies=link), record()) == [(names[0], 1, None, False), (names[1], 64, None, False)]
+    assert changed(record(), record(copies=link)) == [(names[0], None, 1, True), (names[1], None, 64, True)]
+    assert changed(record(copies=link), record()) == [(names[0], 1, None, False), (names[1], 64, None, False)]
 
 
 @pytest.mark.parametrize("name", Dependencies.model_fields)
-def test_of_what_is_ready_early_more_is_better_of_all_else_less(name):
+def test_more_is_better_only_for_gradients_that_are_ready_early(name):
     more_is_worse = name not in ("ready_at_half_bytes", "startable_at_half_bytes")
-    assert told(record(), record(**{name: 11})) == [(f"dependencies.{name}", 10, 11, more_is_worse)]
-    fewer = told(record(**{name: 11}), record())
+    assert changed(record(), record(**{name: 11})) == [(f"dependencies.{name}", 10, 11, more_is_worse)]
+    fewer = changed(record(**{name: 11}), record())
     assert (f"dependencies.{name}", 11, 10, not more_is_worse) in fewer
 
 
-def test_what_is_ready_early_counts_by_its_share_of_what_is_reduced():
+def test_gradients_ready_early_are_compared_by_their_share_of_the_reduced_bytes():
     ready, reduced = "dependencies.ready_at_half_bytes", "dependencies.reduced_bytes"
     half_of_fewer = {ready: 5, reduced: 10}
     assert not is_worse(ready, {ready: 10, reduced: 20}, half_of_fewer)
@@ -71,7 +71,7 @@ def test_what_is_ready_early_counts_by_its_share_of_what_is_reduced():
 
 
 def counting(base, head):
-    """A launcher that answers for the folders of base and head, and the jobs that it was given."""
+    """Return a launcher that answers for the folders of base and head, and the list of jobs it was given."""
     asked = []
 
     def launch(command, stdin_text, timeout_s):
@@ -96,7 +96,7 @@ def test_base_and_head_are_counted_and_compared_case_by_case():
     assert (found.cases, found.notes) == (2, ())
 
 
-def test_what_neither_can_count_is_told_and_no_case():
+def test_a_case_that_neither_can_count_is_a_note_and_not_a_case():
     skipped = failed(Outcome.SKIPPED, "no such operator")
     found = compared((skipped, record()), (skipped, record(4)))
     assert found.notes == ("counts mlp/tiny sim:0+sim:1: not counted: no such operator",)
@@ -105,8 +105,8 @@ def test_what_neither_can_count_is_told_and_no_case():
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.CRASHED, Outcome.TIME_OUT])
 @pytest.mark.parametrize("side", ["base", "head"])
-def test_what_one_of_them_cannot_count_is_an_error_of_that_side(outcome, side):
-    sides = [(record(),), (failed(outcome, "why\nTraceback\nits last words"),)]
+def test_a_case_that_one_side_cannot_count_raises_with_that_side(outcome, side):
+    sides = [(record(),), (failed(outcome, "why\nTraceback\nthe last line"),)]
     base, head = sides if side == "head" else reversed(sides)
     with pytest.raises(GateError) as caught:
         compared(base, head)
@@ -114,8 +114,8 @@ def test_what_one_of_them_cannot_count_is_an_error_of_that_side(outcome, side):
     assert "\n" not in str(caught.value)
 
 
-def test_where_in_the_commit_it_broke_is_told():
-    """Of an error in a file's syntax the last words do not name the file."""
+def test_the_error_names_the_file_and_line_of_the_commit():
+    """The last line of a SyntaxError does not name the file."""
     why = (
         'ended\n  File "/usr/lib/a.py", line 1\n  File "/h/in/it.py", line 147\n    def (:\nSyntaxError: invalid syntax'
     )
@@ -125,28 +125,28 @@ def test_where_in_the_commit_it_broke_is_told():
         compared((failed(Outcome.CRASHED, why),), (record(),))
 
 
-def test_a_crash_of_both_is_an_error_too():
+def test_a_crash_of_both_sides_raises_too():
     with pytest.raises(GateError, match=r"^base: "):
         compared((failed(Outcome.CRASHED, "x"),), (failed(Outcome.CRASHED, "x"),))
 
 
-def test_a_child_that_ends_without_an_answer_is_an_error_on_one_line():
+def test_a_child_without_an_answer_raises_in_one_line():
     with pytest.raises(GateError, match=r"^base: counting failed: ended with exit status 1 no torch$"):
         compare_counters([CASE], Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n"))
 
 
-def test_counted_are_the_wrappers_cases_and_the_users_own_steps_on_both_kinds_of_lanes():
+def test_the_cases_are_the_wrappers_and_the_users_own_steps_on_both_kinds_of_lanes():
     own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
-    boxs = own.model_copy(update={"devices": None})
-    usual = Benchmark(name="usual", workload="mlp/tiny", batch=6, threshold=0.03)
-    cases = counted_cases([own, boxs, usual, own], of_the_wrapper=False)
+    of_machine = own.model_copy(update={"devices": None})
+    built_in = Benchmark(name="built_in", workload="mlp/tiny", batch=6, threshold=0.03)
+    cases = counted_cases([own, of_machine, built_in, own], of_the_wrapper=False)
     assert [(case.workload, case.devices, case.batch) for case in cases] == [
         ("mine:make", ("sim:0", "sim:1", "sim:2"), 6),
         ("mine:make", ("cpu",) * 3, 6),
         ("mine:make", ("sim:0", "sim:1"), 6),
         ("mine:make", ("cpu",) * 2, 6),
     ]
-    wrapper = counted_cases([usual], of_the_wrapper=True)
+    wrapper = counted_cases([built_in], of_the_wrapper=True)
     assert {case.variant for case in wrapper} == {VariantName.TUNED}
     assert len({case.workload for case in wrapper}) > 1
     assert counted_cases([own], of_the_wrapper=True) == (*wrapper, *cases[:2])

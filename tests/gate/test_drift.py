@@ -1,3 +1,5 @@
+"""Which steps in a series of step times are drifts."""
+
 import sys
 from itertools import pairwise
 
@@ -13,7 +15,7 @@ THRESHOLD = {"wide": 0.03}
 
 
 def noisy(level: NDArray[np.float64], noise: float, seed: int) -> list[float]:
-    """In seconds, around 10 ms."""
+    """Step times in seconds, around 10 ms."""
     return list(0.01 * level * np.exp(np.random.default_rng(seed).normal(0, noise, len(level))))
 
 
@@ -27,7 +29,7 @@ def test_a_slow_drift_is_found_though_no_commit_reaches_the_threshold(seed: int)
     assert all(each.after_s > 1.03 * each.before_s for each in found)
 
 
-def test_a_step_is_told_whole() -> None:
+def test_a_step_has_its_levels_commit_date_and_number_of_points() -> None:
     assert drifts([series([0.01] * 7 + [0.0105] * 5)], THRESHOLD) == (
         Drift(
             benchmark="wide",
@@ -40,7 +42,7 @@ def test_a_step_is_told_whole() -> None:
     )
 
 
-def test_each_step_that_lasts_is_told_oldest_first() -> None:
+def test_every_lasting_step_is_found_oldest_first() -> None:
     found = drifts([series([1.0] * 6 + [1.1] * 6 + [1.3] * 6)], THRESHOLD)
     assert [(each.before_s, each.after_s, each.since_commit) for each in found] == [
         (1.0, 1.1, "commit 6"),
@@ -48,7 +50,7 @@ def test_each_step_that_lasts_is_told_oldest_first() -> None:
     ]
 
 
-def test_of_a_step_that_was_mended_in_part_the_rest_is_told() -> None:
+def test_a_step_that_was_mended_in_part_has_its_remaining_height() -> None:
     (found,) = drifts([series([1.0] * 6 + [1.3] * 6 + [1.1] * 6)], THRESHOLD)
     assert (found.before_s, found.after_s, found.since_commit) == (1.0, 1.1, "commit 6")
 
@@ -67,7 +69,7 @@ def test_a_step_that_was_mended_is_no_drift(seed: int) -> None:
 
 
 @pytest.mark.parametrize("level", [[1.1] * 6 + [1.0] * 6, [1.0] * 12, [1.0] * 6 + [1.02] * 6])
-def test_a_gain_equal_times_and_a_step_below_the_threshold_are_no_drifts(level: list[float]) -> None:
+def test_faster_equal_and_less_than_the_threshold_are_no_drifts(level: list[float]) -> None:
     assert drifts([series(level)], THRESHOLD) == ()
 
 
@@ -79,7 +81,7 @@ def test_one_outlier_is_no_drift(where: int, times: float) -> None:
     assert drifts([series(noisy(level, 0.003, 0))], THRESHOLD) == ()
 
 
-def test_thresholds_are_by_name_and_of_others_wider() -> None:
+def test_thresholds_are_by_name_and_wider_for_series_without_one() -> None:
     steps = [1.0] * 6 + [1.08] * 6
     assert [each.benchmark for each in drifts([series(steps, name) for name in ("wide", "other")], THRESHOLD)] == [
         "wide"
@@ -89,14 +91,14 @@ def test_thresholds_are_by_name_and_of_others_wider() -> None:
     assert drifts([series([1.0] * 6 + [1.12] * 6, "other")], THRESHOLD) != ()
 
 
-def test_fewer_points_than_six_tell_nothing() -> None:
+def test_fewer_than_six_points_are_skipped() -> None:
     assert LEAST_POINTS == 6
     assert drifts([series([1.0] * 3 + [1.5] * 3)], THRESHOLD) != ()
     assert drifts([series([1.0] * 2 + [1.5] * 3)], THRESHOLD) == ()
     assert drifts([series([])], THRESHOLD) == ()
 
 
-def test_of_a_long_history_the_latest_commits_are_looked_at() -> None:
+def test_only_the_latest_commits_of_a_long_history_are_read() -> None:
     recent = [1.0] * (MOST_POINTS - 20) + [1.1] * 20
     (found,) = drifts([series([0.5] * 50 + recent)], THRESHOLD)
     assert (found.before_s, found.points, found.since_commit) == (1.0, MOST_POINTS, f"commit {50 + MOST_POINTS - 20}")
@@ -111,11 +113,11 @@ def test_the_unit_of_time_does_not_matter(scale: float) -> None:
     assert starts([scale * time_s for time_s in times_s]) == starts(times_s) != []
 
 
-def test_without_asv_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_asv_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asv.step_detect", None)
     with pytest.raises(NoStepDetectionError) as caught:
         drifts([series([1.0] * 12)], THRESHOLD)
     assert str(caught.value).endswith(
-        "asv, which finds the steps in it, is not installed; install it by: pip install 'dpbench[suites]'"
+        "asv, which finds the steps in it, is not installed; install it by: pip install 'torch-dpbench[suites]'"
     )
     assert drifts([series([1.0] * 5)], THRESHOLD) == ()

@@ -1,13 +1,14 @@
+"""Series over commits, from lines of the history and from records of other runs."""
+
 import pytest
 
-from dpbench.gate.history import Point, Series, false_alarms_of_twins, series_of
+from dpbench.gate.history import Point, Series, series_of
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Record
 from tests.gate.making_history import line, series, times
 from tests.results.making import ENVIRONMENT, METRICS, case, failed, ok
 
 DATES = {"a": 10.0, "b": 20.0, "c": 30.0}
-ELSEWHERE = ENVIRONMENT.model_copy(update={"hostname": "elsewhere"})
 
 
 def at(commit: str | None, **fields: object) -> Environment:
@@ -24,23 +25,23 @@ def test_base_and_head_of_each_line_are_points_in_the_order_of_commits() -> None
     assert notes == ()
 
 
-def test_a_commit_measured_often_is_one_point_its_median() -> None:
+def test_a_commit_that_was_measured_often_is_one_point_at_the_median() -> None:
     lines = [line("a", "b", times("wide", base, head)) for base, head in ((1, 5), (9, 6), (2, 5.5))]
     ((wide,), _) = series_of(lines, [], DATES, ENVIRONMENT)
     assert wide.points == (Point("a", 10, 2), Point("b", 20, 5.5))
 
 
-def test_a_tree_that_is_no_commit_is_no_point() -> None:
+def test_the_working_tree_is_no_point() -> None:
     ((wide,), notes) = series_of([line("a", None, times("wide", 1, 2))], [], DATES, ENVIRONMENT)
     assert wide.points == (Point("a", 10, 1),)
     assert notes == ()
 
 
-def test_commits_unknown_to_git_are_left_out_and_told_once() -> None:
+def test_commits_unknown_to_git_are_left_out_with_one_note() -> None:
     lines = [line("a", "x" * 40, times("wide", 1, 2), times("narrow", 1, 2)), line("y", "z", times("gone", 1, 2))]
     found, notes = series_of(lines, [], DATES, ENVIRONMENT)
     assert [(each.benchmark, len(each.points)) for each in found] == [("wide", 1), ("narrow", 1)]
-    assert notes == ("history: measured commits that are not behind head were left out: xxxxxxxxxx, y, z",)
+    assert notes == ("history: measured commits that this repository does not have were left out: xxxxxxxxxx, y, z",)
     many = [line("a", f"{number}", times("wide", 1, 2)) for number in range(8)]
     assert series_of(many, [], DATES, ENVIRONMENT)[1][0].endswith("left out: 0, 1, 2, 3, 4 and 3 more")
 
@@ -65,13 +66,13 @@ def test_two_machines_never_mix(change: dict[str, object]) -> None:
         assert {point.step_s for each in found for point in each.points} == {step_s}
 
 
-def test_the_code_may_differ() -> None:
+def test_another_version_of_dpbench_is_the_same_machine() -> None:
     there = ENVIRONMENT.model_copy(update={"dpbench": "9", "commit": "c", "dirty": True})
     ((wide,), _) = series_of([line("a", "b", times("wide", 1, 2), environment=there)], [], DATES, ENVIRONMENT)
     assert len(wide.points) == 2
 
 
-def test_a_benchmark_that_became_another_case_begins_anew() -> None:
+def test_a_benchmark_that_became_another_case_has_only_the_new_one() -> None:
     lines = [
         line("a", "b", times("wide", 1, 1, case="small"), times("narrow", 1, 1)),
         line("b", "c", times("wide", 9, 9, case="large")),
@@ -82,7 +83,7 @@ def test_a_benchmark_that_became_another_case_begins_anew() -> None:
     assert [point.step_s for point in narrow.points] == [1, 1]
 
 
-def test_records_of_clean_commits_are_series_by_case_the_median_over_rounds() -> None:
+def test_records_of_clean_commits_are_series_by_case_with_medians_over_rounds() -> None:
     records = [
         ok(case(), 0, [1.0, 2.0, 90.0], environment=at("a")),
         ok(case(), 1, [4.0], environment=at("a")),
@@ -115,32 +116,9 @@ def throttled(record: Record) -> Record:
         throttled(ok(case(), 0, environment=at("a"))),
     ],
 )
-def test_records_that_tell_nothing_of_a_commit_are_no_points(record: Record) -> None:
+def test_records_without_a_usable_time_of_a_clean_commit_are_no_points(record: Record) -> None:
     assert series_of([], [record], DATES, ENVIRONMENT) == ((), ())
 
 
 def test_points_have_a_day() -> None:
     assert [point.day for point in series([1, 1]).points] == ["1970-01-01", "1970-01-02"]
-
-
-@pytest.mark.parametrize(
-    ("alarms", "of", "upper"),  # of none in n it is 1 - 0.025 ** (1 / n)
-    [(0, 10, 0.3085), (1, 20, 0.2487), (3, 3, 1.0), (0, 300, 0.01222)],
-)
-def test_twins_that_alarmed_are_counted_with_an_upper_bound(alarms: int, of: int, upper: float) -> None:
-    lines = [line("a", "b", times("wide", 1, 1, twin_alarmed=number < alarms)) for number in range(of)]
-    found = false_alarms_of_twins(lines, ENVIRONMENT)
-    assert found is not None
-    assert (found.alarms, found.of) == (alarms, of)
-    assert found.upper == pytest.approx(upper, rel=5e-4)
-
-
-def test_twins_of_other_machines_and_those_that_were_not_measured_do_not_count() -> None:
-    measured = line("a", "b", times("wide", 1, 1, twin_alarmed=True), times("narrow", 1, 1))
-    unmeasured = line("a", "b", times("wide", 1, 1, twin_alarmed=None))
-    elsewhere = line("a", "b", times("wide", 1, 1), environment=ELSEWHERE)
-    found = false_alarms_of_twins([measured, unmeasured, elsewhere], ENVIRONMENT)
-    assert found is not None
-    assert (found.alarms, found.of) == (1, 2)
-    assert found.gates == "twins, one for each benchmark, of 1 gate on this machine"
-    assert false_alarms_of_twins([unmeasured, elsewhere], ENVIRONMENT) is None

@@ -1,3 +1,5 @@
+"""Lines of the history: how they are made, written and read."""
+
 import json
 import os
 import resource
@@ -16,15 +18,18 @@ from dpbench.gate.history import (
     History,
     HistoryFileError,
     append_history,
+    history_line,
     history_path,
     read_history,
     read_records,
     to_line,
 )
+from dpbench.gate.judgement import Verdict
 from dpbench.results.files import open_locked
 from dpbench.results.store import Store
 from tests.gate.making_history import line, times
-from tests.results.making import case, ok
+from tests.report.gate.making_gate import judged, ratio, time, unmeasured
+from tests.results.making import ENVIRONMENT, case, ok
 
 A, B, C = (line("a" * 40, head, times("wide", 0.1, 0.2)) for head in ("b" * 40, "c" * 40, None))
 
@@ -35,7 +40,7 @@ def file_of(folder: Path, content: bytes) -> Path:
     return path
 
 
-def test_what_is_appended_is_read_in_order(tmp_path: Path) -> None:
+def test_appended_lines_are_read_in_order(tmp_path: Path) -> None:
     path = history_path(tmp_path / "results")
     assert path == tmp_path / "results" / "gate" / "history.jsonl"
     for number, each in enumerate((A, B, C), start=1):
@@ -58,7 +63,7 @@ def test_a_torn_end_is_dropped_with_a_warning_and_cut_before_the_next_line(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "reason"),
     [
         (b"{\n", "is not JSON"),
         (b"[]\n", "has no schema number; allowed: 1 to 1"),
@@ -69,17 +74,17 @@ def test_a_torn_end_is_dropped_with_a_warning_and_cut_before_the_next_line(tmp_p
         (to_line(B).replace(b"0.1", b"NaN"), "is no"),
     ],
 )
-def test_a_bad_line_is_an_error_with_file_and_number(tmp_path: Path, bad: bytes, said: str) -> None:
+def test_a_bad_line_raises_with_file_and_number(tmp_path: Path, bad: bytes, reason: str) -> None:
     path = file_of(tmp_path, to_line(A) + bad + to_line(B))
     with pytest.raises(HistoryFileError) as caught:
         read_history(path)
-    assert str(caught.value).startswith(f"{path}: line 2 {said}")
+    assert str(caught.value).startswith(f"{path}: line 2 {reason}")
     assert "\n" not in str(caught.value)
 
 
 @contextmanager
 def room_for(size: int) -> Iterator[None]:
-    """Like a disk that fills up: writes past `size` are short, then fail."""
+    """Simulate a full disk: writes past `size` bytes are short, then fail."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
     try:
@@ -130,7 +135,7 @@ for number in range(20):
 """
 
 
-def test_two_gates_that_end_at_once_both_have_their_lines(tmp_path: Path) -> None:
+def test_two_gates_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
     path, root = tmp_path / "history.jsonl", Path(__file__).parents[2]
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], cwd=root) for name in ("b", "c")]
     assert [writer.wait() for writer in writers] == [0, 0]
@@ -138,7 +143,7 @@ def test_two_gates_that_end_at_once_both_have_their_lines(tmp_path: Path) -> Non
     assert (heads.count("b"), heads.count("c")) == (20, 20)
 
 
-def test_a_file_that_another_keeps_is_waited_for_a_while_and_then_an_error(
+def test_a_file_that_another_process_locks_is_awaited_and_then_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "history.jsonl"
@@ -166,7 +171,7 @@ def test_records_are_read_from_all_files_but_the_gates_own(tmp_path: Path) -> No
     assert notes == ()
 
 
-def test_a_file_of_no_records_is_told_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_file_without_records_is_a_note_and_the_others_are_read(tmp_path: Path) -> None:
     file_of(tmp_path, b"{}\n")
     with Store(tmp_path / "run.jsonl") as store:
         store.append(ok(case(), 0))
@@ -179,3 +184,14 @@ def test_a_file_of_no_records_is_told_and_the_others_are_read(tmp_path: Path) ->
         f"{tmp_path}/run.jsonl: a torn record of 4 bytes at the end was dropped",
     )
     assert read_records(tmp_path / "absent") == ((), ())
+
+
+def test_the_line_of_a_gate_has_the_benchmarks_that_were_measured():
+    found = judged("slower", times=(time("a", "slower", ratio=ratio(1.2)), unmeasured("b", "undecided"), time("c")))
+    line = history_line(found, {"a": "case of a", "c": "case of c"}, {"a": True}, ENVIRONMENT)
+    assert (line.verdict, line.started_at, line.environment) == (Verdict.SLOWER, found.started_at, ENVIRONMENT)
+    assert (line.base_commit, line.head_commit) == (found.base.commit, found.head.commit)
+    a, c = line.benchmarks
+    assert (a.name, a.case, a.ratio, a.rounds, a.twin_alarmed) == ("a", "case of a", 1.2, 24, True)
+    assert (a.base_step_s, a.head_step_s) == (0.010, 0.0101)
+    assert (c.name, c.twin_alarmed) == ("c", None)

@@ -1,4 +1,4 @@
-"""Commits as folders, out of real repositories."""
+"""Writing commits of real repositories into folders."""
 
 import os
 import subprocess
@@ -52,14 +52,14 @@ def test_names_and_subjects_in_no_known_encoding_are_read(folder):
     (folder / name).write_text("odd")
     repository = Repository(folder)
     assert repository.changed_files(folder / "results") == [name]
-    repository.write_tree(folder.parent / "tree")
-    assert (folder.parent / "tree" / name).read_text() == "odd"
+    repository.write_working_tree(folder.parent / "working")
+    assert (folder.parent / "working" / name).read_text() == "odd"
     git(folder, "config", "i18n.logOutputEncoding", "ISO-8859-1")
     git(folder, "commit", "--quiet", "--allow-empty", "-m", "größer")
     assert repository.resolve("--head", "HEAD").subject.startswith("gr")
 
 
-def test_a_repository_that_git_refuses_is_told_with_gits_reason(folder, monkeypatch):
+def test_a_repository_that_git_refuses_raises_with_the_reason_of_git(folder, monkeypatch):
     for name, value in (("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1"), ("GIT_CONFIG_GLOBAL", os.devnull)):
         monkeypatch.setenv(name, value)
     with pytest.raises(GateError, match=r"is in no git repository; git: fatal: detected dubious ownership"):
@@ -67,13 +67,13 @@ def test_a_repository_that_git_refuses_is_told_with_gits_reason(folder, monkeypa
 
 
 @pytest.mark.parametrize("revision", ["nowhere", "", "-h", "--all", "HEAD:first.txt", "HEAD..one", "HEAD~7"])
-def test_what_is_no_commit_is_refused_with_the_option_it_came_by(folder, revision):
+def test_text_that_names_no_commit_raises_with_its_option(folder, revision):
     with pytest.raises(GateError, match=r"^--base: .* is no revision here; allowed: ") as caught:
         Repository(folder).resolve("--base", revision)
     assert repr(revision) in str(caught.value)
 
 
-def test_commits_between_are_those_that_head_has_alone(folder):
+def test_commits_between_are_those_of_head_without_those_of_base(folder):
     repository, (one, two) = Repository(folder), git(folder, "rev-parse", "one", "main").split()
     assert repository.commits_between(one, two) == {two}
     assert repository.commits_between(two, one) == frozenset()
@@ -87,7 +87,7 @@ def test_dates_are_those_of_all_branches(folder):
     assert all(abs(date - time.time()) < 3600 for date in dates.values())
 
 
-def test_a_commit_is_written_as_it_was_and_the_users_tree_stays(folder, tmp_path):
+def test_a_commit_is_written_as_it_was_and_the_working_tree_stays(folder, tmp_path):
     (folder / "first.txt").write_text("changed")
     before = git(folder, "status", "--porcelain")
     repository, (one, two) = Repository(folder), git(folder, "rev-parse", "one", "main").split()
@@ -100,7 +100,7 @@ def test_a_commit_is_written_as_it_was_and_the_users_tree_stays(folder, tmp_path
     assert git(folder, "status", "--porcelain") == before
 
 
-def test_links_may_lead_anywhere(folder, tmp_path):
+def test_links_out_of_the_folder_are_kept(folder, tmp_path):
     (folder / "absolute").symlink_to("/nowhere/at/all")
     (folder / "in/outside").symlink_to("../../outside.txt")
     git(folder, "add", "--all")
@@ -110,30 +110,30 @@ def test_links_may_lead_anywhere(folder, tmp_path):
     assert os.readlink(tmp_path / "new/in/outside") == "../../outside.txt"
 
 
-def test_the_tree_is_written_as_it_is_without_what_is_ignored_or_gone(folder, tmp_path):
+def test_the_working_tree_is_written_without_ignored_and_deleted_files(folder, tmp_path):
     (folder / "new ü.txt").write_text("new")
     (folder / "built.out").write_text("built")
     (folder / "in/it/ä file.txt").unlink()
     (folder / "first.txt").write_text("3")
-    Repository(folder).write_tree(tmp_path / "tree")
-    assert files(tmp_path / "tree") == {".gitignore", "first.txt", "link", "new ü.txt"}
-    assert (tmp_path / "tree/first.txt").read_text() == "3"
+    Repository(folder).write_working_tree(tmp_path / "working")
+    assert files(tmp_path / "working") == {".gitignore", "first.txt", "link", "new ü.txt"}
+    assert (tmp_path / "working/first.txt").read_text() == "3"
 
 
-def test_links_of_the_tree_stay_links_as_those_of_a_commit_do(folder, tmp_path):
+def test_links_of_the_working_tree_and_of_a_commit_stay_links(folder, tmp_path):
     (folder / "way in").symlink_to("in", target_is_directory=True)
     (folder / "dangling").symlink_to("nowhere")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "-m", "links")
-    Repository(folder).write_tree(tmp_path / "tree")
+    Repository(folder).write_working_tree(tmp_path / "working")
     Repository(folder).write_commit("HEAD", tmp_path / "commit")
-    for side in ("tree", "commit"):
+    for side in ("working", "commit"):
         links = {path.name: os.readlink(path) for path in (tmp_path / side).iterdir() if path.is_symlink()}
         assert links == {"link": "first.txt", "way in": "in", "dangling": "nowhere"}
         assert (tmp_path / side / "way in/it/ä file.txt").read_text() == "deep"
 
 
-def test_changed_files_are_named_but_for_the_results(folder, results):
+def test_changed_files_are_named_except_results(folder, results):
     repository = Repository(folder)
     assert repository.changed_files(results) == []
     (folder / "first.txt").write_text("3")
@@ -145,7 +145,7 @@ def test_changed_files_are_named_but_for_the_results(folder, results):
     assert "results/gate.jsonl" in repository.changed_files(results)
 
 
-def test_where_git_knows_nothing_or_is_not_there(tmp_path, folder, monkeypatch):
+def test_no_repository_an_unknown_commit_and_a_missing_git_raise(tmp_path, folder, monkeypatch):
     with pytest.raises(GateError, match="is in no git repository"):
         Repository(tmp_path)
     with pytest.raises(GateError, match=r"^0123456789: git archive failed: "):
@@ -155,10 +155,10 @@ def test_where_git_knows_nothing_or_is_not_there(tmp_path, folder, monkeypatch):
         Repository(folder)
 
 
-def test_what_cannot_be_written_is_told(folder, tmp_path):
+def test_a_folder_that_cannot_be_written_raises(folder, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(GateError, match="cannot be written: Not a directory"):
-        Repository(folder).write_tree(tmp_path / "file/x")
+        Repository(folder).write_working_tree(tmp_path / "file/x")
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def left_by(temporary, pid, started):
     return folder
 
 
-def test_a_gates_folder_is_gone_at_its_end_however_it_ends(temporary):
+def test_a_gates_folder_is_removed_after_success_and_after_an_interrupt(temporary):
     with gate_folder() as folder:
         (folder / "base").mkdir()
         assert list(temporary.iterdir()) == [folder]
@@ -184,7 +184,7 @@ def test_a_gates_folder_is_gone_at_its_end_however_it_ends(temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_what_dead_gates_left_goes_and_what_living_ones_have_stays(temporary):
+def test_folders_of_dead_gates_are_removed_and_those_of_living_gates_stay(temporary):
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
     dead = left_by(temporary, ended.pid, 0)
@@ -201,13 +201,13 @@ def test_what_dead_gates_left_goes_and_what_living_ones_have_stays(temporary):
     assert list(temporary.iterdir()) == [other]
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_a_temporary_directory_that_cannot_be_written_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(GateError, match="cannot be written: No such file"), gate_folder():
         pytest.fail("made")
 
 
-def test_no_place_for_the_folder_is_told(monkeypatch):
+def test_no_temporary_directory_raises(monkeypatch):
     def nowhere():
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 

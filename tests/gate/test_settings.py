@@ -1,3 +1,5 @@
+"""Settings files: what they may say, and the error for each mistake."""
+
 from datetime import date
 from pathlib import Path
 
@@ -63,13 +65,13 @@ def loaded(folder: Path, text: str) -> Settings:
     return load_settings(path)
 
 
-def complaint(folder: Path, text: str) -> str:
+def error_of(folder: Path, text: str) -> str:
     with pytest.raises(SettingsError) as caught:
         loaded(folder, text)
-    path, said = folder / "gate.toml", str(caught.value)
-    assert said.startswith(f"{path}: ")
-    assert "\n" not in said
-    return said.removeprefix(f"{path}: ")
+    path, text = folder / "gate.toml", str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
 
 
 def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_a_threshold_changes_one_default_and_no_default_of_the_next_file(tmp_pat
     assert loaded(tmp_path, "") == Settings()
 
 
-def test_defaults_stand_on_the_lanes_of_an_accelerator_and_else_on_their_own(tmp_path: Path) -> None:
+def test_defaults_run_on_the_lanes_of_an_accelerator_else_on_their_own(tmp_path: Path) -> None:
     lanes = ("cuda:0", "cuda:1")
     assert default_benchmarks(("cpu", "cpu")) == DEFAULT_BENCHMARKS
     there = default_benchmarks(lanes)
@@ -140,35 +142,35 @@ def test_a_share_is_a_number_or_percents(value: object, share: float) -> None:
         *(0, -0.1, 10.01, 10**400, float("nan"), float("inf"), True, None, [0.03]),
     ],
 )
-def test_anything_else_is_no_share(value: object) -> None:
+def test_other_values_are_no_share(value: object) -> None:
     with pytest.raises(ValueError, match="is no share"):
         parse_share(value)
 
 
 @pytest.mark.parametrize("value", ['"5"', "nan", "inf", "true", "0", "11", '"fast"', "-0.1", "1" + "0" * 400])
-def test_a_threshold_that_is_no_share_is_an_error_with_benchmark_value_and_what_is_allowed(
+def test_a_threshold_that_is_no_share_raises_with_benchmark_value_and_what_is_allowed(
     tmp_path: Path, value: str
 ) -> None:
     shown = {"true": "True"}.get(value, value.replace('"', "'"))
     allowed = 'allowed: a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
-    said = complaint(tmp_path, BENCHMARK.replace('"3%"', value))
-    assert said == f"benchmark 'one': threshold: {shown} is no share; {allowed}"
-    said = complaint(tmp_path, f"{BENCHMARK}\n[thresholds]\none = {value}")
-    assert said == f"thresholds: one: {shown} is no share; {allowed}"
+    error = error_of(tmp_path, BENCHMARK.replace('"3%"', value))
+    assert error == f"benchmark 'one': threshold: {shown} is no share; {allowed}"
+    error = error_of(tmp_path, f"{BENCHMARK}\n[thresholds]\none = {value}")
+    assert error == f"thresholds: one: {shown} is no share; {allowed}"
 
 
 def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path) -> None:
-    assert complaint(tmp_path, '[thresholds]\ninferense = "3%"') == (
+    assert error_of(tmp_path, '[thresholds]\ninferense = "3%"') == (
         "thresholds: 'inferense' is no benchmark, did you mean 'inference'?; "
         "allowed: launch_bound, many_parameters, inference, all_cores"
     )
-    assert complaint(tmp_path, f'{BENCHMARK}[thresholds]\ninference = "3%"') == (
+    assert error_of(tmp_path, f'{BENCHMARK}[thresholds]\ninference = "3%"') == (
         "thresholds: 'inference' is no benchmark; allowed: one"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("[", "is not TOML: "),
         ("alarm_rates = 1", "alarm_rates: unknown key, did you mean 'alarm_rate'?; allowed: benchmark, thresholds, "),
@@ -199,8 +201,8 @@ def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path)
         (ACCEPTED + 'by = "me"', "accepted 1: by: unknown key; allowed: benchmark, revision, reason, expires"),
     ],
 )
-def test_bad_input_names_key_value_and_what_is_allowed(tmp_path: Path, text: str, said: str) -> None:
-    assert complaint(tmp_path, text).startswith(said)
+def test_bad_input_names_key_value_and_what_is_allowed(tmp_path: Path, text: str, error: str) -> None:
+    assert error_of(tmp_path, text).startswith(error)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -211,6 +213,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_settings(tmp_path / "latin.toml")
 
 
-def test_a_benchmark_of_python_is_checked_as_one_of_a_file() -> None:
+def test_a_benchmark_made_in_python_is_checked_like_one_of_a_file() -> None:
     with pytest.raises(ValueError, match="is no share"):
         Benchmark(name="x", workload="mlp/tiny", batch=1, threshold=float("nan"))

@@ -1,4 +1,4 @@
-"""A round as the gate asks for it, and what it makes of the answer."""
+"""The jobs that one round sends to its child, and the ratios or errors from the answer."""
 
 from math import log
 from pathlib import Path
@@ -26,7 +26,7 @@ def round_of(name, head=1.1):
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
-    """Four cores, the busier the lower their number; three of them may be used."""
+    """Four cores, of which three are usable. Core 0 is the busiest, core 3 the least busy."""
 
     class Process:
         def cpu_affinity(self):
@@ -43,7 +43,7 @@ def take(*rounds, number=7, asked=None, record=None):
             asked.append((LockstepJobs.model_validate_json(stdin_text), timeout_s))
         answer = LockstepRounds(rounds=rounds, environment=ENVIRONMENT).model_dump_json().encode()
         return ended(
-            0 if record is None else 1, answer if record is None else record, tail=b"Traceback\nits last words\n"
+            0 if record is None else 1, answer if record is None else record, tail=b"Traceback\nthe last line\n"
         )
 
     return take_round(SUITE, SIDES, number, ("cpu",), launch)
@@ -68,13 +68,13 @@ def test_each_benchmark_is_a_job_and_has_its_cores():
     assert timeout_s >= one.timeout_s + every.timeout_s
 
 
-def test_what_a_step_computes_is_checked_in_the_first_round():
+def test_results_of_a_step_are_checked_in_the_first_round_only():
     asked = []
     take(round_of("wide"), round_of("all"), number=0, asked=asked)
     assert all(each.checked for each in asked[0][0].jobs)
 
 
-def test_the_twin_is_base_and_what_is_planted_is_heads_alone():
+def test_the_twin_has_bases_folder_and_only_head_has_the_environment():
     asked = []
     take(round_of("wide"), round_of("all"), asked=asked)
     one, every = asked[0][0].jobs
@@ -97,21 +97,21 @@ def test_rounds_become_ratios_by_name():
 
 
 @pytest.mark.parametrize(
-    ("side", "told"), [(SideName.HEAD, "head: "), (SideName.BASE, "base: "), (SideName.TWIN, "base: "), (None, "")]
+    ("side", "prefix"), [(SideName.HEAD, "head: "), (SideName.BASE, "base: "), (SideName.TWIN, "base: "), (None, "")]
 )
 @pytest.mark.parametrize("outcome", [Outcome.WRONG_RESULT, Outcome.TIME_OUT])
-def test_what_fails_is_told_with_its_side_and_a_twin_is_base(side, told, outcome):
+def test_a_failed_benchmark_raises_with_its_side_and_the_twin_is_called_base(side, prefix, outcome):
     with pytest.raises(GateError) as caught:
         take(round_of("all"), failed(outcome, side))
-    assert str(caught.value) == f"{told}wide: {outcome.replace('_', ' ')}: why"
+    assert str(caught.value) == f"{prefix}wide: {outcome.replace('_', ' ')}: why"
 
 
-def test_a_child_without_an_answer_is_told_with_its_last_words():
-    with pytest.raises(GateError, match=r"^a round failed: ended with exit status 1: its last words$"):
+def test_a_child_without_an_answer_raises_with_its_last_line():
+    with pytest.raises(GateError, match=r"^a round failed: ended with exit status 1: the last line$"):
         take(record=b"")
 
 
-def test_the_quietest_core_is_one_of_those_that_may_be_used(monkeypatch):
+def test_the_quietest_core_is_a_usable_one(monkeypatch):
     monkeypatch.setattr(take_round_module.psutil, "cpu_percent", lambda *_, percpu: [0.0, 90.0, 10.0, 50.0])
     assert quietest_core([1, 2, 3]) == 2
     assert quietest_core([0, 1]) == 0

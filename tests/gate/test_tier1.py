@@ -1,4 +1,4 @@
-"""The loop of rounds and looks, with a scripted hand and its clock."""
+"""The loop of rounds and interim analyses, with scripted rounds and a simulated clock."""
 
 from math import log
 from random import Random
@@ -7,9 +7,9 @@ import pytest
 
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.gate.verdict import rule_for, twin_alarms
+from dpbench.gate.verdict import risks_for, twin_alarms
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
-from tests.report.making_gate import time
+from tests.report.gate.making_gate import time
 from tests.results.making import ENVIRONMENT
 
 NAMES = ("a", "b", "c")
@@ -25,7 +25,7 @@ def equal(seed=0):
 
 
 def unclear(seed=1):
-    """Just below what is tolerated: not decided soon."""
+    """Rounds just below the tolerated growth, which are not decided soon."""
     signs = [1, -1]
 
     def draw():
@@ -39,19 +39,19 @@ def by_name(times):
     return {each.benchmark: each for each in times.judgements}
 
 
-def test_equal_code_is_done_after_the_first_look():
-    take, told = ScriptedTake({name: equal() for name in NAMES}), []
-    times = measured(take, progress=told.append)
+def test_equal_code_passes_at_the_first_analysis():
+    take, reported = ScriptedTake({name: equal() for name in NAMES}), []
+    times = measured(take, progress=reported.append)
     assert take.calls == [(number, NAMES) for number in range(5)]
     assert [each.verdict for each in times.judgements] == [Verdict.PASS] * 3
     assert [each.benchmark for each in times.judgements] == list(NAMES)
     assert times.twin_alarmed == dict.fromkeys(NAMES, False)
     assert times.environment == ENVIRONMENT
-    assert told[0] == "round 1, 3 benchmarks to decide, 1000 s left"
-    assert told[4] == "round 5, 3 benchmarks to decide, 996 s left"
+    assert reported[0] == "round 1, 3 benchmarks to decide, 1000 s left"
+    assert reported[4] == "round 5, 3 benchmarks to decide, 996 s left"
 
 
-def test_one_that_is_slower_ends_it_and_the_others_may_stay_undecided():
+def test_one_slower_benchmark_ends_the_gate_and_others_may_stay_undecided():
     take = ScriptedTake({"a": unclear(), "b": noisy(Random(0), 0.5, 0.001), "c": equal()})
     times = measured(take)
     assert len(take.calls) == 5
@@ -59,7 +59,7 @@ def test_one_that_is_slower_ends_it_and_the_others_may_stay_undecided():
     assert verdict_of(times.judgements) is Verdict.SLOWER
 
 
-def test_it_goes_on_with_the_undecided_alone_until_time_is_up():
+def test_only_undecided_benchmarks_take_further_rounds_until_time_is_up():
     take = ScriptedTake({"a": equal(), "b": unclear(), "c": equal()})
     times = measured(take, budget_s=12.5)
     assert take.calls[:5] == [(number, NAMES) for number in range(5)]
@@ -70,7 +70,7 @@ def test_it_goes_on_with_the_undecided_alone_until_time_is_up():
 
 
 def test_a_round_that_would_outlast_the_budget_is_not_begun():
-    """Of rounds of 10 s a budget of 35 s has room for three; a fourth would need what the longest so far took."""
+    """A budget of 35 s has room for three rounds of 10 s."""
     take = ScriptedTake({name: unclear() for name in NAMES}, round_s=10.0)
     times = measured(take, budget_s=35.0)
     assert len(take.calls) == 3
@@ -78,7 +78,7 @@ def test_a_round_that_would_outlast_the_budget_is_not_begun():
     assert {(each.rounds, each.looks, each.verdict) for each in times.judgements} == {(3, 1, Verdict.UNDECIDED)}
 
 
-def test_the_longest_round_counts_not_the_last():
+def test_the_longest_round_so_far_must_fit_not_the_last_one():
     take = ScriptedTake({name: unclear() for name in NAMES}, round_s=10.0)
 
     def shorter_and_shorter(benchmarks, number):
@@ -90,7 +90,7 @@ def test_the_longest_round_counts_not_the_last():
     assert times.judgements[0].rounds == 1 + 5  # until 15 s are over and 10 s are left
 
 
-def test_time_that_is_up_at_a_look_is_no_further_look():
+def test_time_that_is_up_at_an_analysis_allows_no_further_analysis():
     take = ScriptedTake({name: unclear() for name in NAMES})
     times = measured(take, budget_s=5.5)
     assert {(each.rounds, each.looks) for each in times.judgements} == {(5, 1)}
@@ -103,21 +103,21 @@ def test_fewer_than_two_rounds_decide_nothing(budget_s, rounds):
     assert len(take.calls) == rounds
     for each in times.judgements:
         assert (each.verdict, each.rounds, each.looks, each.ratio) == (Verdict.UNDECIDED, rounds, 0, None)
-        assert each.why == f"the budget had room for {rounds} rounds; 2 are the least that tell anything"
+        assert each.why == f"the budget had room for {rounds} rounds; at least 2 are needed"
         assert each.threshold == 0.03
     assert times.twin_alarmed == {}
     assert (times.environment is None) == (rounds == 0)
 
 
-def test_a_twin_that_alarmed_once_has_alarmed_whatever_came_later():
-    """A gate that looked there would have ended there."""
+def test_a_twin_that_alarmed_at_one_analysis_has_alarmed():
+    """Head's gate would have ended at that analysis."""
     off = [ratio(log(1.029) + 0.01 * (-1) ** i, twin=0.2 + 0.001 * (-1) ** i) for i in range(5)]
     later = iter([*off, *[ratio(log(1.029) + 0.01 * (-1) ** i, twin=-1.0) for i in range(100)]])
     take = ScriptedTake({"a": equal(), "b": lambda: next(later), "c": equal()})
     times = measured(take, budget_s=30.0)
     assert by_name(times)["b"].looks > 1
     assert times.twin_alarmed == {"a": False, "b": True, "c": False}
-    assert twin_alarms(benchmark("b"), off, 1, rule_for(0.01, 3))
+    assert twin_alarms(benchmark("b"), off, 1, risks_for(0.01, 3))
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_a_twin_that_alarmed_once_has_alarmed_whatever_came_later():
         (("undecided", "slower", "pass"), "slower"),
     ],
 )
-def test_a_suite_is_slower_where_any_is_else_undecided_where_any_is(verdicts, found):
+def test_a_suite_is_slower_if_any_benchmark_is_else_undecided_if_any_is(verdicts, found):
     assert verdict_of([time(verdict=each) for each in verdicts]) is Verdict(found)

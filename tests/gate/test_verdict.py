@@ -1,4 +1,4 @@
-"""From rounds to a verdict: its edges, and how often it is wrong where the truth is known."""
+"""The verdict on one benchmark: where it changes, and how often it is wrong if the truth is known."""
 
 from math import expm1, log, log1p, sqrt
 from random import Random
@@ -11,31 +11,31 @@ from scipy import stats
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.gate.verdict import MISS_RATE, Rule, alpha_spent_at, judge, rule_for, twin_alarms
+from dpbench.gate.verdict import MISS_RATE, Risks, alpha_spent_at, judge, risks_for, twin_alarms
 from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of
 
 ALARM_RISK = 0.002
-RULE = Rule(ALARM_RISK)
+RISKS = Risks(ALARM_RISK)
 COUNT = 6
 TOLERATED = log1p(0.03)
 
 
-def reach(half, risk, look=1, count=COUNT):
-    """How far an interval reaches from the mean of `count` rounds that are `half` above or below it."""
+def reach(half, risk, analysis=1, count=COUNT):
+    """Half the width of the interval of `count` rounds that are `half` above or below their mean."""
     error = half * sqrt(count / (count - 1)) / sqrt(count)
-    return stats.t.ppf(1 - alpha_spent_at(look, risk), count - 1) * error
+    return stats.t.ppf(1 - alpha_spent_at(analysis, risk), count - 1) * error
 
 
-def verdict(rounds, look=1, threshold=0.03, cores=Cores.ONE):
-    return judge(benchmark(threshold=threshold, cores=cores), rounds, look, RULE).verdict
+def verdict(rounds, analysis=1, threshold=0.03, cores=Cores.ONE):
+    return judge(benchmark(threshold=threshold, cores=cores), rounds, analysis, RISKS).verdict
 
 
 def test_the_risk_is_shared_by_the_benchmarks():
-    assert rule_for(0.01, 4) == Rule(0.0025, MISS_RATE)
+    assert risks_for(0.01, 4) == Risks(0.0025, MISS_RATE)
 
 
-def test_all_that_was_measured_is_told():
-    found = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), 2, RULE)
+def test_a_judgement_has_everything_that_was_measured():
+    found = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), 2, RISKS)
     assert (found.benchmark, found.rounds, found.looks, found.cores, found.threshold) == ("wide", COUNT, 2, "1", 0.03)
     assert found.base_step_s == pytest.approx(STEP_S)
     assert found.head_step_s == pytest.approx(STEP_S * 1.05)
@@ -45,25 +45,25 @@ def test_all_that_was_measured_is_told():
     assert "3 %" in found.why
 
 
-@pytest.mark.parametrize("look", [1, 3])
-def test_slower_begins_where_no_change_is_excluded(look):
-    """A tolerance so small that the interval alone decides."""
-    edge = reach(0.01, ALARM_RISK, look)
-    assert verdict(rounds_of(edge + 1e-6, 0.01), look, threshold=0.001) is Verdict.SLOWER
-    assert verdict(rounds_of(edge - 1e-6, 0.01), look, threshold=0.001) is Verdict.UNDECIDED
+@pytest.mark.parametrize("analysis", [1, 3])
+def test_slower_begins_where_the_interval_excludes_no_change(analysis):
+    """The tolerance is so small that only the interval decides."""
+    edge = reach(0.01, ALARM_RISK, analysis)
+    assert verdict(rounds_of(edge + 1e-6, 0.01), analysis, threshold=0.001) is Verdict.SLOWER
+    assert verdict(rounds_of(edge - 1e-6, 0.01), analysis, threshold=0.001) is Verdict.UNDECIDED
 
 
-def test_slower_begins_above_what_is_tolerated():
-    """So little noise that no change is excluded long before."""
+def test_slower_begins_above_the_tolerated_growth():
+    """The noise is so small that the interval excludes no change in both cases."""
     assert verdict(rounds_of(TOLERATED + 1e-6, 1e-5)) is Verdict.SLOWER
     assert verdict(rounds_of(TOLERATED - 1e-8, 1e-5)) is Verdict.UNDECIDED
 
 
-@pytest.mark.parametrize("look", [1, 3])
-def test_pass_begins_where_more_than_is_tolerated_is_excluded(look):
-    edge = TOLERATED - reach(0.01, MISS_RATE, look)
-    assert verdict(rounds_of(edge - 1e-6, 0.01), look) is Verdict.PASS
-    assert verdict(rounds_of(edge + 1e-6, 0.01), look) is Verdict.UNDECIDED
+@pytest.mark.parametrize("analysis", [1, 3])
+def test_pass_begins_where_the_interval_excludes_the_tolerated_growth(analysis):
+    edge = TOLERATED - reach(0.01, MISS_RATE, analysis)
+    assert verdict(rounds_of(edge - 1e-6, 0.01), analysis) is Verdict.PASS
+    assert verdict(rounds_of(edge + 1e-6, 0.01), analysis) is Verdict.UNDECIDED
 
 
 def test_equal_times_without_any_noise_pass():
@@ -72,31 +72,31 @@ def test_equal_times_without_any_noise_pass():
 
 
 @pytest.mark.parametrize("twin", [0.2, -0.2])
-def test_where_the_twin_is_off_nothing_is_called_slower(twin):
-    found = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), 1, RULE)
+def test_a_twin_that_is_off_makes_slower_undecided(twin):
+    found = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), 1, RISKS)
     assert found.verdict is Verdict.UNDECIDED
     assert "base differs from itself" in found.why
     assert verdict(rounds_of(0.0, 0.001, twin=twin)) is Verdict.PASS
 
 
 @pytest.mark.parametrize("twin", [0.025, -0.025])
-def test_a_twin_within_what_is_tolerated_is_not_off(twin):
+def test_a_twin_within_the_tolerated_growth_is_not_off(twin):
     assert verdict(rounds_of(0.2, 0.001, twin=twin, twin_half=0.0001)) is Verdict.SLOWER
 
 
 @pytest.mark.parametrize("twin", [0.1, -0.1])
-def test_a_twin_whose_noise_explains_what_it_differs_by_is_not_off(twin):
+def test_a_twin_whose_difference_is_within_its_noise_is_not_off(twin):
     assert verdict(rounds_of(0.2, 0.001, twin=twin, twin_half=0.3)) is Verdict.SLOWER
 
 
 def test_a_twin_alarms_where_head_would():
-    assert twin_alarms(benchmark(), rounds_of(0.0, 0.001, twin=0.2), 1, RULE)
-    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=-0.2), 1, RULE)
-    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=0.02), 1, RULE)
+    assert twin_alarms(benchmark(), rounds_of(0.0, 0.001, twin=0.2), 1, RISKS)
+    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=-0.2), 1, RISKS)
+    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=0.02), 1, RISKS)
 
 
-def test_on_all_cores_the_alarm_is_above_what_such_noise_lets_be_seen():
-    """On one core the same rounds are slower: no change is excluded, and it is above what is tolerated."""
+def test_on_all_cores_slower_begins_above_the_growth_that_is_surely_detected():
+    """On one core the same rounds are slower: the interval excludes 1, and the ratio is above the tolerance."""
     half = 0.02
     error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
     seen = reach(half, ALARM_RISK) + stats.t.ppf(0.9, COUNT - 1) * error
@@ -110,9 +110,9 @@ def test_on_all_cores_the_alarm_is_above_what_such_noise_lets_be_seen():
 
 @pytest.mark.parametrize("cores", Cores)
 @pytest.mark.parametrize("half", [0.0005, 0.01, 0.05])
-def test_what_is_detectable_is_called_slower_nine_times_in_ten(cores, half):
-    """Of a mean that is `detectable` and scatters by its own standard error, by the rule for that error."""
-    found = judge(benchmark(cores=cores), rounds_of(0.0, half), 1, RULE)
+def test_the_detectable_growth_is_called_slower_nine_times_in_ten(cores, half):
+    """A mean at `detectable` scatters by its standard error; the rule is applied at its lower tenth."""
+    found = judge(benchmark(cores=cores), rounds_of(0.0, half), 1, RISKS)
     error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
     low_nine_times_in_ten = log1p(found.detectable) - stats.t.ppf(0.9, COUNT - 1) * error
     assert verdict(rounds_of(low_nine_times_in_ten + 1e-6, half), cores=cores) is Verdict.SLOWER
@@ -124,14 +124,14 @@ def test_what_is_detectable_is_called_slower_nine_times_in_ten(cores, half):
     contrasts=st.lists(st.floats(-2, 2), min_size=2, max_size=12),
     twins=st.lists(st.floats(-2, 2), min_size=12, max_size=12),
     threshold=st.floats(1e-6, 10),
-    look=st.integers(1, 20),
+    analysis=st.integers(1, 20),
     cores=st.sampled_from(Cores),
 )
-def test_a_ratio_below_1_is_never_slower_and_one_beyond_tolerance_never_passes(
-    contrasts, twins, threshold, look, cores
+def test_a_ratio_below_1_is_never_slower_and_one_above_the_tolerance_never_passes(
+    contrasts, twins, threshold, analysis, cores
 ):
     rounds = [ratio(contrast, twin) for contrast, twin in zip(contrasts, twins, strict=False)]
-    found = judge(benchmark(threshold=threshold, cores=cores), rounds, look, RULE)
+    found = judge(benchmark(threshold=threshold, cores=cores), rounds, analysis, RISKS)
     if found.ratio.value < 1:
         assert found.verdict is not Verdict.SLOWER
     if found.ratio.value > 1 + threshold * (1 + 1e-9):
@@ -142,7 +142,7 @@ SUITES, ALARM_RATE, BENCHMARKS = 2000, 0.02, 3
 
 
 def verdicts(draws, suites, seed, budget_s=10.5):
-    """Of gates over benchmarks that draw as given; a round takes a second, and three looks end it."""
+    """Yield the verdicts of gates over benchmarks that draw so. A round takes 1 s; the budget allows three analyses."""
     rng = Random(seed)
     suite = [benchmark(f"b{number}") for number in range(len(draws))]
     for _ in range(suites):
@@ -156,7 +156,7 @@ def student_3(rng):
 
 
 @pytest.mark.parametrize("draw", [None, student_3])
-def test_equal_code_is_called_slower_no_more_often_than_is_allowed(draw):
+def test_equal_code_is_called_slower_at_most_at_the_alarm_rate(draw):
     """With so much noise that what is tolerated keeps no alarm away: 25 of 2,000 suites, and 15 of heavy tails.
 
     40 are allowed; far fewer would mean that the rule is blunter than it need be.
@@ -172,7 +172,7 @@ def test_5_percent_with_a_spread_of_1_percent_is_found_in_nine_gates_of_ten():
     assert found.count(Verdict.SLOWER) >= 270
 
 
-def test_what_grew_by_just_what_is_tolerated_passes_no_more_often_than_is_allowed():
+def test_exactly_the_tolerated_growth_passes_at_most_at_the_miss_rate():
     """78 of 2,000 suites; 100 are allowed."""
     found = list(verdicts([lambda rng: noisy(rng, TOLERATED, 0.01)], SUITES, seed=11)).count(Verdict.PASS)
     assert 0.03 * SUITES <= found <= 0.05 * SUITES
@@ -184,4 +184,4 @@ def test_faster_code_passes():
 
 
 def test_log_of_a_growth_is_that_of_the_ratio():
-    assert judge(benchmark(), [ratio(log(1.5))] * 3, 1, RULE).ratio.value == pytest.approx(1.5)
+    assert judge(benchmark(), [ratio(log(1.5))] * 3, 1, RISKS).ratio.value == pytest.approx(1.5)

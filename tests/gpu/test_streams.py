@@ -68,7 +68,7 @@ PAUSES = {
     "before a batch leaves the host": delay("dpbench.parallel.transfer.copy_to"),
     "before a bucket is packed": delay("torch._foreach_copy_"),
     "before a bucket goes to a lane": delay("dpbench.parallel.flat.copy_into"),
-    "before gradients are summed": delay("dpbench.parallel.handout._sum_together"),
+    "before gradients are summed": delay("dpbench.parallel.broadcast_node._sum_together"),
     "in forward": lambda monkeypatch, base: base[4].register_forward_pre_hook(pause_here),
     "in backward": lambda monkeypatch, base: base[4].register_forward_hook(pause_in_backward),
     "before the optimizer": lambda monkeypatch, base: monkeypatch.setattr(SGD, "step", late(SGD.step)),
@@ -177,9 +177,9 @@ def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overla
 
 @pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
 def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs(is_overlapped, monkeypatch):
-    from dpbench.parallel import handout
+    from dpbench.parallel import broadcast_node
 
-    hooks, pauses, sums, sum_together = [], [], [], handout._sum_together
+    hooks, pauses, sums, sum_together = [], [], [], broadcast_node._sum_together
 
     def forward(self, x):
         hidden = self.first(x)
@@ -200,7 +200,7 @@ def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs
     warm_up(base, x)
     base.function = forward
     wrapper = wrap(base, 2, overlap_reduce=is_overlapped, **ONE_TENSOR_EACH)
-    monkeypatch.setattr(handout, "_sum_together", sum_and_mark)
+    monkeypatch.setattr(broadcast_node, "_sum_together", sum_and_mark)
     wrapper(x).sum().backward()
     sums[0].wait()
     assert pauses[0].has_come() is not is_overlapped

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.measure.stopping import StopRule, WarmUp, interval_of_median
+from dpbench.measure.stopping import StopRule, WarmUp
 
 
 def warm_up(times_s, max_s=1e9):
@@ -108,18 +108,6 @@ def test_two_states_of_the_machine_give_no_narrow_interval():
     stretches = [1.0] * 75 + [1.2] * 85
     rule = sampled([t * (1 + 0.001 * (i % 3)) for i, t in enumerate(stretches * 3)], min_samples=160)
     assert len(rule.samples_s) == 480
-
-
-def test_the_interval_holds_its_median_and_widens_with_likeness():
-    low, middle, high = interval_of_median(np.array(list(alike(400, 0.0))))
-    assert low <= middle <= high
-    wide_low, _, wide_high = interval_of_median(np.array(list(alike(400, 0.9))))
-    assert wide_high - wide_low > 1.5 * (high - low)
-
-
-def test_the_interval_reaches_no_further_than_the_samples():
-    times_s = np.array([1.0] * 30 + [2.0] * 30)
-    assert interval_of_median(times_s) == (1.0, 1.5, 2.0)
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=20, max_size=60))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dpbench.parallel import shared
+from dpbench.parallel import thread_hazards
 from dpbench.parallel.flat import FlatCopy
 
 
@@ -12,8 +12,8 @@ def _seed():
 
 @pytest.fixture(autouse=True)
 def _without_forward_ad(monkeypatch):
-    """As in a process in which no other test has used it."""
-    monkeypatch.setattr(shared, "FORWARD_AD", "nobody's")
+    """As in a process that has not used forward-mode AD."""
+    monkeypatch.setattr(thread_hazards, "FORWARD_AD", "nobody's")
 
 
 @pytest.fixture(params=["sequence", "threads"])
@@ -23,7 +23,7 @@ def dispatch(request):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """How many buckets were copied to a lane since last asked."""
+    """A function that returns how many buckets were copied to lanes since its last call."""
     fills = []
     fill = FlatCopy.fill
     monkeypatch.setattr(FlatCopy, "fill", lambda self, flat, lane: fills.append(flat.numel()) or fill(self, flat, lane))

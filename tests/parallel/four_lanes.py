@@ -1,4 +1,4 @@
-"""Wrappers on four CPU lanes, in sequence unless told, and a look at the sets they keep and the threads they use."""
+"""Wrappers on four CPU lanes, in sequence by default, with their sets and threads."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.trial import TRIES
+from dpbench.parallel.autotune import TRIES
 from tests.parallel.models import Call
 
 LANES = 4
@@ -27,8 +27,8 @@ def train(wrapper, steps):
         wrapper(torch.randn(8, 5)).square().sum().backward()
 
 
-def assert_leaves_threads(begin, told):
-    """That `auto`, once threads are chosen and a forward begins to `begin`, tells of it and goes on in sequence."""
+def assert_leaves_threads(begin, warning):
+    """Assert that `auto` leaves threads with this warning when forwards start to call `begin`."""
     threads, begun = [], []
 
     def forward(self, x):
@@ -49,6 +49,6 @@ def assert_leaves_threads(begin, told):
         lane_threads()
     assert lane_threads() == LANES
     begun.append(True)
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=warning):
         assert lane_threads() == LANES
     assert [lane_threads() for _ in range(3)] == [1] * 3

@@ -1,7 +1,7 @@
-"""Histories: what people do to a model and its wrapper, drawn at random; and all that can be seen of it.
+"""Histories: random actions on a model and its wrapper, and all that can be seen of them.
 
-One history is played with two wrappers, each around a model of its own that is drawn from the same seed. If they are
-worth the same, what they show is the same. What a forward does is drawn too (`random_models.py`).
+One history is played with two wrappers. Each is around its own model, drawn from the same seed. If the wrappers are
+equivalent, all visible results are equal. The models' forwards are drawn too (`random_models.py`).
 """
 
 import random
@@ -22,7 +22,7 @@ BATCHES = (1, 2, 4, 5, 6, 9)
 
 
 class World:
-    """A model, its wrapper, and what is held of them."""
+    """A model, its wrapper, and the outputs, hooks and values that an action has kept."""
 
     def __init__(self, seed, wrap, device):
         torch.manual_seed(seed)
@@ -36,7 +36,7 @@ class World:
         return [module for module in self.model.modules() if isinstance(module, Block)]
 
     def outputs(self, draw, forward=None):
-        """Of a forward on a batch that is drawn; they are values to compare."""
+        """The outputs of a forward on a random batch, which are compared later."""
         batch, seed = draw.choice(BATCHES), draw.randrange(1000)
         x = torch.randn(batch, WIDTH, generator=torch.Generator().manual_seed(seed)).double()
         outputs = tree_leaves((forward or self.wrapper)(x.to(self.device), torch.arange(batch).to(self.device)))
@@ -44,20 +44,20 @@ class World:
         return outputs
 
     def state(self):
-        """Values and facts of the base."""
+        """The base's facts, as strings, and its values, as tensors."""
         ordinary = vars(nn.Module()).keys()
         facts = [f"{name} {sorted(vars(module).keys() - ordinary)}" for name, module in self.model.named_modules()]
         values = [*self.model.parameters(), *self.model.buffers()]
         for name, parameter in self.model.named_parameters():
             facts.append(f"{name} {parameter.requires_grad} {parameter.is_leaf}")
-            # In stock an unused weight has a gradient of zeros.
+            # Stock gives an unused weight a gradient of zeros.
             values.append(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense())
         return facts, values
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What can be seen of one action."""
+    """All that can be seen of one action."""
 
     action: str
     error: type[Exception] | None
@@ -66,7 +66,10 @@ class Entry:
 
 
 def play(seed, wrap, device):
-    """The history of that seed, until torch refuses an action: its reasons and moments may differ."""
+    """The entries of the history of that seed, up to the first action that torch refuses.
+
+    After a refusal two wrappers may differ, so nothing is compared.
+    """
     world, draw = World(seed, wrap, device), random.Random(-seed)
     for action, number in [(draw.choice(ACTIONS), draw.random()) for _ in range(draw.choice(LENGTHS))]:
         error = None
@@ -78,14 +81,14 @@ def play(seed, wrap, device):
             yield Entry(action.__name__, type(refusal), [], [])
             return
         facts, values = world.state()
-        told, sums = world.log.take()
+        noted, sums = world.log.take()
         seen = [value.detach().cpu().clone() for value in [*world.values, *values, *sums]]
         world.values.clear()
-        yield Entry(action.__name__, error, [*told, *facts], seen)
+        yield Entry(action.__name__, error, [*noted, *facts], seen)
 
 
 def assert_alike(stock, own, place):
-    """Both are what `play` gives; `place` says of what for the message."""
+    """Assert that two histories from `play` are equal; `place` names them in the message."""
     for number, (want, got) in enumerate(zip_longest(stock, own)):
         if want.error is not None and issubclass(want.error, RuntimeError):
             return  # torch refuses some things on stock's replicas that ours allow
@@ -109,7 +112,7 @@ def random_policy(draw):
 
 
 def apply_in_sequence(replicas, chunks, *_):
-    """For stock's `parallel_apply`, so that the order of what replicas do is known."""
+    """A `parallel_apply` for stock in a defined order of the replicas."""
     outputs, errors = [], []
     for replica, chunk in zip(replicas, chunks, strict=True):
         try:

@@ -1,4 +1,4 @@
-"""Small modules that show one thing each."""
+"""Small modules, each for one property."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ def normed() -> nn.Sequential:
 
 
 class Call(nn.Module):
-    """Calls a function as its forward, with itself first."""
+    """Its forward calls a function, with the module itself as the first argument."""
 
     def __init__(self, function, **members):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a data-parallel step must give: the plain module on each chunk in turn, gradients summed."""
+"""The expected result of a data-parallel step: the plain module on each chunk in turn."""
 
 import copy
 from collections.abc import Callable
@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 
 class Chunked:
-    """`base` runs the first chunk, a fresh copy of it as it was each other one; so only the first one's writes stay."""
+    """`base` runs the first chunk, fresh copies of it the others. Only the first's writes stay.
+
+    The gradients are summed over the chunks.
+    """
 
     def __init__(self, base: nn.Module, lanes: int, dim: int = 0) -> None:
         self.base, self.lanes, self.dim = base, lanes, dim
@@ -35,7 +38,7 @@ def assert_same_step(
     lanes: int = 4,
     atol: float = 1e-6,
 ) -> nn.Module:
-    """One forward and backward of the wrapped module equals that of the chunked one; gives the wrapped base."""
+    """Assert that the wrapped module's step equals the chunked one's; return the wrapped base."""
     base = make()
     expected, wrapped = Chunked(copy.deepcopy(base), lanes), wrap(base)
     want, got = expected(*inputs), wrapped(*inputs)

@@ -1,4 +1,4 @@
-"""What people do to a model and its wrapper between two forwards, with choices drawn at random.
+"""A user's actions on a model and its wrapper between two forwards, with random choices.
 
 Each action is called with a world (`histories.py`) and a ``random.Random``.
 """
@@ -37,7 +37,7 @@ def backward_of_held(world, draw):
         backward(world.held.pop(draw.randrange(len(world.held))), retain_graph=draw.random() < 0.5)
 
 
-def let_go(world, draw):
+def drop_held(world, draw):
     world.held.clear()
     world.log.kept.clear()
 
@@ -53,7 +53,7 @@ def step(world, draw):
     for parameter in world.model.parameters():
         if parameter.grad is not None:
             change = torch.tanh(parameter.grad.to_dense()) * 0.01
-            if world.held:  # whose graphs may go backward only if nobody tells them
+            if world.held:  # their graphs may go backward only if the old values stay
                 parameter.data = parameter.data - change
             else:
                 parameter.data.sub_(change)
@@ -160,7 +160,7 @@ def fail_from_now_on(world, draw):
     block.names.append("failure")
 
 
-def fail_no_more(world, draw):
+def stop_failing(world, draw):
     for block in world.blocks:
         block.fails_from = None
 
@@ -182,7 +182,7 @@ def remove_hook(world, draw):
 
 
 def use_kept(world, draw):
-    """Weights and modules that a forward has kept."""
+    """Use a weight or module that a forward has kept."""
     if world.log.kept:
         kept = draw.choice(world.log.kept)
         if isinstance(kept, Tensor):
@@ -192,7 +192,7 @@ def use_kept(world, draw):
             world.outputs(draw, kept)
 
 
-def go_on_with_a_copy(world, draw):
+def replace_by_a_copy(world, draw):
     if not (world.held or world.handles or world.log.kept):
         world.wrapper = copy.deepcopy(world.wrapper)
         world.model = world.wrapper.module
@@ -204,7 +204,18 @@ def collect(world, draw):
 
 ACTIONS = [
     *([train] * 5 + [hold] * 4 + [backward_of_held] * 6 + [step] * 5 + [no_gradients] * 2 + [use_kept] * 3),
-    *(let_go, double_backward, without_grad, in_inference_mode, in_autocast, bare, train_or_not, freeze, thaw, write),
+    *(
+        drop_held,
+        double_backward,
+        without_grad,
+        in_inference_mode,
+        in_autocast,
+        bare,
+        train_or_not,
+        freeze,
+        thaw,
+        write,
+    ),
     *(
         assign_data,
         assign_data,
@@ -217,6 +228,6 @@ ACTIONS = [
         delete_child,
         set_attribute,
     ),
-    *(shuffle_forward, fail_from_now_on, fail_no_more, add_hook, add_parameter_hook, remove_hook),
-    *(go_on_with_a_copy, collect),
+    *(shuffle_forward, fail_from_now_on, stop_failing, add_hook, add_parameter_hook, remove_hook),
+    *(replace_by_a_copy, collect),
 ]

@@ -1,4 +1,4 @@
-"""Models drawn at random, whose forwards do what forwards should not and what they may, and tell of it in a log."""
+"""Random models with forwards that do allowed and forbidden things, and note them in a log."""
 
 from collections import Counter
 
@@ -12,17 +12,17 @@ TINY = 1e-9
 
 
 class Log:
-    """What forwards and hooks tell. The sums of gradients do not depend on the order of the hooks."""
+    """Notes of forwards and hooks; sums of gradients, which do not depend on the hooks' order."""
 
     def __init__(self):
         self.facts, self.sums, self.calls, self.kept = [], {}, Counter(), []
 
     def __deepcopy__(self, memo):
-        return self  # one for a model and its copies
+        return self  # a model and its copies share one log
 
     def hook(self, name):
         def note(gradient):
-            # In stock an unused weight has zeros; and what should be zero may differ from it by rounding.
+            # Stock gives an unused weight zeros, and a gradient of zero may differ from zero by rounding.
             if gradient is not None and gradient.abs().max() > TINY:
                 self.calls[name] += 1
                 self.sums[name] = self.sums.get(name, 0) + gradient.detach().cpu().sum()
@@ -30,10 +30,10 @@ class Log:
         return note
 
     def take(self):
-        """What was told since the last time."""
-        told = [*self.facts, *sorted(self.calls.items())], [self.sums[name] for name in sorted(self.sums)]
+        """All notes since the last call."""
+        notes = [*self.facts, *sorted(self.calls.items())], [self.sums[name] for name in sorted(self.sums)]
         self.facts, self.sums, self.calls = [], {}, Counter()
-        return told
+        return notes
 
 
 def linear(block, x, tag):
@@ -86,7 +86,7 @@ def attribute_read(block, x, tag):
 
 def gradients_hooked(block, x, tag):
     if torch._C._current_graph_task_id() != -1:
-        return x  # a checkpoint recomputes, and gradients may have been added up by now, in stock at the end only
+        return x  # a checkpoint recomputes: gradients may have been summed before; stock sums at the end
     for name, tensor in (("weight", block.weight), ("activation", x)):
         if tensor.requires_grad:
             tensor.register_hook(block.log.hook(name))
@@ -101,7 +101,7 @@ def gradient_in_forward(block, x, tag):
 
 
 def forward_hook_registered(block, x, tag):
-    """For all replicas from then on: the base's table of hooks is shared."""
+    """The hook is for all later replicas, since they share the base's table of hooks."""
     block.log.facts.append(f"{len(block._forward_hooks)} hooks")
     block.register_forward_hook(lambda module, args, output: output + 1)
     return x
@@ -218,7 +218,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Two blocks, the second of which may use the first's weight or a child of it."""
+    """Two blocks. The second may use the first's weight, or one of the first's children."""
 
     def __init__(self, draw, log):
         super().__init__()

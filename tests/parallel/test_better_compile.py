@@ -12,7 +12,7 @@ from tests.parallel.three_lanes import LANES
 
 @pytest.mark.filterwarnings("ignore:the replicas of a compiled module")
 @pytest.mark.parametrize("kind", ["wrapped", "in place", "child"])
-def test_b3_compiled_modules_give_right_results_and_stay_whole(kind, dispatch):
+def test_b3_compiled_modules_give_right_results_and_are_not_destroyed(kind, dispatch):
     base = mlp()
     expected, x = copy.deepcopy(base), torch.randn(6, 5)
     module = base
@@ -32,7 +32,7 @@ def test_b3_compiled_modules_give_right_results_and_stay_whole(kind, dispatch):
         for ours, theirs in zip(module.parameters(), expected.parameters(), strict=True):
             torch.testing.assert_close(ours.grad, theirs.grad)
     with torch.no_grad():
-        base[2].weight.mul_(2)  # each replica has its own weights, none the compiled base's old ones
+        base[2].weight.mul_(2)  # replicas must not use old weights of the compiled base
         torch.testing.assert_close(wrapper(x), module(x))
 
 
@@ -66,14 +66,14 @@ def test_b3_a_module_compiled_in_place_runs_as_its_replica():
 
 
 @pytest.mark.filterwarnings("ignore:the replicas of a compiled module")
-def test_b3_what_a_compiled_module_wraps_runs_as_its_replica():
+def test_b3_the_module_in_a_compiled_module_runs_as_its_replica():
     seen = []
     base = Call(lambda self, x: seen.append("_is_replica" in vars(self)) or x)
     DataParallel(torch.compile(base, backend="eager"), ["cpu"] * LANES)(torch.ones(LANES))
     assert seen == [True] * LANES
 
 
-def test_b3_running_eagerly_is_said():
+def test_b3_running_eagerly_is_warned_of():
     wrapper = DataParallel(torch.compile(mlp(), backend="eager"), ["cpu"] * LANES)
     with pytest.warns(UserWarning, match="replicas of a compiled module run it eagerly"):
         wrapper(torch.randn(6, 5))

@@ -36,11 +36,11 @@ def test_b8_a_wrapper_may_call_itself(dispatch):
 
     wrapper = wrapped(forward, dispatch, inner=nn.Linear(2, 2))
     x = torch.randn(9, 2)
-    for _ in range(3):  # a crew that is back too early is shared the second time, and waits for itself
+    for _ in range(3):  # a pool given back too early would serve both forwards and wait for itself
         torch.testing.assert_close(wrapper(x), wrapper.module.inner(x))
 
 
-def test_b8_a_nested_wrapper_runs_what_the_outer_replica_has_of_its_module():
+def test_b8_a_nested_wrapper_runs_the_outer_replicas_module():
     def forward(self, x):
         self.inner.module.factor = float(x[0])
         return self.inner(x)

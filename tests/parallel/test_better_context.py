@@ -1,4 +1,4 @@
-"""B1 and B2: what the caller's thread has set reaches the replicas, and what they set goes no further."""
+"""B1 and B2: the caller's thread-local state reaches the replicas, and theirs stays inside."""
 
 import contextvars
 
@@ -15,7 +15,7 @@ from tests.parallel.three_lanes import LANES, wrapped
 
 
 def seen_in_replicas(observe, dispatch):
-    """What `observe` tells in each replica's forward."""
+    """The results of `observe` in each replica's forward."""
     seen = []
 
     def forward(self, x):
@@ -56,7 +56,7 @@ def test_b1_replicas_compute_in_the_autocast_dtype(dispatch):
 
 
 @pytest.mark.parametrize("call", ["wrapper", "function"])
-def test_b1_a_cast_of_the_bases_own_weights_is_not_used_again(call, dispatch):
+def test_b1_a_cached_cast_of_the_bases_own_weights_is_not_used_again(call, dispatch):
     base, x = nn.Linear(5, 3, bias=False), torch.randn(6, 5)
     wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
 
@@ -72,14 +72,14 @@ def test_b1_a_cast_of_the_bases_own_weights_is_not_used_again(call, dispatch):
         assert not base(x).any()
 
 
-def test_b2_inference_mode_reaches_replicas_and_leaves_no_trace(dispatch):
+def test_b2_inference_mode_reaches_replicas_without_later_effect(dispatch):
     base = mlp()
     wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
     x = torch.randn(6, 5)
     with torch.inference_mode():
         assert set(seen_in_replicas(torch.is_inference_mode_enabled, dispatch)) == {True}
         assert wrapper(x).is_inference()
-    wrapper(x).sum().backward()  # what inference left in the lanes serves training
+    wrapper(x).sum().backward()  # memory that inference allocated on the lanes serves training
     assert base[0].weight.grad is not None
 
 
@@ -92,7 +92,7 @@ def test_b2_saved_tensor_hooks_reach_replicas(dispatch):
     assert packed.count(torch.Size([2, 5])) == LANES  # each chunk, saved by the first layer
 
 
-def test_b2_context_variables_reach_replicas_and_come_not_back(dispatch):
+def test_b2_context_variables_reach_replicas_and_do_not_come_back(dispatch):
     variable = contextvars.ContextVar("variable", default=0)
     variable.set(5)
     assert seen_in_replicas(variable.get, dispatch) == [5] * LANES
@@ -164,7 +164,7 @@ def test_b2_modes_do_not_stay_in_the_lanes(dispatch):
         lambda: torch.set_autocast_dtype("cpu", torch.float16),
     ],
 )
-def test_b2_what_a_forward_sets_does_not_outlast_it(leak, dispatch):
+def test_b2_flags_that_a_forward_sets_do_not_outlast_it(leak, dispatch):
     def observe():
         state = (
             torch.is_grad_enabled(),

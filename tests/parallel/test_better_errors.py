@@ -1,4 +1,4 @@
-"""B8: all replicas' errors are told, the first is raised, and the next forward works."""
+"""B8: the first error is raised, the others are its notes, and the next forward works."""
 
 import contextlib
 
@@ -17,7 +17,7 @@ def failing_on(chunks):
     return forward
 
 
-def test_b8_all_errors_are_told_and_the_first_is_raised(dispatch):
+def test_b8_the_first_error_is_raised_with_the_others_as_notes(dispatch):
     wrapper = wrapped(failing_on({1, 2}), dispatch)
     with pytest.raises(KeyError) as caught:
         wrapper(torch.arange(3.0))
@@ -36,7 +36,7 @@ def test_b8_a_failed_forward_does_not_break_the_next(dispatch):
         torch.testing.assert_close(wrapper(torch.zeros(3)), torch.zeros(3))
 
 
-def test_b8_what_a_failed_forward_wrote_does_not_stay(dispatch):
+def test_b8_a_failed_forwards_attributes_do_not_stay(dispatch):
     seen = []
 
     def forward(self, x):

@@ -69,7 +69,7 @@ def test_b6_parameters_are_found_inside_forward(dispatch):
     assert seen == [("cpu", torch.float32, True, ["inner.weight", "inner.bias"])] * LANES
 
 
-def test_b6_in_training_weights_are_no_leaves_for_a_forward_to_freeze(dispatch):
+def test_b6_in_training_a_forward_cannot_freeze_its_weights(dispatch):
     base = Call(lambda self, x: self.inner.requires_grad_(False)(x), inner=nn.Linear(5, 2))
     wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
     with pytest.raises(RuntimeError, match="you can only change requires_grad flags of leaf variables"):

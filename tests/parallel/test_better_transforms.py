@@ -1,4 +1,4 @@
-"""B2: torch.func may transform a wrapper's inputs; weights with tangents, or transformed, are refused."""
+"""B2: torch.func may transform inputs; transformed weights and tangents are refused."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ TRANSFORMS = {
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
-def test_b2_inputs_may_be_transformed_by_torch_func_and_leave_no_trace(transform, dispatch):
+def test_b2_inputs_may_be_transformed_by_torch_func_without_later_effect(transform, dispatch):
     base, x = mlp().requires_grad_(False), torch.randn(6, 5)
     wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
     torch.testing.assert_close(transform(wrapper, x), transform(base, x))
@@ -39,7 +39,7 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("transform", WEIGHTS.values(), ids=WEIGHTS)
-def test_b2_weights_that_are_transformed_are_refused_for_their_derivatives_would_be_wrong(transform, dispatch):
+def test_b2_transformed_weights_are_refused_because_derivatives_would_be_wrong(transform, dispatch):
     base, x = nn.Linear(5, 3, bias=False), torch.randn(6, 5)
     wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
     weight = base.weight.detach()
@@ -51,7 +51,7 @@ def test_b2_weights_that_are_transformed_are_refused_for_their_derivatives_would
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("skip_unchanged", [True, False])
 def test_a_forward_of_fake_tensors_leaves_nothing_behind(skip_unchanged, is_first):
-    """No fake memory, and none that seems to hold what was only sent for show."""
+    """No fake memory stays, and no memory counts as up to date because of a fake send."""
     base, x = nn.Linear(2, 3), torch.randn(4, 2)
     wrapper = DataParallel(base, ["cpu"] * 2, policy=Policy(skip_unchanged=skip_unchanged))
     if not is_first:

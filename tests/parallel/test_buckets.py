@@ -26,12 +26,12 @@ def test_a_bucket_is_closed_at_its_limit(sizes, limit, first, expected):
     assert plan_buckets(items(*sizes), limit, first) == expected
 
 
-def test_the_first_is_small_only_where_that_costs_no_message():
+def test_the_first_bucket_is_small_only_if_that_costs_no_message():
     assert plan_buckets(items(2, 2, 2, 2), 10, 2) == [[0, 1, 2, 3]]
     assert plan_buckets(items(2, 2, 2, 2, 2, 2), 10, 4) == [[0, 1], [2, 3, 4, 5]]
 
 
-def test_kinds_do_not_mix_and_an_item_without_one_travels_alone():
+def test_kinds_do_not_mix_and_an_item_without_a_kind_is_sent_alone():
     mixed = [Item("f", 1), Item("i", 1), Item(None, 1), Item("f", 1), Item("i", 1)]
     assert plan_buckets(mixed, 10, 10) == [[0, 3], [1, 4], [2]]
 
@@ -41,7 +41,7 @@ def test_kinds_do_not_mix_and_an_item_without_one_travels_alone():
     st.integers(1, 60),
     st.integers(1, 60),
 )
-def test_every_item_travels_once_in_order(sequence, limit, first):
+def test_every_item_is_sent_once_in_order(sequence, limit, first):
     buckets = plan_buckets(sequence, limit, first)
     assert sorted(i for bucket in buckets for i in bucket) == list(range(len(sequence)))
     assert all(bucket == sorted(bucket) for bucket in buckets)

@@ -1,4 +1,4 @@
-"""Buffers out of the ordinary: resized in forward, empty, quantized, sparse, of a subclass."""
+"""Unusual buffers: resized in forward, empty, quantized, sparse, of a subclass."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.parallel.models import Call
 
 @pytest.mark.parametrize("before", [[], [1.0]], ids=["empty", "of one"])
 def test_a_buffer_that_a_forward_resizes_does_not_grow_over_weights(before):
-    """As those of torch.ao.quantization's observers, which the first forward gives their size."""
+    """The observers of torch.ao.quantization have such buffers."""
 
     def forward(self, x):
         self.scale.resize_(4).fill_(77)
@@ -21,7 +21,7 @@ def test_a_buffer_that_a_forward_resizes_does_not_grow_over_weights(before):
     base.register_buffer("scale", torch.tensor(before))
     x = torch.randn(8, 3)
     torch.testing.assert_close(wrap(base)(x), base.inner(x))
-    assert base.scale.tolist() == [77] * 4  # what replica 0 does to a buffer stays
+    assert base.scale.tolist() == [77] * 4  # replica 0's changes to a buffer stay
 
 
 def test_an_empty_buffer_that_a_forward_resizes_does_not_grow_over_another():
@@ -51,7 +51,7 @@ def test_a_quantized_buffer_is_sent():
     torch.testing.assert_close(wrap(base)(x), x)
 
 
-def test_what_no_bucket_can_hold_keeps_no_other_from_arriving():
+def test_unbucketed_tensors_do_not_keep_others_from_arriving():
     def place(buffer):
         return (buffer._values() if buffer.is_sparse else buffer).data_ptr()
 

@@ -1,4 +1,4 @@
-"""Replicas are cached, their state never is: one set serves a training loop, and no forward holds it."""
+"""Replicas are cached, but not their state: one set of replicas serves a training loop."""
 
 import contextlib
 import gc
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.parallel.four_lanes import sets_of, train, wrap
+from tests.parallel.four_lanes import LANES, sets_of, train, wrap
 from tests.parallel.models import Call, mlp
 
 
@@ -33,7 +33,7 @@ def test_a_training_loop_uses_one_set_and_the_same_memory_throughout():
 
 @pytest.mark.parametrize("is_root", [False, True])
 @pytest.mark.parametrize("inner", [nn.LSTM(5, 4, batch_first=True), nn.Linear(5, 4)], ids=["custom", "plain"])
-def test_modules_that_replicate_in_a_way_of_their_own_do_not_hold_a_set(inner, is_root):
+def test_custom_modules_do_not_hold_a_set(inner, is_root):
     class Own(Call):
         def _replicate_for_data_parallel(self):
             return super()._replicate_for_data_parallel()
@@ -54,7 +54,7 @@ def test_short_and_long_batches_share_a_set():
     assert len(sets_of(wrapper)) == 1
 
 
-def test_without_the_technique_nothing_is_kept():
+def test_without_caching_nothing_is_kept():
     wrapper = wrap(mlp(), cache_replicas=False)
     train(wrapper, 2)
     assert not sets_of(wrapper)
@@ -74,6 +74,22 @@ def test_replicas_are_gone_after_the_forward():
     assert out.requires_grad
 
 
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_lend_empties_the_sets_after_the_borrowers_variables_are_gone(is_cached):
+    wrapper, left = wrap(mlp(), cache_replicas=is_cached), []
+
+    def borrow(count):
+        replicas = wrapper.replicate(wrapper.module, wrapper.device_ids[:count])
+        for replica in replicas:
+            replica.left = torch.zeros(1)
+            left.append(weakref.ref(replica.left))
+        return len(replicas)
+
+    assert wrapper._replicas.lend(borrow, LANES) == LANES
+    assert [reference() for reference in left] == [None] * LANES
+    assert all(replica_set.is_idle() for replica_set in sets_of(wrapper))
+
+
 def test_a_failed_forward_holds_no_set_once_its_error_is_gone():
     def forward(self, x):
         raise KeyError
@@ -91,10 +107,10 @@ def test_a_failed_forward_holds_no_set_once_its_error_is_gone():
 
 
 @pytest.mark.parametrize("is_graph", [True, False])
-def test_weights_put_in_the_tables_for_one_call_are_let_go(is_graph):
+def test_weights_put_in_the_tables_for_one_call_are_not_kept(is_graph):
     wrapper, factor = wrap(mlp()), torch.ones((), requires_grad=is_graph)
     wrapper(torch.randn(8, 5))
-    model = nn.Sequential(wrapper)  # torch refuses the wrapper itself, as it does the stock one
+    model = nn.Sequential(wrapper)  # torch refuses the wrapper itself, as it refuses stock's
     weights = {name: weight.detach() * factor for name, weight in model.named_parameters()}
     alive = [weakref.ref(weight) for weight in weights.values()]
     torch.func.functional_call(model, weights, torch.randn(8, 5))
@@ -153,7 +169,7 @@ def test_scripted_modules_use_one_set_throughout():
     assert sets_of(wrapper) == [first]
 
 
-def test_what_a_forward_writes_to_slots_is_gone_too():
+def test_a_forwards_writes_to_slots_are_gone_in_the_next():
     class Slotted(nn.Module):
         __slots__ = ("cached",)
 

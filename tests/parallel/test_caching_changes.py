@@ -1,4 +1,4 @@
-"""What is changed on the base counts at the next forward, cached replicas or not."""
+"""Changes of the base take effect at the next forward, with and without caching."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_a_changed_tree_is_seen_at_the_next_forward(change):
     torch.testing.assert_close(wrapper(x), want)
 
 
-def test_the_sets_of_a_tree_that_is_no_more_go():
+def test_the_sets_of_a_former_tree_are_dropped():
     base = mlp()
     wrapper, x = wrap(base), torch.randn(8, 5)
     wrapper(x)
@@ -93,7 +93,7 @@ def test_a_scripted_modules_new_parameter_is_a_changed_tree():
     torch.testing.assert_close(wrapper(x), scripted(x))
 
 
-def test_two_modules_swapping_a_name_is_a_changed_tree():
+def test_a_weight_moved_to_another_module_is_a_changed_tree():
     def forward(self, x):
         return x * getattr(self.a, "w", 1) + getattr(self.b, "w", 1)
 
@@ -108,7 +108,7 @@ def test_two_modules_swapping_a_name_is_a_changed_tree():
 
 
 @pytest.mark.parametrize("value", [2, 3])
-def test_attributes_set_on_the_base_count_at_the_next_forward(value):
+def test_attributes_set_on_the_base_take_effect_at_the_next_forward(value):
     # pytorch PR #4216: "dp.module.pool.scale_factor *= 2" must take effect
     base = Call(lambda self, x: x * self.pool.factor, pool=nn.Module())
     base.pool.factor = 1
@@ -118,7 +118,7 @@ def test_attributes_set_on_the_base_count_at_the_next_forward(value):
     assert wrapper(torch.ones(4)).tolist() == [value] * 4
 
 
-def test_the_training_flag_counts_at_the_next_forward():
+def test_the_training_flag_takes_effect_at_the_next_forward():
     wrapper = wrap(nn.Dropout(1.0))
     assert wrapper(torch.ones(4)).sum() == 0
     wrapper.eval()

@@ -1,4 +1,4 @@
-"""What an older graph or anyone else still uses of a cached replica is never written again."""
+"""Replicas and memory that a graph, a hook or the user still refers to are not written."""
 
 import copy
 import weakref
@@ -36,7 +36,7 @@ def test_several_forwards_before_one_backward_each_keep_their_weights():
 
 
 @pytest.mark.parametrize("retain", [False, True])
-def test_a_backward_after_a_later_forward_uses_the_weights_of_its_own(retain):
+def test_a_backward_after_a_later_forward_uses_the_weights_of_its_own_forward(retain):
     base = mlp()
     wrapper, x = wrap(base), torch.randn(8, 5, requires_grad=True)
     loss = wrapper(x).tanh().sum()

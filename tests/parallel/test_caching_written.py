@@ -1,4 +1,4 @@
-"""What a forward leaves in its replica goes with the forward, also where it refers to the replica itself."""
+"""Attributes that a forward leaves in its replica are gone after it, cycles included."""
 
 import collections
 import functools
@@ -38,9 +38,9 @@ LEFT = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_references_to_itself_that_a_replica_was_left_do_not_keep_its_set(name):
+def test_references_to_itself_in_a_replicas_attributes_do_not_keep_its_set(name):
     def forward(self, x):
-        # Past nn.Module's own __setattr__, which would register a child.
+        # nn.Module.__setattr__ would register a child.
         self.__dict__["left"] = LEFT[name](self)
         return self.inner(x)
 
@@ -53,7 +53,7 @@ def test_references_to_itself_that_a_replica_was_left_do_not_keep_its_set(name):
 
 @pytest.mark.parametrize("is_deep", [False, True])
 def test_layers_deleted_in_a_forward_do_not_keep_its_set(is_deep):
-    """Which gives the list another table of modules."""
+    """Deleting gives the list another table of modules."""
 
     def forward(self, x):
         del self.inner[1]
@@ -69,7 +69,7 @@ def test_layers_deleted_in_a_forward_do_not_keep_its_set(is_deep):
 
 @pytest.mark.parametrize("pick", [lambda left: left, lambda left: left[0]], ids=["outer", "inner"])
 @pytest.mark.parametrize("kind", [list, lambda parts: nn.ModuleList(map(nn.ModuleList, parts))], ids=["list", "module"])
-def test_what_someone_else_refers_to_as_well_keeps_its_set(kind, pick):
+def test_a_container_that_another_object_refers_to_keeps_its_set(kind, pick):
     kept = []
 
     def forward(self, x):
@@ -110,7 +110,7 @@ def test_a_weak_proxy_of_a_module_owns_nothing():
 
 
 class Own(nn.Sequential):
-    """Its replicas are made in a way of their own, and are in cycles."""
+    """A custom module; its replicas are in cycles."""
 
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
@@ -119,7 +119,7 @@ class Own(nn.Sequential):
 
 
 @pytest.mark.parametrize("make", [lambda: Own(nn.Linear(5, 2)), lambda: nn.Sequential(Own(nn.Linear(5, 2)))])
-def test_replicas_that_are_in_cycles_of_their_own_making_keep_two_sets_at_most(make):
+def test_custom_replicas_in_cycles_keep_two_sets_at_most(make):
     wrapper = wrap(make())
     train(wrapper, 10)
     assert len(sets_of(wrapper)) <= 2
@@ -135,7 +135,7 @@ def test_a_graph_module_uses_one_set(is_root):
     assert len(sets_of(wrapper)) == 1
 
 
-def test_a_class_that_a_forward_gave_to_a_module_is_gone():
+def test_a_class_that_a_forward_gave_to_a_module_is_reset():
     class Doubling(nn.Linear):
         def forward(self, x):
             return 2 * super().forward(x)

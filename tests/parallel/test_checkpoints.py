@@ -1,4 +1,4 @@
-"""A checkpoint, inside the base or around the wrapper, recomputes what its own forward computed."""
+"""Checkpoints inside the base or around the wrapper recompute the values of their forward."""
 
 import copy
 import time
@@ -28,7 +28,7 @@ def test_checkpointing_recomputes_with_the_weights_of_its_forward(reentrant, dis
         for parameter in base.parameters():
             parameter.data.mul_(3)
     second = wrapper(x.detach().requires_grad_()).sum()
-    loss.backward()  # recomputes now, on the first forward's shells
+    loss.backward()  # recomputes on the first forward's shells
     torch.testing.assert_close(x.grad[2:], want[2:])
     second.backward()
 
@@ -53,7 +53,7 @@ def test_checkpointing_gives_the_gradients_of_the_plain_module(reentrant, dispat
 
 @pytest.mark.parametrize("is_root", [False, True])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_of_what_replicates_in_a_way_of_its_own_keeps_all_below_it(reentrant, is_root):
+def test_a_checkpoint_of_a_custom_module_keeps_all_modules_below_it(reentrant, is_root):
     from torch.utils.checkpoint import checkpoint
 
     class Own(nn.Sequential):
@@ -75,7 +75,7 @@ def test_a_checkpoint_of_what_replicates_in_a_way_of_its_own_keeps_all_below_it(
 
 @pytest.mark.parametrize(("dispatch", "naps"), [("sequence", {0, 1}), ("threads", {0}), ("auto", {0, 1})])
 def test_a_checkpoint_around_the_wrapper_recomputes_in_the_order_of_its_forward(dispatch, naps):
-    # It knows what is saved by its number alone, and the lanes share it.
+    # The checkpoint identifies saved tensors by a number, which all lanes share.
     from torch.utils.checkpoint import checkpoint
 
     calls = []
@@ -83,7 +83,7 @@ def test_a_checkpoint_around_the_wrapper_recomputes_in_the_order_of_its_forward(
     def forward(self, x):
         calls.append(x)
         if (len(calls) - 1) // LANES in naps and x[0, 0] == 0:
-            time.sleep(0.05)  # the first lane comes last, if the lanes run at the same time
+            time.sleep(0.05)  # on threads the first lane would be the last
         return (x * self.weight).square()
 
     base = Call(forward, weight=nn.Parameter(torch.full((1,), 3.0)))

@@ -1,4 +1,4 @@
-"""A copied, pickled or saved wrapper gives the same results, and shares nothing with the first."""
+"""A copied, pickled or saved wrapper gives the same results and shares nothing."""
 
 import copy
 import io

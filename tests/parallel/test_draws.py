@@ -1,4 +1,4 @@
-"""Lanes that share a random generator draw from it in the order of the lanes, or the user is told."""
+"""Lanes that share a random generator draw from it in their order, or the user is warned."""
 
 import random
 import time
@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from dpbench.parallel import parallel_apply
-from dpbench.parallel.shared import Shared
-from dpbench.parallel.trial import TRIES
+from dpbench.parallel.autotune import TRIES
+from dpbench.parallel.thread_hazards import ThreadHazards
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call, mlp
 
 STEPS = 2 * TRIES + 4
-TOLD = r'random numbers were drawn .* of cpu,.*Policy\(dispatch="sequence"\)'
+WARNING = r'random numbers were drawn .* of cpu,.*Policy\(dispatch="sequence"\)'
 
 
 def noisy():
@@ -28,7 +28,7 @@ def test_a_checkpoint_in_a_replica_draws_again_what_its_forward_drew(reentrant, 
     from torch.utils.checkpoint import checkpoint
 
     def dropped(x):
-        time.sleep(0.002 * random.random())  # any lane may be the first
+        time.sleep(0.002 * random.random())  # so that on threads any lane may be the first
         return nn.functional.dropout(x)
 
     wrapper = wrap(Call(lambda self, x: checkpoint(dropped, x, use_reentrant=reentrant)), dispatch=dispatch)
@@ -54,17 +54,17 @@ def test_a_seed_gives_the_same_training_again():
         assert all(map(torch.equal, trained("auto"), want))
 
 
-def test_what_threads_draw_is_told_once():
+def test_draws_on_threads_are_warned_of_once():
     wrapper, x = wrap(noisy(), dispatch="threads"), torch.randn(8, 5)
-    with pytest.warns(UserWarning, match=TOLD) as told:
+    with pytest.warns(UserWarning, match=WARNING) as caught:
         assert [wrapper(x).shape for _ in range(3)] == [(8, 3)] * 3
-    assert len(told) == 1
-    with pytest.warns(UserWarning, match=TOLD):
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match=WARNING):
         parallel_apply([noisy()] * 2, [x] * 2, None, ["cpu"] * 2)
 
 
 @pytest.mark.parametrize("dispatch", ["threads", "auto"])
-def test_nothing_is_told_where_nothing_is_drawn(dispatch):
+def test_there_is_no_warning_if_nothing_is_drawn(dispatch):
     wrapper = wrap(mlp(), dispatch=dispatch)
     evaluated = wrap(noisy().eval(), dispatch=dispatch)
     with warnings.catch_warnings():
@@ -75,12 +75,12 @@ def test_nothing_is_told_where_nothing_is_drawn(dispatch):
             evaluated(torch.randn(8, 5))
 
 
-def test_who_begins_to_draw_on_threads_goes_on_in_sequence():
-    assert_leaves_threads(lambda: torch.rand(1), TOLD)
+def test_after_a_first_draw_on_threads_auto_runs_in_sequence():
+    assert_leaves_threads(lambda: torch.rand(1), WARNING)
 
 
-def test_training_is_measured_apart_from_evaluation():
-    """Else what was chosen for one that draws nothing would hold in the first step that does."""
+def test_training_and_evaluation_are_measured_separately():
+    """Otherwise threads chosen in evaluation would run the first training step, which draws."""
     base = Call(lambda self, x: (time.sleep(0.01), nn.functional.dropout(x, training=self.training))[1])
     wrapper = wrap(base.eval(), dispatch="auto")
     for _ in range(2 * TRIES):
@@ -92,7 +92,7 @@ def test_training_is_measured_apart_from_evaluation():
             wrapper(torch.zeros(8, 1))
 
 
-def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
+def test_the_check_of_a_generator_is_hidden_from_the_users_modes():
     class Seen(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
             names.append(function.__name__)
@@ -100,7 +100,7 @@ def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
 
     names, cpu = [], torch.device("cpu")
     with Seen():
-        shared = Shared([cpu, cpu])
+        shared = ThreadHazards([cpu, cpu])
         assert not shared.uses()
     assert not names
     torch.rand(1)
@@ -108,6 +108,6 @@ def test_a_look_at_a_generator_is_no_call_of_the_users_modes():
     assert "from the generator of cpu," in use
 
 
-def test_a_single_chunk_is_run_without_a_look_at_generators(monkeypatch):
-    monkeypatch.setattr(Shared, "__init__", None)
+def test_generators_are_not_checked_for_a_single_chunk(monkeypatch):
+    monkeypatch.setattr(ThreadHazards, "__init__", None)
     assert wrap(noisy(), dispatch="threads")(torch.randn(1, 5)).shape == (1, 3)

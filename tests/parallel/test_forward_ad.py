@@ -1,4 +1,4 @@
-"""Replicas that use forward-mode AD, of which there is one level for all threads, do so one after the other."""
+"""Replicas that use forward-mode AD run in sequence, since all threads share its level."""
 
 import re
 import subprocess
@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.parallel import shared, turns
-from dpbench.parallel.trial import TRIES
+from dpbench.parallel import sequential, thread_hazards
+from dpbench.parallel.autotune import TRIES
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call
 
 STEPS = 2 * TRIES + 4
-TOLD = r'forward-mode AD has been used.*Policy\(dispatch="sequence"\)'
+WARNING = r'forward-mode AD has been used.*Policy\(dispatch="sequence"\)'
 
 
 @pytest.fixture
 def use(monkeypatch):
-    """Does what using it leaves behind, in this test alone."""
-    monkeypatch.setattr(shared, "FORWARD_AD", "somebodys")
+    """A function that leaves the sign of a use of forward-mode AD, for this test only."""
+    monkeypatch.setattr(thread_hazards, "FORWARD_AD", "somebodys")
     return lambda: monkeypatch.setitem(sys.modules, "somebodys", torch)
 
 
 def jvp_on_each_lane():
-    """To be run in a process of its own."""
+    """Run by the next test in its own process."""
     used_in = set()
 
     def forward(self, x):
@@ -45,18 +45,18 @@ def jvp_on_each_lane():
     assert used_in == {threading.get_ident()}
 
 
-def test_what_jvp_leaves_behind_is_seen_by_auto():
+def test_auto_sees_that_jvp_has_been_used():
     code = "import tests.parallel.test_forward_ad as here; here.jvp_on_each_lane()"
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=root)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_who_begins_on_threads_goes_on_in_sequence(use):
-    assert_leaves_threads(use, TOLD)
+def test_after_a_first_use_on_threads_auto_runs_in_sequence(use):
+    assert_leaves_threads(use, WARNING)
 
 
-def test_once_it_has_been_used_elsewhere_no_more_threads_are_used(use):
+def test_after_a_use_outside_the_wrapper_auto_uses_no_threads(use):
     threads = set()
 
     def forward(self, x):
@@ -75,18 +75,18 @@ def test_once_it_has_been_used_elsewhere_no_more_threads_are_used(use):
     assert threads == {threading.get_ident()}
 
 
-def test_threads_asked_for_go_on_and_are_told_once(use):
+def test_requested_threads_go_on_with_one_warning(use):
     wrapper = wrap(Call(lambda self, x: (use(), x)[1]), dispatch="threads")
-    with pytest.warns(UserWarning, match=TOLD) as told:
+    with pytest.warns(UserWarning, match=WARNING) as caught:
         assert [wrapper(torch.zeros(8, 1)).shape for _ in range(3)] == [(8, 1)] * 3
-    assert len(told) == 1
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_those_that_were_helped_are_told(use, is_used, monkeypatch):
-    monkeypatch.setattr(turns, "LOOK_EVERY_S", 0.05)
+def test_rescued_replicas_are_warned_of(use, is_used, monkeypatch):
+    monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
     wrapper = wrap(Call(lambda self, x: (time.sleep(0.3), is_used and use(), x)[-1]), dispatch="auto")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         wrapper(torch.zeros(8, 1))
-    assert [bool(re.search(TOLD, str(warning.message))) for warning in told] == [False, True][: 1 + is_used]
+    assert [bool(re.search(WARNING, str(warning.message))) for warning in caught] == [False, True][: 1 + is_used]

@@ -1,4 +1,4 @@
-"""Whatever people do to a model, the wrapper shows what the stock algorithm shows."""
+"""Random histories of a model: the wrapper gives the results of the stock algorithm."""
 
 import random
 
@@ -29,7 +29,7 @@ class Stock(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_a_history_looks_as_with_the_stock_algorithm(seed):
+def test_a_history_equals_that_of_the_stock_algorithm(seed):
     stock = list(play(seed, Stock, "cpu"))
     for policy in (Policy(dispatch="sequence"), random_policy(random.Random(seed))):
         own = play(seed, lambda model, policy=policy: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")

@@ -1,4 +1,4 @@
-"""A training loop allocates nothing that stays."""
+"""A training loop allocates no memory that stays."""
 
 import ctypes
 import gc
@@ -21,7 +21,7 @@ class Malloc(ctypes.Structure):
 
 
 def in_use_bytes():
-    """What C and C++ have allocated and not freed, tensors among it; 0 where the C library is not glibc."""
+    """Bytes that C and C++ code has allocated and not freed, with tensors; 0 without glibc."""
     ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if ask is None:
         return 0
@@ -43,7 +43,7 @@ def test_memory_stays_flat_over_a_thousand_steps(dispatch):
     objects, bytes_before = train(50)
     objects_after, bytes_after = train(1000)
     assert objects_after <= objects + 20
-    assert bytes_after <= bytes_before + 50_000  # threads have caches; 50 bytes a step would be seen
+    assert bytes_after <= bytes_before + 50_000  # threads have caches; a leak of 50 bytes a step fails
 
 
 @pytest.mark.parametrize("is_training", [True, False])

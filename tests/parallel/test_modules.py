@@ -1,4 +1,4 @@
-"""Modules with ways of their own."""
+"""Special modules: RNNs, attention, parametrized, scripted, lazy and custom ones."""
 
 import copy
 
@@ -19,7 +19,7 @@ def wrap(base, dispatch="sequence"):
 
 
 def same_step(base, x, dispatch="sequence", steps=2):
-    """Equal to the plain module, for modules that treat each item on its own."""
+    """Assert steps equal to the plain module's, for modules that compute items independently."""
     expected, wrapper = copy.deepcopy(base), wrap(base, dispatch)
     for _ in range(steps):
         for module in (wrapper, expected):
@@ -143,7 +143,7 @@ def test_scripted_and_traced_modules():
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_python_modules_under_a_scripted_one_are_refused():
     base = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
-    base._modules._python_modules["0"] = nn.Linear(2, 2)  # torch itself does so no longer
+    base._modules._python_modules["0"] = nn.Linear(2, 2)  # torch's own API no longer does this
     with pytest.raises(
         RuntimeError, match="Cannot replicate network where python modules are children of ScriptModule"
     ):
@@ -155,7 +155,7 @@ def test_fx_graph_modules():
     same_step(base, torch.randn(6, 5))
 
 
-def test_a_module_with_a_replication_of_its_own_is_asked():
+def test_a_modules_own_replication_is_called():
     class Own(nn.Linear):
         def _replicate_for_data_parallel(self):
             replica = super()._replicate_for_data_parallel()
@@ -174,14 +174,14 @@ def test_a_module_with_a_replication_of_its_own_is_asked():
     assert seen == [True] * LANES
 
 
-def test_a_module_with_a_setattr_of_its_own_gets_its_weights_by_it():
+def test_a_module_with_its_own_setattr_gets_its_weights_by_it():
     class Listing(nn.Linear):
         def __setattr__(self, name, value):
             self.__dict__.setdefault("assigned", []).append(name)
             super().__setattr__(name, value)
 
     base = nn.Sequential(Listing(5, 4), nn.ReLU(), Listing(4, 2))
-    assigned = base[0].assigned  # one list, the base's and all replicas'
+    assigned = base[0].assigned  # the base and all replicas share this list
     assigned.clear()
     replicate(base, ["cpu"] * 2)
     assert [name for name in assigned if name in {"weight", "bias"}] == ["weight", "bias"] * 2
@@ -219,7 +219,7 @@ def test_convolutions_in_channels_last():
 @pytest.mark.parametrize("is_training", [True, False])
 @pytest.mark.parametrize("inner", [nn.Linear(5, 4), nn.LSTM(5, 4, batch_first=True)], ids=["plain", "custom"])
 def test_weights_that_a_forward_puts_in_the_tables_are_used(inner, is_training):
-    # As torch.func.functional_call does it, with which meta-learning puts its fast weights in.
+    # torch.func.functional_call does so, and meta-learning sets its fast weights with it.
     def forward(self, x):
         doubled = {name: 2 * weight for name, weight in self.inner.named_parameters()}
         out = torch.func.functional_call(self.inner, doubled, (x,))

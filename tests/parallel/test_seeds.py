@@ -1,4 +1,4 @@
-"""K1 to K12: what people asked of ``torch.nn.DataParallel``, and the behaviour each answer tells of."""
+"""K1 to K12: users' questions about ``torch.nn.DataParallel``, and the behaviour they need."""
 
 import copy
 
@@ -16,7 +16,7 @@ def on(lanes, dispatch="sequence"):
     return lambda base: DataParallel(base, ["cpu"] * lanes, policy=Policy(dispatch=dispatch))
 
 
-def test_k01_only_the_first_chunk_moves_batch_norm(dispatch):
+def test_k01_only_the_first_chunk_updates_batch_norm(dispatch):
     norm = nn.BatchNorm1d(3, momentum=1.0)
     x = torch.cat([torch.randn(8, 3) * 12 + 7, torch.randn(8, 3) * 5 - 9])
     on(2, dispatch)(norm)(x)
@@ -59,7 +59,7 @@ def test_k03_a_base_elsewhere_is_an_error_naming_both_devices():
     )
 
 
-def test_k03_a_buffer_elsewhere_is_one_too():
+def test_k03_a_buffer_elsewhere_is_an_error_too():
     wrapper = on(2)(nn.BatchNorm1d(5))
     wrapper.module.running_mean = wrapper.module.running_mean.to("meta")
     with pytest.raises(RuntimeError, match="found one of them on device: meta"):
@@ -128,7 +128,7 @@ def test_k05_a_fused_step_is_seen_at_the_next_forward(kind):
         optimizer.step()
 
 
-def test_k06_buffers_are_handed_out_every_forward(dispatch):
+def test_k06_buffers_are_sent_in_every_forward(dispatch):
     base = normed().eval()
     wrapper = on(4, dispatch)(base)
     x = torch.randn(8, 5)
@@ -238,7 +238,7 @@ def test_k11_a_plain_attribute_written_in_forward_is_lost(dispatch):
     assert not hasattr(base.inner, "mark")
 
 
-def test_k11_what_forward_registers_is_lost_too():
+def test_k11_members_that_a_forward_registers_are_lost_too():
     def forward(self, x):
         assert not dict(self.inner.named_buffers())
         assert not dict(self.inner.named_children())
@@ -287,7 +287,7 @@ def test_k12_hooks_of_one_replica_run_in_order(dispatch):
     assert order == {3: [0, 1, 2], 2: [0, 1, 2]}
 
 
-def test_k12_a_hook_added_or_removed_between_forwards_counts_at_the_next():
+def test_k12_a_hook_added_or_removed_takes_effect_at_the_next_forward():
     base = mlp()
     wrapper, calls = on(4)(base), []
     wrapper(torch.randn(8, 5))

@@ -1,4 +1,4 @@
-"""Settings of the process that replicas set and put back stay as they were, or the user is told."""
+"""Settings that replicas set and put back keep their values, or the user is warned."""
 
 import threading
 import time
@@ -9,11 +9,11 @@ import torch
 from torch.backends import cuda
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dpbench.parallel.trial import TRIES
+from dpbench.parallel.autotune import TRIES
 from tests.parallel.four_lanes import LANES, wrap
 from tests.parallel.models import Call
 
-TOLD = r'replicas left .* set otherwise.*Policy\(dispatch="sequence"\)'
+WARNING = r'replicas left .* changed.*Policy\(dispatch="sequence"\)'
 
 
 def settings():
@@ -23,7 +23,7 @@ def settings():
 
 @pytest.fixture(autouse=True)
 def before():
-    """The settings, which the test may not change for others."""
+    """The settings before the test, which are put back after it."""
     dtype, *switches = kept = settings()
     yield kept
     torch.set_default_dtype(dtype)
@@ -33,8 +33,10 @@ def before():
 
 
 def attending(is_threaded):
-    """Whose lanes, on threads, enter one after the other and leave in the same order, so that the last puts back what
-    the others have set.
+    """A module that sets attention's backend and puts it back.
+
+    On threads the lanes enter one after the other and leave in the same order. So the last lane puts back the value
+    that the others have set.
     """
     entered, left = ([threading.Event() for _ in range(LANES)] for _ in range(2))
 
@@ -55,31 +57,31 @@ def attending(is_threaded):
     return Call(forward)
 
 
-def test_auto_puts_them_back_and_goes_on_in_sequence(before):
+def test_auto_puts_settings_back_and_runs_in_sequence_from_then_on(before):
     threads = set()
     base = attending(lambda: len(threads) > 1)
     base.register_forward_pre_hook(lambda *_: threads.add(threading.get_ident()))
     wrapper = wrap(base, dispatch="auto")
     x = torch.arange(float(LANES))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2 * TRIES):
             wrapper(x)
             assert settings() == before
-    assert len(told) == 1
+    assert len(caught) == 1
     threads.clear()
     wrapper(x)
     assert threads == {threading.get_ident()}
 
 
-def test_threads_asked_for_are_told_of(before):
+def test_requested_threads_are_warned_of(before):
     wrapper = wrap(attending(lambda: True), dispatch="threads")
-    with pytest.warns(UserWarning, match=TOLD):
+    with pytest.warns(UserWarning, match=WARNING):
         wrapper(torch.arange(float(LANES)))
     assert settings() != before
 
 
-def test_what_a_forward_sets_for_good_stays(before):
+def test_a_setting_that_a_forward_changes_for_good_stays(before):
     wrapper = wrap(Call(lambda self, x: (torch.set_default_dtype(torch.float64), x)[1]), dispatch="auto")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

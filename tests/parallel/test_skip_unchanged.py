@@ -1,4 +1,4 @@
-"""``Policy(skip_unchanged=True)``: what provably did not change is not sent again, and all else is."""
+"""``Policy(skip_unchanged=True)`` sends all tensors but those that provably did not change."""
 
 import gc
 
@@ -32,7 +32,7 @@ def test_nothing_is_sent_twice_in_inference(sent):
     assert sent() == 0
 
 
-def test_a_lane_that_was_left_out_gets_it_when_it_takes_part(sent):
+def test_a_lane_left_out_by_a_short_batch_gets_the_weights_when_it_is_used(sent):
     wrapper = wrap(mlp())
     infer(wrapper, batch=2)
     assert sent() == 1
@@ -60,7 +60,7 @@ def test_a_change_is_sent(change, sent):
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
 def test_a_fused_optimizers_step_is_sent(kind, sent):
-    # It writes the parameters without raising their version counters.
+    # A fused optimizer writes parameters without raising their version counters.
     wrapper = wrap(mlp())
     optimizer = getattr(torch.optim, kind)(wrapper.parameters(), lr=0.1, fused=True)
     for _ in range(3):
@@ -76,7 +76,7 @@ def test_a_fused_optimizer_that_drops_the_gradients_in_its_step_is_seen(sent):
     class Dropping(torch.optim.Optimizer):
         def step(self, closure=None):
             for parameter in self.param_groups[0]["params"]:
-                parameter.data.sub_(parameter.grad)  # as unseen as what a fused kernel writes
+                parameter.data.sub_(parameter.grad)  # raises no version counter, like a fused kernel
                 parameter.grad = None
 
     wrapper = wrap(mlp())
@@ -89,7 +89,7 @@ def test_a_fused_optimizer_that_drops_the_gradients_in_its_step_is_seen(sent):
         optimizer.step()
 
 
-def test_a_fused_step_on_what_is_frozen_but_has_a_gradient_is_seen(sent):
+def test_a_fused_step_on_frozen_parameters_with_gradients_is_seen(sent):
     wrapper = wrap(mlp().requires_grad_(False))
     for parameter in wrapper.parameters():
         parameter.grad = torch.ones_like(parameter)
@@ -149,12 +149,12 @@ def test_buffers_are_always_sent(sent):
     wrapper = wrap(normed().eval())
     infer(wrapper)
     first = sent()
-    wrapper.module[1].running_mean.data.add_(1)  # as training does it: unseen
+    wrapper.module[1].running_mean.data.add_(1)  # raises no version counter, like training
     infer(wrapper)
     assert 0 < sent() < first
 
 
-def test_what_is_sent_again_goes_to_the_same_memory():
+def test_weights_sent_again_go_to_the_same_memory():
     places = []
     base = Call(lambda self, x: places.append(self.weight.data_ptr()) or x, weight=nn.Parameter(torch.ones(1)))
     wrapper = wrap(base)
@@ -165,7 +165,7 @@ def test_what_is_sent_again_goes_to_the_same_memory():
     assert len(set(places)) == LANES
 
 
-def test_a_change_is_sent_though_an_older_graph_needs_the_values_of_then():
+def test_a_change_is_sent_although_an_older_graph_needs_the_old_values():
     wrapper = wrap(Call(lambda self, x: x * self.weight, weight=nn.Parameter(torch.ones(1))))
     x = torch.ones(LANES, requires_grad=True)
     out = wrapper(x)
@@ -175,7 +175,7 @@ def test_a_change_is_sent_though_an_older_graph_needs_the_values_of_then():
     assert x.grad.tolist() == [1.0] * LANES
 
 
-def test_what_a_failed_forward_has_sent_is_not_taken_for_what_was_there_before(monkeypatch):
+def test_values_sent_by_a_failed_forward_are_not_taken_for_the_former_values(monkeypatch):
     def fail_on_the_last_lane(*args):
         left.append(copy_into(*args))
         if len(left) == LANES - 1:
@@ -196,10 +196,10 @@ def test_what_a_failed_forward_has_sent_is_not_taken_for_what_was_there_before(m
     infer(wrapper)
 
 
-def test_memory_given_back_and_taken_again_is_not_the_same():
+def test_memory_freed_and_allocated_again_counts_as_changed():
     wrapper = wrap(nn.Linear(5, 64))
     weight = wrapper.module.weight
-    for batch in (6, 2, 6):  # short: a lane left out has older values
+    for batch in (6, 2, 6):  # a short batch leaves a lane out, with older values
         infer(wrapper, batch)
         before = weight.data_ptr()
         for _ in range(50):
@@ -209,7 +209,7 @@ def test_memory_given_back_and_taken_again_is_not_the_same():
     infer(wrapper)
 
 
-def test_mark_dirty_tells_of_a_write_that_nothing_shows(sent):
+def test_mark_dirty_reports_a_write_that_no_version_shows(sent):
     wrapper = wrap(mlp())
     infer(wrapper)
     wrapper.module[0].weight.data.mul_(2)
@@ -218,7 +218,7 @@ def test_mark_dirty_tells_of_a_write_that_nothing_shows(sent):
     assert sent() == 2 * (LANES - 1)
 
 
-def test_mark_dirty_means_nothing_where_there_are_no_devices(monkeypatch):
+def test_mark_dirty_does_nothing_without_devices(monkeypatch):
     monkeypatch.setattr("dpbench.parallel.devices._get_available_device_type", lambda: None)
     wrapper = DataParallel(mlp(), policy=Policy(skip_unchanged=True))
     wrapper.mark_dirty()
@@ -234,7 +234,7 @@ def test_inference_tensors_count_as_changed(sent):
     assert sent() == 2 * (LANES - 1)
 
 
-def test_the_watch_ends_with_its_wrapper():
+def test_the_change_watch_ends_with_its_wrapper():
     gc.collect()
     hooks = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
     before = [*map(len, hooks)]

@@ -1,4 +1,4 @@
-"""``Policy(skip_unchanged=True)``: what a replica does to weights that are not sent again shows in no later forward."""
+"""``Policy(skip_unchanged=True)``: a replica's changes to its weights do not stay."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tests.parallel.models import Call
 from tests.parallel.test_skip_unchanged import LANES, wrap
 
 
-def test_what_a_replica_wrote_to_its_weights_does_not_stay():
+def test_a_replicas_write_to_its_weights_does_not_stay():
     def forward(self, x):
         out = x * self.weight
         if self.weight is not base.weight:
@@ -36,8 +36,8 @@ ON_A_WEIGHT = {
 
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("touch", ON_A_WEIGHT.values(), ids=ON_A_WEIGHT)
-def test_what_a_replica_did_to_its_weights_is_not_handed_out_again(touch, is_training, sent):
-    """Also in the forward for which they were sent."""
+def test_changes_to_a_replicas_weights_are_gone_in_the_next_forward(touch, is_training, sent):
+    """Also if the replica changes them in the forward for which they were sent."""
 
     def forward(self, x):
         seen.append((type(self.weight), self.weight.tolist()))
@@ -56,7 +56,7 @@ def test_what_a_replica_did_to_its_weights_is_not_handed_out_again(touch, is_tra
     assert sent() == LANES - 1
 
 
-def test_what_a_later_replica_wrote_to_its_weights_is_no_graphs_unseen():
+def test_a_later_replicas_write_to_weights_of_an_older_graph_is_an_error():
     def forward(self, x):
         out = x * self.weight.square()
         if self.is_writing and self.weight is not base.weight:
@@ -76,7 +76,7 @@ def test_what_a_later_replica_wrote_to_its_weights_is_no_graphs_unseen():
     assert wrapper(torch.ones(LANES)).tolist() == [1] * LANES
 
 
-def test_weights_that_are_not_sent_again_are_new_tensors_all_the_same(sent):
+def test_weights_that_are_not_sent_again_are_new_tensors_too(sent):
     def forward(self, x):
         if self.weight is not base.weight:
             seen.append(hasattr(self.weight, "mark"))
@@ -93,7 +93,7 @@ def test_weights_that_are_not_sent_again_are_new_tensors_all_the_same(sent):
     assert seen == [False] * 2 * (LANES - 1)
 
 
-def test_what_a_replica_wrote_is_overwritten_once(sent):
+def test_weights_that_a_replica_has_written_are_sent_once_more(sent):
     def forward(self, x):
         if self.is_writing and self.weight is not base.weight:
             self.weight.mul_(3)

@@ -1,4 +1,4 @@
-"""Section 1e of the research: how replicas are called, and what becomes of their errors."""
+"""`parallel_apply` as in stock: how replicas are called, and their errors."""
 
 import threading
 import time
@@ -27,12 +27,12 @@ def test_kwargs_go_to_their_modules():
     assert [out.item() for out in outs] == [2, 3]
 
 
-def test_without_devices_the_first_tensor_tells():
+def test_without_devices_the_first_tensor_determines_the_device():
     modules = [Call(lambda self, x: x["deep"][0] + 1)] * 2
     assert [out.item() for out in parallel_apply(modules, [{"deep": [torch.ones(())]}] * 2)] == [2, 2]
 
 
-def test_without_devices_and_tensors_it_cannot_be_told():
+def test_without_devices_and_tensors_it_raises_an_error():
     with pytest.raises(Exception, match="no device was provided and no tensor input was found"):
         parallel_apply([Call(lambda self: 1)] * 2, [(), ()])
 
@@ -51,7 +51,7 @@ def test_unequal_numbers_are_errors(inputs, kwargs, devices, message):
 
 
 @pytest.mark.parametrize("devices", [None, []])
-def test_no_modules_are_an_error_that_says_so(devices):
+def test_no_modules_raise_an_error_that_names_them(devices):
     with pytest.raises(ValueError, match=r"modules is \[\]; at least one module is needed"):
         parallel_apply([], [], None, devices)
 
@@ -60,7 +60,7 @@ def raising(self, x):
     raise KeyError("what happened")
 
 
-def test_an_error_keeps_its_type_and_tells_replica_device_and_traceback(dispatch):
+def test_an_error_keeps_its_type_and_names_replica_device_and_traceback(dispatch):
     wrapper = DataParallel(Call(raising), TWO, policy=Policy(dispatch=dispatch))
     with pytest.raises(KeyError) as caught:
         wrapper(torch.ones(2))
@@ -71,7 +71,7 @@ def test_an_error_keeps_its_type_and_tells_replica_device_and_traceback(dispatch
     assert "what happened" in str(text)
 
 
-def test_a_single_replica_is_called_in_the_callers_thread_with_its_error_told_as_well(dispatch):
+def test_a_single_replica_is_called_in_the_callers_thread_and_its_error_names_it(dispatch):
     seen = []
     wrapper = DataParallel(Call(lambda self, x: seen.append(threading.get_ident())), TWO)
     wrapper(torch.ones(1))
@@ -138,5 +138,5 @@ def test_threads_run_lanes_at_the_same_time():
 
 
 def test_a_single_call_is_not_measured_but_runs_on_threads():
-    met = threading.Barrier(2, timeout=10)  # which nobody passes alone
+    met = threading.Barrier(2, timeout=10)  # two threads have to meet here
     parallel_apply([Call(lambda self, x: met.wait())] * 2, [torch.ones(1)] * 2, None, TWO)

@@ -1,4 +1,4 @@
-"""Section 1g of the research: gradients."""
+"""Gradients as in stock."""
 
 import copy
 
@@ -78,7 +78,7 @@ def test_frozen_parameters_get_none():
     assert base[0].bias.grad is not None
 
 
-def test_freezing_between_forwards_counts_at_the_next():
+def test_freezing_takes_effect_at_the_next_forward():
     base = mlp()
     wrapper = on()(base)
     wrapper(torch.randn(8, 5)).sum().backward()
@@ -92,7 +92,7 @@ def test_freezing_between_forwards_counts_at_the_next():
 
 
 def test_a_parameter_no_replica_used_has_no_gradient():
-    # Stock gives zeros, which a weight decay would act on; this is what the bare module gives.
+    # As with the bare module. Stock gives zeros, and an optimizer would apply weight decay.
     base = Call(lambda self, x: self.used(x), used=nn.Linear(5, 2), unused=nn.Linear(5, 2))
     on()(base)(torch.randn(8, 5)).sum().backward()
     assert base.unused.weight.grad is None
@@ -100,8 +100,8 @@ def test_a_parameter_no_replica_used_has_no_gradient():
 
 
 @pytest.mark.parametrize("user", [0, 1, 2], ids=["no replica", "the first", "another"])
-def test_a_hook_of_a_parameter_gets_a_gradient_whoever_used_it(user):
-    """As in stock: zeros, where there is none. The engine would call the hook with None."""
+def test_a_hook_of_a_parameter_gets_a_gradient_whichever_lane_used_it(user):
+    """As in stock: zeros if there is no gradient; else the engine would pass None to the hook."""
 
     def forward(self, x):
         return self.used(x) + (self.hooked(x) if x[0, 0] == user else 0)
@@ -135,7 +135,7 @@ def test_gradients_have_the_layout_of_their_parameters():
         assert parameter.grad.stride() == parameter.stride()
 
 
-def test_each_gradient_has_a_version_counter_of_its_own():
+def test_each_gradient_has_its_own_version_counter():
     base = mlp()
     on()(base)(torch.randn(8, 5)).sum().backward()
     before = base[0].bias.grad._version

@@ -1,4 +1,4 @@
-"""Section 1a of the research: constructor and attributes, as in ``torch.nn.DataParallel``."""
+"""Constructor and attributes as in stock."""
 
 import copy
 import inspect
@@ -50,14 +50,14 @@ def test_module_is_a_child_so_that_state_dict_has_its_prefix():
     assert wrapper.module is next(wrapper.children())
 
 
-def test_it_is_one_by_type_so_that_libraries_find_the_module_in_it():
-    """As accelerate, transformers and many a training script do before they save."""
+def test_it_is_a_stock_wrapper_by_type_so_that_libraries_find_the_module():
+    """accelerate, transformers and many training scripts look for this type before they save."""
     wrapper = DataParallel(mlp(), ["cpu"] * 2)
     for one in (wrapper, copy.deepcopy(wrapper), pickle.loads(pickle.dumps(wrapper))):
         assert isinstance(one, nn.DataParallel)
 
 
-def test_its_use_is_logged_as_that_of_the_stock_one(monkeypatch):
+def test_its_use_is_logged_as_stocks_is(monkeypatch):
     base, logged = mlp(), []
     monkeypatch.setattr(torch._C, "_log_api_usage_once", logged.append)
     nn.DataParallel(base)
@@ -67,7 +67,7 @@ def test_its_use_is_logged_as_that_of_the_stock_one(monkeypatch):
     assert "torch.nn.parallel.DataParallel" in of_stock
 
 
-def test_none_of_the_stock_ones_code_is_inherited():
+def test_no_code_of_stock_is_inherited():
     stock = vars(nn.DataParallel)
     assert [name for name in stock if callable(stock[name]) and name not in vars(DataParallel)] == []
 
@@ -148,7 +148,7 @@ def test_a_single_device_gets_the_module_at_construction():
     base = nn.Linear(2, 2, device="meta")
     wrapper = DataParallel(mlp(), ["cpu"])
     assert wrapper.module[0].weight.device == CPU
-    with pytest.raises(NotImplementedError):  # a meta tensor cannot move: so it was asked to
+    with pytest.raises(NotImplementedError):  # a meta tensor cannot move, so the error shows the call
         DataParallel(base, ["cpu"])
 
 
@@ -173,12 +173,12 @@ BAD_DEVICES = {
     "a device": (CPU, r"device_ids is device\(type='cpu'\); a list of"),
     "no device": (["cpu", None], "Expected a torch.device with a specified index or an integer, but got:None"),
     "a fraction": ([0.5], "Expected a torch.device with a specified index or an integer, but got:0.5"),
-    "no accelerator": (["meta"] * 2, "device meta is none that computes; 'cpu' and the accelerators of this machine"),
+    "no accelerator": (["meta"] * 2, "device meta cannot compute; 'cpu' and the accelerators of this machine"),
 }
 
 
 @pytest.mark.parametrize(("device_ids", "message"), BAD_DEVICES.values(), ids=BAD_DEVICES)
-def test_bad_device_lists_are_errors_that_say_what_is_allowed(device_ids, message):
+def test_bad_device_lists_raise_errors_that_name_what_is_allowed(device_ids, message):
     with pytest.raises(ValueError, match=message):
         DataParallel(mlp(), device_ids)
 
@@ -190,7 +190,7 @@ def test_a_bad_output_device_is_an_error_at_construction(output_device):
 
 
 @pytest.mark.parametrize("policy", [None, "threads", Policy])
-def test_what_is_no_policy_is_an_error_that_says_so(policy):
+def test_a_policy_of_another_type_raises_an_error_that_names_it(policy):
     x = torch.randn(4, 5)
     for use in (
         lambda: DataParallel(mlp(), ["cpu"] * 2, policy=policy),

@@ -1,4 +1,4 @@
-"""Section 1b of the research: the order of the steps, one device, no arguments, the functional form."""
+"""Forward as in stock: order of the steps, one device, no arguments, functional form."""
 
 import threading
 
@@ -12,7 +12,7 @@ from tests.parallel.models import Call, mlp
 def test_the_device_is_checked_before_the_inputs_are_scattered():
     wrapper = DataParallel(mlp().to("meta"), ["cpu"] * 2)
     with pytest.raises(RuntimeError, match="module must have its parameters and buffers"):
-        wrapper(torch.tensor(1.0))  # which could not be chunked either
+        wrapper(torch.tensor(1.0))  # a 0-dim tensor cannot be chunked: that error would come later
 
 
 @pytest.mark.parametrize("arguments", [(), (None,)])
@@ -24,7 +24,7 @@ def test_a_forward_without_tensors_runs(arguments):
         return torch.ones(2)
 
     out = DataParallel(Call(forward), ["cpu"] * 2)(*arguments)
-    assert len(calls) == (1 if not arguments else 2)  # nothing to hand out: the first device only
+    assert len(calls) == (1 if not arguments else 2)  # without arguments on the first device only
     assert out.shape == (2 * len(calls),)
 
 
@@ -55,7 +55,7 @@ def test_a_tensor_moved_in_place_is_seen(lanes):
 
 @pytest.mark.parametrize("kind", [torch.nn.Parameter, torch.nn.Buffer])
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_data_parallel_wants_all_of_the_module_on_its_first_device(lanes, kind):
+def test_data_parallel_requires_all_of_the_module_on_the_first_device(lanes, kind):
     base = Call(lambda self, x: x, table=kind(torch.ones(3, device="meta")))
     with pytest.raises(RuntimeError, match="on device: meta"):
         data_parallel(base, torch.randn(4, 5), ["cpu"] * lanes)
@@ -68,7 +68,7 @@ def test_data_parallel_calls_the_replicas_as_its_policy_says():
     assert threads == {threading.get_ident()}
 
 
-def test_the_steps_take_other_devices_than_the_wrappers():
+def test_the_steps_accept_other_devices_than_the_wrappers():
     wrapper, x = DataParallel(mlp(), ["cpu"] * 3), torch.randn(10, 5)
     for lanes in (2, 5):
         assert len(wrapper.scatter((x,), {}, ["cpu"] * lanes)[0]) == lanes
@@ -79,7 +79,7 @@ def test_a_table_exchanged_for_one_with_a_tensor_elsewhere_is_seen():
     wrapper = DataParallel(mlp(), ["cpu"] * 2)
     wrapper(torch.randn(4, 5))
     head = wrapper.module[2]
-    former = head._parameters  # kept, as by those who mean to put it back
+    former = head._parameters  # kept alive, like by code that puts it back later
     head._parameters = {**former, "bias": torch.nn.Parameter(torch.ones(3, device="meta"))}
     with pytest.raises(RuntimeError, match="on device: meta"):
         wrapper(torch.randn(4, 5))
@@ -104,7 +104,7 @@ def test_one_device_still_checks_where_the_module_is():
         wrapper(torch.randn(2, 5))
 
 
-def test_no_grad_gives_leaves_that_lead_nowhere():
+def test_without_grad_replicas_have_leaves_without_a_graph():
     requires = []
 
     def forward(self, x):
@@ -114,7 +114,7 @@ def test_no_grad_gives_leaves_that_lead_nowhere():
     wrapper = DataParallel(Call(forward, inner=mlp()), ["cpu"] * 2)
     with torch.no_grad():
         assert not wrapper(torch.randn(4, 5)).requires_grad
-    assert sorted(requires) == [[False] * 4, [True] * 4]  # the first has the base's own, as in stock
+    assert sorted(requires) == [[False] * 4, [True] * 4]  # the first lane has the base's parameters, as in stock
 
 
 @pytest.mark.parametrize("inputs", [torch.ones(4, 5), (torch.ones(4, 5),)])

@@ -1,4 +1,4 @@
-"""Section 1f of the research: how outputs come together."""
+"""`gather` as in stock."""
 
 import dataclasses
 from collections import OrderedDict, defaultdict, deque, namedtuple
@@ -49,7 +49,7 @@ def test_sequences_of_different_lengths_are_an_error(kind):
         gather([kind([ONE]), kind([ONE, ONE])], "cpu")
 
 
-def test_what_a_replica_gave_stays_as_it_is():
+def test_the_replicas_outputs_are_not_changed():
     @dataclasses.dataclass
     class Output:
         out: torch.Tensor
@@ -113,7 +113,7 @@ class Point:
         ({"a": ONE}, None, "dict where replica 1 gave NoneType"),
         ({"a": ONE}, ONE, "dict where replica 1 gave Tensor"),
         ([ONE], None, "list where replica 1 gave NoneType"),
-        ((ONE,), ONE[:1], "tuple where replica 1 gave Tensor"),  # whose rows are no members
+        ((ONE,), ONE[:1], "tuple where replica 1 gave Tensor"),  # the rows of a tensor are no members
         (Point(ONE), (ONE,), "Point where replica 1 gave tuple"),
     ],
 )
@@ -123,7 +123,7 @@ def test_outputs_of_different_kinds_name_the_replica_and_what_it_gave(first, sec
 
 
 @pytest.mark.parametrize("outputs", [[], ()])
-def test_no_outputs_are_an_error_that_says_so(outputs):
+def test_no_outputs_raise_an_error_that_names_them(outputs):
     with pytest.raises(ValueError, match=r"outputs is [\[(][\])]; the output of at least one replica is needed"):
         gather(outputs, "cpu")
 
@@ -133,7 +133,7 @@ def test_lists_and_tuples_go_together():
 
 
 class Pairs:
-    """As transformers' DynamicCache: iterates over its layers, and is made from what iterates so."""
+    """Iterates over its layers and is made from such an iterable (transformers' DynamicCache)."""
 
     def __init__(self, layers=()):
         self.layers = list(layers)
@@ -143,7 +143,7 @@ class Pairs:
 
 
 @pytest.mark.parametrize("kind", [Pairs, deque])
-def test_what_is_made_from_what_it_iterates_over_is_gathered_as_in_stock(kind):
+def test_a_collection_that_its_type_makes_from_members_is_gathered_as_in_stock(kind):
     out = gather([kind([(ONE, 2 * ONE), (ONE, None)]), kind([(TWO, TWO), (TWO, None)])], "cpu")
     assert type(out) is kind
     (first, second), (third, nothing) = out
@@ -152,7 +152,7 @@ def test_what_is_made_from_what_it_iterates_over_is_gathered_as_in_stock(kind):
 
 
 class Fixed:
-    """Iterates over tensors, and is made from something else."""
+    """Iterates over tensors, but is made from something else."""
 
     def __init__(self, first, second):
         self.both = first, second
@@ -162,7 +162,7 @@ class Fixed:
 
 
 class Wrapped:
-    """Iterates over tensors, and is made from what holds them."""
+    """Iterates over tensors, and is made from an object that holds them."""
 
     def __init__(self, holder):
         self.both = holder.both
@@ -172,7 +172,7 @@ class Wrapped:
 
 
 class Image:
-    """As an array of numbers, too many to look at one by one."""
+    """Like an array of numbers: too many to inspect one by one."""
 
     def __array__(self):
         raise AssertionError
@@ -206,7 +206,7 @@ def test_an_iterator_is_not_used_up():
 
 @dataclasses.dataclass
 class Record(OrderedDict):
-    """As the outputs of diffusers: a dataclass and a dict, made by its fields only."""
+    """A dataclass and a dict, made by its fields only, like the outputs of diffusers."""
 
     sample: torch.Tensor = None
     extra: torch.Tensor | None = None

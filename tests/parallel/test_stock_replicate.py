@@ -1,4 +1,4 @@
-"""Section 1d of the research: what a replica is."""
+"""`replicate` as in stock."""
 
 import gc
 import io
@@ -53,7 +53,7 @@ def test_weights_are_no_leaves_and_lead_to_the_base():
     torch.testing.assert_close(base[0].weight.grad, torch.ones(7, 5))
 
 
-def test_detached_weights_lead_nowhere():
+def test_detached_weights_have_no_graph():
     base = mlp()
     first, second = replicate(base, TWO, detach=True)
     assert first[0].weight is base[0].weight
@@ -91,13 +91,13 @@ def test_attributes_and_hook_tables_are_the_bases_own_objects():
         assert replica._is_replica
 
 
-def test_former_parameters_are_there():
+def test_former_parameters_hold_the_weights():
     replica = replicate(nn.Linear(2, 3), TWO)[1]
     assert list(replica._former_parameters) == ["weight", "bias"]
     assert replica._former_parameters["weight"] is replica.weight
 
 
-def test_frozen_parameters_are_handed_out_without_grad():
+def test_frozen_parameters_arrive_without_requires_grad():
     base = mlp()
     base[0].weight.requires_grad_(False)
     second = replicate(base, TWO)[1]
@@ -105,7 +105,7 @@ def test_frozen_parameters_are_handed_out_without_grad():
     assert second[0].bias.grad_fn is not None
 
 
-def test_every_tensor_has_a_version_counter_of_its_own():
+def test_every_tensor_has_its_own_version_counter():
     second = replicate(normed(), TWO)[1]
     with torch.no_grad():
         second[1].running_mean.add_(1)
@@ -118,7 +118,7 @@ def test_every_tensor_has_a_version_counter_of_its_own():
 
 @pytest.mark.parametrize("bucket", [1, 4])
 def test_replicas_on_one_device_do_not_alias_the_base_even_if_a_bucket_has_one_tensor(bucket):
-    # Stock's flatten of a single tensor is a view: its second replica on [0, 0] writes into the base.
+    # Stock's flatten of one tensor is a view, so its second replica on [0, 0] writes into the base.
     base = Call(lambda self, x: x + self.count.add_(1), count=nn.Buffer(torch.zeros(bucket)))
     DataParallel(base, TWO)(torch.zeros(2, bucket))
     assert base.count.tolist() == [1] * bucket
@@ -177,7 +177,7 @@ def test_complex_parameters_and_buffers_arrive_complex():
 
 
 class Own(nn.Linear):
-    """By the stock protocol: with a replication of its own, and a weight made from what is assigned."""
+    """A custom module by stock's protocol, with a weight that is made from the assigned one."""
 
     def _replicate_for_data_parallel(self):
         return super()._replicate_for_data_parallel()
@@ -189,24 +189,24 @@ class Own(nn.Linear):
             super().__setattr__(name, value)
 
 
-def test_what_a_modules_own_setattr_makes_of_a_weight_is_what_its_replicas_have():
+def test_replicas_have_the_weight_that_a_modules_own_setattr_makes():
     base = Own(3, 2, bias=False)
     for replica in replicate(base, TWO):
         torch.testing.assert_close(replica.weight, base.weight * 2)
 
 
-def test_a_module_that_replicates_in_a_way_of_its_own_has_its_weights_where_ddp_looks_for_them():
+def test_a_custom_module_has_its_weights_in_the_attribute_that_ddp_reads():
     for replica in replicate(Own(3, 2), TWO):
         assert list(replica._former_parameters) == ["weight", "bias"]
 
 
-def test_without_grad_weights_lead_nowhere():
+def test_without_grad_weights_have_no_graph():
     with torch.no_grad():
         replicas = replicate(mlp(), TWO)
     assert [weight.grad_fn for replica in replicas for weight in replica.parameters()] == [None] * 8
 
 
-def test_a_module_that_replicates_in_a_way_of_its_own_keeps_what_is_none():
+def test_a_custom_module_keeps_entries_that_are_none():
     base = Own(3, 2, bias=False)
     base.register_buffer("scale", None)
     for replica in replicate(base, TWO):

@@ -1,4 +1,4 @@
-"""Section 1c of the research: how inputs are cut and handed out."""
+"""`scatter` and `scatter_kwargs` as in stock."""
 
 from collections import OrderedDict, defaultdict, namedtuple
 
@@ -28,12 +28,12 @@ def test_tensors_are_cut_along_dim(dim):
     assert [chunk.shape for chunk in chunks] == [(2, 2)] * 4
 
 
-def test_a_chunk_that_is_there_already_is_a_view():
+def test_a_chunk_already_on_its_device_is_a_view():
     x = torch.randn(4, 2)
     assert [chunk.data_ptr() for chunk in scatter(x, FOUR)] == [row.data_ptr() for row in x]
 
 
-def test_one_lane_gets_views_too_so_that_a_forward_may_reshape_its_own_in_place():
+def test_one_lane_gets_views_too_so_that_a_forward_may_reshape_them_in_place():
     x, y = torch.ones(4, 2), torch.ones(3, requires_grad=True)
     ((a, b),), kwargs = scatter_kwargs((x, y), {}, ["cpu"])
     assert kwargs == ({},)
@@ -77,7 +77,7 @@ def test_containers_are_shallow_copies():
     assert len({id(chunk) for chunk in chunks}) == 4
 
 
-def test_what_has_no_tensor_goes_to_every_device_by_reference():
+def test_values_without_tensors_go_to_every_device_by_reference():
     value = object()
     assert scatter(value, FOUR) == [value] * 4
     assert scatter([1, 2], FOUR) == [[1, 2]] * 4
@@ -95,7 +95,7 @@ def test_lists_and_dicts_without_tensors_are_each_lanes_own(lanes):
     assert options == {"a": [3], "b": ({"c": 1},)}
 
 
-def test_lists_and_dicts_are_each_lanes_own_where_no_tensor_is_near():
+def test_lists_and_dicts_are_each_lanes_own_without_any_tensor():
     given = {"k": [1]}
     for chunks in (scatter(given, FOUR), scatter_kwargs((given,), {}, FOUR)[0], scatter_kwargs((), given, FOUR)[1]):
         assert len({id(chunk) for chunk in chunks}) == 4
@@ -105,7 +105,7 @@ def test_lists_and_dicts_are_each_lanes_own_where_no_tensor_is_near():
 
 
 @pytest.mark.parametrize("value", [[], {}, object(), torch.Size([2, 3])], ids=["list", "dict", "object", "size"])
-def test_what_cannot_be_changed_or_is_empty_stays_the_same_object(value):
+def test_immutable_and_empty_values_stay_the_same_object(value):
     assert all(chunk is value for chunk in scatter(value, FOUR))
 
 
@@ -138,7 +138,7 @@ def test_kwargs_of_the_chunks_are_not_shared():
     assert len({id(chunk) for chunk in kwargs}) == 4
 
 
-def test_too_few_chunks_of_inputs_are_padded_so_that_the_replica_says_what_it_misses():
+def test_too_few_chunks_of_inputs_are_padded_so_that_the_replica_names_the_missing_argument():
     wrapper = DataParallel(Call(lambda self, x, *, y: x + y), FOUR)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
         wrapper(torch.ones(2), y=torch.ones(4))

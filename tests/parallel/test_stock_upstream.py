@@ -1,4 +1,4 @@
-"""Section 1h of the research: what PyTorch's own tests of its wrapper check, under their names, on CPU lanes."""
+"""PyTorch's own tests of its wrapper, by their names, on CPU lanes."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""A wrapper's threads live as long as the wrapper, wherever it dies, and a forked process has its own."""
+"""A wrapper's threads live as long as the wrapper; a forked process has its own."""
 
 import gc
 import multiprocessing
@@ -18,7 +18,7 @@ def lane_threads():
 
 
 def test_threads_live_as_long_as_their_wrapper():
-    gc.collect()  # wrappers of other tests that their own forward refers to
+    gc.collect()  # wrappers of other tests may be in cycles with their forwards
     before = set(lane_threads())
     wrapper = wrap(mlp(), dispatch="threads")
     assert set(lane_threads()) == before
@@ -31,20 +31,20 @@ def test_threads_live_as_long_as_their_wrapper():
 
 
 def has_ended(thread):
-    """Soon, that is: nobody waits for it."""
+    """Whether the thread ends soon; the wrapper does not join it."""
     thread.join(timeout=60)
     return not thread.is_alive()
 
 
-def test_a_wrapper_that_dies_waits_for_nobody():
-    """It may do so in a thread for which its own wait, as one does that is just starting."""
+def test_the_end_of_a_wrapper_does_not_wait_for_its_threads():
+    """The wrapper may be collected in a thread that its own threads wait for, as at a start."""
     never, gone = threading.Event(), threading.Event()
     wrapper = wrap(mlp(), dispatch="threads")
     wrapper(torch.randn(8, 5))
-    (crew,) = wrapper._dispatcher._crews._idle
-    crew._threads[0].submit(never.wait)
+    (pool,) = wrapper._dispatcher._pools._idle
+    pool._threads[0].submit(never.wait)
     held = [wrapper]
-    del wrapper, crew
+    del wrapper, pool
     dying = threading.Thread(target=lambda: (held.clear(), gc.collect(), gone.set()), daemon=True)
     dying.start()
     assert gone.wait(timeout=60)
@@ -55,7 +55,7 @@ def test_a_wrapper_dying_on_its_own_thread_ends_its_threads():
     holder, mine = [], set()
 
     def forward(self, x):
-        holder.clear()  # the last reference but the caller's own
+        holder.clear()  # the last reference except the caller's
         mine.add(threading.current_thread())
         return x
 
@@ -68,19 +68,19 @@ def test_a_wrapper_dying_on_its_own_thread_ends_its_threads():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_process_has_threads_of_its_own():
+def test_a_forked_process_has_its_own_threads():
     base = Call(lambda self, x: x * self.weight, weight=nn.Parameter(torch.full((1,), 3.0)))
     wrapper = wrap(base, dispatch="threads")
     wrapper(torch.ones(8))
 
     def child():
-        outputs, crews = [], []
+        outputs, pools = [], []
         for _ in range(2):
             outputs += wrapper(torch.ones(8)).tolist()
-            crews += wrapper._dispatcher._crews._idle
+            pools += wrapper._dispatcher._pools._idle
         os._exit(
-            0 if outputs == [3.0] * 16 and len(crews) == 2 and crews[0] is crews[1] else 1
-        )  # and the parent's are not its own
+            0 if outputs == [3.0] * 16 and len(pools) == 2 and pools[0] is pools[1] else 1
+        )  # the parent's pools are not used
 
     process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
     process.start()

@@ -1,4 +1,4 @@
-"""What a forward does to its weights, or anyone between two steps, shows where it should and nowhere else."""
+"""Changes of weights in a forward or between steps do not show in a later forward."""
 
 import pytest
 import torch
@@ -12,20 +12,20 @@ DEVICES = ["cpu"] * LANES
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_nothing_of_an_earlier_forward_shows(name):
+def test_a_cached_replica_shows_nothing_of_an_earlier_forward(name):
     check(DEVICES, name)
 
 
 @pytest.mark.parametrize("name", ["written", "hook", "kept", "other data"])
-def test_a_trace_sees_what_is_done(name):
-    """Or its equality would tell nothing."""
+def test_a_trace_differs_if_the_weight_is_touched(name):
+    """Otherwise the equality of traces would prove nothing."""
     policy = Policy(dispatch="sequence")
     assert trace(policy, DEVICES, in_forward=IN_FORWARD[name]) != trace(policy, DEVICES)
 
 
 @pytest.mark.parametrize("before", ["nothing", "a step", "a backward that retains the graph"])
 def test_a_hook_sees_no_gradient_of_a_graph_that_still_waits(before):
-    """No graph keeps the values of a bias, so that nothing else tells that the first forward's weights are in use."""
+    """No graph keeps the values of a bias, so only the graph itself shows that it is in use."""
     seen = []
 
     def forward(self, x):
@@ -95,8 +95,8 @@ CHANGES_OF_AN_ALIAS = {
 
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("change", CHANGES_OF_AN_ALIAS.values(), ids=list(CHANGES_OF_AN_ALIAS))
-def test_what_a_training_forward_does_to_a_frozen_weight_but_for_its_values_is_lost(batch, change):
-    """As in stock, where the first lane has an alias."""
+def test_a_training_forwards_changes_to_a_frozen_weight_are_lost_except_its_values(batch, change):
+    """As in stock: the first lane has an alias of the weight."""
 
     def forward(self, x):
         with torch.no_grad():
@@ -124,7 +124,7 @@ class Marking(torch.overrides.TorchFunctionMode):
         return result.as_subclass(Marked) if func is torch.Tensor.detach else result
 
 
-def test_what_a_mode_makes_of_weights_stays_in_the_mode():
+def test_a_function_modes_subclass_of_weights_stays_in_the_mode():
     kinds = []
 
     def forward(self, x):
@@ -140,20 +140,20 @@ def test_what_a_mode_makes_of_weights_stays_in_the_mode():
     assert kinds == [Marked, torch.Tensor, torch.Tensor, torch.Tensor, Marked, torch.Tensor]
 
 
-def test_a_node_tells_of_no_forward_but_its_own():
+def test_a_node_has_metadata_of_its_own_forward_only():
     def forward(self, x):
-        told.append("traceback_" in self.inner.weight.grad_fn.metadata)
+        noted.append("traceback_" in self.inner.weight.grad_fn.metadata)
         return self.inner(x)
 
-    told = []
+    noted = []
     wrapper = DataParallel(Call(forward, inner=nn.Linear(4, 4)), DEVICES, policy=Policy(dispatch="sequence"))
     with pytest.warns(UserWarning, match="Anomaly Detection"), torch.autograd.detect_anomaly():
         wrapper(torch.ones(4, 4)).sum().backward()
     wrapper(torch.ones(4, 4)).sum().backward()
-    assert told == [True, True, False, False]
+    assert noted == [True, True, False, False]
 
 
-def test_a_base_that_is_conjugated_where_it_lies():
+def test_a_base_whose_weight_is_a_conjugate_view():
     base = Call(lambda self, x: torch.view_as_real(x * self.weight).sum(1), weight=nn.Parameter(torch.tensor([1 + 2j])))
     wrapper = DataParallel(base, DEVICES, policy=Policy(dispatch="sequence"))
     x = torch.ones(2, dtype=torch.cfloat)
@@ -163,7 +163,7 @@ def test_a_base_that_is_conjugated_where_it_lies():
 
 
 class Product(torch.autograd.Function):
-    """Keeps the weight's storage alone."""
+    """Keeps only the weight's storage."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -186,8 +186,8 @@ def test_memory_that_is_kept_as_a_storage_is_not_written_again():
     assert x.grad.tolist() == [[1.0] * 3] * 4
 
 
-def test_weights_that_require_grad_are_refused_under_a_transform_also_after_a_step():
-    """As in stock: their graph would lead past the transform."""
+def test_weights_that_require_grad_are_refused_under_a_transform_after_a_step_too():
+    """As in stock: their graph would bypass the transform."""
     wrapper = DataParallel(nn.Linear(4, 1), DEVICES, policy=Policy(dispatch="sequence"))
     wrapper(torch.ones(4, 4)).sum().backward()
     with pytest.raises(RuntimeError, match="setup_context"):

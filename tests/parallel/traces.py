@@ -1,4 +1,4 @@
-"""What a forward does to a weight in its replica, and what anyone does between two steps; and what is seen after it."""
+"""Traces: changes of weights in a forward or between two steps, and all that shows of them."""
 
 import contextlib
 import copy
@@ -17,7 +17,7 @@ LANES = 2
 def written(weight, log):
     try:
         weight.mul_(2)
-    except RuntimeError as error:  # of the first lane, whose weights share memory with the base's
+    except RuntimeError as error:  # on the first lane, since its weights share memory with the base's
         log.append(str(error))
 
 
@@ -32,7 +32,7 @@ def turned(weight, log):
 
 
 def turned_on_the_first_lane(weight, log):
-    """Whose version is the base's: it tells nothing."""
+    """The first lane shares the base's version counter, so the counter cannot show the change."""
     if not log:
         turned(weight, log)
     log.append("turned")
@@ -52,7 +52,7 @@ def other_data(weight, log):
 
 
 def data_kept_and_exchanged(weight, log):
-    """On the last lane: as many tensors as before use the memory that its weights lay in."""
+    """On the last lane: then as many tensors as before use the memory of its weights."""
     log.append(weight.data)
     if len(log) == LANES:
         weight.data = torch.full_like(weight, 7)
@@ -123,7 +123,7 @@ swap_parameters = torch.__future__.set_swap_module_params_on_conversion
 
 
 def swapped(wrapper, log):
-    """And parameters are swapped from now on."""
+    """Conversions swap parameters from now on."""
     swap_parameters(True)
     wrapper.module.float()
 
@@ -134,7 +134,7 @@ def swapped_once(wrapper, log):
 
 
 def buffer_cut_off(wrapper, log):
-    """From the graph that it was in: it is a leaf now."""
+    """The buffer leaves its graph and is a leaf from now on."""
     wrapper.module.scale.detach_().requires_grad_()
 
 
@@ -158,7 +158,10 @@ BETWEEN_STEPS = {
 
 
 class Probe(nn.Module):
-    """Notes what it sees of its weight, and does to it what it is told to. Whole numbers, so that sums are exact."""
+    """Notes what it sees of its weight, and applies `touch` to it.
+
+    Values are whole numbers, so that sums are exact.
+    """
 
     def __init__(self):
         super().__init__()
@@ -177,7 +180,7 @@ class Probe(nn.Module):
 
 def seen_of(weight):
     node = weight.grad_fn
-    with warnings.catch_warnings(action="ignore"):  # of asking an inner node of a graph
+    with warnings.catch_warnings(action="ignore"):  # `.grad` of a non-leaf warns
         has_grad = weight.grad is not None
     return [
         has_grad,
@@ -197,11 +200,11 @@ TRACES = {
 
 
 def trace(policy, devices, *, in_forward=None, between=None, scale_needs_grad=False):
-    """All that can be seen in four steps and after them, of which the second touches its weights, as plain values.
+    """All that can be seen in four steps and after them, as plain values.
 
-    Between the second and the third step `between` is called with the wrapper.
+    The second step touches its weights. Between the second and the third `between` is called with the wrapper.
     """
-    swap_parameters(False)  # an earlier trace may have left it on, and simulated tensors cannot be moved so
+    swap_parameters(False)  # an earlier trace may have left it on; simulated tensors cannot be moved with it
     probe = Probe().to(devices[0])
     if scale_needs_grad:
         probe.scale = probe.bias + 1
@@ -232,13 +235,13 @@ def later_gradients(kept, probe):
     try:
         if kept.requires_grad:
             kept.sum().backward()
-    except RuntimeError as error:  # it needs values of the base's that a step has changed
+    except RuntimeError as error:  # the graph needs values of the base that a step has changed
         return str(error)
     return gradients(probe)
 
 
 def check(devices, name):
-    """What one of the `TRACES` shows is what it shows where nothing is cached."""
+    """Assert that a trace of `TRACES` is the same with and without caching."""
     cached, uncached = Policy(dispatch="sequence"), Policy(cache_replicas=False, dispatch="sequence")
     try:
         assert trace(cached, devices, **TRACES[name]) == trace(uncached, devices, **TRACES[name])

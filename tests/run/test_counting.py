@@ -11,7 +11,7 @@ from dpbench.results.record import Outcome
 from dpbench.run.count_all import COUNTER, CountingError, NotCountableError, count_all, countable
 from dpbench.run.launch import launch
 from dpbench.run.start import child_command
-from dpbench.simulator.record import Recording
+from dpbench.simulator.event_log import Recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.counted_cases import checked_cases
 from dpbench.sweep.names import Family
@@ -127,7 +127,7 @@ def test_a_crash_a_hang_and_an_unsupported_operator_do_not_affect_other_cases(tm
     assert "SIGABRT" in crashed.reason
     assert "not done after 10 s" in hanging.reason
     assert "mine:recurrent" in recurrent.reason
-    assert "cannot do aten::_thnn_fused_lstm_cell" in recurrent.reason
+    assert "does not support aten::_thnn_fused_lstm_cell" in recurrent.reason
     assert "allowed" in recurrent.reason
     assert "\n" not in recurrent.reason
     with pytest.raises(NotCountableError, match="mine:recurrent"):

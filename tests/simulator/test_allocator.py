@@ -1,4 +1,4 @@
-"""Blocks are handed out as the CUDA caching allocator would."""
+"""The allocator returns the blocks that the CUDA caching allocator would return."""
 
 import random
 from itertools import pairwise
@@ -6,14 +6,14 @@ from itertools import pairwise
 import pytest
 
 from dpbench.simulator.allocator import Allocator
-from dpbench.simulator.streams import Order
+from dpbench.simulator.streams import StreamOrder
 
 MIB = 1 << 20
 
 
 @pytest.fixture
 def order():
-    return Order()
+    return StreamOrder()
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_sizes_are_rounded_up_to_512_bytes(allocator):
     assert allocator.allocated_bytes == 1536
 
 
-def test_a_freed_block_is_handed_out_again_on_its_stream_only(allocator):
+def test_a_freed_block_is_used_again_on_its_own_stream_only(allocator):
     block = allocator.allocate(1000, stream=0)
     address = block.address
     allocator.free(block)
@@ -64,7 +64,7 @@ def test_a_recorded_block_is_held_until_the_other_stream_is_done(allocator, orde
     block.other_streams.add(1)
     allocator.free(block)
     assert allocator.allocate(512, stream=0).address != address
-    order.launch(1, 2)  # after the free: not waited for
+    order.launch(1, 2)  # enqueued after the free, so the block does not wait for it
     order.wait(0, {1: 1})
     assert allocator.allocate(512, stream=0).address == address
 

@@ -1,4 +1,7 @@
-"""Starting the simulator: importing does nothing, and what cannot be started says why. No test here starts it."""
+"""An import changes nothing, and a refused start gives its reason.
+
+No test here starts the simulator.
+"""
 
 import subprocess
 import sys
@@ -8,7 +11,7 @@ import torch
 
 from dpbench.simulator import simulate
 from dpbench.simulator.backend import TESTED
-from dpbench.simulator.machine import the_machine
+from dpbench.simulator.simulation import the_simulation
 from tests.simulated import NO_GPU
 
 
@@ -22,7 +25,7 @@ def test_importing_registers_nothing():
 import torch, dpbench.simulator
 assert torch._C._get_privateuse1_backend_name() == "privateuseone"
 assert not torch.accelerator.is_available() and not hasattr(torch, "sim")
-assert torch.Stream.__module__ != "dpbench.simulator.device"
+assert torch.Stream.__module__ != "dpbench.simulator.torch_sim"
 assert "dpbench" not in torch.autograd._engine_run_backward.__module__
 """
     subprocess.run([sys.executable, "-c", code], check=True, env=NO_GPU)
@@ -35,19 +38,19 @@ def test_an_untested_torch_is_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("_tested")
-def test_another_backend_is_not_pushed_aside(monkeypatch):
+def test_another_backend_is_not_replaced(monkeypatch):
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
     with pytest.raises(RuntimeError, match="another backend, npu, is registered"):
         simulate(2)
 
 
 @pytest.mark.usefixtures("_tested")
-def test_a_real_accelerator_is_not_hidden(monkeypatch):
+def test_a_real_accelerator_is_refused(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     with pytest.raises(RuntimeError, match="torch sees a real accelerator"):
         simulate(2)
 
 
-def test_nothing_runs_before_the_start():
+def test_use_before_the_start_is_refused():
     with pytest.raises(RuntimeError, match="the simulator is not started"):
-        the_machine()
+        the_simulation()

@@ -1,4 +1,4 @@
-"""Which tensors travel in one message."""
+"""The tensors that a coalesced broadcast puts into one message."""
 
 from random import Random
 
@@ -19,6 +19,6 @@ def test_messages_are_cut_as_the_naive_variant_cuts_them():
         assert [list(map(id, group)) for group in taken] == [list(map(id, group)) for group in expected]
 
 
-def test_a_message_leaves_as_soon_as_it_reaches_the_limit():
+def test_a_message_is_sent_as_soon_as_it_reaches_the_limit():
     tensors = [torch.empty(items) for items in (3, 1, 2, 7)]
     assert [[len(t) for t in group] for group in _take_tensors(tensors, 16)] == [[3, 1], [2, 7]]

@@ -1,4 +1,4 @@
-"""Regions against the plain truth: the set of bytes of a strided tensor."""
+"""Regions agree with the set of all bytes of a strided tensor."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ def bytes_of(address, sizes, strides, itemsize):
 
 @st.composite
 def views(draw):
-    """A view of a 3-dimensional tensor, as slicing, transposing and expanding make them."""
+    """Draw a view of a 3-dimensional tensor: sliced, transposed, expanded."""
     sizes = draw(st.lists(st.integers(1, 5), min_size=3, max_size=3))
     strides = [sizes[1] * sizes[2], sizes[2], 1]
     offset = 0

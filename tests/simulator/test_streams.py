@@ -1,8 +1,8 @@
-"""Vector clocks: what is over when an operation runs."""
+"""Vector clocks know which operations have finished when another one runs."""
 
 from itertools import count
 
-from dpbench.simulator.streams import Order
+from dpbench.simulator.streams import StreamOrder
 
 _ticks = count(1)
 
@@ -14,13 +14,13 @@ def launch(order, stream):
 
 
 def test_a_stream_is_in_order_with_itself():
-    order = Order()
+    order = StreamOrder()
     tick = launch(order, 1)
     assert order.precedes(1, tick, later=1)
 
 
-def test_two_streams_are_in_no_order_until_one_waits():
-    order = Order()
+def test_two_streams_have_no_order_until_one_waits():
+    order = StreamOrder()
     tick = launch(order, 1)
     assert not order.precedes(1, tick, later=2)
     order.wait(2, order.now(1))
@@ -28,7 +28,7 @@ def test_two_streams_are_in_no_order_until_one_waits():
 
 
 def test_an_event_covers_only_what_was_before_it():
-    order = Order()
+    order = StreamOrder()
     before = launch(order, 1)
     event = order.now(1)
     after = launch(order, 1)
@@ -38,22 +38,22 @@ def test_an_event_covers_only_what_was_before_it():
 
 
 def test_waits_are_transitive():
-    order = Order()
+    order = StreamOrder()
     tick = launch(order, 1)
     order.wait(2, order.now(1))
     order.wait(3, order.now(2))
     assert order.precedes(1, tick, later=3)
 
 
-def test_waiting_does_not_order_the_one_waited_for():
-    order = Order()
+def test_a_wait_orders_only_the_waiting_stream():
+    order = StreamOrder()
     order.wait(2, order.now(1))
     tick = launch(order, 2)
     assert not order.precedes(2, tick, later=1)
 
 
-def test_what_the_host_waited_for_is_over_for_every_stream_even_a_new_one():
-    order = Order()
+def test_a_wait_of_the_host_counts_for_every_stream_even_a_new_one():
+    order = StreamOrder()
     tick = launch(order, 1)
     launch(order, 2)
     order.host_wait(order.now(1))
@@ -63,8 +63,8 @@ def test_what_the_host_waited_for_is_over_for_every_stream_even_a_new_one():
     assert not order.precedes(1, later, later=2)
 
 
-def test_is_over_asks_for_all_of_a_clock():
-    order = Order()
+def test_is_over_needs_all_of_a_clock():
+    order = StreamOrder()
     clock = {1: launch(order, 1), 2: launch(order, 2)}
     order.wait(3, order.now(1))
     assert not order.is_over(clock, later=3)
@@ -72,8 +72,8 @@ def test_is_over_asks_for_all_of_a_clock():
     assert order.is_over(clock, later=3)
 
 
-def test_waits_counts_only_news():
-    order = Order()
+def test_waits_counts_only_waits_that_change_a_clock():
+    order = StreamOrder()
     launch(order, 1)
     order.wait(2, order.now(1))
     seen = order.waits

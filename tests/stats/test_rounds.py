@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_rounds, t_quantile
+from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_rounds
 
 times = st.floats(1e-6, 1e3)
 rounds = st.lists(st.lists(times, min_size=1, max_size=5), min_size=1, max_size=8)
@@ -80,15 +80,6 @@ def test_what_is_no_time_is_refused(bad: list[list[float]]) -> None:
         median_of_rounds(bad)
     with pytest.raises(ValueError, match="needs a round"):
         ratio_of_rounds([[1.0]], bad)
-
-
-@pytest.mark.parametrize(
-    ("degrees", "quantile"),
-    # scipy.stats.t.ppf(0.975, degrees) of scipy 1.17
-    [(1, 12.7062), (1.5, 6.0167), (2, 4.3027), (4, 2.7764), (5.5, 2.5019), (7, 2.3646), (12.5, 2.1692), (1e9, 1.96)],
-)
-def test_quantiles_of_students_t(degrees: float, quantile: float) -> None:
-    assert quantile * 0.9999 <= t_quantile(degrees) <= quantile * 1.03
 
 
 def measured(rng: np.random.Generator, number: int, spread: float, factor: float = 1.0) -> list[list[float]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpbench.doctor.child.host import examine_host
+from dpbench.doctor.child.packages import examine_packages
 from dpbench.doctor.findings import Finding, Findings, unknown
 from dpbench.run.child.probe import one_line, read_accelerators
 from dpbench.run.process_tree import die_with_parent
@@ -30,6 +31,7 @@ def main() -> None:
 def examine() -> list[Finding]:
     return [
         *_told("host", examine_host),
+        *_told("distribution", examine_packages),
         *_told("GPUs", _gpus),
         *_told("links", _links),
         *_told("bandwidth", _bandwidth),

@@ -1,7 +1,7 @@
-"""The gate judged: rounds and whole gates of code that is equal, or slower by a known share, on this machine.
+"""Record rounds and whole gates of code that is equal, or slower by a known share.
 
-Conditions take their turns, so that drift hits all alike. What was recorded stays in a file: a self-test that is
-started again goes on where it stopped.
+Conditions alternate, so that a drift of the machine hits all alike. The trials stay in a file: a self-test that is
+started again records only what is missing.
 """
 
 import os
@@ -11,64 +11,62 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import expm1
 from pathlib import Path
-from statistics import median
 
 from dpbench.errors import GateError
-from dpbench.gate.self_test.inject import environment
-from dpbench.gate.self_test.trials import Condition, Trial, read_trials
+from dpbench.gate.self_test.inject import environment_of, loops_per_step
+from dpbench.gate.self_test.trials import Condition, SelfTestTrial, read_trials
 from dpbench.gate.settings import Benchmark, Cores, Settings
-from dpbench.gate.take_round import Sides, take_round
-from dpbench.gate.tier1 import measure_times, taking, verdict_of
+from dpbench.gate.take_round import Sides, SuiteRound, take_round
+from dpbench.gate.tier1 import measure_times, round_taker, verdict_of
 from dpbench.results.files import append_line, open_locked, reason_of
 from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 
 ROUNDS, GATES = 60, 10
-"""Of each condition."""
-
-_CALIBRATING_LOOPS, _CALIBRATING_ROUNDS = 20_000, (2, 6)
-_CALIBRATED_SHARE, _LEAST_SHARE = 0.1, 0.01
+"""The default numbers of rounds and of whole gates for each condition."""
 
 Progress = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What a self-test measures with: a commit's folder, and the same again to be planted in."""
+class Setup:
+    """The conditions that all trials of a self-test share.
+
+    `base` is the folder of a commit, `slowed` a folder of the same commit with a loop injected.
+    """
 
     settings: Settings
     lanes: tuple[str, ...]
     base: Path
-    planted: Path
+    slowed: Path
     launch: Launcher
     budget_s: float
 
     def sides(self, loops: Mapping[str, int]) -> Sides:
-        """Head with so many planted loops in each benchmark that is named."""
-        return Sides(self.base, self.planted, {name: environment(count) for name, count in loops.items()})
+        """Base, and head with this many iterations of the loop in the named benchmarks."""
+        return Sides(self.base, self.slowed, {name: environment_of(count) for name, count in loops.items()})
 
 
 def one_core(settings: Settings) -> list[Benchmark]:
-    """Those that a planted slowdown is asked to be found in."""
+    """The benchmarks that get a slowdown: those on one core."""
     return [each for each in settings.benchmarks if each.cores is Cores.ONE]
 
 
-def record(bench: Bench, path: Path, rounds: int, gates: int, progress: Progress) -> tuple[Trial, ...]:
-    """All trials of the file, once those that lack are there too. Raises GateError."""
+def record_trials(setup: Setup, path: Path, rounds: int, gates: int, progress: Progress) -> tuple[SelfTestTrial, ...]:
+    """Record the missing trials, and return all trials of the file. Raises GateError."""
     done = {(trial.condition, trial.number, trial.gate is None) for trial in read_trials(path)}
-    lacking = [each for each in _wanted(rounds, gates) if each not in done]
-    loops = _loops_of_a_whole_step(bench, progress) if lacking else {}
-    for i, (condition, number, is_round) in enumerate(lacking):
-        progress(f"{i} of {len(lacking)} done; {'round' if is_round else 'gate'} {number + 1}, {condition}")
+    missing = [each for each in _wanted(rounds, gates) if each not in done]
+    loops = _calibrate(setup, progress) if missing else {}
+    for i, (condition, number, is_round) in enumerate(missing):
+        progress(f"{i} of {len(missing)} done; {'round' if is_round else 'gate'} {number + 1}, {condition}")
         with _loaded() if condition is Condition.LOADED else nullcontext():
-            _append(path, (_round if is_round else _gate)(bench, condition, number, loops))
+            _append(path, (_round if is_round else _gate)(setup, condition, number, loops))
     return read_trials(path)
 
 
 def _wanted(rounds: int, gates: int) -> Iterator[tuple[Condition, int, bool]]:
-    """Gates are spread among the rounds, so that a part of the time has its part of both."""
+    """Spread the gates among the rounds, so that a self-test that was stopped early has its part of both."""
     for number in range(max(rounds, gates)):
         of_rounds = range(number, min(number + 1, rounds))
         of_gates = range(number * gates // max(rounds, gates), (number + 1) * gates // max(rounds, gates))
@@ -78,33 +76,25 @@ def _wanted(rounds: int, gates: int) -> Iterator[tuple[Condition, int, bool]]:
                     yield condition, each, is_round
 
 
-def _loops_of_a_whole_step(bench: Bench, progress: Progress) -> dict[str, float]:
-    """How many planted loops take as long as a step of each benchmark that they are planted in.
+def _calibrate(setup: Setup, progress: Progress) -> dict[str, float]:
+    benchmarks = one_core(setup.settings)
 
-    First roughly, then with as many as slow each by about a tenth, so that it is known best where it is used.
+    def take(loops: Mapping[str, int], number: int) -> SuiteRound:
+        return take_round(benchmarks, setup.sides(loops), number, setup.lanes, setup.launch)
+
+    return loops_per_step([benchmark.name for benchmark in benchmarks], take, progress)
+
+
+def _round(setup: Setup, condition: Condition, number: int, loops: Mapping[str, float]) -> SelfTestTrial:
+    """Take a round of all benchmarks; of a slower head only those on one core, each with the slowdown.
+
+    Benchmarks are independent, so one round serves all of them.
     """
-    names = [benchmark.name for benchmark in one_core(bench.settings)]
-    loops = dict.fromkeys(names, float(_CALIBRATING_LOOPS))
-    for rounds in _CALIBRATING_ROUNDS:
-        shares: dict[str, list[float]] = {name: [] for name in names}
-        planted = {name: round(count) for name, count in loops.items()}
-        for number in range(rounds):
-            progress(f"calibrating what is planted, round {number + 1} of {rounds}")
-            taken = take_round(one_core(bench.settings), bench.sides(planted), number, bench.lanes, bench.launch)
-            for name, ratio in taken.ratios.items():
-                shares[name].append(expm1(ratio.contrast))
-        whole = {name: planted[name] / max(median(found), _LEAST_SHARE) for name, found in shares.items()}
-        loops = {name: count * _CALIBRATED_SHARE for name, count in whole.items()}
-    return whole
-
-
-def _round(bench: Bench, condition: Condition, number: int, loops: Mapping[str, float]) -> Trial:
-    """Planted in every benchmark that is asked to find it, as each is a matter of its own; else of all."""
-    sides = bench.sides({name: round(whole * condition.planted) for name, whole in loops.items()})
-    benchmarks = one_core(bench.settings) if condition.planted else bench.settings.benchmarks
+    sides = setup.sides({name: round(per_step * condition.slowdown) for name, per_step in loops.items()})
+    benchmarks = one_core(setup.settings) if condition.slowdown else setup.settings.benchmarks
     started_at, start_s = _now(), time.monotonic()
-    taken = take_round(benchmarks, sides, number, bench.lanes, bench.launch)
-    return Trial(
+    taken = take_round(benchmarks, sides, number, setup.lanes, setup.launch)
+    return SelfTestTrial(
         condition=condition,
         number=number,
         started_at=started_at,
@@ -114,34 +104,34 @@ def _round(bench: Bench, condition: Condition, number: int, loops: Mapping[str, 
     )
 
 
-def _gate(bench: Bench, condition: Condition, number: int, loops: Mapping[str, float]) -> Trial:
-    """A whole one, with the slowdown in one benchmark after the other."""
-    able = one_core(bench.settings)
-    planted_in = able[number % len(able)].name if condition.planted else None
-    sides = bench.sides({planted_in: round(loops[planted_in] * condition.planted)} if planted_in else {})
+def _gate(setup: Setup, condition: Condition, number: int, loops: Mapping[str, float]) -> SelfTestTrial:
+    """Run tier 1 of a whole gate. A slowdown is in one benchmark: gate n has it in the nth one, over and over."""
+    able = one_core(setup.settings)
+    slowed = able[number % len(able)].name if condition.slowdown else None
+    sides = setup.sides({slowed: round(loops[slowed] * condition.slowdown)} if slowed else {})
     started_at, start_s = _now(), time.monotonic()
     found = measure_times(
-        bench.settings.benchmarks,
-        taking(sides, bench.lanes, bench.launch),
-        alarm_rate=bench.settings.alarm_rate,
-        budget_s=bench.budget_s,
+        setup.settings.benchmarks,
+        round_taker(sides, setup.lanes, setup.launch),
+        alarm_rate=setup.settings.alarm_rate,
+        budget_s=setup.budget_s,
     )
     assert found.environment is not None
-    return Trial(
+    return SelfTestTrial(
         condition=condition,
         number=number,
         started_at=started_at,
         duration_s=time.monotonic() - start_s,
         gate=found.judgements,
         verdict=verdict_of(found.judgements),
-        planted_in=planted_in,
+        planted_in=slowed,
         environment=found.environment,
     )
 
 
 @contextmanager
 def _loaded() -> Iterator[None]:
-    """A second process that keeps one core busy, whichever the scheduler gives it."""
+    """Run a process that keeps one core busy. The scheduler chooses the core."""
     with subprocess.Popen([*child_command("dpbench.run.child.busy_core"), str(os.getpid())]) as spinner:
         try:
             yield
@@ -149,7 +139,7 @@ def _loaded() -> Iterator[None]:
             spinner.kill()
 
 
-def _append(path: Path, trial: Trial) -> None:
+def _append(path: Path, trial: SelfTestTrial) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd, _ = open_locked(path)

@@ -1,7 +1,7 @@
-"""Gates drawn from recorded rounds: the very loop and rules of a gate, fed what was measured before. No process runs.
+"""Draw gates from recorded rounds, by the gate's own loop and rules. No process runs.
 
-Each round of a drawn gate is one recorded round, drawn with replacement; benchmarks are drawn apart. A slowdown sits in
-one benchmark, the others are equal. A clock that is told the recorded durations spends the budget.
+Each round of a drawn gate is a recorded round, drawn with replacement and for each benchmark apart. A slowdown is in
+one benchmark; the others are equal. A simulated clock spends the budget by the recorded durations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,21 +11,21 @@ from statistics import fmean
 
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.ratio import RoundRatio
-from dpbench.gate.self_test.trials import Trial
+from dpbench.gate.self_test.trials import SelfTestTrial
 from dpbench.gate.settings import Benchmark
-from dpbench.gate.take_round import Taken
+from dpbench.gate.take_round import SuiteRound
 from dpbench.gate.tier1 import measure_times, verdict_of
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Recorded rounds of one condition, by benchmark."""
+    """The recorded rounds of one condition by benchmark, and the mean duration of one in seconds."""
 
     ratios: Mapping[str, Sequence[RoundRatio]]
     round_s: float
 
     @classmethod
-    def of(cls, trials: Sequence[Trial]) -> "Pool":
+    def of(cls, trials: Sequence[SelfTestTrial]) -> "Pool":
         rounds = [trial for trial in trials if trial.rounds]
         names = {name for trial in rounds for name in trial.rounds}
         return cls(
@@ -45,31 +45,37 @@ def drawn_verdicts(
     budget_s: float,
     seed: int,
 ) -> list[Verdict]:
-    """Of so many gates; with `slower`, gate i has the slowdown in entry i of `slower_in`, over and over."""
+    """Return the verdicts of so many drawn gates.
+
+    If `slower` is given, gate i has the slowdown in the benchmark at i modulo the length of `slower_in`.
+    """
     rng = Random(seed)
     verdicts = []
     for number in range(gates):
-        planted = slower_in[number % len(slower_in)] if slower is not None else None
-        draw = _Draw(equal, slower, planted, rng)
+        slowed = slower_in[number % len(slower_in)] if slower is not None else None
+        draw = _Draw(equal, slower, slowed, rng)
         found = measure_times(benchmarks, draw.take, alarm_rate=alarm_rate, budget_s=budget_s, clock=draw.clock)
         verdicts.append(verdict_of(found.judgements))
     return verdicts
 
 
 class _Draw:
-    """Answers as `take_round` does, in no time of ours."""
+    """Takes recorded rounds in the place of `take_round`, and simulates the clock.
 
-    def __init__(self, equal: Pool, slower: Pool | None, planted: str | None, rng: Random) -> None:
-        self._equal, self._slower, self._planted, self._rng = equal, slower, planted, rng
+    The benchmark `slowed` draws from `slower`, all others from `equal`.
+    """
+
+    def __init__(self, equal: Pool, slower: Pool | None, slowed: str | None, rng: Random) -> None:
+        self._equal, self._slower, self._slowed, self._rng = equal, slower, slowed, rng
         self._now_s = 0.0
 
-    def take(self, benchmarks: Sequence[Benchmark], _: int) -> Taken:
-        # A round with fewer benchmarks is a shorter one.
+    def take(self, benchmarks: Sequence[Benchmark], _: int) -> SuiteRound:
+        # A round of fewer benchmarks is shorter in proportion.
         self._now_s += self._equal.round_s * len(benchmarks) / len(self._equal.ratios)
-        return Taken({each.name: self._rng.choice(self._pool(each.name).ratios[each.name]) for each in benchmarks})
+        return SuiteRound({each.name: self._rng.choice(self._pool(each.name).ratios[each.name]) for each in benchmarks})
 
     def clock(self) -> float:
         return self._now_s
 
     def _pool(self, name: str) -> Pool:
-        return self._slower if self._slower is not None and name == self._planted else self._equal
+        return self._slower if self._slower is not None and name == self._slowed else self._equal

@@ -1,4 +1,7 @@
-"""What a self-test says of the gate on this machine: how often each verdict, by condition. Pure."""
+"""The result of a self-test: how often the gate gave each verdict, by condition. Pure.
+
+`results/gate/self-test-*.json` has these fields as they are called here.
+"""
 
 from collections.abc import Sequence
 from math import exp
@@ -9,9 +12,10 @@ from pydantic import BaseModel, ConfigDict
 from dpbench.gate.judgement import FalseAlarms, Verdict
 from dpbench.gate.self_test.record import one_core
 from dpbench.gate.self_test.resample import Pool, drawn_verdicts
-from dpbench.gate.self_test.trials import Condition, Trial
+from dpbench.gate.self_test.trials import Condition, SelfTestTrial
 from dpbench.gate.settings import Settings
 from dpbench.results.record import Environment
+from dpbench.stats.binomial import clopper_pearson
 
 DRAWN_GATES = 2000
 _SEED = 0
@@ -22,7 +26,7 @@ class _Frozen(BaseModel):
 
 
 class Verdicts(_Frozen):
-    """How many gates said what."""
+    """The number of gates with each verdict."""
 
     slower: int = 0
     undecided: int = 0
@@ -42,7 +46,11 @@ class Verdicts(_Frozen):
 
 
 class Spread(_Frozen):
-    """Of one benchmark's recorded rounds: the mean ratio of head to base, and standard deviations between rounds."""
+    """The recorded rounds of one benchmark under one condition.
+
+    `ratio` is the mean ratio of head to base. `spread` and `twin_spread` are standard deviations between rounds, of the
+    logarithms of head's ratio and of the twin's.
+    """
 
     benchmark: str
     rounds: int
@@ -51,10 +59,10 @@ class Spread(_Frozen):
     twin_spread: float
 
 
-class Examined(_Frozen):
-    """One condition. `drawn` gates are resampled from the recorded rounds, `whole` ones were run end to end.
+class ConditionResult(_Frozen):
+    """One condition. `drawn` gates are resampled from the recorded rounds, `whole` gates were run end to end.
 
-    `found` are the whole gates whose slower benchmark is the one that was planted in.
+    `found` counts the whole gates that called the slowed benchmark slower. Durations are of whole gates.
     """
 
     condition: Condition
@@ -67,9 +75,13 @@ class Examined(_Frozen):
 
 
 class SelfTest(_Frozen):
-    """All conditions; `alarm_rate` is the suite's by design, `began` and `ended` when the trials were recorded."""
+    """All conditions.
 
-    tested: tuple[Examined, ...]
+    `alarm_rate` is the false-alarm rate of a suite that the rule allows by design. `began` and `ended` are the times
+    of the first and of the last trial.
+    """
+
+    tested: tuple[ConditionResult, ...]
     alarm_rate: float
     budget_s: float
     began: str
@@ -78,22 +90,24 @@ class SelfTest(_Frozen):
 
     @property
     def false_alarms(self) -> FalseAlarms:
-        """Of equal code with nothing else running."""
+        """The drawn gates of equal code while nothing else ran."""
         equal = next(each for each in self.tested if each.condition is Condition.EQUAL)
-        told = f"resampled from {equal.spreads[0].rounds} rounds of the self-test of {self.began[:10]}"
-        upper = interval_of_share(equal.drawn.slower, equal.drawn.gates)[1]
-        return FalseAlarms(alarms=equal.drawn.slower, of=equal.drawn.gates, upper=upper, gates=told)
+        counted = f"resampled from {equal.spreads[0].rounds} rounds of the self-test of {self.began[:10]}"
+        upper = clopper_pearson(equal.drawn.slower, equal.drawn.gates)[1]
+        return FalseAlarms(alarms=equal.drawn.slower, of=equal.drawn.gates, upper=upper, gates=counted)
 
 
-def result_of(trials: Sequence[Trial], settings: Settings, budget_s: float, gates: int = DRAWN_GATES) -> SelfTest:
-    """Of trials that have rounds of every condition."""
+def result_of(
+    trials: Sequence[SelfTestTrial], settings: Settings, budget_s: float, gates: int = DRAWN_GATES
+) -> SelfTest:
+    """Draw `gates` gates for each condition and count all verdicts. `trials` need rounds of every condition."""
     pools = {condition: Pool.of(_rounds(trials, condition)) for condition in Condition}
 
     def drawn(condition: Condition) -> Verdicts:
         verdicts = drawn_verdicts(
             settings.benchmarks,
-            pools[Condition.EQUAL if condition.planted else condition],
-            pools[condition] if condition.planted else None,
+            pools[Condition.EQUAL if condition.slowdown else condition],
+            pools[condition] if condition.slowdown else None,
             slower_in=[benchmark.name for benchmark in one_core(settings)],
             gates=gates,
             alarm_rate=settings.alarm_rate,
@@ -103,7 +117,9 @@ def result_of(trials: Sequence[Trial], settings: Settings, budget_s: float, gate
         return Verdicts.count(verdicts)
 
     return SelfTest(
-        tested=tuple(_tested(condition, trials, pools[condition], drawn(condition)) for condition in Condition),
+        tested=tuple(
+            _condition_result(condition, trials, pools[condition], drawn(condition)) for condition in Condition
+        ),
         alarm_rate=settings.alarm_rate,
         budget_s=budget_s,
         began=min(trial.started_at for trial in trials),
@@ -112,10 +128,12 @@ def result_of(trials: Sequence[Trial], settings: Settings, budget_s: float, gate
     )
 
 
-def _tested(condition: Condition, trials: Sequence[Trial], pool: Pool, drawn: Verdicts) -> Examined:
+def _condition_result(
+    condition: Condition, trials: Sequence[SelfTestTrial], pool: Pool, drawn: Verdicts
+) -> ConditionResult:
     whole = [trial for trial in trials if trial.condition is condition and trial.gate is not None]
     durations_s = [trial.duration_s for trial in whole]
-    return Examined(
+    return ConditionResult(
         condition=condition,
         spreads=tuple(_spread(name, pool) for name in pool.ratios),
         drawn=drawn,
@@ -126,11 +144,11 @@ def _tested(condition: Condition, trials: Sequence[Trial], pool: Pool, drawn: Ve
     )
 
 
-def _rounds(trials: Sequence[Trial], condition: Condition) -> list[Trial]:
+def _rounds(trials: Sequence[SelfTestTrial], condition: Condition) -> list[SelfTestTrial]:
     return [trial for trial in trials if trial.condition is condition and trial.gate is None]
 
 
-def _is_found(trial: Trial) -> bool:
+def _is_found(trial: SelfTestTrial) -> bool:
     slower = [each.benchmark for each in trial.gate or () if each.verdict is Verdict.SLOWER]
     return trial.planted_in in slower
 
@@ -144,12 +162,3 @@ def _spread(name: str, pool: Pool) -> Spread:
         spread=stdev([each.contrast for each in ratios]),
         twin_spread=stdev([each.twin for each in ratios]),
     )
-
-
-def interval_of_share(found: int, of: int) -> tuple[float, float]:
-    """The two-sided 95 % interval of Clopper and Pearson."""
-    from scipy.special import betaincinv
-
-    low = 0.0 if found == 0 else float(betaincinv(found, of - found + 1, 0.025))
-    high = 1.0 if found == of else float(betaincinv(found + 1, of - found, 0.975))
-    return low, high

@@ -1,4 +1,6 @@
-"""What a self-test records: rounds under a condition, and whole gates, one JSON line each.
+"""The trials that a self-test records: rounds and whole gates under a condition, one JSON line each.
+
+Field and enum names are the file format's: `planted_in` is the benchmark that the slowdown was injected into.
 
 SCHEMA history
     1  first.
@@ -19,7 +21,7 @@ SCHEMA = 1
 
 
 class Condition(StrEnum):
-    """What head is, and what else runs."""
+    """How head differs from base, and whether another process runs."""
 
     EQUAL = "equal"
     LOADED = "equal, one core loaded"
@@ -27,16 +29,16 @@ class Condition(StrEnum):
     SLOWER_10 = "10 % slower"
 
     @property
-    def planted(self) -> float:
-        """The share by which head is slower."""
+    def slowdown(self) -> float:
+        """The share by which head is slower than base."""
         return {Condition.SLOWER_5: 0.05, Condition.SLOWER_10: 0.10}.get(self, 0.0)
 
 
-class Trial(BaseModel):
-    """A round, or a whole gate, under a condition.
+class SelfTestTrial(BaseModel):
+    """One round, or one whole gate, under a condition. `duration_s` is its duration.
 
-    A round has all benchmarks by name, or, planted in each, those of one core; `gate` is None. A gate has the slowdown
-    planted in one, `planted_in`. `duration_s` is of the round or of the gate.
+    A round has `rounds` by benchmark: all benchmarks, or, if head is slower, those on one core. A gate has the
+    judgements `gate`, their `verdict`, and the slowed benchmark `planted_in`; in a round these are None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -53,8 +55,11 @@ class Trial(BaseModel):
     environment: Environment
 
 
-def read_trials(path: Path) -> tuple[Trial, ...]:
-    """None where there is no file; a torn end is dropped. Raises GateError, for a bad line with its number."""
+def read_trials(path: Path) -> tuple[SelfTestTrial, ...]:
+    """Return the trials of a file; none if there is no file. A torn line at the end is dropped.
+
+    Raises GateError, with its number for a bad line.
+    """
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
@@ -65,9 +70,9 @@ def read_trials(path: Path) -> tuple[Trial, ...]:
     return tuple(_parse(path, number, line) for number, line in enumerate(whole, start=1))
 
 
-def _parse(path: Path, number: int, line: bytes) -> Trial:
+def _parse(path: Path, number: int, line: bytes) -> SelfTestTrial:
     try:
-        return Trial.model_validate_json(line)
+        return SelfTestTrial.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

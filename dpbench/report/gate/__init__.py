@@ -1,1 +1,12 @@
-"""TODO-ROOM report/gate."""
+"""The forms in which a gate's judgement is read.
+
+    terminal            tables on standard output
+    json_form           one JSON object, and the exit codes
+    markdown            a comment on a pull request, and the summary of a GitHub step
+    annotations         GitHub's workflow commands
+    junit               JUnit XML
+    self_test_tables    the result of a self-test, as tables and as JSON
+
+`tables` and `wording` have the rows and words that these forms share. `per_benchmark` has one finding for each
+benchmark, for the forms without tables.
+"""

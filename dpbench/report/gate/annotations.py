@@ -1,26 +1,26 @@
-"""A gate's judgement as annotations in GitHub Actions: workflow commands for standard output."""
+"""A gate's judgement as annotations in GitHub Actions: workflow commands, one a line."""
 
 from collections.abc import Iterator
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.per_benchmark import BenchmarkFinding, findings
-from dpbench.report.gate.wording import evidence, headline
+from dpbench.report.gate.wording import headline, reliability
 
 _LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: "warning", Verdict.PASS: "notice"}
 
 
 def annotations(judgement: Judgement) -> str:
-    """A line for the whole unless it passes, one for each benchmark that does not pass or is accepted.
+    """Return a line for the whole unless it passes, and one for each benchmark that does not pass or is accepted.
 
-    GitHub shows ten errors and ten warnings of a step, and the log has the rest
-    (actions/toolkit, docs/problem-matchers.md): the whole comes first.
+    The whole comes first, because GitHub shows only ten errors and ten warnings of a step; the log has the rest
+    (actions/toolkit, docs/problem-matchers.md).
     """
     return "".join(f"{line}\n" for line in _lines(judgement))
 
 
 def _lines(judgement: Judgement) -> Iterator[str]:
     if judgement.verdict is not Verdict.PASS:
-        message = "\n".join([headline(judgement), *evidence(judgement)])
+        message = "\n".join([headline(judgement), *reliability(judgement)])
         yield _command(_LEVELS[judgement.verdict], f"dpbench gate: {judgement.verdict}", message)
     found = findings(judgement)
     yield from (_annotation(finding) for finding in found if finding.verdict is not Verdict.PASS)
@@ -34,7 +34,7 @@ def _annotation(finding: BenchmarkFinding) -> str:
 
 
 def _command(level: str, title: str, message: str) -> str:
-    """``::level title=...::message``, escaped as actions/toolkit, packages/core/src/command.ts does."""
+    """``::level title=...::message``, escaped as in actions/toolkit, packages/core/src/command.ts."""
     return f"::{level} title={_property(title)}::{_data(message)}"
 
 

@@ -1,4 +1,4 @@
-"""A gate's judgement as one JSON object for machines.
+"""A gate's judgement as one JSON object, and the exit code of each verdict.
 
 SCHEMA history
     1  first.
@@ -13,7 +13,7 @@ EXIT_CODES = {Verdict.PASS: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.
 
 
 def gate_json(judgement: Judgement) -> dict[str, Any]:
-    """``{"schema", "verdict", "exit_code", ...}``, then the judgement's own fields, all of whose numbers are finite."""
+    """Return ``{"schema", "verdict", "exit_code", ...}`` and the fields of `Judgement`. All numbers are finite."""
     return {
         "schema": SCHEMA,
         "verdict": str(judgement.verdict),

@@ -1,22 +1,23 @@
 """A gate's judgement as JUnit XML, which most CI systems read.
 
-The shape is of jenkinsci/xunit-plugin, junit-10.xsd: there is no standard.
+The elements follow jenkinsci/xunit-plugin, junit-10.xsd, because JUnit XML has no standard.
 """
 
 from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.per_benchmark import BenchmarkFinding, findings
-from dpbench.report.gate.wording import circumstances, evidence, headline, one_line, revision
+from dpbench.report.gate.wording import circumstances, headline, one_line, reliability, revision
 
 _TAGS = {Verdict.SLOWER: "failure", Verdict.UNDECIDED: "skipped", Verdict.BROKEN: "error"}
 _ALL = {0: "all counters", 2: "all histories"}
 
 
 def gate_junit(judgement: Judgement) -> str:
-    """A test case for each finding, for each tier where nothing was found, and for the whole where no other says it.
+    """Return one test case for each finding and for each tier without one.
 
-    Of characters only those remain that can be printed, which XML 1.0 allows.
+    If none of these has the overall verdict, one more case has it. The text has printable characters only, because
+    XML 1.0 forbids some of the others.
     """
     cases = [*findings(judgement), *_quiet_tiers(judgement)]
     if judgement.verdict not in {case.verdict for case in cases}:
@@ -30,14 +31,14 @@ def gate_junit(judgement: Judgement) -> str:
     for case in cases:
         suite.append(_testcase(case))
     notes = map(one_line, judgement.notes)
-    lines = [headline(judgement), *evidence(judgement), *notes, circumstances(judgement)]
+    lines = [headline(judgement), *reliability(judgement), *notes, circumstances(judgement)]
     ET.SubElement(suite, "system-out").text = "\n".join(lines)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def _quiet_tiers(judgement: Judgement) -> list[BenchmarkFinding]:
-    """Passing cases, so that a tier that found nothing is told from one that was not asked for."""
+    """Passing cases for the tiers that found nothing. A tier that was not asked for has none."""
     if judgement.verdict is Verdict.BROKEN:
         return []
     found = {0: judgement.counters or not judgement.counted_cases, 2: judgement.drifts}
@@ -60,9 +61,11 @@ def _count(cases: list[BenchmarkFinding], verdict: Verdict) -> str:
 
 
 def _of_suite(judgement: Judgement, cases: list[BenchmarkFinding]) -> dict[str, str]:
-    """What the schema has of a suite but not of all suites together."""
-    told = {"skipped": _count(cases, Verdict.UNDECIDED), "timestamp": one_line(judgement.started_at)}
-    return told if judgement.environment is None else told | {"hostname": one_line(judgement.environment.hostname)}
+    """The attributes that the schema has for a suite, and not for all suites together."""
+    attributes = {"skipped": _count(cases, Verdict.UNDECIDED), "timestamp": one_line(judgement.started_at)}
+    if judgement.environment is None:
+        return attributes
+    return attributes | {"hostname": one_line(judgement.environment.hostname)}
 
 
 def _properties(judgement: Judgement) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A gate's judgement as a comment on a pull request, or a step's summary, in GitHub's markdown."""
+"""A gate's judgement in GitHub's markdown: a comment on a pull request, or the summary of a step."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,26 +9,29 @@ from dpbench.report.gate.tables import (
     acceptances,
     counters_grid,
     drifts_grid,
+    precision_grid,
     slowest_first,
-    sureness_grid,
     times_grid,
 )
-from dpbench.report.gate.wording import acceptance, circumstances, evidence, headline, one_line, revision
+from dpbench.report.gate.wording import acceptance, circumstances, headline, one_line, reliability, revision
 
 MARKER = "<!-- dpbench gate -->"
-"""The comment's first line, by which a workflow finds it again. Nothing that is quoted can hold it."""
+"""The comment's first line, by which a workflow finds it again. Quoted text is escaped, so it never holds this."""
 
 MAX_CHARACTERS = 65_536
-"""Longer comments GitHub refuses with status 422."""
+"""The longest comment that GitHub accepts; for longer ones it returns status 422."""
 
 _ROWS = (100, 20, 5, 1)
 _MAX_TEXT = 300
-_SPECIAL = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<!\w)-|-(?!\w)|_|[^\w ,;/%()'.-]")
-"""All but letters, digits, points between digits, hyphens in words and what has no meaning in GFM."""
+_SPECIAL = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<!\w)-|-(?!\w)|_|(?<=\d)\)|[^\w ,;/%()'.-]")
+"""Characters to escape: all but letters, digits, points between digits, hyphens in words and harmless punctuation.
+
+A closing parenthesis after a digit begins a numbered list.
+"""
 
 
 def gate_markdown(judgement: Judgement) -> str:
-    """With as many rows and lines as a comment can hold; `gate_json` has all."""
+    """Return a comment with as many rows and lines as fit; `gate_json` has all of them."""
     texts = ["\n".join(_lines(judgement, most)) + "\n" for most in _ROWS]
     return next((text for text in texts if len(text) <= MAX_CHARACTERS), texts[-1])
 
@@ -40,9 +43,9 @@ def _lines(judgement: Judgement, most: int) -> Iterator[str]:
     for grid in shown:
         yield from _table(grid)
     yield from _list(list(_reasons(judgement)), most)
-    yield from _list(list(evidence(judgement)), most)
+    yield from _list(list(reliability(judgement)), most)
     yield from ("<details><summary>How this was measured</summary>", "")
-    yield from _table(sureness_grid(judgement, most))
+    yield from _table(precision_grid(judgement, most))
     yield from _list([circumstances(judgement), *map(acceptance, acceptances(judgement)), *judgement.notes], most)
     yield "</details>"
 
@@ -79,11 +82,11 @@ def _list(lines: list[str], most: int) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """So that nothing in it is markdown, HTML, a link, an emoji, a command to a runner, or calls a person.
+    """Return the text as one line in which nothing is markdown, HTML, a link, an emoji, a mention or a command.
 
-    What could be part of a construct of GFM is a numeric reference, which cannot be one
-    (https://github.github.com/gfm/, 6.2). Mentions and issue references are looked for after that, in what is shown,
-    and once more in the plain text of replies by mail: only a space of no width after ``@`` and ``#`` ends them
+    Every character that GFM may interpret becomes a numeric reference, which GFM never interprets
+    (https://github.github.com/gfm/, 6.2). GitHub searches for mentions and issue references later, in the rendered
+    text, and again in the plain text of replies by mail. Only a zero-width space after ``@`` and ``#`` prevents these
     (dependabot/dependabot-core, pull request 3157).
     """
     line = one_line(text)

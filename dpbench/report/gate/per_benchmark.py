@@ -1,4 +1,4 @@
-"""What a gate found of each benchmark, as one verdict and its reasons: for forms that have no tables."""
+"""One finding for each benchmark, with its verdict and reasons: for the forms without tables."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -15,9 +15,10 @@ Changed = TypeVar("Changed", CounterChange, Drift)
 
 @dataclass(frozen=True)
 class BenchmarkFinding:
-    """`verdict` is what it counts as: what is accepted passes, and is notable all the same. Every text is one line.
+    """What one tier found of one benchmark. Every text is one line.
 
-    `what` says in words of which kind it is, ``step time slower``. `step_time_s` is head's, None where there is none.
+    `verdict` is PASS for an accepted regression; `is_notable` then marks it for a notice. `what` names the kind of
+    finding, such as ``step time slower``. `step_time_s` is head's, or None if there is none.
     """
 
     tier: int
@@ -31,9 +32,9 @@ class BenchmarkFinding:
 
 
 def findings(judgement: Judgement) -> tuple[BenchmarkFinding, ...]:
-    """One of each tier and benchmark, the worst first; of tiers 0 and 2 those alone of which something changed.
+    """Return one finding for each tier and benchmark, the worst first.
 
-    Drifts are hints where the whole passes in spite of them.
+    Tiers 0 and 2 have findings only for benchmarks that changed. A drift passes if the whole judgement passes.
     """
     times = (_time(time) for time in slowest_first(judgement.times))
     return (*_counters(judgement), *times, *_drifts(judgement))

@@ -1,29 +1,31 @@
-"""A self-test of the gate as tables: for a terminal, for a README, for machines."""
+"""The result of a gate's self-test, as tables and as JSON."""
 
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.gate.self_test.result import SelfTest, Spread, Verdicts, interval_of_share
+from dpbench.gate.self_test.result import SelfTest, Verdicts
 from dpbench.report.gate.tables import Grid
 from dpbench.report.gate.terminal import table
 from dpbench.report.gate.wording import NONE, growth, share
 from dpbench.report.units import number
 from dpbench.results.record import Environment
+from dpbench.stats.binomial import clopper_pearson
 
 
 def self_test_text(found: SelfTest) -> RenderableType:
+    """Return three tables: the drawn gates, the whole gates, and the recorded rounds."""
     parts = [table(grid(found)) for grid in (_drawn, _whole, _rounds)]
     return Group(*parts[0], Text(), *parts[1], *parts[2])
 
 
 def self_test_json(found: SelfTest) -> dict[str, Any]:
-    """The result's own fields, and beside each count its share with the 95 % interval."""
+    """Return the fields of `SelfTest`, and the 95 % interval of each share of gates that say slower."""
     fields = found.model_dump(mode="json")
-    for tested, told in zip(found.tested, fields["tested"], strict=True):
-        told["drawn"]["slower_interval"] = interval_of_share(tested.drawn.slower, tested.drawn.gates)
-        told["whole"]["slower_interval"] = interval_of_share(tested.whole.slower, tested.whole.gates)
+    for tested, written in zip(found.tested, fields["tested"], strict=True):
+        written["drawn"]["slower_interval"] = clopper_pearson(tested.drawn.slower, tested.drawn.gates)
+        written["whole"]["slower_interval"] = clopper_pearson(tested.whole.slower, tested.whole.gates)
     return {"schema": 1, **fields}
 
 
@@ -35,7 +37,7 @@ def machine(environment: Environment) -> str:
 
 
 def _drawn(found: SelfTest) -> Grid:
-    """A gate that calls equal code slower is a false alarm, one that calls slower code slower has found it."""
+    """The drawn gates. "Slower" is a false alarm if head is equal, and right if head is slower."""
     return Grid(
         title=f"Gates drawn from the recorded rounds; {found.began[:10]}, {machine(found.environment)}",
         headers=("head is", "gates", "say slower", "undecided"),
@@ -46,8 +48,8 @@ def _drawn(found: SelfTest) -> Grid:
         numbers=frozenset(("gates", "say slower", "undecided")),
         below=(
             f"With the 95 % interval. By design at most {share(found.alarm_rate)} of gates of equal code are called "
-            f"slower; a gate may take {number(found.budget_s)} s. A slowdown is planted in one benchmark of a gate, in "
-            "turn in each that runs on one core.",
+            f"slower. A gate may take {number(found.budget_s)} s. The slowdown is injected into one benchmark of a "
+            "gate, in turn into each that runs on one core.",
         ),
     )
 
@@ -78,7 +80,7 @@ def _seconds(time_s: float | None) -> str:
 def _share(verdicts: Verdicts) -> str:
     if not verdicts.gates:
         return NONE
-    low, high = interval_of_share(verdicts.slower, verdicts.gates)
+    low, high = clopper_pearson(verdicts.slower, verdicts.gates)
     return f"{verdicts.slower} = {share(verdicts.slower / verdicts.gates)} [{share(low)}, {share(high)}]"
 
 
@@ -102,11 +104,7 @@ def _rounds(found: SelfTest) -> Grid:
     )
 
 
-def _spreads(each: Spread) -> tuple[str, str]:
-    return share(each.spread), share(each.twin_spread)
-
-
 def alarms_as_designed(found: SelfTest) -> bool:
-    """False where equal code was surely called slower more often than by design, as far as the drawn gates can tell."""
-    equal = [tested for tested in found.tested if not tested.condition.planted]
-    return all(interval_of_share(each.drawn.slower, each.drawn.gates)[0] <= found.alarm_rate for each in equal)
+    """False if equal code was called slower more often than the rule allows, with 97.5 % confidence in drawn gates."""
+    equal = [tested for tested in found.tested if not tested.condition.slowdown]
+    return all(clopper_pearson(each.drawn.slower, each.drawn.gates)[0] <= found.alarm_rate for each in equal)

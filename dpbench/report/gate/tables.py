@@ -1,4 +1,4 @@
-"""A gate's judgement as tables of words, for every form that has tables."""
+"""A gate's judgement as tables of text, for every form that has tables."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,12 +10,16 @@ from dpbench.report.gate.wording import NONE, counted, growth, growth_between, i
 from dpbench.report.units import number, time_unit
 
 MOST = 20
-"""Counters told; a changed operator can change those of every case."""
+"""The most counters in a table, because one changed operator can change the counters of every case."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """`numbers` are those headers whose columns align on the right; a header may have two lines. `below` are lines."""
+    """A table of text.
+
+    `numbers` are the headers of the right-aligned columns. A header may have two lines. `below` are lines of text
+    below the table.
+    """
 
     title: str
     headers: tuple[str, ...]
@@ -33,7 +37,7 @@ def counters_grid(judgement: Judgement, most: int = MOST) -> Grid:
 
 
 def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
-    """Worse ones first, and of these the worst of every benchmark before the second worst of any."""
+    """Sort worse counters first: the worst of every benchmark, then the second worst of every benchmark, and so on."""
     by_benchmark: dict[str, list[CounterChange]] = defaultdict(list)
     for change in sorted(changes, key=_badness, reverse=True):
         by_benchmark[change.benchmark].append(change)
@@ -67,7 +71,7 @@ def count(value: int | None) -> str:
 
 
 def times_grid(judgement: Judgement, most: int | None = None) -> Grid:
-    """What was found. Slower ones first."""
+    """The step times and verdicts, slower benchmarks first."""
     found = slowest_first(judgement.times)
     unit_s, unit = _unit(x for time in found for x in (time.base_step_s, time.head_step_s))
     rows = tuple(
@@ -85,8 +89,8 @@ def times_grid(judgement: Judgement, most: int | None = None) -> Grid:
     return Grid("Step times", ("benchmark", *numbers, "verdict"), rows, frozenset(numbers), _more(len(found), most))
 
 
-def sureness_grid(judgement: Judgement, most: int | None = None) -> Grid:
-    """How well it could be found, in the order of `times_grid`."""
+def precision_grid(judgement: Judgement, most: int | None = None) -> Grid:
+    """The noise, the detectable growth and the numbers of rounds and analyses, in the order of `times_grid`."""
     found = slowest_first(judgement.times)
     rows = tuple(
         (
@@ -100,9 +104,9 @@ def sureness_grid(judgement: Judgement, most: int | None = None) -> Grid:
         )
         for time in found[:most]
     )
-    numbers = ("tolerated", "smallest\nseen", "base / base", "rounds", "looks")
+    numbers = ("tolerated", "smallest\nseen", "base / base", "rounds", "analyses")
     headers = ("benchmark", *numbers, "cores")
-    return Grid("How sure these are", headers, rows, frozenset(numbers), _more(len(found), most))
+    return Grid("Precision of these times", headers, rows, frozenset(numbers), _more(len(found), most))
 
 
 def drifts_grid(judgement: Judgement, most: int | None = None) -> Grid:
@@ -135,7 +139,7 @@ def slowest_first(times: Sequence[TimeJudgement]) -> list[TimeJudgement]:
 
 
 def acceptances(judgement: Judgement) -> Iterator[Accepted]:
-    """Each once."""
+    """Yield each accepted regression that covers a finding, once."""
     found: list[CounterChange | TimeJudgement | Drift] = [*judgement.counters, *judgement.times, *judgement.drifts]
     yield from dict.fromkeys(each.accepted for each in found if each.accepted is not None)
 

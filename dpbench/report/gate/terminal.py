@@ -13,23 +13,23 @@ from dpbench.report.gate.tables import (
     acceptances,
     counters_grid,
     drifts_grid,
+    precision_grid,
     slowest_first,
-    sureness_grid,
     times_grid,
 )
-from dpbench.report.gate.wording import acceptance, circumstances, evidence, headline, one_line, revision
+from dpbench.report.gate.wording import acceptance, circumstances, headline, one_line, reliability, revision
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.SLOWER: "bold red", Verdict.UNDECIDED: "bold yellow"}
 _LEGEND = (
-    "head / base: of step times, with its 95 % interval; above 1 is slower. tolerated: the growth that is let pass. "
-    "smallest seen: the growth that this noise lets be called slower nine times in ten. base / base: base timed "
-    "against itself in the same rounds, 1 but for noise."
+    "head / base: ratio of step times, with its 95 % interval; above 1 is slower. tolerated: the growth that passes. "
+    "smallest seen: the growth that is called slower nine times in ten with this noise. base / base: two processes of "
+    "base in the same rounds; it differs from 1 by noise only. analyses: how often these rounds were judged."
 )
 
 
 def gate_text(judgement: Judgement) -> RenderableType:
-    """Verdict, what changed in each tier, and what the verdict is worth."""
-    grids = (counters_grid(judgement), times_grid(judgement), sureness_grid(judgement), drifts_grid(judgement))
+    """Return the verdict, the changes of each tier, and how reliable the verdict is."""
+    grids = (counters_grid(judgement), times_grid(judgement), precision_grid(judgement), drifts_grid(judgement))
     parts: list[RenderableType] = [
         _text(headline(judgement), _STYLES.get(judgement.verdict, "bold red")),
         _text(f"base {revision(judgement.base)}"),
@@ -40,13 +40,13 @@ def gate_text(judgement: Judgement) -> RenderableType:
         parts += table(grid) if grid.rows else ()
     parts += map(_text, _reasons(judgement))
     parts += [Text(), Text(_LEGEND, style="dim"), Text()] if judgement.times else []
-    parts += map(_text, evidence(judgement))
+    parts += map(_text, reliability(judgement))
     parts += [_text(f"note: {one_line(note)}") for note in judgement.notes]
     return Group(*parts, _text(circumstances(judgement)))
 
 
 def table(grid: Grid) -> Iterator[RenderableType]:
-    """A grid, and the lines below it."""
+    """Yield the drawn table and the lines below it."""
     title = _text(grid.title, "bold")
     drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for header in grid.headers:
@@ -66,9 +66,10 @@ def _reasons(judgement: Judgement) -> Iterator[str]:
 
 
 def _text(line: str, style: str = "") -> Text:
-    """What a runner of GitHub's would obey is taken apart, ``::`` at a line's beginning and ``##[`` anywhere.
+    """Text in which GitHub's runner finds no command.
 
-    Wrapping may put any word at a line's beginning.
+    The runner obeys ``::`` at the beginning of a line and ``##[`` anywhere, so both are split by a space. All ``::``
+    are, because wrapping may put any word at the beginning of a line.
     Source: actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2 and TryParse.
     """
     return Text(line.replace("::", ": :").replace("##[", "## ["), style=style)

@@ -1,4 +1,4 @@
-"""A gate's judgement in words and digits, the same in every form in which it is read."""
+"""The words and digits of a judgement that all forms share."""
 
 from collections.abc import Iterator
 
@@ -9,19 +9,22 @@ NONE = "-"
 
 
 def one_line(text: str) -> str:
-    """Without what steers a terminal, a log or a parser: subjects and reasons of commits may hold anything."""
+    """Replace the characters that control a terminal, a log or a parser, and join the lines.
+
+    Subjects of commits and reasons may hold any text.
+    """
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def share(value: float) -> str:
-    """``0.0015`` is 0.15 %."""
+    """``0.0015`` becomes ``0.15 %``."""
     digits = number(100 * value)
     return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} %"
 
 
 def growth(times: float) -> str:
-    """``1.052`` is +5.2 %."""
-    return f"{round(100 * (times - 1), 1) + 0.0:+,.1f} %"  # adding nothing makes a negative zero a plain one
+    """``1.052`` becomes ``+5.2 %``."""
+    return f"{round(100 * (times - 1), 1) + 0.0:+,.1f} %"  # + 0.0 turns -0.0 into 0.0
 
 
 def growth_between(before: float, after: float) -> str:
@@ -42,7 +45,10 @@ def counted(judgement: Judgement) -> str:
 
 
 def revision(found: Revision) -> str:
-    """Short hash, what was asked for where that is not the hash, and subject; without a commit what was asked for."""
+    """Return the short hash, the revision as it was typed unless that is the hash, and the subject.
+
+    Without a commit, the text begins with the revision as it was typed.
+    """
     if found.commit is None:
         return one_line(f"{found.asked or found.short} {found.subject}")
     asked = "" if found.commit.startswith(found.asked) else f"({found.asked})"
@@ -54,7 +60,7 @@ def acceptance(found: Accepted) -> str:
 
 
 def measured(time: TimeJudgement) -> str:
-    """What was found of a benchmark and how well it could be known, in one line."""
+    """Return the ratio, the noise and the number of rounds of a benchmark in one line."""
     parts = [f"{growth(time.ratio.value)}, head / base {interval(time.ratio)}"] if time.ratio else ["nothing measured"]
     parts.append(f"tolerated {share(time.threshold)}")
     parts += [f"smallest seen {share(time.detectable)}"] if time.detectable is not None else []
@@ -62,13 +68,13 @@ def measured(time: TimeJudgement) -> str:
     return "; ".join([*parts, f"{time.rounds:,} rounds"])
 
 
-def evidence(judgement: Judgement) -> tuple[str, str]:
-    """What the verdict is worth: how often it is a false alarm, and what it can miss."""
+def reliability(judgement: Judgement) -> tuple[str, str]:
+    """Return two lines: how often equal code is called slower, and the smallest growth that is detected."""
     return _false_alarms(judgement.false_alarms, judgement.alarm_rate), _smallest(judgement)
 
 
 def circumstances(judgement: Judgement) -> str:
-    """How long it took, when, and on which machine."""
+    """Return the duration, the time and the machine in one line."""
     minutes, seconds = divmod(round(judgement.duration_s), 60)
     text = f"took {minutes} min {seconds} s from {judgement.started_at}"
     if judgement.environment is not None:

@@ -1,4 +1,4 @@
-"""What a self-test measures and records, with rounds that are made up."""
+"""What a self-test records, with made-up rounds."""
 
 import fcntl
 import json
@@ -13,7 +13,7 @@ from dpbench.errors import GateError
 from dpbench.gate import take_round
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.self_test.inject import LOOPS
-from dpbench.gate.self_test.record import Bench, record
+from dpbench.gate.self_test.record import Setup, record_trials
 from dpbench.gate.self_test.trials import Condition
 from dpbench.gate.settings import Cores, Settings
 from dpbench.run.messages import LockstepJobs, LockstepRounds, SideName
@@ -23,33 +23,33 @@ from tests.results.making import ENVIRONMENT
 
 SUITE = (benchmark("a"), benchmark("b"), benchmark("all", cores=Cores.ALL))
 STEP_LOOPS = {"a": 100_000, "b": 400_000, "all": 50_000}
-"""How many loops take as long as a step."""
+"""The iterations of the injected loop that take as long as a step."""
 CALIBRATING = 2 + 6
-"""Rounds, a rough few and then those that count."""
+"""Rounds of the calibration, rough and exact."""
 
 
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch):
-    monkeypatch.setattr(take_round, "_LOOK_AROUND_S", 0.001)
+    monkeypatch.setattr(take_round, "_CPU_SAMPLE_S", 0.001)
 
 
 class Machine:
-    """Answers as the coordinator does, on a machine without noise. `planted` are the loops by benchmark, a launch each.
+    """A launcher that answers like the lockstep child on a machine without noise.
 
-    `neighbours` is how many processes of ours spin at each launch.
+    At each launch, `injected` gets the loops by benchmark, and `neighbours` the number of our child processes.
     """
 
     def __init__(self) -> None:
-        self.planted: list[dict[str, int]] = []
+        self.injected: list[dict[str, int]] = []
         self.neighbours: list[int] = []
 
     def __call__(self, command, stdin_text, timeout_s):
         jobs = LockstepJobs.model_validate_json(stdin_text).jobs
         loops = {job.benchmark: int(job.sides[SideName.HEAD].environment.get(LOOPS, "0")) for job in jobs}
-        self.planted.append(loops)
+        self.injected.append(loops)
         self.neighbours.append(len(psutil.Process().children()))
         for job in jobs:
-            assert (job.sides[SideName.BASE].folder, job.sides[SideName.HEAD].folder) == ("/b", "/p")
+            assert (job.sides[SideName.BASE].folder, job.sides[SideName.HEAD].folder) == ("/b", "/s")
         rounds = tuple(
             lockstep_round([[1.0]], [[1.0]], [[1 + count / STEP_LOOPS[name]]]).model_copy(update={"benchmark": name})
             for name, count in loops.items()
@@ -57,13 +57,13 @@ class Machine:
         return ended(0, LockstepRounds(rounds=rounds, environment=ENVIRONMENT).model_dump_json().encode())
 
 
-def bench(machine):
-    return Bench(Settings(benchmarks=SUITE), ("cpu",), Path("/b"), Path("/p"), machine, 60.0)
+def setup(machine):
+    return Setup(Settings(benchmarks=SUITE), ("cpu",), Path("/b"), Path("/s"), machine, 60.0)
 
 
 def recorded(path, rounds, gates, machine=None):
-    machine, told = machine or Machine(), []
-    return record(bench(machine), path, rounds, gates, told.append), machine, told
+    machine, reported = machine or Machine(), []
+    return record_trials(setup(machine), path, rounds, gates, reported.append), machine, reported
 
 
 def of(trials, condition, is_round):
@@ -75,7 +75,7 @@ def path(tmp_path):
     return tmp_path / "new/trials.jsonl"
 
 
-def test_so_many_rounds_and_gates_of_each_condition_take_turns(path):
+def test_conditions_alternate_in_rounds_and_in_gates(path):
     trials, _, _ = recorded(path, 2, 1)
     rounds = [(trial.condition, trial.number) for trial in trials if trial.gate is None]
     assert rounds == [(condition, number) for number in range(2) for condition in Condition]
@@ -85,7 +85,7 @@ def test_so_many_rounds_and_gates_of_each_condition_take_turns(path):
 
 @pytest.mark.parametrize(("rounds", "gates"), [(6, 2), (2, 6), (5, 3), (0, 2), (3, 0), (1, 1)])
 def test_gates_are_spread_among_the_rounds(path, rounds, gates):
-    """At any time as many of both, in proportion, but for less than two; where there are more rounds."""
+    """At any time the gates so far are within two of their proportion, if there are more rounds than gates."""
     trials, _, _ = recorded(path, rounds, gates)
     kinds = [trial.gate is None for trial in trials if trial.condition is Condition.EQUAL]
     assert (kinds.count(True), kinds.count(False)) == (rounds, gates)
@@ -94,11 +94,11 @@ def test_gates_are_spread_among_the_rounds(path, rounds, gates):
         assert abs(so_far.count(False) - so_far.count(True) * gates / rounds) < 2
 
 
-def test_progress_is_told(path):
-    _, _, told = recorded(path, 2, 1)
-    assert told[0] == "calibrating what is planted, round 1 of 2"
-    assert told[CALIBRATING] == "0 of 12 done; round 1, equal"
-    assert told[-1] == "11 of 12 done; gate 1, 10 % slower"
+def test_progress_is_reported(path):
+    _, _, reported = recorded(path, 2, 1)
+    assert reported[0] == "calibrating the injected slowdown, round 1 of 2"
+    assert reported[CALIBRATING] == "0 of 12 done; round 1, equal"
+    assert reported[-1] == "11 of 12 done; gate 1, 10 % slower"
 
 
 def test_a_round_is_slower_by_the_share_of_its_condition_in_every_benchmark_of_one_core(path):
@@ -106,14 +106,14 @@ def test_a_round_is_slower_by_the_share_of_its_condition_in_every_benchmark_of_o
     for condition in Condition:
         (trial,) = of(trials, condition, True)
         assert {name: ratio.contrast for name, ratio in trial.rounds.items()} == {
-            each.name: pytest.approx(log(1 + condition.planted), abs=1e-4)
+            each.name: pytest.approx(log(1 + condition.slowdown), abs=1e-4)
             for each in SUITE
-            if not condition.planted or each.cores is Cores.ONE
+            if not condition.slowdown or each.cores is Cores.ONE
         }
-    assert machine.planted[0] == {"a": 20_000, "b": 20_000}  # calibrating
+    assert machine.injected[0] == {"a": 20_000, "b": 20_000}  # calibrating
     tenth = {"a": 10_000, "b": 40_000}
-    assert machine.planted[2:CALIBRATING] == [tenth] * 6
-    assert machine.planted[-1] == tenth
+    assert machine.injected[2:CALIBRATING] == [tenth] * 6
+    assert machine.injected[-1] == tenth
 
 
 def test_a_gate_is_slower_in_one_benchmark_after_the_other_but_not_on_all_cores(path):
@@ -128,7 +128,7 @@ def test_a_gate_is_slower_in_one_benchmark_after_the_other_but_not_on_all_cores(
         assert {(trial.planted_in, trial.verdict) for trial in of(trials, condition, False)} == {(None, Verdict.PASS)}
 
 
-def test_one_process_more_spins_where_the_condition_says_so_and_ends_with_it(path):
+def test_the_loaded_condition_runs_one_more_process_and_ends_it(path):
     before = len(psutil.Process().children())
     _, machine, _ = recorded(path, 1, 0)
     calibrating = [before] * CALIBRATING
@@ -136,27 +136,27 @@ def test_one_process_more_spins_where_the_condition_says_so_and_ends_with_it(pat
     assert len(psutil.Process().children()) == before
 
 
-def test_a_self_test_that_is_started_again_goes_on_where_it_stopped(path):
+def test_a_self_test_that_is_started_again_records_only_missing_trials(path):
     first, _, _ = recorded(path, 2, 1)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])  # killed while it wrote
-    again, machine, told = recorded(path, 2, 1)
+    again, machine, reported = recorded(path, 2, 1)
     assert path.read_bytes().startswith(whole[: whole[:-1].rindex(b"\n") + 1])
     assert [(trial.condition, trial.number, trial.gate is None) for trial in again] == [
         (trial.condition, trial.number, trial.gate is None) for trial in first
     ]
-    assert told[CALIBRATING:] == ["0 of 1 done; gate 1, 10 % slower"]
-    more, _, told = recorded(path, 3, 1)
+    assert reported[CALIBRATING:] == ["0 of 1 done; gate 1, 10 % slower"]
+    more, _, reported = recorded(path, 3, 1)
     assert len(more) == 4 * 3 + 4
-    assert told[CALIBRATING] == "0 of 4 done; round 3, equal"
-    done, machine, told = recorded(path, 3, 1)
-    assert (done, machine.planted, told) == (more, [], [])  # not even calibrated
+    assert reported[CALIBRATING] == "0 of 4 done; round 3, equal"
+    done, machine, reported = recorded(path, 3, 1)
+    assert (done, machine.injected, reported) == (more, [], [])  # nothing is calibrated
 
 
-def test_what_fails_ends_it_and_what_was_recorded_stays(path):
+def test_a_failed_round_ends_the_self_test_and_recorded_trials_stay(path):
     class Failing(Machine):
         def __call__(self, *words):
-            return super().__call__(*words) if len(self.planted) < CALIBRATING + 2 else ended(1, tail=b"no more\n")
+            return super().__call__(*words) if len(self.injected) < CALIBRATING + 2 else ended(1, tail=b"no more\n")
 
     with pytest.raises(GateError, match="no more"):
         recorded(path, 2, 0, Failing())
@@ -164,13 +164,13 @@ def test_what_fails_ends_it_and_what_was_recorded_stays(path):
     assert {json.loads(line)["schema"] for line in path.read_text().splitlines()} == {1}
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path):
+def test_a_file_that_cannot_be_written_raises(tmp_path):
     (tmp_path / "new").touch()
     with pytest.raises(GateError, match="cannot be"):
         recorded(tmp_path / "new/trials.jsonl", 1, 0)
 
 
-def test_another_writer_keeps_it_out(path):
+def test_a_file_that_another_process_writes_raises(path):
     recorded(path, 1, 0)
     fd = os.open(path, os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)

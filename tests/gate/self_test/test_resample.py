@@ -1,4 +1,4 @@
-"""Gates drawn from pools whose truth is known."""
+"""Gates drawn from pools whose true ratio is known."""
 
 from math import log
 from random import Random
@@ -34,15 +34,15 @@ def test_a_pool_that_is_slower_by_20_percent_is_always_found():
     assert set(drawn(pool(), pool(0.2, seed=1))) == {Verdict.SLOWER}
 
 
-def test_the_slowdown_sits_in_one_benchmark_after_the_other():
-    """Slow is b alone, so that every other gate is one of equal code."""
+def test_the_slowdown_is_in_one_benchmark_after_the_other():
+    """Only b is slow, so every other gate compares equal code."""
     slower = Pool({**pool().ratios, "b": [ratio(log(1.5), 0.001 * (-1) ** i) for i in range(60)]}, 10.0)
     found = drawn(pool(), slower, slower_in=("a", "b"), gates=6)
     assert found == [Verdict.PASS, Verdict.SLOWER] * 3
 
 
 def test_the_recorded_durations_spend_the_budget():
-    """Three rounds of 10 s are less than the first look wants, and say nothing of such noise."""
+    """Three rounds of 10 s are fewer than the first analysis needs, and decide nothing with such noise."""
     noise = pool(spread=0.2)
     assert set(drawn(noise, gates=20, budget_s=35.0)) == {Verdict.UNDECIDED}
     quiet = pool()
@@ -58,7 +58,7 @@ def test_a_round_of_fewer_benchmarks_is_shorter():
     assert draw.clock() == 15.0
 
 
-def test_a_seed_repeats_itself():
+def test_the_same_seed_gives_the_same_verdicts():
     noise = pool(spread=0.05)
     assert drawn(noise, gates=40, seed=3) == drawn(noise, gates=40, seed=3)
     assert drawn(noise, gates=40, seed=3) != drawn(noise, gates=40, seed=4)

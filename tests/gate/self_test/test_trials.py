@@ -1,10 +1,10 @@
-"""Files of trials."""
+"""Reading files of trials."""
 
 import pytest
 from pydantic import ValidationError
 
 from dpbench.errors import GateError
-from dpbench.gate.self_test.trials import SCHEMA, Condition, Trial, read_trials
+from dpbench.gate.self_test.trials import SCHEMA, Condition, SelfTestTrial, read_trials
 from tests.gate.making_trials import gate_trial, round_trial
 
 TRIALS = (round_trial(0, a=0.1), gate_trial(1, Condition.SLOWER_5, "slower", "a", "a"))
@@ -14,7 +14,7 @@ def line(trial):
     return trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
 
 
-def test_what_was_written_is_read(tmp_path):
+def test_written_trials_are_read(tmp_path):
     path = tmp_path / "t.jsonl"
     assert read_trials(path) == ()
     path.write_bytes(b"".join(map(line, TRIALS)))
@@ -29,23 +29,23 @@ def test_a_torn_end_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [b"{}\n", b"not json\n", line(TRIALS[0]).replace(b'"schema":1', b'"schema":2')])
-def test_a_bad_line_is_told_with_its_number(tmp_path, bad):
+def test_a_bad_line_raises_with_its_number(tmp_path, bad):
     path = tmp_path / "t.jsonl"
     path.write_bytes(line(TRIALS[0]) + bad + line(TRIALS[1]))
     with pytest.raises(GateError, match=r"t\.jsonl: line 2 is no trial of a self-test: "):
         read_trials(path)
 
 
-def test_what_cannot_be_read_is_told(tmp_path):
+def test_a_file_that_cannot_be_read_raises(tmp_path):
     with pytest.raises(GateError, match=r"cannot be read: Is a directory"):
         read_trials(tmp_path)
 
 
 @pytest.mark.parametrize("fields", [{"number": -1}, {"duration_s": 0.0}, {"duration_s": float("inf")}, {"x": 1}])
-def test_what_cannot_be_is_no_trial(fields):
+def test_impossible_values_are_refused(fields):
     with pytest.raises(ValidationError, match=next(iter(fields))):
-        Trial.model_validate({**TRIALS[0].model_dump(), **fields})
+        SelfTestTrial.model_validate({**TRIALS[0].model_dump(), **fields})
 
 
 def test_conditions_say_how_much_slower_head_is():
-    assert [condition.planted for condition in Condition] == [0.0, 0.0, 0.05, 0.1]
+    assert [condition.slowdown for condition in Condition] == [0.0, 0.0, 0.05, 0.1]

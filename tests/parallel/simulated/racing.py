@@ -1,4 +1,7 @@
-"""Runs for the tests of races: the simulator raises RaceError for bytes that are read or written in no order."""
+"""Runs for the tests of races.
+
+The simulator raises RaceError if bytes are read and written in no defined order.
+"""
 
 import copy
 
@@ -36,12 +39,15 @@ PLACES = {
 
 
 def train(make, policy, place, make_input, *, steps=2, devices=DEVICES):
-    """Steps of both; each gradient and output equal. The learning rate makes each step's weights new."""
+    """Train a wrapper and the chunked module; assert equal values; return the wrapper.
+
+    The values are outputs and gradients. The optimizer changes the weights in each step.
+    """
     torch.manual_seed(1)
     base = make()
     expected = Chunked(copy.deepcopy(base), len(devices))
     base.to(devices[0])
-    if isinstance(base, Tied):  # a simulated parameter is a new one on each module that has it
+    if isinstance(base, Tied):  # `to` gives each module its own parameter, which unties them
         base.head.weight = base.embedding.weight
     wrapper = DataParallel(base, devices, policy=policy)
     ours = torch.optim.SGD(base.parameters(), lr=0.01)
@@ -62,8 +68,11 @@ def train(make, policy, place, make_input, *, steps=2, devices=DEVICES):
     return wrapper
 
 
-def learn_sparsely(policy):
-    """From the host, so that an input's memory may be that of a gradient which the engine has cloned on the hub."""
+def train_sparsely(policy):
+    """Train with sparse gradients and inputs from the host.
+
+    So an input may get the memory of a gradient that the engine has cloned on the hub.
+    """
     base = nn.Embedding(11, 4, sparse=True).to("sim:0")
     wrapper = DataParallel(base, DEVICES, policy=policy)
     optimizer = torch.optim.SGD(base.parameters(), lr=0.1)
@@ -74,9 +83,9 @@ def learn_sparsely(policy):
         optimizer.step()
 
 
-def reads_in_vain():
+def reads_without_output():
     def forward(self, x):
-        self.layer(x)  # and nothing that anybody would wait for
+        self.layer(x)  # no output, so no stream waits for this read
 
     return Call(forward, layer=nn.Linear(20, 20)).to("sim:0")
 

@@ -1,12 +1,16 @@
-"""When everything could run at the earliest: each stream in its order, behind its waits, the host infinitely fast."""
+"""The earliest time of each operation: streams in order, after their waits; no host time."""
 
-from dpbench.simulator.record import Copy, Event, HostWait, Operator, Wait
+from dpbench.simulator.event_log import Copy, HostWait, Operator, Wait
+from dpbench.simulator.event_log import RecordedEvent as Event
 
 COMPUTE_COST, COPY_COST = 1.0, 0.0
 
 
 def replay(events: list[Event], costs: dict[int, float] | None = None) -> dict[int, tuple[float, float]]:
-    """Start and end of each operator and copy, by id. An operator takes one unit of time, a copy none, or its cost."""
+    """Start and end of each operator and copy, by id.
+
+    An operator takes one unit of time and a copy no time, unless `costs` has its id. The host takes no time.
+    """
     costs = costs or {}
     stream_end: dict[int, float] = {}
     times: dict[int, tuple[float, float]] = {}

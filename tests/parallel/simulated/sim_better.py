@@ -1,4 +1,4 @@
-"""B1 to B8 on devices that differ: what `test_better_*.py` show on CPU lanes. B7 is in `sim_devices.py`."""
+"""B1 to B8 on several devices, as `test_better_*.py` on CPU lanes. B7: `sim_devices.py`."""
 
 import contextvars
 import copy
@@ -21,7 +21,7 @@ def on_four(base, dispatch):
 
 
 def seen_on_devices(observe, dispatch):
-    """What each lane's forward observes, by its device."""
+    """The result of `observe` in each lane's forward, one per device."""
     seen = {}
 
     def forward(self, x):
@@ -42,7 +42,7 @@ def test_b1_autocast_reaches_replicas_with_its_dtype(kind, dispatch):
         assert seen_on_devices(observe, dispatch) == [(True, torch.bfloat16, False)] * 4
 
 
-def test_b2_what_a_thread_knows_reaches_replicas(dispatch):
+def test_b2_thread_local_state_reaches_replicas(dispatch):
     variable = contextvars.ContextVar("variable", default=0)
     variable.set(5)
     assert seen_on_devices(variable.get, dispatch) == [5] * 4
@@ -62,7 +62,7 @@ def test_b2_saved_tensor_hooks_reach_replicas(dispatch):
 
 @pytest.mark.filterwarnings("ignore:the replicas of a compiled module")
 @pytest.mark.parametrize("kind", ["wrapped", "in place"])
-def test_b3_compiled_modules_give_right_results_and_stay_whole(kind, dispatch):
+def test_b3_compiled_modules_give_right_results_and_are_not_destroyed(kind, dispatch):
     base, x = mlp(), torch.randn(8, 5)
     expected = copy.deepcopy(base)
     base.to("sim:0")
@@ -145,14 +145,14 @@ def test_b8_one_wrapper_may_be_used_by_many_threads(is_cached, dispatch):
     assert not wrong
 
 
-def test_b8_a_failed_forward_tells_of_all_and_does_not_break_the_next(dispatch):
+def test_b8_a_failed_forward_reports_all_errors_and_does_not_break_the_next(dispatch):
     def forward(self, x):
-        if int(x[0, 0]) in (0, 1):  # the first reads no weight then, and so waits for none
+        if int(x[0, 0]) in (0, 1):  # these replicas read no weight, so they wait for no bucket
             raise KeyError(f"chunk {int(x[0, 0])}")
         return self.inner(x)
 
     base = Call(forward, inner=nn.Linear(1, 1, bias=False))
-    policy = Policy(dispatch=dispatch, bucket_bytes=1)  # less than the model, which would be waited for at once
+    policy = Policy(dispatch=dispatch, bucket_bytes=1)  # with one bucket the lane would wait at once
     wrapper, x = DataParallel(base.to("sim:0"), FOUR, policy=policy), torch.full((8, 1), 4.0)
     wrapper(x)
     threads = threading.active_count()
@@ -161,7 +161,7 @@ def test_b8_a_failed_forward_tells_of_all_and_does_not_break_the_next(dispatch):
             wrapper(torch.arange(4.0)[:, None])
         assert ["replica 1 on device 1" in note for note in caught.value.__notes__] == [True]
         with torch.no_grad():
-            base.inner.weight.add_(1)  # in no race with what the failed forward has under way
+            base.inner.weight.add_(1)  # no race with the failed forward's copies
         base.zero_grad()
         wrapper(x).sum().backward()
         assert base.inner.weight.grad.item() == 8 * 4

@@ -1,4 +1,4 @@
-"""What CPU lanes cannot show: devices that differ, their indices, and links that break."""
+"""Properties that CPU lanes cannot show: several devices, their indices, corrupting links."""
 
 import warnings
 from functools import partial
@@ -19,7 +19,7 @@ from dpbench.parallel import (
     transfer,
 )
 from dpbench.simulator import recording
-from dpbench.simulator.record import Copy
+from dpbench.simulator.event_log import Copy
 from tests.parallel.models import Call, mlp, normed
 
 FOUR = [f"sim:{i}" for i in range(4)]
@@ -81,7 +81,7 @@ def test_a_base_elsewhere_names_both_devices():
         DataParallel(mlp().to("sim:1"), FOUR)(torch.randn(8, 5))
 
 
-def test_an_error_tells_the_devices_index():
+def test_an_error_names_the_devices_index():
     def forward(self, x):
         if x.device.index == 2:
             raise KeyError("here")
@@ -129,7 +129,7 @@ def test_gather_across_devices_is_differentiable_twice():
     assert torch.autograd.gradgradcheck(joined, tensors)
 
 
-def test_gather_keeps_what_all_parts_agree_in():
+def test_gather_keeps_the_memory_format_if_all_parts_have_it():
     last = torch.ones(1, 2, 3, 3).contiguous(memory_format=torch.channels_last)
     for parts, is_last in (((last, last), True), ((last, last.contiguous()), False)):
         joined = gather([part.to(device) for part, device in zip(parts, FOUR, strict=False)], "sim:0")
@@ -169,7 +169,7 @@ def corrupting(direct, victim):
 
 
 @pytest.mark.usefixtures("_fresh_links")
-def test_b7_links_are_probed_once_and_a_sound_one_is_used_directly():
+def test_b7_links_are_tested_once_and_a_sound_link_is_used_directly():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         DataParallel(mlp().to("sim:0"), FOUR)
@@ -179,7 +179,7 @@ def test_b7_links_are_probed_once_and_a_sound_one_is_used_directly():
 
 
 @pytest.mark.usefixtures("_fresh_links")
-def test_b7_links_are_probed_under_a_default_device_too():
+def test_b7_links_are_tested_under_a_default_device_too():
     base = mlp().to("sim:0")
     with torch.device("sim:1"), warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -188,7 +188,7 @@ def test_b7_links_are_probed_under_a_default_device_too():
 
 
 @pytest.mark.usefixtures("_fresh_links")
-def test_b7_a_corrupting_link_is_told_and_avoided(monkeypatch):
+def test_b7_a_corrupting_link_is_warned_of_and_avoided(monkeypatch):
     base, x = normed().to("sim:0"), torch.randn(16, 5)
     monkeypatch.setattr(transfer, "_direct_copy", corrupting(transfer._direct_copy, "sim:2"))
     with pytest.warns(UserWarning, match="copies from sim:0 to sim:2 arrive corrupted; they go through the host"):
@@ -217,7 +217,7 @@ def step_by_step(base, policy, x):
     ],
     ids=["wrapper", "function", "step by step"],
 )
-def test_b7_going_through_the_host_is_the_users_to_choose(wrap):
+def test_b7_the_user_may_choose_to_go_through_the_host(wrap):
     base = nn.Sequential(normed(), nn.Linear(3, 2)).to("sim:0")
     forward = wrap(base, Policy(host_staged=True, dispatch="sequence"))
     x = torch.randn(16, 5).to("sim:0")
@@ -248,7 +248,7 @@ def test_what_stays_on_a_device_does_not_go_through_the_host():
     assert not [event for event in recorded.events if isinstance(event, Copy)]
 
 
-def test_what_is_sparse_goes_through_the_host_too_if_the_user_says_so():
+def test_sparse_tensors_go_through_the_host_too_if_the_user_chooses_it():
     base = Call(lambda self, x: self.inner(x), inner=nn.Embedding(5, 3, sparse=True)).to("sim:0")
     base.register_buffer("table", torch.eye(3).to_sparse().to("sim:0"))
     wrapper = DataParallel(base, FOUR[:2], policy=Policy(host_staged=True))

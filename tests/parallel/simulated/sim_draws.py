@@ -1,4 +1,4 @@
-"""Devices that differ have generators that differ; lanes on one device share its own, and all lanes the CPU's."""
+"""Each device has its own generator; lanes on one device share it, and all share the CPU's."""
 
 import warnings
 
@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.trial import TRIES
+from dpbench.parallel.autotune import TRIES
 from tests.parallel.models import Call
 
 APART = ["sim:0", "sim:1", "sim:2"]
@@ -19,7 +19,7 @@ def on_threads(base, devices):
     return lambda: wrapper(torch.ones(6, 5, device=devices[0]))
 
 
-def test_what_devices_draw_from_generators_of_their_own_is_no_bodys_business():
+def test_draws_from_each_devices_own_generator_are_not_warned_of():
     step = on_threads(nn.Dropout(0.5), APART)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -38,7 +38,7 @@ def test_what_devices_draw_from_generators_of_their_own_is_no_bodys_business():
     ],
     ids=["one device", "two of three on one", "the CPU's"],
 )
-def test_a_generator_that_lanes_share_is_told_by_its_device(base, devices, name):
+def test_the_warning_of_a_shared_generator_names_its_device(base, devices, name):
     with pytest.warns(UserWarning, match=rf"random numbers were drawn from the generator of {name},"):
         on_threads(base, devices)()
 

@@ -1,8 +1,10 @@
-"""How many bytes have every lane's gradient when half of each lane's backward is done, at 8 equal buckets and one more.
+"""The share of bytes that can be reduced when half of each lane's backward is done.
 
-No scheme can be ahead of the gradients. A layer's weight gradient needs the input gradients of all layers behind it:
-of L equal layers w weight gradients cost w + (w - 1) of the 2 L - 1 kernels, so at half of these w <= (L + 1) / 2, or
-50 % of the bytes. Where the bytes lie at the end, as in a ResNet, whose backward begins with them, it can be more.
+These bytes have every lane's gradient, at 8 equal buckets and one more. No scheme can be ahead of the gradients.
+
+A layer's weight gradient needs the input gradients of all layers behind it. Of L equal layers w weight gradients cost
+w + (w - 1) of the 2 L - 1 kernels. So at half of the kernels w <= (L + 1) / 2: 50 % of the bytes. It can be more if
+most bytes are at the end, as in a ResNet, since backward begins there.
 """
 
 import pytest
@@ -20,7 +22,7 @@ BUCKETS = 8
 
 
 def overlap(base, inputs, dispatch):
-    """Of the reduced bytes the share that is ready at half, and the share whose copies can have started by then."""
+    """Shares of the reduced bytes at half of backward: gradients ready; copies startable."""
     base.to("sim:0")
     bucket_bytes = -(-sum(p.nbytes for p in base.parameters()) // BUCKETS)
     policy = Policy(bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes, dispatch=dispatch)

@@ -1,14 +1,14 @@
-"""Each wait, and each `record_stream`, is needed: without it the simulator finds a race."""
+"""Each wait and each `record_stream` is needed: without it the simulator finds a race."""
 
 import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, handout, join, transfer
+from dpbench.parallel import DataParallel, Policy, broadcast_node, join, transfer
 from dpbench.parallel import broadcast as broadcast_module
 from dpbench.parallel import flat as flat_module
 from dpbench.parallel.arrival import Arrival
-from dpbench.parallel.flat import Stage
+from dpbench.parallel.flat import StagingBuffer
 from dpbench.parallel.replicas import ReplicaPool
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call, normed
@@ -17,10 +17,10 @@ from tests.parallel.simulated.racing import (
     PLACES,
     POLICIES,
     SMALL,
-    learn_sparsely,
-    reads_in_vain,
+    reads_without_output,
     steps,
     train,
+    train_sparsely,
 )
 
 
@@ -30,8 +30,8 @@ def test_forgetting_to_wait_for_a_weight_is_a_race(monkeypatch):
         steps(DataParallel(nn.Linear(20, 20).to("sim:0"), DEVICES, policy=Policy(**SMALL)))
 
 
-def test_forgetting_that_the_stage_still_leaves_is_a_race(monkeypatch):
-    monkeypatch.setattr(Stage, "wait_until_free", lambda self, hub: None)
+def test_forgetting_that_the_staging_buffer_is_still_read_is_a_race(monkeypatch):
+    monkeypatch.setattr(StagingBuffer, "wait_until_free", lambda self, hub: None)
     base = nn.Sequential(*[nn.LayerNorm(20) for _ in range(6)]).to("sim:0")
     with pytest.raises(RaceError):
         steps(DataParallel(base, DEVICES, policy=Policy(**SMALL)))
@@ -50,15 +50,15 @@ def test_forgetting_that_weights_were_just_written_is_a_race(monkeypatch):
         steps(DataParallel(nn.Linear(20, 20).to("sim:0"), DEVICES, policy=Policy(**SMALL)))
 
 
-def test_forgetting_who_still_reads_a_flat_is_a_race(monkeypatch):
+def test_forgetting_the_streams_that_still_read_a_flat_is_a_race(monkeypatch):
     monkeypatch.setattr(flat_module, "wait_stream", lambda waiting, awaited: None)
 
     with pytest.raises(RaceError):
-        steps(DataParallel(reads_in_vain(), DEVICES, policy=Policy(**SMALL)), is_training=False)
+        steps(DataParallel(reads_without_output(), DEVICES, policy=Policy(**SMALL)), is_training=False)
 
 
 def infer_elsewhere(policy):
-    """Outputs go where no side stream ends, so that nothing but the hand-overs themselves orders the inputs'."""
+    """Outputs go to a device without near streams, so that only their own waits order inputs."""
     base = normed().to("sim:0").eval()
     wrapper = DataParallel(base, DEVICES, "sim:1", policy=policy)
     with torch.no_grad():
@@ -68,12 +68,15 @@ def infer_elsewhere(policy):
 
 
 def share_the_pool(policy):
-    """Side streams come from a pool (c10/cuda/CUDAStream.h): other code may be given them, and allocate on them."""
+    """Other code may get the side streams too: they are from a pool (c10/cuda/CUDAStream.h).
+
+    It may allocate on them.
+    """
     share_the_pool_of(normed(), torch.randn(16, 5), policy)
 
 
 def share_the_pool_unequally(policy):
-    """Where a lane has no gradient, the sums are made one by one."""
+    """A lane lacks some gradients, so the sums are made one by one."""
     layer = nn.Linear(5, 4)
     base = Call(lambda self, x: self.layer(x) if x.device.index < 3 else x[:, :4], layer=layer)
     share_the_pool_of(base, torch.randn(16, 5, requires_grad=True), policy)
@@ -91,14 +94,14 @@ def share_the_pool_of(base, x, policy):
         for lane in lanes:
             with torch.sim.stream(lane.near):
                 _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
-                lane.near.wait_stream(lanes[0].near)  # after which memory that the hub alone has used is free
+                lane.near.wait_stream(lanes[0].near)  # then memory that only the hub has used is free
                 _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
 
 
-def come_and_go(policy):
-    """The wrapper goes while its weights are read; other code is given its side streams, and allocates on them."""
+def delete_and_allocate(policy):
+    """The wrapper is deleted while its weights are read; its side streams then allocate."""
     for _ in range(3):
-        wrapper = DataParallel(reads_in_vain(), DEVICES, policy=policy)
+        wrapper = DataParallel(reads_without_output(), DEVICES, policy=policy)
         with torch.no_grad():
             wrapper(torch.randn(8, 20))
         lanes_but_the_first = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_broadcast)[1:]
@@ -112,21 +115,21 @@ def train_from(place):
     return lambda policy: train(normed, policy, PLACES[place], lambda: torch.randn(16, 5), steps=6)
 
 
-HANDOVERS = {
-    "gradients wait": (handout, "wait_stream", train_from("first device")),
-    "gradients kept": (handout, "record_stream", share_the_pool),
-    "some lanes' gradients kept": (handout, "record_stream", share_the_pool_unequally),
-    "sparse gradients": (transfer, "wait_stream", learn_sparsely),
+HAND_OVERS = {
+    "gradients wait": (broadcast_node, "wait_stream", train_from("first device")),
+    "gradients kept": (broadcast_node, "record_stream", share_the_pool),
+    "some lanes' gradients kept": (broadcast_node, "record_stream", share_the_pool_unequally),
+    "sparse gradients": (transfer, "wait_stream", train_sparsely),
     "outputs wait": (join, "wait_stream", train_from("first device")),
-    "weights kept": (flat_module, "record_stream", come_and_go),
+    "weights kept": (flat_module, "record_stream", delete_and_allocate),
     "inputs wait": (transfer, "wait_stream", infer_elsewhere),
     "inputs kept": (transfer, "record_stream", infer_elsewhere),
 }
 
 
-@pytest.mark.parametrize("name", HANDOVERS)
-def test_each_handover_is_needed(name, monkeypatch):
-    module, verb, run = HANDOVERS[name]
+@pytest.mark.parametrize("name", HAND_OVERS)
+def test_each_hand_over_is_needed(name, monkeypatch):
+    module, verb, run = HAND_OVERS[name]
     for policy in ("small buckets", "only copies"):
         run(POLICIES[policy])
     monkeypatch.setattr(module, verb, lambda *_: None)

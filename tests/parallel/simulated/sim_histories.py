@@ -1,4 +1,4 @@
-"""As `test_histories.py`, against the stock wrapper itself, where the lanes have streams and memory of their own."""
+"""`test_histories.py` against the stock wrapper itself, on devices with streams and memory."""
 
 import random
 
@@ -19,7 +19,7 @@ class Stock(nn.DataParallel):
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_a_history_looks_as_with_stock(seed):
+def test_a_history_equals_that_of_stock(seed):
     stock = list(play(seed, lambda model: Stock(model, [0, 1, 2]), "sim:0"))
     policy = random_policy(random.Random(seed))
     assert_alike(stock, play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "sim:0"), f"{policy}")

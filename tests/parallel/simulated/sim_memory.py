@@ -1,4 +1,4 @@
-"""What cached replicas cost in memory, beside the stock wrapper on the same devices."""
+"""The memory of cached replicas, compared with the stock wrapper on the same devices."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ BUCKET_BYTES = 3 * LAYER_BYTES
 
 
 def peaks_bytes(wrap):
-    """Of each device, in the last of some training steps."""
+    """The peak of each device, in bytes, in the last of some training steps."""
     base = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]).to("sim:0")
     wrapper = wrap(base)
     optimizer = torch.optim.SGD(base.parameters(), lr=0.01)

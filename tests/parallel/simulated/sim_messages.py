@@ -1,4 +1,4 @@
-"""How many messages and bytes a step sends, beside the stock wrapper on the same devices."""
+"""The messages and bytes of a step, compared with the stock wrapper on the same devices."""
 
 from collections import Counter
 from functools import partial
@@ -9,7 +9,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, data_parallel
 from dpbench.simulator import recording
-from dpbench.simulator.record import Copy
+from dpbench.simulator.event_log import Copy
 
 DEVICES = [f"sim:{i}" for i in range(4)]
 
@@ -101,7 +101,7 @@ def test_smaller_buckets_are_more_messages_of_the_same_bytes(wrap_with, bucket_b
 
 
 def parameter_bytes(wrap, make, is_training):
-    """Bytes sent from the first device to the second, but for the chunk of the batch and that of the gradient."""
+    """Bytes from the first device to the second, without the chunks of batch and gradient."""
     _, sizes = traffic(wrap, make, is_training)
     chunk = 4 * 2 * 8
     return sizes[0, 1] - chunk * (1 + is_training)

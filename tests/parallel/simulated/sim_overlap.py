@@ -1,4 +1,4 @@
-"""What can run at the same time, by dependencies alone: the replay knows no speeds, only what waits for what."""
+"""Operations that can overlap, by dependencies alone: the replay knows waits, not speeds."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.simulator import mark, recording
-from dpbench.simulator.record import Copy, Mark, Operator, Wait
+from dpbench.simulator.event_log import Copy, Mark, Operator, Wait
 from tests.parallel.models import Call
 from tests.parallel.simulated.replay import replay
 
@@ -41,6 +41,12 @@ def operators(events, name, device):
     return [e for e in events if isinstance(e, Operator) and e.name.startswith(name) and e.device == device]
 
 
+def gradient_copies(events):
+    """Copies of gradients to the base's device by the broadcast's autograd nodes."""
+    nodes = [e for e in events if isinstance(e, Copy) and e.destination == 0 and e.node]
+    return [e for e in nodes if "BroadcastNode" in e.node]
+
+
 @pytest.mark.parametrize("dispatch", ["sequence", "threads"])
 def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
     _, forward, _ = recorded_step(Policy(**POLICY, dispatch=dispatch), (16, 16))
@@ -50,7 +56,7 @@ def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
     }
     assert len(packs) == BUCKETS
     per_bucket = LAYERS // BUCKETS
-    slow = packs[1]  # if the second bucket were never packed, would the first layer run?
+    slow = packs[1]  # the first layer must run even if the second bucket is packed very late
     times = replay(forward, {slow: 1000.0})
     for device in range(4):
         layers = operators(forward, "aten.addmm", device)
@@ -102,7 +108,7 @@ def test_a_weight_read_by_another_module_is_waited_for_there():
 
 
 def ready_share(backward, lane_share):
-    """The share of the bytes to reduce that have every lane's gradient when that share of each lane's work is done."""
+    """The share of reduced bytes with all lanes' gradients when `lane_share` of work is done."""
     work = {
         d: [e.id for e in backward if isinstance(e, Operator) and e.node and "Addmm" in e.node and e.device == d]
         for d in range(4)
@@ -118,7 +124,9 @@ def ready_share(backward, lane_share):
         own = {event_id} & all_work
         return own or set().union(*[needs(i, seen) for i in known[event_id].inputs])
 
-    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    reduces = [
+        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
+    ]
     total = sum(e.size_bytes for e in reduces)
     return sum(e.size_bytes for e in reduces if needs(e.id, set()) <= done[e.source]) / total
 
@@ -128,8 +136,8 @@ def ready_share(backward, lane_share):
 def test_buckets_are_ready_as_their_layers_are(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
     assert ready_share(backward, 1.0) == 1
-    # Gradients of equal layers come one after the other: no more than the share of the work done can be there,
-    # and a bucket may just miss its last one.
+    # Gradients of equal layers come one after the other, so their share is at most the share of the work.
+    # One bucket may lack its last gradient.
     for lane_share in (0.5, 0.75):
         assert ready_share(backward, lane_share) >= lane_share - 1 / BUCKETS
 
@@ -142,7 +150,9 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
     last_layer = max(
         times[e.id][1] for e in backward if isinstance(e, Operator) and e.id in times and e.node and "Addmm" in e.node
     )
-    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    reduces = [
+        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
+    ]
     early = sum(e.size_bytes for e in reduces if times[e.id][1] < last_layer)
     assert early >= 0.7 * sum(e.size_bytes for e in reduces)
 
@@ -152,7 +162,9 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
 def test_most_of_the_reduction_is_asked_for_before_the_backward_ends(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
     last_layer = max(e.id for device in range(4) for e in operators(backward, "aten.mm", device))
-    reduces = [e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "HandOut" in e.node]
+    reduces = [
+        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
+    ]
     assert sum(e.size_bytes for e in reduces if e.id < last_layer) >= 0.7 * sum(e.size_bytes for e in reduces)
 
 
@@ -184,7 +196,7 @@ def test_outputs_wait_for_no_other_lanes_nor_do_their_gradients(overlap):
         assert (times[copies[2]][1] < 1000) is overlap
 
 
-def test_the_gradients_of_one_lane_arrive_without_waiting_for_anothers():
+def test_the_gradients_of_one_lane_do_not_wait_for_those_of_another():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
     copies = {
         d: [e.id for e in backward if isinstance(e, Copy) and (e.source, e.destination) == (d, 0)] for d in (1, 2)
@@ -205,8 +217,8 @@ def test_without_the_technique_the_reduction_runs_last():
     [(DEVICES[:1] * 4, {}, 1), (DEVICES[:1] * 4, POLICY, 5), (DEVICES, {}, 11)],  # 4 compute, 4 near, 3 far
     ids=["one bucket", "many buckets", "many devices"],
 )
-def test_on_one_device_a_model_of_one_bucket_has_nothing_to_overlap(devices, policy, streams):
-    """No stream but the caller's, and so no event: torch's engine makes one per gradient that changes streams."""
+def test_a_model_of_one_bucket_on_one_device_uses_no_side_streams(devices, policy, streams):
+    """Then there are no events: torch's engine makes one per gradient that changes streams."""
     base, x = stack().to("sim:0"), torch.randn(16, WIDTH).to("sim:0")
     wrapper = DataParallel(base, devices, policy=Policy(**policy, dispatch="sequence"))
     for _ in range(2):

@@ -1,7 +1,7 @@
-"""No two operations touch the same bytes unordered, whoever waits for whom.
+"""No two operations touch the same bytes in an undefined order.
 
-The simulator raises RaceError for bytes that are read or written in no order, so that a step that runs is one
-without a race.
+The simulator raises RaceError if bytes are read or written in an undefined order. So a step without an error is
+a step without a race.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, parallel_apply, replicate
 from tests.parallel.models import Call, Tied, normed
-from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, learn_sparsely, steps, train
+from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
 
 
 class Attention(nn.Module):
@@ -67,7 +67,7 @@ def test_a_gradient_penalty_has_no_race():
         slope.square().sum().backward()
 
 
-def test_an_output_device_of_its_own_has_no_race():
+def test_another_output_device_has_no_race():
     base = normed().to("sim:0")
     for output in ("sim:2", "cpu"):
         wrapper = DataParallel(base, DEVICES, output, policy=POLICIES["small buckets"])
@@ -88,7 +88,7 @@ def test_inference_has_no_race():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_sparse_gradients_have_no_race(policy):
-    learn_sparsely(POLICIES[policy])
+    train_sparsely(POLICIES[policy])
 
 
 @pytest.mark.parametrize(("output", "overlap"), [("sim:0", False), ("sim:1", True)])
@@ -109,8 +109,8 @@ def test_weights_that_no_forward_reads_may_be_written_after_it(name):
 
 
 @pytest.mark.parametrize("policy", ["default", "small buckets", "small buckets, threads"])
-def test_after_a_backward_that_failed_and_one_more_forward_gradients_may_be_read(policy):
-    """What the failed one had added to ``.grad`` was under way beside the caller's stream; no engine waits for it."""
+def test_gradients_may_be_read_after_a_failed_backward_and_one_more_forward(policy):
+    """The failed backward's sums were under way on the hub; the engine does not wait for them."""
 
     def fail(gradient):
         raise ValueError("failed")
@@ -141,8 +141,8 @@ def test_weights_may_be_written_after_a_forward_that_failed():
 
 
 @pytest.mark.parametrize("name", ["default", "only copies"])
-def test_an_inputs_memory_is_kept_until_its_chunks_have_left(name):
-    """There are no weights, and outputs go elsewhere, so that nothing but the hand-over of the chunks counts."""
+def test_an_inputs_memory_is_kept_until_its_chunks_are_sent(name):
+    """Without weights, and with outputs on another device, only the waits for the chunks count."""
     wrapper = DataParallel(Call(lambda self, x: x), DEVICES, "sim:1", policy=POLICIES[name])
     x = torch.randn(16, 5).to("sim:0")
     for _ in range(2):
@@ -158,8 +158,8 @@ def test_the_base_may_be_written_once_it_is_replicated():
     assert len(replicas) == len(DEVICES)
 
 
-def test_memory_that_weights_have_moved_to_goes_after_they_were_read():
-    """The first forward's weights are kept, so that the second's lie elsewhere."""
+def test_memory_that_weights_have_moved_to_is_freed_after_they_were_read():
+    """The first forward's weights are kept, so that the second's are in new memory."""
     kept = []
 
     def forward(self, x):
@@ -178,8 +178,8 @@ def test_memory_that_weights_have_moved_to_goes_after_they_were_read():
             _ = [torch.zeros(count, device=lane.device) for count in (400, 20)]
 
 
-def test_a_stage_is_written_again_after_all_lanes_have_read_it():
-    """Between two buckets that are packed there go frozen weights, as they are, to the one lane that lacks them."""
+def test_a_staging_buffer_is_written_again_after_all_lanes_have_read_it():
+    """Between two packed buckets, frozen weights are sent unpacked to the lane without them."""
     frozen = [nn.Linear(20, 20, bias=False).requires_grad_(False) for _ in range(3)]
     base = nn.Sequential(nn.LayerNorm(20), *frozen, nn.LayerNorm(20)).to("sim:0")
     policy = Policy(bucket_bytes=160, first_bucket_bytes=160, skip_unchanged=True)

@@ -1,4 +1,4 @@
-"""No race either on streams that the caller or a replica's forward chose, or that threads settle on together."""
+"""No race on streams that the caller or a forward chooses, or that threads share."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, lanes
 from tests.parallel.models import Call, normed
-from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL, learn_sparsely, reads_in_vain, train
+from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL, reads_without_output, train, train_sparsely
 
 
 @pytest.mark.parametrize("policy", ["default", "small buckets", "small buckets, threads", "no overlap"])
@@ -27,11 +27,11 @@ def test_sparse_gradients_on_a_callers_own_streams_have_no_race(policy):
     for device, stream in zip(DEVICES, streams, strict=True):
         stream.wait_stream(torch.sim.current_stream(device))
     with streams[3], streams[2], streams[1], streams[0]:
-        learn_sparsely(POLICIES[policy])
+        train_sparsely(POLICIES[policy])
 
 
 @pytest.mark.parametrize("policy", ["default", "no overlap"])
-def test_a_sparse_gradient_is_kept_until_it_has_left(policy):
+def test_a_sparse_gradient_is_kept_until_it_is_sent(policy):
     wrapper = DataParallel(nn.Embedding(64, 8, sparse=True).to("sim:0"), DEVICES, policy=POLICIES[policy])
     for _ in range(2):
         wrapper(torch.randint(64, (4 * 64,))).sum().backward()
@@ -50,9 +50,9 @@ def test_changing_streams_between_steps_has_no_race():
 
 @pytest.mark.parametrize("policy", ["default", "small buckets", "no overlap"])
 @pytest.mark.parametrize("devices", [DEVICES[:2], DEVICES[:1] * 2], ids=["two devices", "one device"])
-def test_the_memory_of_a_wrapper_that_goes_is_kept_for_all_streams_that_use_it(devices, policy):
-    """It was allocated in the first forward, on another stream than the one of the second."""
-    base, x = reads_in_vain(), torch.randn(8, 20).to("sim:0")
+def test_the_memory_of_a_deleted_wrapper_is_kept_for_all_streams_that_use_it(devices, policy):
+    """It was allocated in the first forward, on another stream than the second forward's."""
+    base, x = reads_without_output(), torch.randn(8, 20).to("sim:0")
     wrapper = DataParallel(base, devices, policy=POLICIES[policy])
     here, other = torch.sim.current_stream("sim:0"), torch.sim.Stream("sim:0")
     with torch.no_grad():
@@ -65,8 +65,8 @@ def test_the_memory_of_a_wrapper_that_goes_is_kept_for_all_streams_that_use_it(d
     here.wait_stream(other)
 
 
-def test_a_stage_is_kept_for_the_streams_that_read_it_though_its_wrapper_goes():
-    wrapper = DataParallel(reads_in_vain(), DEVICES)
+def test_a_staging_buffer_is_kept_for_the_streams_that_read_it_after_its_wrapper():
+    wrapper = DataParallel(reads_without_output(), DEVICES)
     hub = wrapper._replicas.streams.lanes(1, is_overlapped=True)[0].near
     with torch.no_grad():
         wrapper(torch.randn(8, 20))
@@ -88,8 +88,8 @@ def test_a_sparse_tensor_is_kept_with_all_its_parts(part):
         _ = [torch.zeros(64, dtype=dtype, device="sim:0") for dtype in (torch.float32, torch.int64) for _ in range(3)]
 
 
-class on_a_stream_of_its_own:
-    """Device 1's current stream is another one, which nothing but the wrapper orders."""
+class on_another_stream:
+    """Device 1 has another current stream, which only the wrapper orders with the first."""
 
     def __enter__(self):
         self._stream = torch.sim.stream(torch.sim.Stream("sim:1"))
@@ -105,25 +105,25 @@ def test_unchanged_weights_may_be_read_on_another_stream(is_overlapped):
     policy = Policy(**SMALL, skip_unchanged=True, overlap_broadcast=is_overlapped)
     wrapper = DataParallel(base, DEVICES, "sim:2", policy=policy)
     wrapper(torch.randn(8, 20))
-    with on_a_stream_of_its_own():
+    with on_another_stream():
         wrapper(torch.randn(8, 20))
 
 
 @pytest.mark.parametrize("skip_unchanged", [True, False])
 def test_weights_read_on_another_stream_are_written_after(skip_unchanged):
     policy = Policy(**SMALL, skip_unchanged=skip_unchanged)
-    wrapper = DataParallel(base := reads_in_vain(), DEVICES, policy=policy)
+    wrapper = DataParallel(base := reads_without_output(), DEVICES, policy=policy)
     for _ in range(3):
         with torch.no_grad():
             wrapper(torch.randn(8, 20))
-            with on_a_stream_of_its_own():
+            with on_another_stream():
                 wrapper(torch.randn(8, 20))
             for parameter in base.parameters():
                 parameter.add_(1)
 
 
 def test_threads_that_begin_together_get_the_same_side_streams(monkeypatch):
-    """Else the one that began first would settle on streams of the other's."""
+    """Otherwise the thread that began first would settle on the other's streams."""
     new_pair = lanes._new_pair
     monkeypatch.setattr(lanes, "_new_pair", lambda *devices: time.sleep(0.01) or new_pair(*devices))
     streams = lanes.SideStreams([torch.device(device) for device in DEVICES])

@@ -1,4 +1,4 @@
-"""Every way to read a weight waits for its arrival: without the wait it would be a race, which raises RaceError."""
+"""Every way to read a weight waits for its arrival; without the wait there is a race."""
 
 import copy
 
@@ -43,7 +43,7 @@ READS = {
 
 
 class Own(nn.Linear):
-    """With a replication of its own, of which nobody knows where it keeps the weights."""
+    """A custom module: the wrapper does not know in which attribute its replica keeps weights."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -75,7 +75,7 @@ def test_a_read_that_does_not_wait_is_a_race(read, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["weight", "scale"])
-def test_what_replicates_in_a_way_of_its_own_waits_for_all_first(name, monkeypatch):
+def test_a_custom_module_waits_for_all_its_tensors_first(name, monkeypatch):
     def read(layer):
         return getattr(layer, name)
 

@@ -1,4 +1,4 @@
-"""K1 to K12 on devices that differ: what `test_seeds.py` shows on CPU lanes."""
+"""K1 to K12 on several devices, as `test_seeds.py` on CPU lanes."""
 
 import copy
 
@@ -17,7 +17,7 @@ def on(devices, base, dispatch="sequence"):
     return DataParallel(base.to("sim:0"), FOUR[:devices], policy=Policy(dispatch=dispatch))
 
 
-def test_k01_only_the_first_chunk_moves_batch_norm(dispatch):
+def test_k01_only_the_first_chunk_updates_batch_norm(dispatch):
     base = normed()
     expected, x = Chunked(copy.deepcopy(base), 4), torch.randn(16, 5)
     wrapper = on(4, base, dispatch)
@@ -32,7 +32,7 @@ def test_k02_a_submodule_may_be_wrapped_alone(dispatch):
     model = mlp()
     expected, x = copy.deepcopy(model), torch.randn(8, 5)
     model = model.to("sim:0")
-    model[2] = on(4, model[2], dispatch)  # not the first, so that gradients have to come back out of it
+    model[2] = on(4, model[2], dispatch)  # not the first layer, so that gradients go through it
     model(x.to("sim:0")).square().sum().backward()
     expected(x).square().sum().backward()
     for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
@@ -86,7 +86,7 @@ def test_k05_a_parameter_changed_by_any_route_is_seen_at_the_next_forward(change
     torch.testing.assert_close(wrapper(x).cpu(), wrapper.module(x.to("sim:0")).cpu())
 
 
-def test_k06_buffers_are_handed_out_every_forward(dispatch):
+def test_k06_buffers_are_sent_in_every_forward(dispatch):
     base, x = normed().eval(), torch.randn(8, 5)
     wrapper = on(4, base, dispatch)
     for _ in range(3):

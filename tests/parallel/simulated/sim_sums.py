@@ -1,4 +1,4 @@
-"""Where the lanes' gradients are added up: into what has arrived, if it is nobody else's and lies right."""
+"""The memory of the sums: the first arrived gradients, if unused and of the same layout."""
 
 import copy
 

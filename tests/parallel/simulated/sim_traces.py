@@ -1,4 +1,4 @@
-"""As `test_traces.py`, where the lanes have streams and memory of their own."""
+"""`test_traces.py` on devices with streams and memory."""
 
 import pytest
 
@@ -6,5 +6,5 @@ from tests.parallel.traces import LANES, TRACES, check
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_nothing_of_an_earlier_forward_shows(name):
+def test_a_cached_replica_shows_nothing_of_an_earlier_forward(name):
     check([f"sim:{i}" for i in range(LANES)], name)

@@ -1,0 +1,43 @@
+"""Find out whether the installed distribution named `dpbench` is another project's.
+
+This project is distributed as ``torch-dpbench``. On PyPI, ``dpbench`` is an unrelated benchmark of language-model
+agents.
+"""
+
+from collections.abc import Sequence
+from importlib.metadata import Distribution, distributions
+
+from dpbench.doctor.findings import Finding, note, ok
+
+OURS, OTHERS = "torch-dpbench", "dpbench"
+_WHAT = "distribution"
+_COMMAND = ("console_scripts", "dpbench", "dpbench.cli:main")
+_REINSTALL = (
+    f"both distributions write to the folder dpbench/: run `pip uninstall {OTHERS}`, "
+    f"then install {OURS} with `pip install --force-reinstall --no-deps`"
+)
+
+
+def examine_packages(path: Sequence[str] | None = None) -> list[Finding]:
+    """Return one finding: a note if a distribution `dpbench` is on `path`, which defaults to `sys.path`."""
+    return [judge(_installed(OURS, path), _installed(OTHERS, path))]
+
+
+def judge(ours: Distribution | None, others: Distribution | None) -> Finding:
+    """Return the finding for the distributions installed under the two names; None is not installed."""
+    if others is not None:
+        place = f"{OTHERS} {others.version} in {others.locate_file('')}"
+        if _is_this_project(others):
+            return note(_WHAT, f"{place}: this project under its old name", _REINSTALL)
+        return note(_WHAT, f"{place}: another project", _REINSTALL)
+    return ok(_WHAT, f"{OURS} {ours.version}" if ours else "none: dpbench runs from a folder of sources")
+
+
+def _installed(name: str, path: Sequence[str] | None) -> Distribution | None:
+    found = distributions(name=name) if path is None else distributions(name=name, path=list(path))
+    return next(iter(found), None)
+
+
+def _is_this_project(found: Distribution) -> bool:
+    """Compare the command: the old name had the same one, and its text is read without an import."""
+    return any((each.group, each.name, each.value) == _COMMAND for each in found.entry_points)

@@ -1,0 +1,47 @@
+"""Choose by measuring: try each choice in turn a few times, then keep the fastest."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+Choice = TypeVar("Choice")
+
+TRIES = 4
+"""Measurements of each choice.
+
+The first of each does not count: it starts threads and warms caches.
+"""
+
+
+class Autotuner(Generic[Choice]):
+    """Gives the next choice to try, and fixes the fastest after `TRIES` times of each."""
+
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        self._times_s: dict[Choice, list[float]] = {choice: [] for choice in choices}
+        self.chosen: Choice | None = None
+
+    def next_choice(self) -> Choice:
+        """The fixed choice, or the one with the fewest times."""
+        if self.chosen is not None:
+            return self.chosen
+        return min(self._times_s, key=lambda choice: len(self._times_s[choice]))
+
+    @contextmanager
+    def timed(self, choice: Choice) -> Iterator[None]:
+        """Add the time of the block to the choice, unless the block raises."""
+        start_s = time.perf_counter()
+        yield
+        self.add(choice, time.perf_counter() - start_s)
+
+    def add(self, choice: Choice, time_s: float) -> None:
+        """Add one time; fix the fastest choice when each has enough."""
+        if self.chosen is None:
+            self._times_s[choice].append(time_s)
+            if all(len(times) >= TRIES for times in self._times_s.values()):
+                # The shortest of a few times is the one with the least disturbance.
+                self.chosen = min(self._times_s, key=lambda choice: min(self._times_s[choice][1:]))
+
+    def fix(self, choice: Choice) -> None:
+        """Fix the choice for good, whatever the times are."""
+        self.chosen = choice

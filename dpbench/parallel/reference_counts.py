@@ -1,0 +1,131 @@
+"""Reference counts that decide whether shells, dicts and memory may be used again.
+
+A count taken now is compared with a count taken when nothing else could refer to the object. The invariants:
+
+1. The counts must be exact. They are with the GIL only, so nothing is cached without it (`COUNTS_ARE_EXACT`).
+2. Both counts of a comparison are taken by the same function, so that its own temporary references cancel out.
+3. An empty shell is idle if its count is the count of its construction.
+4. A filled shell is idle if its count is higher by the references from its parents' tables (`count_links`).
+   If a forward has changed the tables or left references in attributes, `count_own_references` counts those instead.
+5. A custom module, which stock's protocol replicates, is idle if its count is the count after the refresh.
+6. A set of replicas is idle if all of its shells and custom modules are: one busy child keeps the whole set.
+7. Counts and containers cannot be read at one instant, and another thread may be running the shells.
+   So the counts are taken before and after the containers, and must agree.
+8. A shell's dict is cleared and used again if its count is the count of its construction. Otherwise it is replaced.
+9. A bucket's memory is written again if its storage is used by the lane's own tensors only (`count_storage_uses`).
+   Otherwise the bucket moves to new memory.
+
+A reference from a container that only the shells refer to is the shells' own reference (4)::
+
+    shell's __dict__ ── "act" ──> bound method ──> shell      only the __dict__ refers to the method: the shell is idle
+                                      ↑
+    any other object ─────────────────┘                       with this reference the shell is in use
+
+This is trial deletion, as Python's own collector does it (devguide.python.org, "Garbage collector design").
+It looks into containers of well-known types, and into modules that are not shells. References from any other object
+count as use.
+"""
+
+import gc
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.parallel.module_tree import Node
+
+COUNTS_ARE_EXACT: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether the interpreter has a GIL.
+
+Without it the counts of shared objects are split and deferred (PEP 703).
+"""
+
+_CONTAINERS = (list, tuple, dict, OrderedDict, defaultdict, set, frozenset, deque, MethodType, partial, CellType)
+_REFERENTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    **dict.fromkeys(_CONTAINERS, gc.get_referents),
+    FunctionType: lambda function: (function.__closure__, function.__defaults__),  # without its module's globals
+}
+
+
+def count_references(things: Sequence[Any]) -> list[int]:
+    """The reference count of each object."""
+    return list(map(sys.getrefcount, things))
+
+
+def count_links(nodes: Sequence[Node]) -> Counter[int]:
+    """References to each filled shell, by its index, from the tables of its parents.
+
+    A compiled module has a second reference to its child, in the place of its compiled forward.
+    """
+    children = [i for node in nodes for _, i in node.children * (1 + node.is_compiled) if i is not None]
+    return Counter(i for i in children if nodes[i].is_plain)
+
+
+def count_own_references(written: Iterable[Any]) -> Counter[int]:
+    """References to each object, by its id, from `written` and from its own containers.
+
+    Its own are the containers that nothing else refers to. `written` holds the values of the shells' dicts. A value
+    that is in two dicts comes twice.
+    """
+    links = Counter[int]()
+    found: dict[int, Any] = {0: [], **_reach(written, links)}
+    counts = list(map(sys.getrefcount, found.values()))
+    # The list at 0 has only the references that each member of `found` has. Whatever exceeds these and the links is
+    # the reference of another object.
+    foreign = [
+        value for value, count in zip(found.values(), counts, strict=True) if count > counts[0] + links[id(value)]
+    ]
+    while foreign:
+        value = foreign.pop()
+        if found.pop(id(value), None) is not None:
+            for referent in _referents_of(value) or ():
+                links[id(referent)] -= 1
+                if id(referent) in found:
+                    foreign.append(referent)
+    return links
+
+
+def count_storage_uses(tensor: Tensor) -> int:
+    """Uses of the tensor's storage: by tensors in Python and in graphs, and by storage objects."""
+    return _storage_counter(tensor.device.type)(tensor)
+
+
+def _reach(written: Iterable[Any], links: Counter[int]) -> dict[int, Any]:
+    """All containers that `written` leads to, by id. Adds the references on the way to `links`."""
+    found: dict[int, Any] = {}
+    ahead: list[Iterable[Any]] = [written]
+    while ahead:
+        for value in ahead.pop():
+            links[id(value)] += 1
+            if id(value) not in found and (referents := _referents_of(value)) is not None:
+                found[id(value)] = value
+                ahead.append(referents)
+    return found
+
+
+def _referents_of(value: Any) -> Iterable[Any] | None:
+    """The objects that a container refers to, or None for all that is not looked into."""
+    kind = type(value)
+    if kind in _REFERENTS:
+        return _REFERENTS[kind](value)
+    # `kind`, not `isinstance`: a weak proxy of a module has the module's class, but owns nothing.
+    return [value.__dict__] if issubclass(kind, nn.Module) and "_is_replica" not in value.__dict__ else None
+
+
+@cache
+def _storage_counter(device_type: str) -> Callable[[Tensor], int]:
+    """The device module's own counter if it has one, else `_storage_uses`.
+
+    A backend has one if torch cannot count the uses of its storage.
+    """
+    return getattr(torch.get_device_module(device_type), "storage_use_count", _storage_uses)
+
+
+def _storage_uses(tensor: Tensor) -> int:
+    storage = tensor.untyped_storage()  # the same Python object for each caller that keeps it
+    return torch._C._storage_Use_Count(storage._cdata) + sys.getrefcount(storage)

@@ -1,0 +1,132 @@
+"""Copies between devices and with the host: the stream of each copy, and its waits.
+
+A copy between two devices runs on the current stream of the *source*. It waits for the current stream of the
+destination, which then waits for the copy (aten/src/ATen/native/cuda/Copy.cu)::
+
+    destination stream ──┐            ┌── waits ──>
+                         v            │
+    source stream  ── waits ── copy ──┘
+
+A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is a copy from the
+host with `non_blocking`. A copy to the host always makes the host wait: the simulator has no pinned memory, and without
+pinned memory CUDA blocks too.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from dpbench.simulator import autograd
+from dpbench.simulator.arguments import raw, with_index
+from dpbench.simulator.compute import compute, wrap
+from dpbench.simulator.event_log import Copy
+from dpbench.simulator.operators import aten
+from dpbench.simulator.simulation import Simulation, the_simulation
+from dpbench.simulator.tensor import SimTensor, parts
+
+
+def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
+    """Return the copy that ``Tensor.to`` and similar methods make.
+
+    Raise NotImplementedError for pinned memory.
+    """
+    source: Tensor = args[0]
+    target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
+    if target == source.device:
+        return compute(func, args, {**kwargs, "device": None})
+    if kwargs.get("pin_memory"):
+        raise NotImplementedError("the simulator does not support pinned memory")
+    non_blocking = kwargs.get("non_blocking", False)
+    options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
+    value = aten._to_copy.default(raw(source), **options)
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        if target.type == "cpu":
+            _record(simulation, source, value, non_blocking)
+            return value
+        result = wrap(simulation, value, target, autograd.stream_of(target.index, [source]))
+        _record(simulation, source, result, non_blocking)
+        return result
+
+
+def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
+    """Run ``destination.copy_(source)`` and return the destination."""
+    destination, source = args[:2]
+    non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+    if source.device == destination.device:
+        return compute(func, args, kwargs)
+    raw(destination).copy_(raw(source))
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        _record(simulation, source, destination, non_blocking)
+    return destination
+
+
+def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
+    """Run one operator on one device, or else one copy for each pair, as CUDA does."""
+    destinations, sources = args[:2]
+    if len({tensor.device for tensor in (*destinations, *sources)}) == 1:
+        compute(func, args, kwargs)
+        return
+    for destination, source in zip(destinations, sources, strict=True):
+        copy_(aten.copy_.default, (destination, source, *args[2:]), kwargs)
+
+
+def item(func: Any, args: Any, _: Any) -> Any:
+    """Return ``tensor.item()``; the host waits for the number."""
+    value = func(raw(args[0]))
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        _record(simulation, args[0], args[0].raw, non_blocking=False)
+    return value
+
+
+def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
+    """Put the copy into its stream with its waits, and record it.
+
+    The caller holds the lock. Raise RaceError.
+    """
+    ends = [_stream(tensor, source) for tensor in (source, destination)]
+    from_stream, to_stream = ends
+    stream = from_stream if from_stream is not None else to_stream
+    assert stream is not None
+    if from_stream is not None and to_stream is not None:
+        simulation.wait_stream(from_stream, to_stream)
+    launch, inputs = simulation.launch(
+        f"copy {source.device} to {destination.device}", stream, *map(_accesses, (source, destination))
+    )
+    if simulation.recorder.running:
+        simulation.recorder.add(
+            Copy(
+                id=launch.event,
+                source=_index(source),
+                destination=_index(destination),
+                size_bytes=sum(part.numel() * part.itemsize for part in parts(raw(destination))),
+                stream=stream,
+                inputs=inputs,
+                node=autograd.node_name(),
+                line=launch.line,
+            )
+        )
+    if from_stream is not None and to_stream is not None:
+        simulation.wait_stream(to_stream, from_stream)
+    elif to_stream is None or not non_blocking:
+        simulation.host_wait([stream])
+    if isinstance(destination, SimTensor):
+        destination.made_on = to_stream
+        autograd.pass_on_handoff([destination], [source], stream if to_stream is None else to_stream)
+
+
+def _stream(tensor: Tensor, source: Tensor) -> int | None:
+    return autograd.stream_of(tensor.device.index, [source]) if isinstance(tensor, SimTensor) else None
+
+
+def _accesses(tensor: Tensor) -> list[Any]:
+    return tensor.accesses() if isinstance(tensor, SimTensor) else []
+
+
+def _index(tensor: Tensor) -> int | None:
+    return tensor.device.index if isinstance(tensor, SimTensor) else None

@@ -1,0 +1,186 @@
+"""The log of a simulated step: operators, copies, memory and waits, in program order.
+
+Counters and replays read it. Every event has an `id` that grows in program order. A stream runs its events in that
+order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
+wrote the bytes that an event reads.
+
+To replay a log, start an `Operator` or `Copy` when three things are true: the host has reached it, the event before it
+in its stream has finished, and so have all events that its stream waits for. With other streams it could start as soon
+as its `inputs` have finished.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+FORMAT = "dpbench.events"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A computation on one device.
+
+    If it is not `is_launched`, the device does no work: it is a view, or an empty tensor.
+    """
+
+    id: int
+    name: str
+    device: int
+    stream: int
+    is_launched: bool = True
+    flops: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    inputs: tuple[int, ...] = ()
+    node: str | None = None
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Bytes sent over a link, on `stream`.
+
+    `source` and `destination` are device indices, or None for the host.
+    """
+
+    id: int
+    source: int | None
+    destination: int | None
+    size_bytes: int
+    stream: int
+    inputs: tuple[int, ...] = ()
+    node: str | None = None
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocate:
+    """A block of device memory is taken; `size_bytes` is rounded up."""
+
+    id: int
+    device: int
+    stream: int
+    address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free:
+    """A block of device memory is returned; `size_bytes` is rounded up."""
+
+    id: int
+    device: int
+    stream: int
+    address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """All later work of `stream` waits for the events in `after`, at most one of each stream."""
+
+    id: int
+    stream: int
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWait:
+    """The host blocks until the events in `after` have finished."""
+
+    id: int
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A name that the caller put between two events, such as ``backward``."""
+
+    id: int
+    name: str
+
+
+RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | Mark
+_KINDS: dict[str, type[RecordedEvent]] = {
+    kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, Mark)
+}
+
+
+@dataclass(slots=True, eq=False)
+class Recording:
+    """The events of one `recording()` block; `streams` maps each stream to its device's index."""
+
+    devices: int
+    streams: dict[int, int] = field(default_factory=dict)
+    events: list[RecordedEvent] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """Write one JSON object a line: format, version, devices and streams; then the events."""
+        head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
+        lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    @classmethod
+    def read(cls, path: Path) -> "Recording":
+        """Return the recording in a file that `write` made.
+
+        Raise ValueError, with the number of the line, for any other content.
+        """
+        lines = path.read_text().splitlines()
+        head = _object(lines[0], f"{path}:1") if lines else {}
+        if head.get("format") != FORMAT or head.get("version") != VERSION:
+            raise ValueError(f"{path}:1: not a {FORMAT} file of version {VERSION}")
+        events = [_event(line, f"{path}:{number}") for number, line in enumerate(lines[1:], start=2)]
+        return cls(head["devices"], {int(stream): device for stream, device in head["streams"].items()}, events)
+
+
+def _object(line: str, place: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{place}: not a JSON object")
+    return value
+
+
+def _event(line: str, place: str) -> RecordedEvent:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in _object(line, place).items()
+    }
+    kind = _KINDS.get(str(values.pop("kind", "")))
+    if kind is None:
+        raise ValueError(f"{place}: not an event; its kind must be one of {', '.join(_KINDS)}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{place}: not a {kind.__name__}: {error}") from None
+
+
+class Recorder:
+    """Counts the event ids, and adds events to the recordings that run."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self.running: list[Recording] = []
+
+    def next_id(self) -> int:
+        self._last += 1
+        return self._last
+
+    def add(self, event: RecordedEvent) -> None:
+        for recording in self.running:
+            recording.events.append(event)
+
+    @contextmanager
+    def record(self, recording: Recording) -> Iterator[Recording]:
+        """Add all events of a block to `recording`."""
+        self.running.append(recording)
+        try:
+            yield recording
+        finally:
+            self.running.remove(recording)

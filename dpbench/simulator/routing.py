@@ -1,0 +1,65 @@
+"""Routes an operator to a copy, a special case, or a computation on one device."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dpbench.simulator import copies, current
+from dpbench.simulator.compute import compute
+from dpbench.simulator.operators import aten
+from dpbench.simulator.simulation import the_simulation
+
+
+def run(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run `func` and return its result.
+
+    In a backward pass, note its error for `autograd.run_backward`.
+    """
+    special = _SPECIAL.get(func, compute)
+    try:
+        return special(func, args, kwargs)
+    except BaseException as error:
+        backward = current.backward()
+        if backward:
+            backward.error = error
+        raise
+
+
+def _record_stream(_: Any, args: Any, __: Any) -> None:
+    tensor, stream = args
+    with the_simulation().lock:
+        for storage in tensor.storages:
+            storage.keep_for(stream.stream_id)
+
+
+def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run dropout with random numbers from the device's own generator."""
+    generator = the_simulation().generators[args[0].device.index]
+
+    def on_cpu(values: torch.Tensor, probability: float, training: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+        if training is False:
+            return values.clone(), torch.ones_like(values, dtype=torch.bool)
+        mask = torch.empty_like(values, dtype=torch.bool).bernoulli_(1 - probability, generator=generator)
+        return values * mask * (0.0 if probability == 1 else 1 / (1 - probability)), mask
+
+    return compute(func, args, kwargs, on_cpu)
+
+
+def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return zeros that have memory.
+
+    torch's kernels recognise zeros without memory by a dispatch key, which the simulator's CPU tensors lack.
+    """
+    return compute(func, args, kwargs, torch.zeros)
+
+
+_SPECIAL: dict[Any, Callable[[Any, Any, Any], Any]] = {
+    aten.record_stream.default: _record_stream,
+    aten.native_dropout.default: _dropout,
+    aten._efficientzerotensor.default: _zeros,
+    aten._to_copy.default: copies.to_copy,
+    aten.copy_.default: copies.copy_,
+    aten._foreach_copy_.default: copies.foreach_copy_,
+    aten._local_scalar_dense.default: copies.item,
+}

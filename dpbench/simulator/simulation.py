@@ -1,0 +1,221 @@
+"""The state of the simulation: device memory, the order of streams, running recordings."""
+
+import itertools
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from dpbench.simulator.allocator import Allocator, MemoryBlock
+from dpbench.simulator.event_log import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
+from dpbench.simulator.races import Launch
+from dpbench.simulator.regions import Region
+from dpbench.simulator.storages import SimStorage, StorageTable
+from dpbench.simulator.streams import StreamOrder, VectorClock
+
+_HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+Access = tuple[SimStorage, Region]
+
+
+class Simulation:
+    """The state that all threads share.
+
+    Its methods take `lock`; torch's computations run outside it.
+
+    The tick of an operation in the vector clocks is the id of its event in the log. The default stream of device i is
+    stream i.
+    """
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.lock = threading.RLock()
+        self.order = StreamOrder()
+        self.allocators = [Allocator((index + 1) << 40, self.order) for index in range(devices)]
+        self.storages = StorageTable()
+        self.recorder = Recorder()
+        self.generators = [torch.Generator().manual_seed(torch.initial_seed()) for _ in range(devices)]
+        self._device_of_stream = list(range(devices))
+        self._freed: deque[tuple[int, MemoryBlock]] = deque()
+        self._serials = itertools.count(1)
+
+    # Streams
+
+    def new_stream(self, device: int) -> int:
+        """Return the id of a new stream of the device."""
+        with self.lock:
+            self._device_of_stream.append(device)
+            return len(self._device_of_stream) - 1
+
+    def device_of(self, stream: int) -> int:
+        return self._device_of_stream[stream]
+
+    def stream_name(self, stream: int) -> str:
+        device = self._device_of_stream[stream]
+        return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
+
+    def now(self, stream: int) -> VectorClock:
+        """Return the clock of an event that is recorded on the stream now."""
+        with self.lock:
+            return self.order.now(stream)
+
+    def wait(self, stream: int, clock: VectorClock) -> None:
+        """Let all later work of the stream wait for `clock`."""
+        with self.lock:
+            unfinished = self.order.unfinished(clock, stream)
+            if unfinished and self.recorder.running:
+                self.recorder.add(
+                    Wait(id=self.recorder.next_id(), stream=stream, after=tuple(sorted(unfinished.values())))
+                )
+            self.order.wait(stream, clock)
+
+    def wait_stream(self, stream: int, other: int) -> None:
+        """Let all later work of `stream` wait for the present work of `other`."""
+        if stream != other:
+            self.wait(stream, self.now(other))
+
+    def host_wait(self, streams: Iterable[int]) -> None:
+        """Let the host wait for the present work of the streams."""
+        for stream in streams:
+            self.host_wait_for(self.now(stream))
+
+    def host_wait_for(self, clock: VectorClock) -> None:
+        """Let the host wait for `clock`."""
+        with self.lock:
+            unfinished = self.order.unfinished_for_host(clock)
+            if unfinished and self.recorder.running:
+                self.recorder.add(HostWait(id=self.recorder.next_id(), after=tuple(sorted(unfinished.values()))))
+            self.order.host_wait(clock)
+
+    def streams(self) -> dict[int, int]:
+        """Return the device of each stream."""
+        return dict(enumerate(self._device_of_stream))
+
+    # Memory
+
+    def new_storage(self, raw: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
+        """Return a new storage over the CPU storage `raw`, allocated on `stream`.
+
+        The caller holds the lock.
+        """
+        size = raw.nbytes()
+        block = self.allocators[device].allocate(size, stream) if size else None
+        if block:
+            self._record_block(Allocate, device, block)
+        storage = SimStorage(raw, device, block, serial=next(self._serials), forget=self._forget)
+        self.storages.add(storage)
+        return storage
+
+    def grow(self, storage: SimStorage, stream: int) -> None:
+        """Allocate memory for an empty storage that an ``out=`` argument has made larger.
+
+        Raise NotImplementedError if the storage was not empty.
+        """
+        size = storage.raw.nbytes()
+        if storage.block is None and size:
+            storage.block = self.allocators[storage.device].allocate(size, stream)
+            self._record_block(Allocate, storage.device, storage.block)
+        elif storage.block is not None and size > storage.block.size:
+            raise NotImplementedError("the simulator does not support resizing a tensor that is not empty")
+
+    def _forget(self, storage: SimStorage) -> None:
+        """Note that a storage has died; `drain` frees its block later, in program order.
+
+        A destructor calls this, at any point of any thread.
+        """
+        self.storages.remove(storage)
+        if storage.block:
+            self._freed.append((storage.device, storage.block))
+
+    def drain(self) -> None:
+        """Free the blocks of all storages that have died since the last call."""
+        with self.lock:
+            while self._freed:
+                device, block = self._freed.popleft()
+                self._record_block(Free, device, block)
+                self.allocators[device].free(block)
+
+    def _record_block(self, kind: type[Allocate | Free], device: int, block: MemoryBlock) -> None:
+        if self.recorder.running:
+            self.recorder.add(
+                kind(
+                    id=self.recorder.next_id(),
+                    device=device,
+                    stream=block.stream,
+                    address=block.address,
+                    size_bytes=block.size,
+                )
+            )
+
+    # Work
+
+    def launch(
+        self, operator: str, stream: int, reads: Sequence[Access], writes: Sequence[Access]
+    ) -> tuple[Launch, tuple[int, ...]]:
+        """Put an operation into the stream; return it, and the events that wrote its inputs.
+
+        Raise RaceError.
+        """
+        launch = Launch(operator, stream, self.stream_name(stream), self.recorder.next_id(), user_line())
+        self.order.launch(stream, launch.event)
+        inputs: set[int] = set()
+        for storage, region in reads:
+            if storage.block:
+                inputs |= storage.block.shadow.read(region, launch)
+        for storage, region in writes:
+            if storage.block:
+                storage.block.shadow.write(region, launch)
+        return launch, tuple(sorted(inputs))
+
+
+def user_line() -> str:
+    """Return ``file:line`` of the innermost caller outside torch and the simulator."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_started: list[Simulation] = []
+
+
+def start(devices: int) -> None:
+    """Start the simulation of this process; allowed once."""
+    assert not _started
+    _started.append(Simulation(devices))
+
+
+def running() -> Simulation | None:
+    """Return the simulation of this process, None before the start."""
+    return _started[0] if _started else None
+
+
+def the_simulation() -> Simulation:
+    """Return the simulation of this process. Raise RuntimeError before the start."""
+    if not _started:
+        raise RuntimeError("the simulator is not started; call dpbench.simulator.simulate(devices=n) first")
+    return _started[0]
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record all events of all threads until the end of the block, and yield the recording."""
+    simulation = the_simulation()
+    simulation.drain()
+    recording = Recording(simulation.devices)
+    with simulation.recorder.record(recording):
+        yield recording
+        simulation.drain()
+    recording.streams = simulation.streams()
+
+
+def mark(name: str) -> None:
+    """Add a `Mark` with this name to the recordings that run."""
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.drain()
+        simulation.recorder.add(Mark(id=simulation.recorder.next_id(), name=name))

@@ -1,0 +1,61 @@
+"""The finding for the installed distribution, from metadata in a temporary folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpbench.doctor.child.packages import examine_packages
+from dpbench.doctor.findings import Severity
+
+COMMAND = "[console_scripts]\ndpbench = dpbench.cli:main\n"
+Install = Callable[..., str]
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """Write the metadata of a distribution as pip does, and return the folder it is in."""
+
+    def install(name: str, version: str, entry_points: str = "") -> str:
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n")
+        (folder / "entry_points.txt").write_text(entry_points)
+        return str(tmp_path)
+
+    return install
+
+
+def test_this_project_alone_is_ok(install: Install) -> None:
+    [found] = examine_packages([install("torch-dpbench", "0.1.0", COMMAND)])
+    assert (found.severity, found.what, found.value) == (Severity.OK, "distribution", "torch-dpbench 0.1.0")
+
+
+def test_a_folder_of_sources_is_ok(tmp_path: Path) -> None:
+    [found] = examine_packages([str(tmp_path)])
+    assert found.severity is Severity.OK
+    assert found.value == "none: dpbench runs from a folder of sources"
+
+
+@pytest.mark.parametrize("name", ["dpbench", "DPBench"])
+def test_the_unrelated_project_is_noted_beside_this_one(install: Install, name: str) -> None:
+    install("torch-dpbench", "0.1.0", COMMAND)
+    folder = install(name, "0.3.1", "[console_scripts]\ndpbench = dpbench.main:run\n")
+    [found] = examine_packages([folder])
+    assert found.severity is Severity.NOTE
+    assert found.value == f"dpbench 0.3.1 in {folder}: another project"
+    assert found.advice is not None
+    assert "pip uninstall dpbench" in found.advice
+    assert "torch-dpbench" in found.advice
+
+
+def test_the_unrelated_project_is_noted_without_this_one(install: Install) -> None:
+    [found] = examine_packages([install("dpbench", "0.3.1")])
+    assert found.severity is Severity.NOTE
+
+
+def test_an_install_under_the_old_name_is_called_that(install: Install) -> None:
+    folder = install("dpbench", "0.1.0", COMMAND)
+    [found] = examine_packages([folder])
+    assert found.severity is Severity.NOTE
+    assert found.value == f"dpbench 0.1.0 in {folder}: this project under its old name"

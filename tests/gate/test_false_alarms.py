@@ -1,0 +1,99 @@
+"""The rate of false alarms that a gate cites: of a self-test, else of the twins of earlier gates."""
+
+import pytest
+
+from dpbench.errors import GateError
+from dpbench.gate.false_alarms import (
+    false_alarms_of_twins,
+    measured_false_alarms,
+    self_test_path,
+    trials_path,
+    write_self_test,
+)
+from dpbench.gate.self_test.result import result_of
+from dpbench.gate.settings import Settings
+from tests.gate.making_history import line, times
+from tests.gate.making_rounds import benchmark
+from tests.gate.making_trials import recorded
+from tests.results.making import ENVIRONMENT
+
+ELSEWHERE = ENVIRONMENT.model_copy(update={"hostname": "elsewhere", "commit": "c" * 40, "dirty": True})
+OTHER_CPU = ENVIRONMENT.model_copy(update={"cpu_model": "another CPU"})
+
+
+def written(results, environment=ENVIRONMENT):
+    settings = Settings(benchmarks=(benchmark("a"), benchmark("b")))
+    found = result_of(recorded(5, environment), settings, 60.0, gates=4)
+    (results / "gate").mkdir(parents=True, exist_ok=True)
+    write_self_test(self_test_path(results, environment), found)
+    return found
+
+
+def test_none_if_nothing_was_measured(tmp_path):
+    assert measured_false_alarms(tmp_path, (), ENVIRONMENT) is None
+    written(tmp_path)
+    assert measured_false_alarms(tmp_path, (), None) is None
+
+
+@pytest.mark.parametrize("environment", [ENVIRONMENT, ELSEWHERE])
+def test_a_machine_of_the_same_kind_is_cited_under_any_host_name(tmp_path, environment):
+    found = written(tmp_path)
+    assert found.false_alarms.of == 4
+    assert measured_false_alarms(tmp_path, (), environment) == found.false_alarms
+
+
+def test_the_twins_of_this_machine_are_cited_before_another_machine(tmp_path):
+    written(tmp_path)
+    assert measured_false_alarms(tmp_path, (), OTHER_CPU) is None
+    lines = (line("b" * 40, "c" * 40, times("a", 1.0, 1.0, twin_alarmed=True), environment=OTHER_CPU),)
+    cited = measured_false_alarms(tmp_path, lines, OTHER_CPU)
+    assert (cited.alarms, cited.of) == (1, 1)
+    assert measured_false_alarms(tmp_path, lines, ENVIRONMENT).of == 4  # the self-test comes before the twins
+
+
+def test_the_machine_of_this_kind_is_cited_out_of_several(tmp_path):
+    written(tmp_path, OTHER_CPU.model_copy(update={"hostname": "a"}))
+    found = written(tmp_path, ELSEWHERE.model_copy(update={"hostname": "b"}))
+    assert measured_false_alarms(tmp_path, (), ENVIRONMENT) == found.false_alarms
+
+
+def test_a_file_that_is_no_self_test_raises_in_one_line(tmp_path):
+    (tmp_path / "gate").mkdir()
+    (tmp_path / "gate/self-test-x.json").write_text("{}")
+    with pytest.raises(GateError, match=r"self-test-x\.json: is no self-test's result: ") as caught:
+        measured_false_alarms(tmp_path, (), ENVIRONMENT)
+    assert "\n" not in str(caught.value)
+
+
+def test_trials_and_result_are_different_files(tmp_path):
+    assert trials_path(tmp_path, "here").name == "self-test-here.jsonl"
+    assert self_test_path(tmp_path, ENVIRONMENT).name == "self-test-here.json"
+
+
+def test_a_folder_that_cannot_be_written_raises(tmp_path):
+    found = written(tmp_path)
+    with pytest.raises(GateError, match="cannot be written"):
+        write_self_test(tmp_path / "none/self-test.json", found)
+
+
+@pytest.mark.parametrize(
+    ("alarms", "of", "upper"),  # the upper bound of 0 in n is 1 - 0.025 ** (1 / n)
+    [(0, 10, 0.3085), (1, 20, 0.2487), (3, 3, 1.0), (0, 300, 0.01222)],
+)
+def test_twins_that_alarmed_are_counted_with_an_upper_bound(alarms, of, upper):
+    lines = [line("a", "b", times("wide", 1, 1, twin_alarmed=number < alarms)) for number in range(of)]
+    found = false_alarms_of_twins(lines, ENVIRONMENT)
+    assert found is not None
+    assert (found.alarms, found.of) == (alarms, of)
+    assert found.upper == pytest.approx(upper, rel=5e-4)
+
+
+def test_twins_of_other_machines_and_twins_that_were_not_judged_do_not_count():
+    measured = line("a", "b", times("wide", 1, 1, twin_alarmed=True), times("narrow", 1, 1))
+    unmeasured = line("a", "b", times("wide", 1, 1, twin_alarmed=None))
+    elsewhere = line("a", "b", times("wide", 1, 1), environment=ELSEWHERE)
+    found = false_alarms_of_twins([measured, unmeasured, elsewhere], ENVIRONMENT)
+    assert found is not None
+    assert (found.alarms, found.of) == (1, 2)
+    assert found.gates == "twins, one for each benchmark, of 1 gate on this machine"
+    assert false_alarms_of_twins([unmeasured, elsewhere], ENVIRONMENT) is None

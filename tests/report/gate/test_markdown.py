@@ -1,0 +1,187 @@
+"""The judgement as a comment, rendered from markdown."""
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from dpbench.gate.judgement import Judgement, Revision
+from dpbench.report.gate.markdown import MARKER, MAX_CHARACTERS, gate_markdown
+from dpbench.report.gate.wording import one_line, reliability
+from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, LANES, SLOWER, counter, drift, judged, time
+
+OURS = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary"}
+OURS |= {"table", "thead", "tbody", "tr", "th", "td"}
+NO_WIDTH = "\u200b"
+
+
+class Seen(HTMLParser):
+    """A rendered page: its elements, its text, and the text of its cells."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.comments: list[str] = []
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.folded = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.open.append(tag)
+        assert all(name == "style" for name, _ in attrs), attrs
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_comment(self, data):
+        self.comments.append(data)
+
+    def handle_data(self, data):
+        self.text += data
+        if "details" in self.open:
+            self.folded += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+def seen(found: Judgement) -> Seen:
+    return Seen(
+        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(gate_markdown(found))
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_comment_begins_with_the_marker_and_has_it_once(name: str) -> None:
+    text = gate_markdown(EVERY[name])
+    assert text.startswith(f"{MARKER}\n### dpbench gate: {EVERY[name].verdict}\n")
+    assert text.count(MARKER) == 1
+    assert seen(EVERY[name]).comments == [" dpbench gate "]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_page_has_only_expected_elements_and_full_rows(name: str) -> None:
+    page = seen(EVERY[name])
+    assert not set(page.tags) - OURS
+    assert not page.open
+    assert page.tags["details"] == page.tags["strong"] == 1
+    columns = {len(row) for row in page.rows}
+    assert columns <= {5, 6, 7}
+    found = EVERY[name]
+    heads = bool(found.counters) + 2 * bool(found.times) + bool(found.drifts)
+    assert len(page.rows) == len(found.counters) + 2 * len(found.times) + len(found.drifts) + heads
+
+
+def test_figures_are_as_in_every_other_form() -> None:
+    page = seen(SLOWER)
+    assert [LANES, "10.0", "10.5", "+5.2 %", "1.052 [1.041, 1.063]", "slower"] in page.rows
+    assert [LANES, "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24", "3", "1"] in page.rows
+    assert ["counts tuned mlp/tiny", "new kernels", "-", "7", "differs"] in page.rows
+    assert ["drifting", "20.0", "23.0", "+15.0 %", "cccccccccc, 2026-10-01", "9", "slower"] in page.rows
+    assert f"{LANES}: slower: why slower" in page.text
+
+
+@pytest.mark.parametrize("name", ["pass", "slower", "undecided", "broken"])
+def test_verdict_and_reliability_are_not_folded(name: str) -> None:
+    page = seen(EVERY[name])
+    plain = page.text.replace(page.folded, "")
+    for line in (f"{EVERY[name].verdict.capitalize()}: for a reason of {name}", *reliability(EVERY[name])):
+        assert line in plain
+    assert "took 4 min 32 s" in page.folded
+
+
+def test_notes_and_acceptances_are_folded() -> None:
+    assert "the working tree is dirty; the commit is judged" in seen(SLOWER).folded
+    assert seen(ALL_ACCEPTED).folded.count("accepted until 2027-01-31 (counts * at v2): pays for B7") == 1
+
+
+def test_no_table_if_nothing_was_measured() -> None:
+    assert seen(BROKEN).tags["table"] == 0
+
+
+def test_quoted_text_is_shown_as_it_is_on_one_line() -> None:
+    page = seen(EVIL)
+    shown = page.text.replace(NO_WIDTH, "")
+    assert f"Slower: {one_line(EVIL.why)}" in shown
+    assert page.rows[1][0].replace(NO_WIDTH, "") == page.rows[1][1].replace(NO_WIDTH, "") == one_line(EVIL.why)
+    assert "[31m" in shown
+    assert "\x1b" not in gate_markdown(EVIL)
+
+
+@given(st.text(st.sampled_from("@#:.-_*`~|\\<>&[]()!$^=+/ \n\tw1a"), max_size=40))
+def test_no_text_becomes_a_mention_or_markup(text: str) -> None:
+    source = gate_markdown(
+        judged(why=f"x{text}", head=Revision(asked="a", commit="b" * 40, subject=text), notes=(text,))
+    )
+    page = Seen(MarkdownIt("commonmark", {"html": True, "linkify": False}).enable("table").render(source))
+    assert not set(page.tags) - OURS
+    assert page.tags["code"] == 0
+    assert f"Pass: {one_line(f'x{text}')}" in page.text.replace(NO_WIDTH, "")
+    assert "@" not in page.text.replace(f"@{NO_WIDTH}", "")
+    assert "#" not in page.text.replace(f"#{NO_WIDTH}", "")
+    written = source.split("**")[1].removeprefix("Pass&#58; ")
+    assert not set(written.replace("&#8203;", "").replace("&#", "")) & set("@:#_*`~|\\<>[]!$^=+")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "www.example.com",
+        "- a",
+        "1. a",
+        "1) a",
+        "1)",
+        "a. b",
+        "-",
+        "---",
+        "- [ ] a",
+        "https://a.b",
+        "a@b.c",
+        "GH #1",
+        "**a**",
+        "a\\",
+    ],
+)
+def test_the_beginning_of_a_markdown_construct_is_text(text: str) -> None:
+    source = gate_markdown(judged(notes=(text,)))
+    note = source.splitlines()[-2 if source.splitlines()[-2] else -3].removeprefix("- ")
+    assert "www." not in source
+    assert not re.match(r"[-+*>#]|\d+[.)]", note)
+    page = seen(judged(notes=(text,)))
+    assert page.tags["li"] == seen(judged(notes=("a",))).tags["li"]
+    assert one_line(text) in page.folded.replace(NO_WIDTH, "")
+
+
+@pytest.mark.parametrize("text", ["@", "#", "\U0001f600", "|", "a"])
+def test_the_comment_never_exceeds_the_limit(text: str) -> None:
+    huge = text * 5000
+    many = judged(
+        "slower",
+        why=huge,
+        base=Revision(asked=huge, commit="a" * 40, subject=huge),
+        head=Revision(asked=huge, commit=None, subject=huge),
+        counters=tuple(counter(benchmark=f"{n}{huge}", counter=huge) for n in range(300)),
+        times=tuple(time(f"{n}{huge}", "slower", why=huge, cores=huge) for n in range(300)),
+        drifts=tuple(drift(benchmark=f"{n}{huge}", since=huge) for n in range(300)),
+        notes=(huge,) * 300,
+    )
+    written = gate_markdown(many)
+    assert len(written) <= MAX_CHARACTERS
+    assert written.rstrip().endswith("</details>")
+    assert re.search(r"- \.\.\. and 2\d\d more\n", written)
+
+
+def test_a_hundred_benchmarks_are_all_shown() -> None:
+    page = seen(judged("slower", times=tuple(time(f"step {n}.", "slower") for n in range(100))))
+    assert all(f"step {n}." in page.text for n in range(100))
+    assert "more" not in page.text

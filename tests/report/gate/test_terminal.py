@@ -1,0 +1,99 @@
+"""The judgement on a terminal."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from dpbench.gate.judgement import Judgement
+from dpbench.report.gate.terminal import gate_text
+from dpbench.report.gate.wording import one_line, reliability
+from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, SLOWER, counter, judged, time
+
+
+def printed(found: Judgement, width: int = 80) -> str:
+    console = Console(width=width, file=StringIO())
+    console.print(gate_text(found))
+    return console.file.getvalue()
+
+
+def in_words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def cells(text: str, name: str) -> list[list[str]]:
+    """The cells of the lines that begin with a name, in all tables."""
+    lines = [line.split("  ") for line in text.splitlines() if line.strip().startswith(f"{name} ")]
+    return [[cell.strip() for cell in line if cell.strip()] for line in lines]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_verdict_revisions_and_reliability_are_always_printed(name: str) -> None:
+    found = EVERY[name]
+    text = in_words(printed(found, 20_000))
+    assert text.startswith(f"{found.verdict.capitalize()}: ")
+    assert "base 0123456789" in text
+    assert "head " in text
+    for line in reliability(found):
+        assert in_words(line).split("; ")[0] in text
+    assert "took 4 min 32 s" in text
+
+
+def test_times_are_printed_with_their_interval_and_their_precision() -> None:
+    text = printed(judged(times=(time("step"),)))
+    assert cells(text, "step") == [
+        ["step", "10.0", "10.1", "+1.0 %", "1.010 [1.000, 1.020]", "pass"],
+        ["step", "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24", "3", "1"],
+    ]
+    assert "smallest seen: the growth" in in_words(text)
+
+
+def test_the_reasons_of_benchmarks_that_do_not_pass_are_below_the_tables() -> None:
+    text = in_words(printed(SLOWER))
+    assert "step tuned convnet/tiny on all cores: slower: why slower" in text
+    assert "why pass" not in text
+    assert "note: the working tree is dirty; the commit is judged" in text
+    accepted = in_words(printed(ALL_ACCEPTED))
+    assert accepted.count("accepted until 2027-01-31 (counts * at v2): pays for B7") == 1
+    wide = printed(ALL_ACCEPTED, 120)
+    assert wide.count("slower, accepted") == 2
+    assert "worse, accepted" in wide
+
+
+def test_no_table_if_nothing_was_measured() -> None:
+    assert printed(BROKEN).splitlines()[:5] == [
+        "Broken: for a reason of broken",
+        "base 0123456789 (main) The base",
+        "head no-such",
+        "",
+        "identical code called slower: not measured on this machine: run `dpbench gate ",
+    ]
+
+
+def test_no_figure_is_broken_at_80_columns() -> None:
+    name = "tuned|transformer/small|b64|cpu*2|train|float32|random|t2|s0"
+    times = tuple(time(f"{name}{n}", "slower", base_step_s=123.4, head_step_s=1234.5) for n in range(3))
+    bytes_ = counter(1_234_567_890, 1_234_567_999, benchmark=name, counter="backward copies sim:0->sim:1 bytes")
+    text = printed(judged("slower", times=times, counters=(bytes_,)))
+    assert max(map(len, text.splitlines())) <= 80
+    for figure in (
+        "1,234,567,890",
+        "1,234,567,999",
+        "1.010 [1.000, 1.020]",
+        "1.001 [0.997, 1.005]",
+        "1,234 ",
+        "+1.0 %",
+    ):
+        assert figure in text
+    assert "".join(text.split()).count("tuned|tran") >= 1
+    assert all(f"s0{n}" in "".join(text.split()) for n in range(3))
+
+
+@pytest.mark.parametrize("width", [80, 20_000])
+def test_quoted_text_is_neither_markup_nor_a_command(width: int) -> None:
+    text = printed(EVIL, width)
+    assert "[red]r[/red]" in text
+    assert "::" not in text, "GitHub's runner obeys a line that begins with it"
+    assert "##[" not in text, "GitHub's runner obeys a line that contains it"
+    assert all(c.isprintable() for c in text.replace("\n", ""))
+    assert one_line(EVIL.notes[0]).replace("::", ": :").replace("##[", "## [") in printed(EVIL, 20_000)
