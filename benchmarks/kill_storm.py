@@ -1,10 +1,10 @@
-"""Kills a sweep, or one of its children, at random moments, and looks at what is left.
+"""Kill a sweep, or one of its children, at random moments, and check what is left.
 
-python -m benchmarks.kill_storm --kills 100
+    python -m benchmarks.kill_storm --kills 100
 
-The parent is the real one, with its launcher and its store; the workers answer at once, and every other one starts a
-grandchild in a session of its own. After each parent's end no process may be left, and every record that was whole
-before has to be there still, once. At the end the next call goes on to the end.
+The parent, its launcher and its store are real. The workers send a record at once, and every other worker starts a
+grandchild in a session of its own. After the end of each parent no process may be left, and each record that was
+complete must still exist, once. At the end one more call must finish the sweep.
 """
 
 import argparse
@@ -35,7 +35,10 @@ _PATIENCE_S = 30.0
 
 @dataclass
 class Report:
-    """`longest_s` is how long the last process of a killed parent lived on."""
+    """Counts of a storm.
+
+    `longest_s` is the longest time that a process outlived its killed parent.
+    """
 
     parents_killed: int = 0
     children_killed: int = 0
@@ -45,7 +48,7 @@ class Report:
 
 
 class Storm:
-    """Raises AssertionError where a promise is not kept."""
+    """Random kills of one sweep. Raises AssertionError if a process or a wrong record is left."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.path = folder / "sweep.jsonl"
@@ -55,7 +58,8 @@ class Storm:
         self._parent: subprocess.Popen[bytes] | None = None
         self._before = b""
 
-    def rage(self, kills: int) -> Report:
+    def run(self, kills: int) -> Report:
+        """Kill the parent or a child `kills` times, then finish the sweep."""
         for _ in range(kills):
             if self._parent is None:
                 self._parent = self._start(_ENDLESS)
@@ -89,7 +93,7 @@ class Storm:
         self._check_records()
 
     def _kill_child(self) -> None:
-        """Of any generation; the parent goes on."""
+        """Kill a random descendant of the parent. The parent goes on."""
         assert self._parent is not None
         deadline_s = time.monotonic() + _PATIENCE_S
         while not (children := psutil.Process(self._parent.pid).children(recursive=True)):
@@ -99,11 +103,14 @@ class Storm:
         try:
             self._rng.choice(children).kill()
         except psutil.NoSuchProcess:
-            return  # it was quicker
+            return  # the child has ended already
         self.report.children_killed += 1
 
     def _left(self) -> list[str]:
-        """The processes that carry the mark, which is inherited across sessions and dead parents; zombies have none."""
+        """Return the commands of all processes that carry this storm's mark in their environment.
+
+        The mark is inherited across sessions and dead parents. Zombies have no environment.
+        """
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -124,7 +131,7 @@ class Storm:
         assert not repeated, f"more than once: {repeated}"
 
     def _finish(self) -> None:
-        """One more call, two rounds beyond the last record."""
+        """Run the sweep once more, to two rounds beyond the last record, and check all records."""
         started = Store(self.path).read().records if self.path.exists() else ()
         rounds = max((record.round for record in started), default=0) + 2
         assert self._start(rounds).wait(10 * _PATIENCE_S) == 0
@@ -132,7 +139,7 @@ class Storm:
         assert not self._left()
         records = Store(self.path).read().records
         wanted = {(case.id, number) for case in plan(spec_of(rounds), MACHINE).cases for number in range(rounds)}
-        assert {record.key for record in records} == wanted, "not all that was planned is there"
+        assert {record.key for record in records} == wanted, "records of the plan are missing"
         self.report.records = len(records)
         self.report.failed = sum(record.outcome is not Outcome.OK for record in records)
         assert self.report.failed <= self.report.children_killed
@@ -146,7 +153,7 @@ def main() -> None:
     print(heading("benchmarks.kill_storm"))
     start_s = time.monotonic()
     with TemporaryDirectory() as folder:
-        report = Storm(Path(folder), options.seed).rage(options.kills)
+        report = Storm(Path(folder), options.seed).run(options.kills)
     print(
         f"killed {report.parents_killed} parents and {report.children_killed} children in "
         f"{time.monotonic() - start_s:.0f} s: {report.records} records, each once, {report.failed} of them of killed "

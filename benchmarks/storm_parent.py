@@ -1,13 +1,14 @@
-"""A sweep as `dpbench sweep` runs it, but for its cheap workers.
+"""A sweep as `dpbench sweep` runs it, with children that measure nothing.
 
-storm_parent.py FILE ROUNDS: measures what of the rounds the file lacks.
+    storm_parent.py FILE ROUNDS
+
+It measures the rounds that the store FILE lacks.
 """
 
 import sys
 from pathlib import Path
 
 from dpbench.results.store import Store
-from dpbench.run import runner
 from dpbench.run.run_sweep import run_sweep
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.plan import plan
@@ -15,6 +16,7 @@ from dpbench.sweep.spec import Spec
 
 MACHINE = MachineInfo(python="3", torch="2", cpu_model="a CPU", cores=1, memory_bytes=1)
 VARIANTS = ("naive", "floor", "tuned")
+WORKER = [sys.executable, str(Path(__file__).with_name("storm_worker.py"))]
 
 
 def spec_of(rounds: int) -> Spec:
@@ -22,9 +24,8 @@ def spec_of(rounds: int) -> Spec:
 
 
 def main() -> None:
-    runner.WORKER[:] = [sys.executable, "-S", str(Path(__file__).with_name("storm_worker.py"))]
     spec = spec_of(int(sys.argv[2]))
-    run_sweep(spec, plan(spec, MACHINE), Store(Path(sys.argv[1])), lambda _: None)
+    run_sweep(spec, plan(spec, MACHINE), Store(Path(sys.argv[1])), lambda _: None, worker=WORKER)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A worker that measures nothing: cheap, as it imports next to nothing.
+"""A worker that measures nothing. It imports little, so it starts fast.
 
-In odd rounds it starts a rank's stand-in, which sleeps in a session of its own, and answers a little later.
+In odd rounds it starts a stand-in for a rank, which sleeps in a session of its own, and sends its record after 0.2 s.
 """
 
 import json
@@ -22,7 +22,7 @@ time.sleep(60)
 die_with_parent(PARENT_PID)
 job = json.load(sys.stdin)
 if job["round"] % 2:
-    subprocess.Popen([sys.executable, "-S", "-c", RANK, str(os.getpid())], start_new_session=True)
+    subprocess.Popen([sys.executable, "-c", RANK, str(os.getpid())], start_new_session=True)
     time.sleep(0.2)
 with os.fdopen(RECORD_FD, "w") as pipe:
     json.dump(

@@ -79,7 +79,7 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
 
 def _count(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:
     try:
-        return count_all(cases, tree=folder, launch=launch)
+        return count_all(cases, folder=folder, launch=launch)
     except CountingError as error:
         raise GateError(f"{side}: {' '.join(str(error).split())}") from error
 

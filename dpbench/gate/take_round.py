@@ -37,8 +37,8 @@ class Sides:
     head_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of(self, benchmark: str) -> dict[SideName, Side]:
-        base = Side(tree=str(self.base))
-        head = Side(tree=str(self.head), environment=dict(self.head_environment.get(benchmark, {})))
+        base = Side(folder=str(self.base))
+        head = Side(folder=str(self.head), environment=dict(self.head_environment.get(benchmark, {})))
         return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
 
 

@@ -1,1 +1,26 @@
-"""Inside the child: a step, the clock around it, and what is read beside it."""
+"""Measuring and counting a case in a child process.
+
+The process that measures imports torch; the parent process imports none of these files.
+
+    measurement.py        a case measured: samples, phases, memory, telemetry, comparison with the oracle
+    session.py            a step: model, batches, variant and optimizer of a case
+    sample.py             warm up, then time single steps in one window, with readings at its edges
+    stopping.py           when warm-up and sampling end
+    clock.py              the time once all devices are idle, and the time between two marks
+    undisturbed.py        the time of a step without waits that other processes cause
+    phases.py             seconds of forward, backward, optimiser and their parts
+    fairness.py           does a variant compute what the oracle computes?
+    threads.py, team.py   intra-op threads of a lane; the ranks of a case with one process per device
+    memory.py             peaks of host and device memory
+    environment.py        what must be equal before two records are compared
+    gpu/                  telemetry and facts of NVIDIA GPUs, read with NVML
+
+    count_step.py         the exact counters of one step, from one of these:
+    python_calls.py           calls of Python functions
+    rank_counts.py            operators and collectives of a rank
+    simulated_counts.py       operators, copies and allocations in a recording of simulated devices
+    dependencies.py           how far such a recording overlaps communication with computation
+
+    interleave.py         alternate the steps of several schemes in one process
+    benchmarked.py        a user's step under pytest-benchmark
+"""

@@ -1,4 +1,7 @@
-"""Anyone's step under pytest-benchmark: all devices idle at both ends of each round, as many rounds as asked for."""
+"""Time a user's step with pytest-benchmark.
+
+The number of rounds is fixed, and all devices are idle at both ends of each round.
+"""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -23,7 +26,7 @@ _BATCHES = 10
 
 
 class Pedantic(Protocol):
-    """What is used of pytest-benchmark's fixture."""
+    """The part of pytest-benchmark's fixture that is used here."""
 
     extra_info: dict[str, Any]
     stats: Any
@@ -36,10 +39,11 @@ class Pedantic(Protocol):
 def run_rounds(
     benchmark: Pedantic, step: Callable[[], Any], devices: Sequence[torch.device], rounds: int, warmup_rounds: int
 ) -> tuple[Any, Window]:
-    """The last step's result, and what was read beside exactly the rounds.
+    """Run the rounds, one step each.
 
-    pytest-benchmark's own timer stays what the user chose; waiting is part of what it times, and of what precedes it.
-    Nothing is calibrated: an optimiser's steps are not free, and ranks have to take equally many.
+    Return the last step's result, and the window of readings over the rounds. pytest-benchmark's timer stays the user's
+    choice. Each timed round waits for the devices at its end; the wait at its start is not timed. The number of rounds
+    is not calibrated: extra optimizer steps would change the model, and all ranks must take the same number.
     """
     now = make_clock(devices)
     window = Window(devices, telemetry_of(devices))
@@ -50,28 +54,34 @@ def run_rounds(
     try:
         now()
         window.begin()
-        result = benchmark.pedantic(lambda: _whole(step, now), setup=lambda: _idle(now), rounds=rounds, iterations=1)
+        result = benchmark.pedantic(
+            lambda: _step_and_wait(step, now), setup=lambda: _wait(now), rounds=rounds, iterations=1
+        )
         window.end(rounds)
     finally:
         gc.unfreeze()
     return result, window
 
 
-def _whole(step: Callable[[], Any], now: Clock) -> Any:
+def _step_and_wait(step: Callable[[], Any], now: Clock) -> Any:
     result = step()
     now()
     return result
 
 
-def _idle(now: Clock) -> None:
-    """pytest-benchmark takes what a setup returns for arguments."""
+def _wait(now: Clock) -> None:
+    """Wait for the devices.
+
+    This returns None, because pytest-benchmark passes a setup's result to the step.
+    """
     now()
 
 
 def figures_of(samples_s: Sequence[float]) -> Figures:
-    """From `LEAST_ROUNDS` or more, in the order in which they were taken.
+    """Return the median and the minimum of `samples_s`, with their intervals.
 
-    The minimum's interval is that of the minima of ten batches in a row: how far it moves within the run.
+    There are `LEAST_ROUNDS` samples or more, in the order of the rounds. The minimum's interval is the range of the
+    minima of ten consecutive batches: how far it moves within the run.
     """
     low, middle, high = interval_of_autocorrelated_median(np.array(samples_s))
     minima = [float(min(batch)) for batch in np.array_split(np.array(samples_s), _BATCHES)]
@@ -79,10 +89,11 @@ def figures_of(samples_s: Sequence[float]) -> Figures:
 
 
 def window_json(window: Window) -> dict[str, Any]:
+    """Return the window's readings as they are stored in pytest-benchmark's JSON."""
     return {
         "telemetry": {
-            device: told.model_dump(mode="json") if isinstance(told, DeviceTelemetry) else told
-            for device, told in window.telemetry.items()
+            device: found.model_dump(mode="json") if isinstance(found, DeviceTelemetry) else found
+            for device, found in window.telemetry.items()
         },
         "peak_device_bytes": {device: each.model_dump() for device, each in window.peak_device_bytes.items()},
         "peak_reserved_bytes": {device: each.model_dump() for device, each in window.peak_reserved_bytes.items()},
@@ -91,7 +102,10 @@ def window_json(window: Window) -> dict[str, Any]:
 
 
 def counters_of(step: Callable[[], Any]) -> dict[str, int | None]:
-    """Of two more steps: operators and FLOPs of the calling thread, Python calls of it and of threads it starts."""
+    """Take two more steps and return their counters.
+
+    Operators and FLOPs are those of the calling thread. Python calls include the threads that it starts.
+    """
     with RankCounts() as operators:
         operators.enter(Phase.FORWARD)
         step()

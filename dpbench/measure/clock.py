@@ -1,5 +1,8 @@
-"""The time between two places of one step, on the host or in the devices' streams."""
-# MERGED-DOC measure.clock: """The clock: it reads the time only after all devices of the case have finished."""
+"""The clock of a case, and a stopwatch for the phases of a step.
+
+A `Clock` reads the host's time once all devices of the case are idle. A `Stopwatch` sets marks inside a step: events in
+the devices' streams if the devices can time events, else readings of the clock.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,13 +11,16 @@ from typing import Any, Protocol
 import torch
 
 Clock = Callable[[], float]
-"""Answers seconds since some fixed moment, once every device of the case is idle."""
+"""Waits until every device of the case is idle, then returns the seconds since some fixed moment."""
+
+_TIMED_EVENTS = ("cuda", "xpu")
 
 
 def make_clock(devices: Sequence[torch.device]) -> Clock:
-    """A clock for these devices; on the CPU alone it is `time.perf_counter` itself, at no further cost.
+    """Return a clock for these devices.
 
-    Synchronising only the current device, as torch.utils.benchmark does, would miss the others' work.
+    On the CPU alone it is `time.perf_counter` itself, at no further cost. It waits for all devices. Waiting for the
+    current device only, as torch.utils.benchmark does, would miss the work of the others.
     """
     waits = [_synchroniser(device) for device in dict.fromkeys(devices) if device.type != "cpu"]
     if not waits:
@@ -33,11 +39,11 @@ def _synchroniser(device: torch.device) -> Callable[[], None]:
     return lambda: module.synchronize(device)
 
 
-_TIMED_EVENTS = ("cuda", "xpu")
-
-
 class Stopwatch(Protocol):
-    """`mark` now; ask for the seconds between two marks once the devices are idle."""
+    """Sets marks and returns the seconds between two of them.
+
+    Call `between` once the devices are idle.
+    """
 
     def mark(self, devices: Sequence[torch.device], /) -> Any: ...
 
@@ -45,7 +51,7 @@ class Stopwatch(Protocol):
 
 
 class ClockStopwatch:
-    """Marks are readings of the clock, with all devices of the case idle whichever are asked for."""
+    """Marks are readings of the clock. Each mark waits until all devices of the case are idle."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self._now = make_clock(devices)
@@ -58,7 +64,10 @@ class ClockStopwatch:
 
 
 class EventStopwatch:
-    """Marks are events in the current streams of the devices; the time between two is the slowest device's."""
+    """Marks are events in the current streams of the devices.
+
+    The time between two marks is the slowest device's.
+    """
 
     def mark(self, devices: Sequence[torch.device]) -> dict[torch.device, Any]:
         events = {}
@@ -73,6 +82,7 @@ class EventStopwatch:
 
 
 def make_stopwatch(devices: Sequence[torch.device]) -> Stopwatch:
+    """Return a stopwatch with events if all devices can time them, else one with the clock."""
     if all(device.type in _TIMED_EVENTS for device in devices):
         return EventStopwatch()
     return ClockStopwatch(devices)

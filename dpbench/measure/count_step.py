@@ -1,4 +1,6 @@
-"""The exact counters of one step, the third: the first two fill caches. Equal in every process.
+"""The exact counters of one step. They are equal in every process.
+
+The third step is counted, because the first two fill caches.
 
 sim:i   the recording of the simulated devices             simulated_counts.py, dependencies.py
 cpu     Python calls, of all lanes in one process           python_calls.py
@@ -15,7 +17,7 @@ from dpbench.measure.dependencies import dependencies
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
 from dpbench.measure.session import Session, open_session
-from dpbench.measure.simulated_counts import count_phase, counts_by_phase
+from dpbench.measure.simulated_counts import counts_by_phase
 from dpbench.measure.team import Team
 from dpbench.results.counts import Counts, Phase, PhaseCounts
 from dpbench.simulator import mark, recording
@@ -27,28 +29,31 @@ _STEPS_BEFORE = 2
 
 
 def count(case: Case, connect: Callable[[torch.device], Team]) -> tuple[Counts, Recording | None]:
-    """The case's counters, and for simulated devices, which must have been started, what they were asked to do.
+    """Return the case's counters, and the recording if its devices are simulated.
 
-    Each rank of a case with one process per device calls it. `tuned` dispatches in sequence: which way would be faster
-    is no matter here. Raises NotImplementedError where the simulator cannot do an operator.
+    Simulated devices must have been started. With one process per device, each rank calls this.
+    Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
     torch.set_num_threads(1)
     team = connect(torch.device(case.devices[0]))
     session = open_session(case.of(_counted(case.variant)), team.rank, team.size)
-    # When the collector runs depends on everything that was ever made in this process.
+    # Garbage collections depend on all objects made in this process before, so they would change the counts.
     gc.disable()
     for _ in range(_STEPS_BEFORE):
         session.step()
         gc.collect()
     if case.variant.name is VariantName.DDP:
         return _count_ranks(session, team), None
-    if session.devices[0].type == "cpu":
+    if session.placement.devices[0].type == "cpu":
         return _count_calls(session), None
     return _count_simulated(session)
 
 
 def _counted(variant: VariantId) -> VariantId:
-    """Fix the dispatch of a tuned variant: which way would be faster here does not matter."""
+    """Return the variant with sequential dispatch, unless the case names a dispatch.
+
+    By default `tuned` tries which dispatch is faster. A count must not depend on that.
+    """
     is_open = "dispatch" in variant.name.parameters and "dispatch" not in variant.values
     return variant.with_parameters(dispatch="sequence") if is_open else variant
 
@@ -70,11 +75,11 @@ def _count_calls(session: Session) -> Counts:
 
 def _count_simulated(session: Session) -> tuple[Counts, Recording]:
     sim = torch.get_device_module("sim")
-    devices = sorted({device.index for device in session.devices})
+    devices = sorted({device.index for device in session.placement.devices})
     peaks: list[dict[str, int]] = []
 
     def read_peaks() -> None:
-        """Of what ran since the last reading."""
+        """Append each device's peak since the last call."""
         peaks.append({f"sim:{device}": sim.max_memory_allocated(device) for device in devices})
         for device in devices:
             sim.reset_peak_memory_stats(device)
@@ -89,11 +94,7 @@ def _count_simulated(session: Session) -> tuple[Counts, Recording]:
         loss = session.step(enter)
         read_peaks()
         del loss
-    phases = {
-        phase: count_phase(events, peak)
-        for (phase, events), peak in zip(counts_by_phase(recorded).items(), peaks[1:], strict=True)
-    }
-    trains = Phase.BACKWARD in phases and len(devices) > 1
-    return Counts(
-        phases=phases, dependencies=dependencies(recorded, session.devices[0].index) if trains else None
-    ), recorded
+    phases = counts_by_phase(recorded, peaks[1:])  # the first peaks are from before the step
+    has_reduction = Phase.BACKWARD in phases and len(devices) > 1
+    found = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None
+    return Counts(phases=phases, dependencies=found), recorded

@@ -1,27 +1,27 @@
-"""What must be over before what: two questions about how communication and computation of a step overlap.
+"""How far a step overlaps communication with computation.
 
-An event happens after those that wrote what it reads, after the one before it in its stream, and after what its stream
-or the host was told to wait for. The order in which the host asked for it does not matter. `simulator/record.py` says
-what the events are.
+The answer is in the dependencies between copies and operators. An event of a recording (`simulator/record.py`) comes
+after those that wrote its inputs. It comes after the one before it in its stream. And it comes after those that its
+stream or the host waited for. The order of the host's calls does not count.
 
-**Broadcast.** The copies from device to device in the forward that carry nothing of this step's batch. A lane's first
-layer is its first operator that reads of the batch and of the broadcast, directly or through other operators. What has
-to be there before it: all copies to its device that happen before it.
+**Broadcast.** The broadcast are the copies between devices in the forward that carry no data of this step's batch. A
+lane's first layer is its first operator that reads data of both the batch and the broadcast, directly or through other
+operators. The measure: how many bytes of the broadcast to this lane come before its first layer.
 
-**Reduction.** The copies in the backward that leave another device than the base's, and whatever the graph nodes that
-made them compute (packing, summing): parts of one reduction are linked by their data. Its inputs are the gradients it
-reads. A lane's backward are the operators on its device in that phase that are neither a part of a reduction nor follow
-from one; half of it is over when the first half of these, in number, is::
+**Reduction.** A reduction has copies in the backward that start on a device other than the base's. All other work of
+the graph nodes that made these copies belongs to it too (packing, summing). Parts of one reduction are linked by their
+data. A lane's backward are the operators on its device in that phase, without the reductions and without what depends
+on them. The bar is after the first half of these operators, by number::
 
-    lane 1:   b b b b | b b b b       ready:     the gradients that the reduction reads were written left of the bar,
+    lane 1:   b b b b | b b b b       ready:     operators left of the bar wrote all gradients that the reduction reads,
     lane 2:   b b b b | b b b b                  on every lane
-                      ^               startable: nothing right of the bar happens before its copy
+                      ^               startable: the copy depends on no operator right of the bar
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
-from dpbench.measure.simulated_counts import counts_by_phase
+from dpbench.measure.simulated_counts import events_by_phase
 from dpbench.results.counts import Dependencies, Phase
 from dpbench.simulator.event_log import Copy, HostWait, Operator, Recording, Wait
 from dpbench.simulator.event_log import RecordedEvent as Event
@@ -30,9 +30,12 @@ Work = Operator | Copy
 
 
 def dependencies(recording: Recording, home: int) -> Dependencies:
-    """The measures of one recorded training step; the base's device has the index `home`."""
+    """Return the measures of one recorded training step.
+
+    `home` is the index of the base's device.
+    """
     work = {event.id: event for event in filter(_is_work, recording.events)}
-    phases = {phase: list(filter(_is_work, events)) for phase, events in counts_by_phase(recording).items()}
+    phases = {phase: list(filter(_is_work, events)) for phase, events in events_by_phase(recording).items()}
     forward, backward = phases.get(Phase.FORWARD, []), phases.get(Phase.BACKWARD, [])
     data = {event.id: [i for i in event.inputs if i in work] for event in work.values()}
     order = _order(recording, data)
@@ -52,29 +55,29 @@ def _is_work(event: Event) -> TypeGuard[Work]:
 
 
 def _order(recording: Recording, data: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """For each event at work those that directly precede it."""
+    """Return for each operator and copy the ids of those that come directly before it."""
     order: dict[int, list[int]] = {}
     waiting: dict[int, list[int]] = {}
     last: dict[int, int] = {}
-    held_back: list[int] = []
-    told: dict[int, int] = {}
+    host_waited: list[int] = []
+    known: dict[int, int] = {}  # for each stream, how many of the host's waits its last event has seen
     for event in recording.events:
         if isinstance(event, Wait):
             waiting.setdefault(event.stream, []).extend(event.after)
         elif isinstance(event, HostWait):
-            held_back += event.after
+            host_waited += event.after
         elif _is_work(event):
             stream = event.stream
-            before = [*data[event.id], *waiting.pop(stream, []), *held_back[told.get(stream, 0) :]]
+            before = [*data[event.id], *waiting.pop(stream, []), *host_waited[known.get(stream, 0) :]]
             if stream in last:
                 before.append(last[stream])
             order[event.id] = [i for i in before if i in data]
-            last[stream], told[stream] = event.id, len(held_back)
+            last[stream], known[stream] = event.id, len(host_waited)
     return order
 
 
 def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[int]:
-    """The events themselves and all that precede them."""
+    """Return the events in `starts` and all that come before them."""
     found, pending = set(), list(starts)
     while pending:
         event = pending.pop()
@@ -85,7 +88,10 @@ def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[
 
 
 def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts: set[int]) -> set[int]:
-    """Those of `events`, in program order, that are among `starts` or read what follows from them."""
+    """Return those of `events` that are in `starts` or depend on them by data.
+
+    `events` are in program order.
+    """
     found: set[int] = set()
     for event in events:
         if event.id in starts or not found.isdisjoint(data[event.id]):
@@ -96,7 +102,7 @@ def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts:
 def _broadcast(
     forward: Sequence[Work], data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]], device: int
 ) -> tuple[int, int]:
-    """Broadcast bytes to the device: all, and those before its first layer."""
+    """Return the broadcast bytes to the device: all, and those before its first layer."""
     of_batch = _descends(forward, data, {e.id for e in forward if isinstance(e, Copy) and e.source is None})
     copies = {e.id for e in forward if _is_between_devices(e) and e.id not in of_batch}
     of_base = _descends(forward, data, copies)
@@ -114,7 +120,7 @@ def _is_between_devices(event: Work) -> bool:
 def _reduction(
     backward: Sequence[Work], data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]], home: int
 ) -> tuple[int, int, int]:
-    """Reduced bytes: all, those ready at half, and those that can have started."""
+    """Return the bytes of reductions: all, those ready, and those startable (see above)."""
     copies = [e for e in backward if isinstance(e, Copy) and _is_between_devices(e) and e.source != home]
     nodes = {copy.node for copy in copies if copy.node is not None}
     copied = {copy.id for copy in copies}
@@ -135,7 +141,7 @@ def _reduction(
 
 
 def _second_halves(operators: Sequence[Operator]) -> set[int]:
-    """Of each device's operators those behind its first half."""
+    """Return the operators that are not in the first half of their device's operators."""
     by_device: dict[int, list[int]] = {}
     for operator in operators:
         by_device.setdefault(operator.device, []).append(operator.id)
@@ -143,7 +149,7 @@ def _second_halves(operators: Sequence[Operator]) -> set[int]:
 
 
 def _groups(parts: set[int], data: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """For each part the least id of those it is linked with, by data among the parts."""
+    """Return for each part the least id of the parts that it is linked with by data."""
     links: dict[int, list[int]] = {part: [] for part in parts}
     for part in parts:
         for earlier in data[part]:

@@ -1,4 +1,4 @@
-"""What must be equal before two records may be compared."""
+"""Read the environment of this process: what must be equal before two records are compared."""
 
 import platform
 import socket
@@ -16,7 +16,7 @@ from dpbench.sweep.host import affinity, cpu_governor, cpu_model, read_limits, u
 
 
 def read_environment() -> Environment:
-    """The environment of this process."""
+    """Return the environment of this process."""
     gpus = _gpus()
     facts, limits = read_gpu_facts(uuids_of(gpus)) if gpus else GpuFacts(), read_limits()
     commit, dirty = _commit(Path(dpbench.__file__).parent)
@@ -46,7 +46,10 @@ def read_environment() -> Environment:
 
 
 def _gpus() -> list[torch.device]:
-    """Those torch can use, whether or not the case does; simulated devices are none."""
+    """Return all GPUs that torch can use, also those that the case does not use.
+
+    Simulated devices are not GPUs.
+    """
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
         if module.is_available():
@@ -55,20 +58,23 @@ def _gpus() -> list[torch.device]:
 
 
 def _has_gil() -> bool:
-    """Interpreters before 3.13 cannot be without, nor asked."""
-    ask = getattr(sys, "_is_gil_enabled", None)
-    return ask is None or ask()
+    """Return whether the interpreter has its lock. Before Python 3.13 it always has."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is None or is_enabled()
 
 
 def nccl_version() -> str | None:
-    """Of the NCCL that torch was built with, or loads."""
+    """Return the version of torch's NCCL, built in or loaded, or None if torch has none."""
     if not (dist.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
 def _commit(folder: Path) -> tuple[str | None, bool | None]:
-    """The commit that dpbench was run from and whether its tree was changed; None outside a checkout."""
+    """Return the commit of the checkout at `folder`, and whether tracked files were changed.
+
+    Both are None outside a checkout.
+    """
     try:
         head = _git(folder, "rev-parse", "HEAD")
         tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")

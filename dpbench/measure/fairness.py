@@ -1,6 +1,7 @@
-"""Do all variants compute the same thing? Each is held against the plain module, run chunk by chunk.
+"""Compare a variant's gradients with those of the oracle.
 
-Not against the whole batch at once: with batch norm that differs, since each chunk has statistics of its own.
+The oracle is the plain module, run chunk by chunk. It does not run the whole batch at once. With batch norm that would
+be another computation, because each chunk has statistics of its own.
 """
 
 from collections.abc import Iterable
@@ -13,22 +14,21 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpbench.measure.session import RankPlacement, Session, build_model, device_of, draw_batch, share_of
-from dpbench.sweep.case import Case
+from dpbench.measure.session import Session, build_model, device_of, draw_batch, share_of
 from dpbench.sweep.names import Dtype, Mode
-from dpbench.variants.variant import Variant
 from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
-"""The largest relative error that rounding explains: sums run in another order, and batch norm amplifies that."""
+"""The largest relative error that rounding explains. Sums run in another order, and batch norm amplifies the error."""
 
 
-def error_against_oracle(case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> float:
-    """Take one step from a fresh state; how far are its gradients (`infer`: outputs) from the oracle's?
+def error_against_oracle(session: Session) -> float:
+    """Return the relative error of one step's gradients (`infer`: outputs).
 
-    A collective call: every rank must make it.
+    The session must be new. It cannot be measured afterwards, because its model has lost its dropout. All ranks must
+    call this.
     """
-    session = Session(case, workload, variant, placement)
+    case, workload, placement = session.case, session.workload, session.placement
     oracle = build_model(case, workload, placement.devices[0])
     for model in (session.base, oracle):
         _without_dropout(model)
@@ -39,7 +39,7 @@ def error_against_oracle(case: Case, workload: Workload, variant: Variant, place
             expected = _join(_outputs(oracle, _chunks(share, len(placement.devices))))
             return _relative_error(_tensors(session.forward(share)), _tensors(expected))
     session.loss(share).backward()
-    if variant.per_rank:
+    if session.variant.per_rank:
         shares = [share_of(batch, replace(placement, rank=rank)) for rank in range(placement.ranks)]
         outputs = _outputs(oracle, shares)
         losses = [_loss(workload, out, s.target) / placement.ranks for out, s in zip(outputs, shares, strict=True)]
@@ -50,13 +50,16 @@ def error_against_oracle(case: Case, workload: Workload, variant: Variant, place
 
 
 def _chunks(batch: Batch, lanes: int) -> list[Batch]:
-    """As scatter cuts it: `Tensor.chunk`, which may give fewer chunks than lanes."""
+    """Return the chunks that scatter makes with `Tensor.chunk`. There may be fewer than lanes."""
     columns = [t.chunk(lanes) for t in (*batch.inputs, batch.target)]
     return [Batch(tuple(row[:-1]), row[-1]) for row in zip(*columns, strict=True)]
 
 
 def _outputs(oracle: nn.Module, chunks: Iterable[Batch]) -> list[Any]:
-    """Each chunk through one set of parameters, but buffers as they stood before the first."""
+    """Run each chunk with the same parameters.
+
+    Each starts with the buffers from before the first chunk.
+    """
     device = next(oracle.parameters()).device
     return [
         functional_call(
@@ -75,7 +78,10 @@ def _loss(workload: Workload, output: Any, target: Tensor) -> Tensor:
 
 
 def _gradients(model: nn.Module) -> list[Tensor]:
-    """One dense gradient per parameter; None, for a parameter not used, counts as zeros."""
+    """Return one dense gradient for each parameter.
+
+    The gradient of an unused parameter, None, becomes zeros.
+    """
     return [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in model.parameters() if p.requires_grad]
 
 
@@ -84,9 +90,11 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
-    """The worst tensor's distance over its norm, where tiny tensors count against a thousandth of the largest norm.
+    """Return the largest relative error of any tensor.
 
-    Infinite where shapes differ or a number is not finite.
+    It is the norm of the difference divided by the norm of the expected tensor. The denominator is at least a
+    thousandth of the largest norm, so that tiny tensors do not dominate. The result is infinite if shapes differ or a
+    number is not finite.
     """
     if [t.shape for t in found] != [t.shape for t in expected]:
         return float("inf")
@@ -105,4 +113,4 @@ def _without_dropout(model: nn.Module) -> None:
         if isinstance(module, _DropoutNd):
             setattr(module, "p", 0.0)  # noqa: B010  # typed as Tensor or Module by nn.Module
         elif isinstance(getattr(module, "dropout", None), float):
-            setattr(module, "dropout", 0.0)  # noqa: B010  # LSTM and attention keep it as a number
+            setattr(module, "dropout", 0.0)  # noqa: B010  # LSTM and attention store the probability as a number

@@ -1,7 +1,7 @@
-"""Several schemes in one process, step by step in random order: for ratios finer than processes repeat.
+"""Alternate the steps of several schemes in one process, and compare them by ratios.
 
-Ten identical fresh processes spread by 21 % in their medians on a shared 2-core machine; what hits one
-step here hits its neighbours too, so the ratio within a round holds.
+The ratios are finer than those of separate processes: on a shared 2-core machine the medians of ten identical processes
+spread by 21 %. A disturbance of one step hits its neighbours too, so the ratio within a round hardly changes.
 """
 
 import random
@@ -14,7 +14,7 @@ from dpbench.stats.order_statistics import interval_of_median
 
 @dataclass(frozen=True)
 class PairedRatio:
-    """The median over rounds of one scheme's time over the other's, with its 95 % interval."""
+    """The median over rounds of one scheme's time divided by another's, with a 95 % interval."""
 
     value: float
     low: float
@@ -25,7 +25,10 @@ class PairedRatio:
 def interleave(
     steps: Mapping[str, Callable[[], object]], clock: Clock, rounds: int, warmup_rounds: int, seed: int
 ) -> dict[str, list[float]]:
-    """Times in seconds by scheme; entry i of every list is from round i, in which each scheme steps once."""
+    """Return each scheme's step times in seconds.
+
+    Entry i is from round i, in which each scheme takes one step.
+    """
     order, rng = list(steps), random.Random(seed)
     times_s: dict[str, list[float]] = {name: [] for name in steps}
     for i in range(-warmup_rounds, rounds):
@@ -40,7 +43,10 @@ def interleave(
 
 
 def paired_ratio(times_s: list[float], reference_s: list[float]) -> PairedRatio:
-    """Both lists by round. The interval is that of the order statistics around the median of the ratios."""
+    """Return the ratio of two schemes from their times by round.
+
+    The interval is that of the order statistics around the median of the ratios.
+    """
     ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
     low, value, high = interval_of_median(ratios)
     return PairedRatio(value, low, high, len(ratios))

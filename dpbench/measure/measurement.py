@@ -1,4 +1,4 @@
-"""One case measured, from its name to its numbers."""
+"""One case measured: its samples, and the metrics beside them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dpbench.measure.fairness import TOLERANCE, error_against_oracle
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.phases import phases_of, steps_worth
 from dpbench.measure.sample import Window, sample
-from dpbench.measure.session import Session, placement_of
+from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.team import Team
 from dpbench.measure.threads import candidates, set_fastest
@@ -27,30 +27,33 @@ _WARMUP_SHARE = 0.25
 
 
 class WrongResultError(Exception):
-    """The variant does not compute what the oracle computes; its times mean nothing."""
+    """The variant does not compute what the oracle computes, so its times mean nothing."""
 
 
 @dataclass(frozen=True)
 class Measurement:
+    """The seconds of each timed step, in order, and the metrics of the case."""
+
     samples_s: tuple[float, ...]
     metrics: Metrics
 
 
 def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]) -> Measurement:
-    """Sample the case for about `budget_s` seconds, warm-up included, then hold it against the oracle.
+    """Sample the case for about `budget_s` seconds, then compare it with the oracle.
 
-    `connect` is told one device of the case and answers with the team of its processes; for one process
-    per device each of them calls `measure`. Raises WrongResultError, or whatever the case itself raises.
+    The warm-up is part of the budget. `connect` takes one device of the case and returns the team of its processes.
+    With one process per device, each of them calls `measure`. Raises WrongResultError, and errors of the case itself.
     """
-    variant, workload = variant_of(case.variant), resolve(case.workload, case.data)
+    workload = resolve(case.workload, case.data)
     team = connect(torch.device(case.devices[0]))
-    placement = placement_of(case, variant, team.rank, team.size)
-    counts, clock = candidates(case, variant), make_clock(placement.devices)
+    counts = candidates(case, variant_of(case.variant))
     torch.set_num_threads(counts[0])
-    session = Session(case, workload, variant, placement)
-    loss_first = _loss_of_a_step(session, case)
+    session = open_session(case, team.rank, team.size, workload=workload)
+    devices = session.placement.devices
+    clock = make_clock(devices)
+    loss_first = _loss_of_a_step(session)
     threads_per_lane = set_fastest(counts, session.step, clock)
-    window = Window(placement.devices, telemetry_of(placement.devices))
+    window = Window(devices, telemetry_of(devices))
     samples = sample(
         session.step,
         clock,
@@ -59,10 +62,10 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
         StopRule(max_s=budget_s * (1 - _WARMUP_SHARE)),
         window=window,
     )
-    loss_last = _loss_of_a_step(session, case)
-    phases_s = phases_of(session, placement.devices, case.mode, steps_worth(samples.times_s, budget_s))
-    del session
-    error = error_against_oracle(case, workload, variant, placement)
+    loss_last = _loss_of_a_step(session)
+    phases_s = phases_of(session, steps_worth(samples.times_s, budget_s))
+    del session  # frees the model before the next session makes one
+    error = error_against_oracle(open_session(case, team.rank, team.size, workload=workload))
     refuse_wrong_result(case, error)
     return Measurement(
         samples.times_s,
@@ -85,17 +88,20 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
 
 
 def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
-    """A collective call. A device that several ranks share is told of by the last."""
-    return {device: told for rank in team.gather(by_device) for device, told in rank.items()}
+    """Merge the entries of all ranks. All ranks must call this.
+
+    If ranks share a device, the last rank's entry counts.
+    """
+    return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
 
 
-def _loss_of_a_step(session: Session, case: Case) -> float | None:
+def _loss_of_a_step(session: Session) -> float | None:
     result = session.step()
-    return float(result) if case.mode is Mode.TRAIN else None
+    return float(result) if session.case.mode is Mode.TRAIN else None
 
 
 def refuse_wrong_result(case: Case, error: float) -> None:
-    """Raises WrongResultError where the distance from the oracle is more than rounding."""
+    """Raise WrongResultError if the relative `error` is more than rounding explains."""
     allowed = TOLERANCE[case.dtype]
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"

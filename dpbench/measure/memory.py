@@ -1,5 +1,4 @@
-"""How much memory a case needed."""
-# MERGED-DOC measure.host_memory: """Host memory that a step frees stays with the process, as in a training script that has read its data. glibc hands the free end of the heap back to the kernel as soon as it is longer than a threshold, 128 KiB at first, and the next step takes it again page by page: 1,200 page faults, a twentieth of the time of some steps, and of other schemes' none. The threshold grows with the largest block that was mapped by itself and freed, up to a limit (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD), so it would depend on what a process happened to do before. """
+"""Peaks of host and device memory, and a setting of glibc that saves page faults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +8,26 @@ import torch
 
 from dpbench.results.readings import Reading
 
+_BLOCK_BYTES = 31 * 2**20
+"""Just below the limit of 32 MiB on 64-bit machines. After it is freed, twice as much stays with the process."""
+
+
+def settle_host_memory() -> None:
+    """Make glibc keep freed host memory in the process, as it does in a larger program.
+
+    glibc returns the free end of the heap to the kernel once it is longer than a threshold, at first 128 KiB. The next
+    step then takes it again page by page: 1,200 page faults, for some schemes 5 % of a step and for others none. The
+    threshold grows with the largest block that was mapped by itself and freed, up to a limit (mallopt(3),
+    M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). So it would depend on what the process did before. A training script that
+    has read its data has high thresholds too. The block is never written, so it costs no memory.
+    """
+    torch.empty(_BLOCK_BYTES, dtype=torch.uint8)
+
 
 def peak_rss_bytes() -> int:
-    """The most that this process and each that it started has held in host memory so far, summed.
+    """Return the peak of host memory of this process plus that of each of its descendants.
 
-    The peaks need not have come at one time, and pages that several processes share count in each.
+    The peaks may be from different moments. A page that several processes share counts in each of them.
     """
     this = psutil.Process()
     return sum(map(_peak_of_process_bytes, (this, *this.children(recursive=True))))
@@ -22,14 +36,14 @@ def peak_rss_bytes() -> int:
 def _peak_of_process_bytes(process: psutil.Process) -> int:
     try:
         return peak_in_status_bytes(Path(f"/proc/{process.pid}/status").read_text())
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended meanwhile
         return 0
 
 
 def peak_in_status_bytes(status: str) -> int:
-    """The high-water mark in the text of a /proc/PID/status; 0 for a zombie, which has no memory.
+    """Return the peak in the text of a /proc/PID/status, or 0 for a zombie, which has no memory.
 
-    Unlike getrusage's ru_maxrss this is not inherited from the process that called exec (man 2 getrusage, BUGS).
+    getrusage's ru_maxrss is not used: a process inherits it from the process that called exec (getrusage(2), BUGS).
     """
     for line in status.splitlines():
         if line.startswith("VmHWM:"):
@@ -44,24 +58,18 @@ def reset_device_peaks(devices: Sequence[torch.device]) -> None:
 
 
 def peak_device_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """By device, what its allocator had given out at most since the last reset."""
+    """Return for each device the peak of memory in tensors since the last reset."""
     return {str(device): _peak(device, "max_memory_allocated") for device in dict.fromkeys(devices)}
 
 
 def peak_reserved_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """By device, what its allocator had taken from the device at most, given out or kept for later."""
+    """Return for each device the peak of memory that its allocator had reserved.
+
+    The peak is that since the last reset. Memory that the allocator keeps for later tensors is included.
+    """
     return {str(device): _peak(device, "max_memory_reserved") for device in dict.fromkeys(devices)}
 
 
-def _peak(device: torch.device, question: str) -> Reading:
-    ask = getattr(torch.get_device_module(device), question, None)
-    return Reading(reason=f"torch.{device.type} has no {question}") if ask is None else Reading(value=ask(device))
-
-
-_BLOCK_BYTES = 31 * 2**20
-"""Just below the limit on 64-bit machines, 32 MiB; from then on up to twice as much stays."""
-
-
-def settle_host_memory() -> None:
-    """Brings glibc's thresholds to where a larger program has them. The block is never touched: it costs no memory."""
-    torch.empty(_BLOCK_BYTES, dtype=torch.uint8)
+def _peak(device: torch.device, name: str) -> Reading:
+    peak = getattr(torch.get_device_module(device), name, None)
+    return Reading(reason=f"torch.{device.type} has no {name}") if peak is None else Reading(value=peak(device))

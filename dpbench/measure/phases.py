@@ -1,18 +1,20 @@
-"""Where the time of a step goes, from steps taken after the timed ones, which pay nothing for it.
+"""The seconds of each phase of a step.
+
+They come from extra steps after the timed ones, so they cost no sample.
 
     forward    zero_grad, the variant's forward and the loss         parts: scatter, replicate, parallel_apply, gather,
                                                                      loss
     backward   from the loss to the last gradient                    part: reduce
-    optimiser  the optimiser's step
+    optimiser  the optimizer's step
 
-The first four parts are the variant's methods of these names, where it has them. `loss` begins where the variant's
-forward ends, so the target's copy is in it. `reduce` are the nodes of the backward that sum the lanes' gradients into
-the base's, each from when its gradients are there until its sums are; how much of it is hidden behind other nodes is
-not told.
+The first four parts are the variant's methods of these names, if it has them. `loss` begins when the variant's forward
+ends, so it includes the copy of the target. `reduce` is the time of the autograd nodes that sum the lanes' gradients
+into the base's. A node's time goes from the arrival of its gradients to its sums. Part of it may run at the same time
+as other nodes; the figure does not show how much.
 
-On devices with timed events a phase is, for each device, the time between two events in its current stream, and the
-slowest device's counts; work on other streams shows where the current one waits for it. Elsewhere the clock is read,
-with the devices idle: phases that overlap in a timed step follow each other here.
+On devices with timed events a phase is the time between two events in the current stream, and the slowest device
+counts. Work on another stream shows when the current stream waits for it. On other devices the clock is read with the
+devices idle: phases that overlap in a timed step run one after the other here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,17 +40,24 @@ _SHARE, _MOST_STEPS = 0.05, 10
 
 
 def steps_worth(samples_s: Sequence[float], budget_s: float) -> int:
-    """How many steps to take for the phases; the same in every rank, as they share their samples."""
+    """Return the number of steps to take for the phases.
+
+    All ranks get the same number, as they have equal samples.
+    """
     return max(1, min(_MOST_STEPS, round(_SHARE * budget_s / median(samples_s))))
 
 
-def phases_of(session: Session, devices: Sequence[torch.device], mode: Mode, steps: int) -> dict[str, float | str]:
-    """For each of PHASES the seconds, as median over `steps` more steps of the session, or why it has none."""
+def phases_of(session: Session, steps: int) -> dict[str, float | str]:
+    """Return for each of `PHASES` its seconds, or the reason why it has none.
+
+    The seconds are the median over `steps` more steps of the session.
+    """
+    devices, mode = session.placement.devices, session.case.mode
     watch, idle = make_stopwatch(devices), make_clock(devices)
     taken = []
     for _ in range(steps):
         spans = _Spans(watch, devices)
-        _observe(session, spans, mode)
+        _observe(session, spans)
         idle()
         taken.append(spans.seconds())
     found = {phase: _seconds(phase, taken) for phase in PHASES}
@@ -62,14 +71,14 @@ def _seconds(phase: str, taken: list[dict[str, float]]) -> float | None:
 
 def _why_none(phase: str, mode: Mode) -> str:
     if mode is Mode.INFER and phase in TRAINING:
-        return "a forward alone has no such phase"
+        return "inference has no such phase"
     if phase == "reduce":
-        return "no node of the backward does nothing but sum the lanes' gradients"
-    return "the variant has no such step, or does not take it on these devices"
+        return "no autograd node of this variant only sums the lanes' gradients"
+    return "the variant has no such method, or does not call it on these devices"
 
 
 class _Spans:
-    """The marks of one step, by phase."""
+    """The begin and end marks of one step, for each phase."""
 
     def __init__(self, watch: Stopwatch, devices: Sequence[torch.device]) -> None:
         self._watch, self._devices = watch, devices
@@ -87,7 +96,7 @@ class _Spans:
             self.end(phase)
 
     def watch_reduction(self, loss: Tensor) -> None:
-        """Marks on the base's device, in whatever thread and stream the nodes run."""
+        """Mark begin and end of each reduction node, in its own thread, on the base's device."""
         for node in reduction_nodes(loss):
             self._watch_node(node, self._done.setdefault("reduce", []))
 
@@ -100,8 +109,11 @@ class _Spans:
         return {phase: sum(self._watch.between(*span) for span in spans) for phase, spans in self._done.items()}
 
 
-def _observe(session: Session, spans: _Spans, mode: Mode) -> None:
-    """One step with marks at the edges of its phases; the session and its variant are afterwards as before."""
+def _observe(session: Session, spans: _Spans) -> None:
+    """Take one step with marks at the edges of its phases.
+
+    Then restore the session and its variant.
+    """
 
     def enter(phase: Phase) -> None:
         spans.end_open()
@@ -109,7 +121,7 @@ def _observe(session: Session, spans: _Spans, mode: Mode) -> None:
 
     def loss(call: Callable[..., Tensor], *batch: Any) -> Tensor:
         found = call(*batch)
-        spans.end_open()  # looking at the graph is no part of the step
+        spans.end_open()  # the search of the graph is not part of the step
         spans.watch_reduction(found)
         return found
 
@@ -119,7 +131,7 @@ def _observe(session: Session, spans: _Spans, mode: Mode) -> None:
         return output
 
     with ExitStack() as replaced:
-        if mode is Mode.TRAIN:
+        if session.case.mode is Mode.TRAIN:
             replaced.enter_context(_replaced(session, "loss", loss))
             replaced.enter_context(_replaced(session, "forward", forward))
         for name in STEPS_OF_VARIANT:
@@ -142,7 +154,7 @@ def _spanned(name: str, spans: _Spans) -> Callable[..., Any]:
 
 @contextmanager
 def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """The owner's method called through `around`, as an attribute of this one instance."""
+    """Call the owner's method through `around`, by an attribute of this one instance."""
     method = getattr(owner, name)
     vars(owner)[name] = lambda *args: around(method, *args)
     try:
@@ -152,7 +164,7 @@ def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[Non
 
 
 def reduction_nodes(loss: Tensor) -> list[Node]:
-    """The nodes of a data-parallel wrapper that hand their gradients to the base's parameters directly."""
+    """Return the nodes of a data-parallel wrapper that write the base's gradients."""
     found: list[Node] = []
     seen: set[Node | None] = {None}
     waiting = [loss.grad_fn]

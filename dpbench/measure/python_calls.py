@@ -1,4 +1,4 @@
-"""How many Python functions a step calls."""
+"""The number of Python functions that a step calls."""
 
 import itertools
 import os
@@ -12,17 +12,18 @@ from typing import Any, Self
 
 from dpbench.results.counts import Phase
 
-# The harness is not the variant's doing. What `threading`, with a set of weak references, has to call to keep its books
-# depends on which thread comes first.
+# Calls of the harness are not the variant's. `threading` keeps its threads in a set of weak references; how often it
+# calls that set depends on which thread comes first.
 _HARNESS = f"{Path(__file__).parent}{os.sep}"
 _NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_filename)
 
 
 class PythonCalls:
-    """Within the block, counts for each phase the calls of Python functions, in this thread and in those it starts.
+    """Within the block, count the calls of Python functions by phase.
 
-    Resuming a generator is a call too, as the interpreter sees it; a call of C is not. Frames of the harness, of the
-    module `threading` and of weak sets are left out. A thread that was there before is not seen.
+    This thread counts, and so do the threads that it starts. Resuming a generator is a call too, as it is for the
+    interpreter. A call of a C function is not. Frames of the harness, of the module `threading` and of weak sets do not
+    count. Neither do threads that existed before the block.
     """
 
     def __init__(self) -> None:
@@ -33,16 +34,16 @@ class PythonCalls:
         self._current = self._counters[phase] = itertools.count()
 
     def by_phase(self) -> dict[Phase, int]:
-        """The counts; asking ends the counting."""
+        """Return the counts. Call it once, after the block: each call adds one to each counter."""
         return {phase: next(counter) for phase, counter in self._counters.items()}
 
-    def _see(self, frame: FrameType, event: str, _: Any) -> None:
+    def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and not frame.f_code.co_filename.startswith(_NOT_COUNTED):
-            next(self._current)  # in one instruction, so that no thread's call is lost
+            next(self._current)  # one C call, so that no thread's count is lost
 
     def __enter__(self) -> Self:
-        threading.setprofile(self._see)
-        sys.setprofile(self._see)
+        threading.setprofile(self._on_event)
+        sys.setprofile(self._on_event)
         return self
 
     def __exit__(self, *_: object) -> None:

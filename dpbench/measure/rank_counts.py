@@ -1,4 +1,4 @@
-"""What one rank of a scheme with one process per device dispatches, its collectives among it."""
+"""The operators, FLOPs and collectives of one rank, with one process per device."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,10 @@ class _Tally:
 
 
 class RankCounts(TorchDispatchMode):
-    """Within the block, counts for each phase the operators of this thread, on the CPU also those of the backward."""
+    """Within the block, count the operators of this thread by phase.
+
+    On the CPU the backward runs in this thread too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,6 +49,10 @@ class RankCounts(TorchDispatchMode):
         return result
 
     def by_phase(self) -> dict[Phase, PhaseCounts]:
+        """Return the counters of each phase.
+
+        A collective's bytes are those of the tensors it is called with.
+        """
         return {
             phase: PhaseCounts(
                 operators=tally.operators,
@@ -60,9 +67,9 @@ class RankCounts(TorchDispatchMode):
 
 
 def sum_over_ranks(ranks: Sequence[dict[Phase, PhaseCounts]]) -> Counts:
-    """Operators and FLOPs of all ranks; a collective is one, whichever rank takes part. Pure.
+    """Return the operators and FLOPs of all ranks together.
 
-    Raises RuntimeError for ranks that do not make the same collectives.
+    A collective of all ranks counts once. Pure. Raises RuntimeError if the ranks made different collectives.
     """
     totals = {}
     for phase, first in ranks[0].items():

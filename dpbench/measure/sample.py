@@ -1,5 +1,7 @@
-"""Step x clock x rules -> raw samples."""
-# MERGED-DOC measure.window: """What is read beside the samples, over exactly the window in which they are taken."""
+"""Warm up, then time single steps.
+
+The time of these steps is the window; memory and telemetry are read at its edges.
+"""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -17,10 +19,20 @@ from dpbench.measure.team import Team
 from dpbench.results.readings import DeviceTelemetry, Reading
 
 
-class Window:
-    """The devices of one process; `begin` and `end` are called at the edges, with the devices idle.
+class Edges(Protocol):
+    """The readings at the edges of the window in which samples are taken."""
 
-    What was read is there after `end`: by device, but for `peak_rss_bytes`.
+    def begin(self) -> None: ...
+
+    def end(self, steps: int) -> None:
+        """Read the second edge. `steps` is the number of steps in the window."""
+
+
+class Window:
+    """Memory peaks and telemetry of one process, over the window.
+
+    Call `begin` and `end` with the devices idle. The readings exist after `end`. They are by device, except
+    `peak_rss_bytes`.
     """
 
     telemetry: dict[str, DeviceTelemetry | str]
@@ -44,9 +56,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Samples:
-    """`times_s` and `skew_s` have one entry per timed step, in order.
+    """The result of `sample`. `times_s` and `skew_s` have one entry per timed step, in order.
 
-    `lag_s` is the median of this rank's time less the fastest's.
+    `times_s` are the slowest rank's seconds. `skew_s` is the slowest rank's time less the fastest's. `lag_s` is the
+    median of this rank's time less the fastest's. `stopped_by` is ``interval`` or ``budget``.
     """
 
     times_s: tuple[float, ...]
@@ -56,24 +69,18 @@ class Samples:
     stopped_by: str
 
 
-class Edges(Protocol):
-    """What is read at the edges of the window in which samples are taken."""
-
-    def begin(self) -> None: ...
-
-    def end(self, steps: int) -> None:
-        """The window is over; `steps` were taken in it."""
-
-
 def sample(
     step: Callable[[], object], clock: Clock, team: Team, warmup: WarmUp, rule: StopRule, *, window: Edges
 ) -> Samples:
-    """Warm up until settled, then time single steps until the rule has enough."""
+    """Take steps until `warmup` is done, then time single steps until `rule` stops.
+
+    All ranks must call this. They take the same number of steps, because the rules get the same numbers in each rank.
+    """
     begin_s = clock()
     while not warmup.done:
         _, (slowest_s, _, elapsed_s) = _timed(step, clock, team, begin_s)
         warmup.add(slowest_s, elapsed_s)
-    # What lives by now stays: the collector need not walk it again within a sample.
+    # Objects that exist now stay, so that no collection searches them during a sample.
     gc.collect()
     gc.freeze()
     skews_s: list[float] = []
@@ -93,7 +100,7 @@ def sample(
 def _timed(
     step: Callable[[], object], clock: Clock, team: Team, begin_s: float
 ) -> tuple[float, tuple[float, float, float]]:
-    """This rank's time, and what the team makes of it."""
+    """Take one step. Return this rank's seconds, and the team's (slowest, skew, elapsed)."""
     team.line_up()
     start_s = clock()
     step()

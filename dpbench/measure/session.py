@@ -23,32 +23,27 @@ _POOL_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """What one process of a case serves: all its devices, or as `rank` of `ranks` one of them."""
+    """Where one process of a case runs: its devices, its `rank`, and the number of `ranks`.
+
+    With one process per device, each rank has one of the case's devices. Otherwise the only rank has all of them.
+    """
 
     devices: tuple[torch.device, ...]
     rank: int = 0
     ranks: int = 1
 
 
-def _unnoticed(_: Phase) -> None:
-    """The step goes from phase to phase and nobody listens."""
-
-
-def placement_of(case: Case, variant: Variant, rank: int, ranks: int) -> RankPlacement:
-    devices = case.devices[rank : rank + 1] if variant.per_rank else case.devices
-    return RankPlacement(tuple(torch.device(device) for device in devices), rank, ranks)
-
-
 class Session:
-    """A case made ready to step, in one process.
+    """A case prepared for steps, in one process.
 
-    Batches wait in host memory, drawn before; carrying them to the devices is part of the step. `step` tells whoever
-    asks for it as each of its phases begins. `scheme` is the variant's forward, around `base`.
+    `base` is the model, and `scheme` is the variant's forward around it. Batches are drawn beforehand and wait in host
+    memory; their copies to the devices are part of the step. `step` takes one step, of training or inference. It calls
+    its argument `enter` with each phase that begins.
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> None:
         settle_host_memory()
-        self.devices = placement.devices
+        self.case, self.workload, self.variant, self.placement = case, workload, variant, placement
         self.base = build_model(case, workload, placement.devices[0])
         self.scheme = variant.wrap(self.base, list(placement.devices))
         self._loss = workload.loss
@@ -56,8 +51,8 @@ class Session:
         self._batches = cycle([share_of(batch, placement) for batch in _pool(case, workload)])
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
-    def _train(self, enter: Callable[[Phase], object] = _unnoticed) -> Tensor:
-        """One training step; returns its loss, 0-dim, on the device of the output."""
+    def _train(self, enter: Callable[[Phase], object] = lambda _: None) -> Tensor:
+        """Take one training step. Return its loss, 0-dim, on the device of the output."""
         batch = next(self._batches)
         enter(Phase.FORWARD)
         self._optimizer.zero_grad()
@@ -68,8 +63,8 @@ class Session:
         self._optimizer.step()
         return loss.detach()
 
-    def _infer(self, enter: Callable[[Phase], object] = _unnoticed) -> Any:
-        """One forward under no_grad; returns its output."""
+    def _infer(self, enter: Callable[[Phase], object] = lambda _: None) -> Any:
+        """Run one forward under no_grad and return its output."""
         enter(Phase.FORWARD)
         with torch.no_grad():
             return self.forward(next(self._batches))
@@ -82,28 +77,41 @@ class Session:
         return self._loss(output, batch.target.to(device_of(output, batch.target.device), non_blocking=True))
 
 
-def open_session(case: Case, rank: int = 0, ranks: int = 1) -> Session:
-    """Return the session of one process of the case: all of it, or `rank` of `ranks` with one process per device."""
+def open_session(case: Case, rank: int = 0, ranks: int = 1, *, workload: Workload | None = None) -> Session:
+    """Return the session of one process of the case. Set torch's thread count before the call.
+
+    With one process per device the session is that of `rank`, one of `ranks`. `workload` is the case's workload if the
+    caller has resolved it already; then a user's factory is not called again. Raises WorkloadError.
+    """
     variant = variant_of(case.variant)
-    placement = placement_of(case, variant, rank, ranks)
-    return Session(case, resolve(case.workload, case.data), variant, placement)
+    if workload is None:
+        workload = resolve(case.workload, case.data)
+    return Session(case, workload, variant, _placement_of(case, variant, rank, ranks))
+
+
+def _placement_of(case: Case, variant: Variant, rank: int, ranks: int) -> RankPlacement:
+    devices = case.devices[rank : rank + 1] if variant.per_rank else case.devices
+    return RankPlacement(tuple(torch.device(device) for device in devices), rank, ranks)
 
 
 def build_model(case: Case, workload: Workload, device: torch.device) -> nn.Module:
-    """The case's model, equal for equal seeds in every process, on `device`."""
+    """Return the case's model on `device`. For equal seeds it is equal in every process."""
     torch.manual_seed(case.seed)
     return workload.model().to(device=device, dtype=getattr(torch, case.dtype))
 
 
 def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Batch:
-    """The next global batch in host memory, floating inputs in the case's dtype."""
+    """Return the next global batch, in host memory, with floating inputs in the case's dtype."""
     batch = workload.batch(case.batch, generator)
     dtype = getattr(torch, case.dtype)
     return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
 
 
 def share_of(batch: Batch, placement: RankPlacement) -> Batch:
-    """The placement's items of a global batch; every rank gets one at least if the batch has as many."""
+    """Return the rank's items of a global batch.
+
+    Each rank gets at least one if the batch has enough items.
+    """
     if placement.ranks == 1:
         return batch
 
@@ -114,12 +122,12 @@ def share_of(batch: Batch, placement: RankPlacement) -> Batch:
 
 
 def device_of(output: Any, default: torch.device) -> torch.device:
-    """The device of the first tensor in an output of tuples, lists and dicts."""
+    """Return the device of an output's first tensor, or `default` if it has none."""
     return next((leaf.device for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, Tensor)), default)
 
 
 def _pool(case: Case, workload: Workload) -> list[Batch]:
-    """Batches to cycle through: enough that training sees varied data, few enough to stay in memory."""
+    """Return the batches to cycle through: enough for varied data, few enough for memory."""
     generator = torch.Generator().manual_seed(case.seed)
     first = draw_batch(case, workload, generator)
     batch_bytes = sum(t.nbytes for t in (*first.inputs, first.target))

@@ -1,4 +1,4 @@
-"""A recording of simulated devices as counters."""
+"""Counters of one step, from a recording of simulated devices."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,19 @@ from dpbench.simulator.event_log import Allocate, Copy, Mark, Operator, Recordin
 from dpbench.simulator.event_log import RecordedEvent as Event
 
 
-def counts_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
-    """The events by the mark they follow, in program order; what precedes the first mark is of none."""
+def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int]]) -> dict[Phase, PhaseCounts]:
+    """Return the counters of each phase.
+
+    `peaks_bytes` has for each phase the peak memory by device.
+    """
+    events_of = events_by_phase(recording)
+    return {
+        phase: count_phase(events, peaks) for (phase, events), peaks in zip(events_of.items(), peaks_bytes, strict=True)
+    }
+
+
+def events_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
+    """Return the events that follow each phase's mark, in program order."""
     found: dict[Phase, list[Event]] = {}
     current: list[Event] = []
     for event in recording.events:
@@ -21,6 +32,7 @@ def counts_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
 
 
 def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> PhaseCounts:
+    """Return the counters of one phase, from its events and its peak memory by device."""
     operators = [event for event in events if isinstance(event, Operator)]
     copies = [event for event in events if isinstance(event, Copy)]
     return PhaseCounts(
@@ -34,7 +46,7 @@ def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> Phase
 
 
 def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:
-    """The traffic of each link, in the order of their names."""
+    """Yield each link's name and traffic, sorted by name."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for copy in copies:

@@ -1,16 +1,15 @@
-"""When to stop warming up and when to stop sampling: pure rules, fed numbers.
+"""The rules that end warm-up and sampling.
 
-Every rank of a multi-process case is fed the same numbers, so all come to the same answer unasked.
+They are pure: they get numbers and measure nothing. All ranks of a case get the same numbers, so their rules stop at
+the same step without any communication.
 
-Neighbouring steps are alike: a clock that rises, a neighbour that comes and goes. An interval that takes each for news
-of its own is then too narrow, and ends the sampling too early. So the interval of the median is that of the order
-statistics around the middle, as far from it as the samples' *signs* (above the median or not) ask for: their variance
-over ten batches in a row, times the size of a batch, is 1/4 where samples are independent, and grows with what
-neighbours share. Nine degrees of freedom make the quantile Student's 2.26 instead of 1.96.
+Neighbouring steps are correlated: a clock rises, another process comes and goes. An interval for independent samples is
+then too narrow, and would end the sampling too early. So the interval is that of an autocorrelated median; its rule is
+in `dpbench/stats/order_statistics.py`.
 
-Measured on 300 simulated series each (log-normal, sd 3 %, width 1 %, at most 2,000 samples): the share of the intervals
-at the end that hold the true median, and the median number of samples taken; `independent` is the interval that takes
-every sample for news, looked at after each.
+Measured on 300 simulated series for each row (log-normal, sd 3 %, width 1 %, at most 2,000 samples): the share of final
+intervals that hold the true median, and the median number of samples. `independent` is the interval for independent
+samples, computed after each sample.
 
     correlation of neighbours     here           independent
     0                             96 %    318    92 %    197
@@ -18,9 +17,9 @@ every sample for news, looked at after each.
     0.97                          87 %  2,000    13 %     40
     0.99                          72 %  2,000    10 %     20
 
-A machine that changes more slowly than a process lives is what rounds are for. nvbench's `stdrel` asks whether the
-noise is small or steady, its `entropy` whether the distribution is (nvbench/detail/stdrel_criterion.cxx and
-entropy_criterion.cxx); neither says how well the median is known, which is what is reported here.
+Rounds cover a machine that changes more slowly than one process runs. nvbench's `stdrel` stops when the noise is small
+or steady. Its `entropy` stops when the distribution is steady (nvbench/detail/stdrel_criterion.cxx and
+entropy_criterion.cxx). Neither says how well the median is known, and the median is what dpbench reports.
 """
 
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ _GROWTH = 1.125
 
 @dataclass
 class WarmUp:
-    """Settled when the median of the last five steps is no longer clearly below that of the five before."""
+    """Ends warm-up when the last five steps are not clearly faster than the five before."""
 
     max_s: float
     tolerance: float = 0.02
@@ -46,7 +45,7 @@ class WarmUp:
     _elapsed_s: float = 0.0
 
     def add(self, step_s: float, elapsed_s: float) -> None:
-        """Take one step's time, and the time since warming up began."""
+        """Add one step's seconds. `elapsed_s` is the time since the warm-up began."""
         self.steps += 1
         self._elapsed_s = elapsed_s
         self._times_s = [*self._times_s[1 - 2 * _WINDOW :], step_s]
@@ -54,7 +53,7 @@ class WarmUp:
     @property
     def done(self) -> bool:
         if self.steps < 2:
-            return False  # the first step builds caches; a later one must have run
+            return False  # the first step fills caches, so there must be a second one
         return self._elapsed_s >= self.max_s or self._settled
 
     @property
@@ -67,10 +66,11 @@ class WarmUp:
 
 @dataclass
 class StopRule:
-    """Enough when the 95 % interval of the median is narrower than `width` of it, or `max_s` are over.
+    """Ends sampling when the median is known well enough, or after `max_s`.
 
-    It looks again only when there are an eighth more samples: looking after each would cost time that grows with
-    their number, and take the first lucky moment for the end. The interval describes this one process.
+    Well enough: its 95 % interval is narrower than `width` times the median. The interval is computed again only when
+    there are an eighth more samples. After each sample it would cost time that grows with their number, and a narrow
+    interval by chance would end the sampling. The interval describes one process.
     """
 
     max_s: float
@@ -78,16 +78,19 @@ class StopRule:
     min_samples: int = 50
     samples_s: list[float] = field(default_factory=list)
     stopped_by: str | None = None
-    _next_look: int = field(init=False)
+    _next_check: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._next_look = max(self.min_samples, LEAST_AUTOCORRELATED)
+        self._next_check = max(self.min_samples, LEAST_AUTOCORRELATED)
 
     def add(self, step_s: float, elapsed_s: float) -> None:
-        """Take one sample, and the time since sampling began; then `stopped_by` is ``interval``, ``budget`` or None."""
+        """Add one sample. `elapsed_s` is the time since sampling began.
+
+        Afterwards `stopped_by` is ``interval``, ``budget`` or None.
+        """
         self.samples_s.append(step_s)
-        if len(self.samples_s) >= self._next_look:
-            self._next_look = ceil(len(self.samples_s) * _GROWTH)
+        if len(self.samples_s) >= self._next_check:
+            self._next_check = ceil(len(self.samples_s) * _GROWTH)
             low, middle, high = interval_of_autocorrelated_median(np.array(self.samples_s))
             if high - low <= self.width * middle:
                 self.stopped_by = "interval"

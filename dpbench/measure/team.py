@@ -1,4 +1,4 @@
-"""The processes of one case, and how they agree on what a sample was."""
+"""The processes of one case: they start each step together and agree on its time."""
 
 from typing import Protocol, TypeVar
 
@@ -9,39 +9,45 @@ T = TypeVar("T")
 
 
 class Team(Protocol):
-    """The ranks that take each step together. `rank` 0 speaks for all."""
+    """The ranks that take each step together. The record is that of rank 0."""
 
     rank: int
     size: int
 
     def line_up(self) -> None:
-        """Return when every rank has come here."""
+        """Wait until all ranks have called this."""
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
-        """The slowest rank's step time, the skew (slowest less fastest), the longest elapsed time."""
+        """Return the slowest step time, the skew and the longest elapsed time, in seconds.
 
-    def gather(self, told: T) -> list[T]:
-        """What each rank tells, in their order."""
+        The skew is the slowest rank's step time less the fastest's.
+        """
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in the order of the ranks."""
 
 
 class Solo:
-    """One process serves all devices."""
+    """The team of a case with one process for all devices."""
 
     rank = 0
     size = 1
 
     def line_up(self) -> None:
-        """Nobody to wait for."""
+        """Return at once: there is no other rank."""
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
         return step_s, 0.0, elapsed_s
 
-    def gather(self, told: T) -> list[T]:
-        return [told]
+    def gather(self, value: T) -> list[T]:
+        return [value]
 
 
 class Ranks:
-    """One process per device; they talk through gloo on the host, whatever carries the gradients."""
+    """One process per device.
+
+    They communicate by gloo on the host, whichever backend reduces the gradients.
+    """
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -51,12 +57,12 @@ class Ranks:
         dist.barrier(group=self._group)
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
-        told = torch.tensor([step_s, -step_s, elapsed_s], dtype=torch.float64)
-        dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group)
-        slowest, minus_fastest, elapsed = told.tolist()
+        times_s = torch.tensor([step_s, -step_s, elapsed_s], dtype=torch.float64)
+        dist.all_reduce(times_s, op=dist.ReduceOp.MAX, group=self._group)
+        slowest, minus_fastest, elapsed = times_s.tolist()
         return slowest, slowest + minus_fastest, elapsed
 
-    def gather(self, told: T) -> list[T]:
-        gathered = [told] * self.size
-        dist.all_gather_object(gathered, told, group=self._group)
+    def gather(self, value: T) -> list[T]:
+        gathered = [value] * self.size
+        dist.all_gather_object(gathered, value, group=self._group)
         return gathered

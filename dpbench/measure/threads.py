@@ -1,4 +1,4 @@
-"""How many intra-op threads a case's lanes get."""
+"""The number of intra-op threads of a case's lanes."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ _TRIAL_S = 0.1
 
 
 def candidates(case: Case, variant: Variant) -> tuple[int, ...]:
-    """Thread counts worth trying, of a lane.
+    """Return the thread counts of a lane that are worth trying.
 
-    Lanes that compute at the same time share the case's total between them. A scheme with one lane at work at
-    a time may have it all, or one thread alone, which is faster where operators are small.
+    Lanes that compute at the same time divide the case's total. If one lane computes at a time, it may use all threads,
+    or a single one, which is faster for small operators.
     """
     if variant.concurrent_lanes:
         return (max(1, case.threads // len(case.devices)),)
@@ -23,7 +23,10 @@ def candidates(case: Case, variant: Variant) -> tuple[int, ...]:
 
 
 def set_fastest(counts: tuple[int, ...], step: Callable[[], object], clock: Clock) -> int:
-    """Leave torch with the count under which `step` was fastest, and say which; a single one is not tried."""
+    """Try the counts, leave torch with the one under which `step` was fastest, and return it.
+
+    A single count is set without a trial.
+    """
     if len(counts) == 1:
         torch.set_num_threads(counts[0])
         return counts[0]

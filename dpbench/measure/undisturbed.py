@@ -1,14 +1,15 @@
-"""Time less what other processes took of it: the wall clock, stopped while this thread waits for a core. Linux only.
+"""Time a step without the waits that other processes cause. Linux only.
+
+The wall clock stops while this thread waits for a core:
 
     wall clock   ├── runs ──┤ waits for a core ├── runs ──┤ sleeps ├── runs ──┤
     counted      ├── runs ──┤                  ├── runs ──┤ sleeps ├── runs ──┤
 
-CPU time would lose sleeps too, and with them every wait for a lane or a device. The kernel counts the nanoseconds in
-which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second
-field). Such a wait is the neighbours' doing only as far as this process' own threads did not run meanwhile: a step that
-crowds itself off its core pays for it.
+CPU time would also leave out sleeps, and with them all waits for a lane or a device. The kernel counts the nanoseconds
+in which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second
+field). If this process' own threads ran meanwhile, the wait counts: a step that takes its own core away pays for it.
 
-Time that a hypervisor takes is not among it.
+Time that a hypervisor takes cannot be seen, so it counts too.
 """
 
 import os
@@ -21,8 +22,11 @@ _NANOSECONDS = 1e-9
 
 
 def undisturbed(action: Callable[[], object], clock: Clock) -> Callable[[], float]:
-    """Answers how long `action` takes, in seconds above 0. For the thread that asks for it, and in its life."""
-    waited_s = _waited()
+    """Return a function that calls `action` and returns its seconds, above 0.
+
+    Only the calling thread may use the function, because the waits are those of this thread.
+    """
+    waited_s = _wait_counter()
 
     def timed_s() -> float:
         waits_s, ran_s, others_s, start_s = waited_s(), time.thread_time(), _other_threads_s(), clock()
@@ -35,23 +39,27 @@ def undisturbed(action: Callable[[], object], clock: Clock) -> Callable[[], floa
 
 
 def counted_s(wall_s: float, ran_s: float, waited_s: float, other_threads_s: float) -> float:
-    """What is left of the wall clock; at least what this thread `ran`, as the kernel's two books differ at times.
+    """Return the wall clock's seconds less the waits that other processes caused. Pure.
 
-    Where a hypervisor takes the core away both books may say that nothing ran: then all of the wall clock counts.
+    The result is at least `ran_s`, because the kernel's counters of waits and of CPU time differ at times. If a
+    hypervisor took the core away, both may show that nothing ran. Then the wall clock counts in full.
     """
     left_s = max(wall_s - max(0.0, waited_s - other_threads_s), min(ran_s, wall_s))
     return left_s if left_s > 0 else wall_s
 
 
-def _waited() -> Callable[[], float]:
-    """Of this thread, since it began; always 0 where the kernel does not tell."""
+def _wait_counter() -> Callable[[], float]:
+    """Return a function that returns this thread's waits for a core so far, in seconds.
+
+    It always returns 0 if the kernel has no such counter.
+    """
     try:
-        told = open("/proc/thread-self/schedstat", "rb", buffering=0)  # noqa: SIM115  # open as long as it is asked
+        schedstat = open("/proc/thread-self/schedstat", "rb", buffering=0)  # noqa: SIM115  # the function keeps it open
     except OSError:
         return lambda: 0.0
-    return lambda: int(os.pread(told.fileno(), 64, 0).split()[1]) * _NANOSECONDS
+    return lambda: int(os.pread(schedstat.fileno(), 64, 0).split()[1]) * _NANOSECONDS
 
 
 def _other_threads_s() -> float:
-    """CPU time of all threads of this process but this one."""
+    """Return the CPU seconds of all other threads of this process."""
     return time.process_time() - time.thread_time()

@@ -1,1 +1,17 @@
-"""One child process per case and round. The parent side imports no torch."""
+"""The parent process of a sweep, a count or a gate's round.
+
+It starts child processes and imports no torch. Every measurement runs in a child, so that a crash, a hang or a lost GPU
+costs one record and not the sweep.
+
+    run_sweep.py      a sweep, from its plan to the records in its store
+    runner.py         the rounds: one child and one record per case and round, within the time budget
+    count_all.py      the exact counters of cases
+    ask.py            what this machine has, and whether the user's workloads load
+    messages.py       the JSON that parent and children send to each other
+    launch.py         start one child, wait for its end, keep its record and its last output
+    interpret.py      turn the end of a child into a record, with the reason for a failure
+    process_tree.py   a child dies with its parent, and a launch leaves no process behind
+    start.py          the file that a child runs first, so that it imports its parent's dpbench
+    wrapper_of.py     take `dpbench.parallel` from the folder of another commit
+    child/            the programs that the children run
+"""

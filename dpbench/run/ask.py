@@ -1,11 +1,11 @@
-"""Ask a short-lived child what this machine has, so that the parent needs no torch."""
+"""Ask a short-lived child what this machine has, so that the parent imports no torch."""
 
 from pydantic import ValidationError
 
 from dpbench.errors import ReportedError
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Exit, launch
-from dpbench.run.messages import Question
+from dpbench.run.messages import ProbeRequest
 from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.sweep.machine_info import MachineInfo
@@ -16,7 +16,7 @@ _TIMEOUT_S = 120.0
 
 
 class ProbeError(ReportedError):
-    """This machine cannot even be asked what it has."""
+    """The child that probes this machine failed. The text has its ending and its last lines."""
 
 
 def ask_machine(
@@ -26,31 +26,31 @@ def ask_machine(
     launch: Launcher = launch,
     timeout_s: float = _TIMEOUT_S,
 ) -> MachineInfo:
-    """What this machine has, and for each of the user's `workloads` why it does not load, or None.
+    """Return what this machine has, and whether the user's `workloads` load.
 
-    A factory that takes the child down, or never returns, is found by asking for each in a child of its own.
-    Raises ProbeError where the child fails without any.
+    `workload_errors` of the result has for each workload the reason why it does not load, or None. A factory may crash
+    or hang the child. Then each workload is loaded in a child of its own, to find the one at fault.
+    Raises ProbeError if the child fails without any workload.
     """
 
-    def ask(*asked: str) -> MachineInfo | Exit:
-        question = Question(workloads=asked, data=data)
-        end = launch(PROBE, question.model_dump_json(), timeout_s)
+    def probe(*names: str) -> MachineInfo | Exit:
+        request = ProbeRequest(workloads=names, data=data)
+        end = launch(PROBE, request.model_dump_json(), timeout_s)
         try:
             return MachineInfo.model_validate_json(end.record)
         except ValidationError:
             return end
 
-    answer = ask(*workloads)
-    if isinstance(answer, MachineInfo):
-        return answer
-    alone = ask() if workloads else answer
-    if isinstance(alone, Exit):
-        raise ProbeError(
-            "\n".join([f"asking this machine what it has failed: {ending(alone)}", *last_lines(alone.tail)])
-        )
-    answers = {name: ask(name) for name in workloads} if len(workloads) > 1 else {workloads[0]: answer}
+    machine = probe(*workloads)
+    if isinstance(machine, MachineInfo):
+        return machine
+    without_workloads = probe() if workloads else machine
+    if isinstance(without_workloads, Exit):
+        reason = f"probing this machine failed: {ending(without_workloads)}"
+        raise ProbeError("\n".join([reason, *last_lines(without_workloads.tail)]))
+    found_of = {name: probe(name) for name in workloads} if len(workloads) > 1 else {workloads[0]: machine}
     errors = {
         name: found.workload_errors[name] if isinstance(found, MachineInfo) else f"loading it failed: {ending(found)}"
-        for name, found in answers.items()
+        for name, found in found_of.items()
     }
-    return alone.model_copy(update={"workload_errors": errors})
+    return without_workloads.model_copy(update={"workload_errors": errors})

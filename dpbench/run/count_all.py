@@ -1,4 +1,4 @@
-"""Have cases counted by a child, and hear its answers."""
+"""Count cases in a child process and return its records."""
 
 import os
 from collections.abc import Sequence
@@ -16,31 +16,33 @@ from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.sweep.case import Case
 
-# Equal in every process: the order of sets of strings, one thread, and no GPU, which would take the simulator's place.
+# Counts must be equal in every process. So sets of strings have one order, there is one thread, and no GPU is visible:
+# a GPU would take the place of the simulator.
 ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
 COUNTER = [*ENVIRONMENT, *child_command("dpbench.run.child.count")]
 
 
 class NotCountableError(WrongInputError):
-    """One line: what cannot be counted, naming the field, its value and what is allowed."""
+    """A case cannot be counted. The text is one line: the field, its value and what is allowed."""
 
 
 class CountingError(ReportedError):
-    """Nothing could be counted: what went wrong, and the child's last lines."""
+    """The counting child failed as a whole. The text has its ending and its last lines."""
 
 
 def count_all(
     cases: Sequence[Case],
     *,
     events: Path | None = None,
-    tree: Path | None = None,
+    folder: Path | None = None,
     launch: Launcher = launch,
     timeout_s: float = 120.0,
 ) -> tuple[CountRecord, ...]:
-    """A record for each case, in their order. `events` gets the recording of the only case there is.
+    """Return one record for each case, in the order of `cases`.
 
-    `tree` is the folder of a commit whose wrapper is counted. `timeout_s` is for each case. Raises CountingError where
-    the child that counts fails as a whole.
+    `events` is the file to which the recording of a single case is written. `folder` is the folder of the commit whose
+    wrapper is counted; None means the running dpbench. `timeout_s` is the limit for each case.
+    Raises CountingError if the counting child fails as a whole.
     """
     if not cases:
         return ()
@@ -48,8 +50,8 @@ def count_all(
         assert len(cases) == 1
         _check_writable(events)
     jobs = tuple(CountJob(case=case, events=str(events.resolve()) if events else None) for case in cases)
-    asked = CountJobs(jobs=jobs, timeout_s=timeout_s, tree=str(tree) if tree else None)
-    end = launch(COUNTER, asked.model_dump_json(), timeout_s * (len(cases) + 1))
+    request = CountJobs(jobs=jobs, timeout_s=timeout_s, folder=str(folder) if folder else None)
+    end = launch(COUNTER, request.model_dump_json(), timeout_s * (len(cases) + 1))
     try:
         return CountRecords.model_validate_json(end.record).records
     except ValidationError:
@@ -57,7 +59,7 @@ def count_all(
 
 
 def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
-    """The records themselves. Raises NotCountableError for the first that a child refused to count."""
+    """Return `records` unchanged. Raises NotCountableError for the first case that was skipped."""
     for record in records:
         if record.outcome is Outcome.SKIPPED:
             raise NotCountableError(record.reason)
@@ -67,4 +69,4 @@ def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
 def _check_writable(events: Path) -> None:
     place = events if events.exists() else events.parent
     if events.is_dir() or not os.access(place, os.W_OK):
-        raise NotCountableError(f"events: {str(events)!r} cannot be written; allowed: a file in a folder that is there")
+        raise NotCountableError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

@@ -1,4 +1,4 @@
-"""What a child's end means: an Exit becomes the job's one Record."""
+"""Turn the end of a child, an Exit, into the one Record of its job."""
 
 import re
 import signal
@@ -16,19 +16,23 @@ _TERMINAL_COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48, 5.4
 
 
 def interpret(end: Exit, job: Job) -> Record:
-    """The child's own record where it gave a whole one for this job, however it ended afterwards; else a failed one.
+    """Return the record that the child sent, or a failed one.
 
-    The first line of a failed record's reason says what happened; the child's last lines follow.
+    A complete record for this job counts, even if the child crashed after sending it. In a failed record the first line
+    of `reason` says what happened. The last lines of the child's output follow.
     """
     try:
         record = Record.model_validate_json(end.record)
     except ValidationError as error:
-        problem = f"{_shown(end.record)} is no record ({error.errors()[0]['msg']})" if end.record else ""
+        problem = f"{_shown(end.record)} is not a record ({error.errors()[0]['msg']})" if end.record else ""
         outcome, reason = _failure(end, problem)
     else:
         if (record.run, *record.key) == (job.run, job.case.id, job.round):
             return record
-        outcome, reason = Outcome.CRASHED, f"answered for another case: {record.case.id}, round {record.round}"
+        outcome, reason = (
+            Outcome.CRASHED,
+            f"the child sent a record of another case: {record.case.id}, round {record.round}",
+        )
     lines = [reason, *last_lines(end.tail)]
     return Record(
         run=job.run,
@@ -58,11 +62,11 @@ def _ran_out_of_memory(end: Exit) -> bool:
 
 
 def ending(end: Exit) -> str:
-    """How a child ended, in words."""
+    """Return how a child ended, as text for a reason."""
     if end.timed_out_after_s is not None:
         return f"not done after {end.timed_out_after_s:g} s"
     if _ran_out_of_memory(end):
-        return "killed by SIGKILL while the kernel killed for want of memory"
+        return "killed by SIGKILL while the kernel killed processes because memory ran out"
     if end.returncode == -signal.SIGKILL:
         return "killed by SIGKILL; the kernel's out-of-memory killer does this"
     if end.returncode < 0:
@@ -78,11 +82,12 @@ def _signal_name(number: int) -> str:
 
 
 def last_lines(tail: bytes) -> list[str]:
-    """At most 20 lines of at most 300 printable characters, without empty ones."""
+    """Return the last 20 lines or fewer, of at most 300 printable characters. None is empty."""
     return printable_lines(tail)[-_LAST_LINES:]
 
 
 def printable_lines(tail: bytes) -> list[str]:
+    """Return all lines that are not empty, without terminal commands and cut to 300 characters."""
     text = _TERMINAL_COMMAND.sub("", tail.decode(errors="replace")).expandtabs()
     lines = ("".join(c for c in line if c.isprintable()).rstrip() for line in text.splitlines())
     return [line[:_LINE_CHARACTERS] for line in lines if line]

@@ -1,11 +1,13 @@
-"""Run one child to its end, hear its answer, and leave nothing of it behind. Linux only.
+"""Run one child to its end, keep what it sent, and kill the rest of its process tree.
 
-parent                                      child, in a session of its own: Ctrl-C is the parent's alone
-  │  stdin: the question ─────────────────────>  sys.stdin
-  │  <────────── record pipe: the answer ──────  --record-fd N
-  │  <────────── output pipe: the tail kept ───  stdout and stderr
+Linux only.
+
+parent                                      child, in a session of its own: Ctrl-C reaches the parent alone
+  │  stdin: the request ──────────────────────>  sys.stdin
+  │  <────────── record pipe: the record ──────  --record-fd N
+  │  <────────── output pipe: the last 64 KiB ─  stdout and stderr
   │  <────────── pidfd: it ended ──────────────
-  └─ one blocking select over the three            --parent-pid P, for `lifeline.die_with_parent`
+  └─ one blocking select over the three            --parent-pid P, for `process_tree.die_with_parent`
 """
 
 import os
@@ -28,9 +30,10 @@ _READ_BYTES = 1 << 20
 class Exit:
     """How a child ended. `returncode` is negative for a signal, as in subprocess.
 
-    `timed_out_after_s` is the limit if it was that which ended the child. `record` are the first 64 MiB on its
-    record pipe, `tail` the last 64 KiB of its stdout and stderr. `oom_kills` counts the processes that the
-    kernel killed for want of memory meanwhile, on the whole machine. `duration_s` ends when the child does.
+    `timed_out_after_s` is the time limit if the limit ended the child, else None. `record` has the first 64 MiB that
+    the child wrote to its record pipe. `tail` has the last 64 KiB of its stdout and stderr. `oom_kills` counts the
+    processes that the kernel killed meanwhile because memory ran out, on the whole machine. `duration_s` is the time
+    from the start of the child to its end.
     """
 
     started_at: str
@@ -43,11 +46,11 @@ class Exit:
 
 
 def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
-    """Start `command`, block until it ends or `timeout_s` have passed, then kill all that is left of its tree.
+    """Run `command` until it ends or `timeout_s` have passed, and return how it ended.
 
-    The child gets ``--record-fd N --parent-pid P`` appended to its command. Also when this function is left by
-    an exception, as KeyboardInterrupt, the tree is gone. Raises OSError if the command cannot be started and
-    UnkillableError.
+    Then the rest of its process tree is killed. ``--record-fd N --parent-pid P`` is appended to the command. The
+    process tree is also killed if an exception, such as KeyboardInterrupt, ends this function. Raises OSError if the
+    command cannot be started, and UnkillableError if a process survives SIGKILL.
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     oom_kills_before = _oom_kills()
@@ -73,10 +76,10 @@ def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
 
 
 class _Pipe:
-    """A pipe that the child writes to, and what is kept of it; `drop` are the bytes not worth keeping.
+    """A pipe that the child writes to. `kept` has what was read, without the slice `drop`.
 
-    The writing end stays open here too, so that the pipe never ends: one that the child closes early
-    wakes nobody, and one that a grandchild holds open is not waited for.
+    The parent keeps the writing end open, so the pipe never reaches its end. If the child closes it early, the select
+    does not wake up for that. If a grandchild holds it open, the parent does not wait for the grandchild.
     """
 
     def __init__(self, drop: slice) -> None:
@@ -87,8 +90,8 @@ class _Pipe:
         self._drop = drop
 
     def read(self) -> bool:
-        """Take what is there; False if that is nothing."""
-        chunk = self.reader.read(_READ_BYTES)  # None where it would block
+        """Read what the pipe holds. Return False if it is empty."""
+        chunk = self.reader.read(_READ_BYTES)  # None if the pipe is empty
         self.kept += chunk or b""
         del self.kept[self._drop]
         return bool(chunk)
@@ -106,7 +109,7 @@ class _Pipe:
 
 
 def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe) -> subprocess.Popen[bytes]:
-    # From a file in memory the child reads at its own pace: a pipe would need feeding.
+    # The child reads a file in memory at its own pace. A pipe would block the parent while it is full.
     with os.fdopen(os.memfd_create("stdin"), "wb+", 0) as stdin:
         stdin.write(stdin_text.encode())
         stdin.seek(0)
@@ -121,7 +124,7 @@ def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe) ->
 
 
 def _watch(child: subprocess.Popen[bytes], pipes: tuple[_Pipe, ...], deadline_s: float) -> bool:
-    """Read the pipes until the child ends, or the deadline passes: then False."""
+    """Read the pipes until the child ends. Return False if the deadline passes first."""
     with selectors.DefaultSelector() as selector, os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
         selector.register(ended, selectors.EVENT_READ)
         for pipe in pipes:
@@ -135,7 +138,7 @@ def _watch(child: subprocess.Popen[bytes], pipes: tuple[_Pipe, ...], deadline_s:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    child.kill()  # of one that ended by itself this only learns how
+    child.kill()  # has no effect on a child that has ended; `wait` then returns how it ended
     try:
         child.wait(GRACE_S)
     except subprocess.TimeoutExpired:
@@ -143,7 +146,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _oom_kills() -> int:
-    """Out-of-memory kills since boot, those for a cgroup's limit among them (mm/oom_kill.c, __oom_kill_process)."""
+    """Return the number of out-of-memory kills since boot.
+
+    Kills for a cgroup's limit are included (mm/oom_kill.c, __oom_kill_process).
+    """
     for line in Path("/proc/vmstat").read_text().splitlines():
         name, count = line.split()
         if name == "oom_kill":

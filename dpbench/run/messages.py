@@ -1,7 +1,15 @@
-"""What two commits' step times side by side look like: rounds of blocks, taken in turns."""
-# MERGED-DOC run.job: """What the parent asks of a child: JSON on its stdin."""
-# MERGED-DOC run.count_job: """What is asked of the child that counts, and what it answers: JSON on its stdin and on its record pipe."""
-# MERGED-DOC run.lockstep_job: """What is asked of the child that takes two commits' steps in turns, and what it answers."""
+"""What parent and children send to each other, as JSON.
+
+Requests go to the child's stdin. Responses come through its record pipe.
+
+    request         response           child
+    Job             Record             child/worker.py         measure one case in one round
+    ProbeRequest    MachineInfo        child/probe.py          report what this machine has
+    CountJobs       CountRecords       child/count.py          count cases
+    LockstepJobs    LockstepRounds     child/lockstep.py       a gate's round: base, twin and head alternate
+
+Parent and child always belong to the same dpbench, so these messages carry no version.
+"""
 
 from enum import StrEnum
 from typing import Annotated, Self
@@ -16,21 +24,121 @@ from dpbench.sweep.names import Data
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class Job(BaseModel):
+    """Request to measure one case in one round. The response is a `Record`.
+
+    `budget_s` is the time for sampling alone, warm-up included.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str = Field(min_length=1)
+    case: Case
+    round: int = Field(ge=0)
+    budget_s: float = Field(gt=0)
+
+
+class ProbeRequest(BaseModel):
+    """Request to report what this machine has. The response is a `MachineInfo`.
+
+    `workloads` are the user's factories to load with `data`; the response says which of them fail.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workloads: tuple[str, ...] = ()
+    data: Data = Data.RANDOM
+
+
+class CountJob(BaseModel):
+    """One case to count.
+
+    The recording of simulated devices is written to the file `events`, if there is one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    case: Case
+    events: str | None = None
+
+
+class CountJobs(BaseModel):
+    """Request to count cases. Each runs in a process of its own, for `timeout_s` at most.
+
+    `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the running dpbench.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    jobs: tuple[CountJob, ...] = Field(min_length=1)
+    timeout_s: float = Field(gt=0)
+    folder: str | None = None
+
+
+class CountRecords(BaseModel):
+    """Response to `CountJobs`: one record for each job, in their order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    records: tuple[CountRecord, ...]
+
+
 class SideName(StrEnum):
-    """TWIN is BASE once more, in a process of its own: what differs between the two is noise."""
+    """The three sides of a gate's round.
+
+    TWIN runs BASE in a second process: any difference of the two is noise.
+    """
 
     BASE = "base"
     TWIN = "twin"
     HEAD = "head"
 
 
-class LockstepRound(BaseModel):
-    """One benchmark in one round: fresh processes, one a side.
+class Side(BaseModel):
+    """One side: the `folder` of its commit, and `environment` variables for its process alone."""
 
-    `times_s` has for each side the seconds of every step, by block; in block i every side had its turn, in random
-    order. `cores` are those they were pinned to, as in ``0-3,8``. `resident` is whether the sides' models lay in memory
-    side by side; else each block had a process of its own. A failed round has no times, names the `side` at fault where
-    there is one, and has the reason.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    environment: dict[str, str] = Field(default_factory=dict)
+
+
+class LockstepJob(BaseModel):
+    """One benchmark in one round.
+
+    Each side takes `blocks` blocks of steps, of about `block_s` seconds each. `cores` are the cores to which all sides
+    are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the limit for each side. With
+    `checked`, each side's step is compared with the oracle before it is timed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    benchmark: str
+    case: Case
+    sides: dict[SideName, Side]
+    cores: tuple[int, ...] = Field(min_length=1)
+    blocks: int = Field(ge=1)
+    block_s: float = Field(gt=0)
+    timeout_s: float = Field(gt=0)
+    seed: int
+    checked: bool = True
+
+
+class LockstepJobs(BaseModel):
+    """Request for one round. The benchmarks run one after the other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    jobs: tuple[LockstepJob, ...] = Field(min_length=1)
+
+
+class LockstepRound(BaseModel):
+    """The step times of one benchmark in one round.
+
+    `times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
+    block i, in random order. `cores` are the cores to which the sides were pinned, as in ``0-3,8``. `resident` is True
+    if the models of all sides were in memory together. If not, each block ran in a process of its own. A failed round
+    has a `reason` and no times. If one side failed, `side` is its name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,100 +156,14 @@ class LockstepRound(BaseModel):
         if self.outcome is Outcome.OK:
             lengths = {len(self.times_s.get(side, ())) for side in SideName}
             if len(lengths) != 1 or lengths == {0}:
-                raise ValueError("outcome ok needs equally many blocks of base, twin and head")
+                raise ValueError("outcome ok needs the same number of blocks for base, twin and head, at least one")
         elif self.times_s or self.reason is None:
             raise ValueError(f"outcome {self.outcome} needs a reason and has no times")
         return self
 
 
-class Job(BaseModel):
-    """Measure one case in one round; the answer is a Record. `budget_s` is for sampling alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    run: str = Field(min_length=1)
-    case: Case
-    round: int = Field(ge=0)
-    budget_s: float = Field(gt=0)
-
-
-class Question(BaseModel):
-    """Say what this machine has, and whether these user factories load; the answer is a MachineInfo."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    workloads: tuple[str, ...] = ()
-    data: Data = Data.RANDOM
-
-
-class CountJob(BaseModel):
-    """Count one case; the answer is a CountRecord. `events` is the file that gets the simulated devices' recording."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    case: Case
-    events: str | None = None
-
-
-class CountJobs(BaseModel):
-    """Count them, each in a process of its own that lives for `timeout_s` at most; the answer are CountRecords.
-
-    `tree` is the folder of a commit whose wrapper is counted, None the one of this dpbench.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    jobs: tuple[CountJob, ...] = Field(min_length=1)
-    timeout_s: float = Field(gt=0)
-    tree: str | None = None
-
-
-class CountRecords(BaseModel):
-    """One for each job, in their order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    records: tuple[CountRecord, ...]
-
-
-class Side(BaseModel):
-    """`tree` is the folder of a commit; `environment` are variables for the side's process alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    tree: str
-    environment: dict[str, str] = Field(default_factory=dict)
-
-
-class LockstepJob(BaseModel):
-    """One benchmark in one round: `blocks` of about `block_s` seconds a side, pinned to `cores`.
-
-    `checked`, every side's step is held against the oracle beforehand.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    benchmark: str
-    case: Case
-    sides: dict[SideName, Side]
-    cores: tuple[int, ...] = Field(min_length=1)
-    blocks: int = Field(ge=1)
-    block_s: float = Field(gt=0)
-    timeout_s: float = Field(gt=0)
-    seed: int
-    checked: bool = True
-
-
-class LockstepJobs(BaseModel):
-    """One round; the benchmarks take their turns one after the other."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    jobs: tuple[LockstepJob, ...] = Field(min_length=1)
-
-
 class LockstepRounds(BaseModel):
-    """One for each job, in their order, and where they were taken."""
+    """Response to `LockstepJobs`: one round for each job, and the child's environment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,10 +1,13 @@
-"""Whatever a block starts ends with it: the whole tree of processes, orphans and daemons included. Linux only.
+"""A child dies with its parent, and no process outlives the block that started it.
 
-A process can leave its group and its session, and its parent can die before it does; then it is adopted by
-the nearest ancestor that is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER). Inside the block that is this
-process, so that nothing started there can get out of the tree below it.
+Linux only.
+
+Downwards: the kernel kills a child when its parent ends, even if SIGKILL ended the parent (`die_with_parent`).
+
+Upwards: a process can leave its process group and its session, and its parent can end first. Then the nearest ancestor
+that is a subreaper adopts it (prctl(2), PR_SET_CHILD_SUBREAPER). Inside `nothing_left_behind` this process is a
+subreaper, so all descendants stay in its tree and can be found and killed.
 """
-# MERGED-DOC run.lifeline: """A child ends when its parent does, even when the parent is killed by SIGKILL. Linux only."""
 
 import ctypes
 import os
@@ -14,42 +17,43 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+GRACE_S = 30.0
+"""Wait this long for a process after SIGKILL: it first frees its memory, and a driver its contexts."""
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37  # linux/prctl.h
+
+
+class UnkillableError(RuntimeError):
+    """A process still exists `GRACE_S` after SIGKILL."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(
+            f"process {pid} is still there {GRACE_S:g} s after SIGKILL: the kernel holds it, most often in a "
+            "device driver; times measured beside it would not be valid"
+        )
 
 
 def die_with_parent(expected_parent_pid: int) -> None:
-    """From now on the kernel kills this process when its parent ends; if it ended already, exit at once.
+    """Let the kernel kill this process when its parent ends.
 
-    "Parent" is the thread that started this process (prctl(2), PR_SET_PDEATHSIG), so start children
-    from a thread that lives as long as they may. Raises OSError where the kernel refuses.
+    If the parent has ended already, exit at once. For the kernel, the parent is the thread that started this process
+    (prctl(2), PR_SET_PDEATHSIG). So start children from a thread that lives as long as they do. Raises OSError if the
+    kernel refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != expected_parent_pid:  # it ended before the kernel was told, and we have been adopted
+    if os.getppid() != expected_parent_pid:  # the parent ended before the call, and another process is the parent now
         os._exit(1)
-
-
-GRACE_S = 30.0
-"""SIGKILL takes a moment: a large process hands back its memory and a driver its contexts before it is gone."""
-
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
-
-
-class UnkillableError(RuntimeError):
-    def __init__(self, pid: int) -> None:
-        super().__init__(
-            f"process {pid} is still there {GRACE_S:g} s after SIGKILL: the kernel holds it, most often in a "
-            "device driver, and nothing measured beside it would be valid"
-        )
 
 
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
-    """Kill and reap, at the end of the block, every process that was started inside and all its descendants.
+    """At the end of the block, kill and reap all processes started inside it.
 
-    One block at a time, and no other thread may start children meanwhile: they would be taken for orphans.
-    Raises UnkillableError if a process outlives SIGKILL by `GRACE_S`.
+    Their descendants are killed too. Enter one block at a time. No other thread may start children meanwhile, because
+    they would be killed too.
+    Raises UnkillableError if a process survives SIGKILL for longer than `GRACE_S`.
     """
     here = psutil.Process()
     before = set(here.children(recursive=True))
@@ -61,8 +65,8 @@ def nothing_left_behind() -> Iterator[None]:
                 for process in tree:
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
-                # Only our own children can be waited for; those of the dead become ours, hence the loop.
-                # One that became ours since the listing was not killed yet.
+                # This process can reap its own children only. Killing them makes their children its own: hence the
+                # loop. A process adopted after the listing has not been killed yet: hence the intersection.
                 for child in tree.intersection(here.children()):
                     _reap(child)
 

@@ -1,13 +1,16 @@
-"""A sweep from its plan to its records: what is measured already stays, the rest is measured now."""
+"""A sweep, from its plan to its records.
 
-from collections.abc import Callable
+Cases that the store holds already are not measured again.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from dpbench.results.record import Record
 from dpbench.results.store import Retry, Store, take_failed_out
 from dpbench.run.ask import ask_machine
-from dpbench.run.runner import Progress, run
+from dpbench.run.runner import WORKER, Progress, run
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.names import is_factory
 from dpbench.sweep.plan import Plan, round_order
@@ -16,9 +19,10 @@ from dpbench.sweep.spec import Spec
 
 @dataclass(frozen=True)
 class SweepRecords:
-    """The plan's records, those of earlier calls among them, in the order of the plan; and what to warn of.
+    """The plan's records and the store's warnings.
 
-    All of them, unless it `is_interrupted`: then those that were finished.
+    The records are in the order of the store, and those of earlier calls are among them. If `is_interrupted`, some of
+    the plan's records are missing.
     """
 
     records: tuple[Record, ...]
@@ -27,19 +31,27 @@ class SweepRecords:
 
 
 def machine_for(spec: Spec) -> MachineInfo:
-    """This machine, asked whether it can load the user's own workloads of the spec too. Raises ProbeError."""
+    """Return what this machine has, and whether the user's workloads of `spec` load.
+
+    Raises ProbeError.
+    """
     return ask_machine(tuple(workload for workload in spec.workloads if is_factory(workload)), spec.data)
 
 
 def run_sweep(
-    spec: Spec, plan: Plan, store: Store, progress: Callable[[Progress], object], *, retry: Retry | None = None
+    spec: Spec,
+    plan: Plan,
+    store: Store,
+    progress: Callable[[Progress], object],
+    *,
+    retry: Retry | None = None,
+    worker: Sequence[str] = WORKER,
 ) -> SweepRecords:
-    """Measure what of the plan the store lacks, one child per case and round, each record safe before the next.
+    """Measure what the plan needs and the store lacks: one child per case and round.
 
-    With `retry` the plan's records that are not ok leave the store first.
-
-    A KeyboardInterrupt ends the measuring and is told in what is returned. Raises StoreError where a record cannot be
-    written.
+    Each record is stored before the next child starts. `retry` first removes the plan's failed records from the store.
+    `worker` is the command of a child. A KeyboardInterrupt ends the sweep, and the result says so.
+    Raises StoreError if a record cannot be written.
     """
     with store:
         order = round_order(plan.cases, spec.rounds, spec.seed)
@@ -57,6 +69,7 @@ def run_sweep(
                 budget_s=spec.budget_s or inf,
                 case_time_s=spec.case_time_s,
                 timeout_s=spec.timeout_s,
+                worker=worker,
                 progress=progress,
             )
         except KeyboardInterrupt:

@@ -1,5 +1,4 @@
-"""The rounds of a sweep: one child per case and round, one record appended after each."""
-# MERGED-DOC run.budget: """How much sampling time each child gets, and how long the rest will take. Pure."""
+"""The rounds of a sweep: one child and one record per case and round, within a budget."""
 
 import math
 import time
@@ -15,44 +14,29 @@ from dpbench.run.messages import Job
 from dpbench.run.start import child_command
 from dpbench.sweep.case import Case
 
-LEAST_S = 0.2
-"""A child always samples for so long, even when the time is up: starting it cost seconds already."""
-
-
-def child_budget(remaining_s: float, jobs: int, startup_s: float, most_s: float) -> float:
-    """Sampling seconds for each of `jobs` children so that all end within `remaining_s`, and never above `most_s`.
-
-    `startup_s` is what one child takes beside sampling: imports, the model, warm-up, the gradient check.
-    """
-    return min(max(remaining_s / jobs - startup_s, LEAST_S), most_s)
-
-
-def forecast(left: Sequence[str], seen: Sequence[tuple[str, float]], guess: float) -> float:
-    """The sum expected for the keys `left`, where `seen` are (key, value) pairs of those that are done.
-
-    A key that was seen is expected to repeat its median, a new one the median of all; without any, `guess`.
-    """
-    overall = median(value for _, value in seen) if seen else guess
-    medians = {key: median(value for k, value in seen if k == key) for key in {key for key, _ in seen}}
-    return sum(medians.get(key, overall) for key in left)
-
-
 WORKER = child_command("dpbench.run.child.worker")
+LEAST_S = 0.2
+"""A child samples for at least this long, even if no time is left: its start took seconds already."""
 _STARTUP_GUESS_S = 4.0
 
 Launcher = Callable[[list[str], str, float], Exit]
+"""The signature of `launch`: command, text for stdin, time limit in seconds."""
 Key = tuple[str, int]
+"""The id of a case and the number of a round."""
 
 
 class Records(Protocol):
-    """Where records go; `append` returns once the record is safe."""
+    """Where records go. `append` returns once the record is safe."""
 
     def append(self, record: Record) -> object: ...
 
 
 @dataclass(frozen=True)
 class Progress:
-    """`running` is the job about to start, None at the end; `last` is the newest record of this call."""
+    """How far a sweep is.
+
+    `running` is the case about to start, None at the end; `last` is this call's newest record.
+    """
 
     done: int
     total: int
@@ -70,15 +54,17 @@ def run(
     budget_s: float = math.inf,
     case_time_s: float = 1.0,
     timeout_s: float = 300.0,
+    worker: Sequence[str] = WORKER,
     launch: Launcher = launch,
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Measure each (round, case) in the given order, leaving out those whose (case.id, round) is `done`.
+    """Measure each (round, case) in the given order.
 
-    Each child samples for `case_time_s`, or less where all would not be done `budget_s` seconds from now. A
-    failing case is a record like any other; only what stops the sweep is raised: KeyboardInterrupt, OSError when
-    no child can be started, UnkillableError, and whatever `records.append` raises.
+    A pair whose (case.id, round) is in `done` is left out. `worker` is the command of a child. Each child samples for
+    `case_time_s`, or less if the sweep would otherwise take longer than `budget_s`. A failed case gives a record and
+    does not stop the sweep.
+    Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors of `records.append`.
     """
     todo = [(round_, case) for round_, case in order if (case.id, round_) not in done]
     deadline_s = clock() + budget_s
@@ -96,9 +82,29 @@ def run(
         )
         seconds_left = forecast(left, durations_s, _STARTUP_GUESS_S + job.budget_s)
         progress(Progress(len(order) - len(left), len(order), seconds_left, case, last))
-        end = launch(WORKER, job.model_dump_json(), job.budget_s + timeout_s)
+        end = launch(list(worker), job.model_dump_json(), job.budget_s + timeout_s)
         last = interpret(end, job)
         records.append(last)
         durations_s.append((case.id, end.duration_s))
         overheads_s.append((case.id, end.duration_s - sum(last.samples_s)))
     progress(Progress(len(order), len(order), 0.0, None, last))
+
+
+def child_budget(remaining_s: float, jobs: int, startup_s: float, most_s: float) -> float:
+    """Return the sampling seconds of each child, if `jobs` children share `remaining_s`.
+
+    Pure. The result lies between `LEAST_S` and `most_s`. `startup_s` is the time that a child needs beside sampling:
+    imports, the model, warm-up, the comparison with the oracle.
+    """
+    return min(max(remaining_s / jobs - startup_s, LEAST_S), most_s)
+
+
+def forecast(left: Sequence[str], seen: Sequence[tuple[str, float]], guess: float) -> float:
+    """Return the expected sum over the keys in `left`, from the (key, value) pairs in `seen`.
+
+    Pure. A key that was seen counts with its median. A new key counts with the median of all pairs, or with `guess` if
+    there are none.
+    """
+    overall = median(value for _, value in seen) if seen else guess
+    medians = {key: median(value for k, value in seen if k == key) for key in {key for key, _ in seen}}
+    return sum(medians.get(key, overall) for key in left)

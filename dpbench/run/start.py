@@ -1,9 +1,12 @@
-"""What a child runs first, so that its dpbench is the very one that its parent is, whatever folder it is started in.
+"""The file that a child runs first.
+
+It makes the child import the same dpbench as its parent, in any folder.
 
     python -P .../dpbench/run/start.py dpbench.run.child.worker --record-fd N --parent-pid P
 
-``python -m dpbench.run.child.worker`` would look into the current directory first, where another dpbench may lie: a checkout
-whose commits a gate judges, or a folder with `dpbench/parallel` alone, which hides what an editable install finds.
+``python -m dpbench.run.child.worker`` would search the current directory first. Another dpbench may lie there: a
+checkout whose commits a gate judges, or a folder with `dpbench/parallel` alone, which hides an editable install. This
+file runs by its path, before dpbench can be imported, so it imports the standard library only.
 """
 
 import runpy
@@ -13,19 +16,26 @@ from pathlib import Path
 
 
 def child_command(module: str) -> list[str]:
-    """Starts `module` of this dpbench. Of a crash by signal the fault handler leaves the Python stack at the end."""
+    """Return the command that runs `module` of this dpbench.
+
+    If a signal kills the child, the fault handler prints the Python stack last.
+    """
     return [sys.executable, "-P", "-X", "faulthandler", __file__, module]
 
 
 def _start(module: str) -> None:
-    _be_the_dpbench_of(Path(__file__).parents[1])
-    # Last, where it hides nothing: modules that a user's factory imports only when its model is built.
+    _import_dpbench_from(Path(__file__).parents[1])
+    # A user's factory may import modules of the current directory when its model is built. As the last entry, the
+    # directory hides no other module.
     sys.path.append("")
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _be_the_dpbench_of(folder: Path) -> None:
-    """Import the package from there; all its modules are then found on its own path, not on `sys.path`."""
+def _import_dpbench_from(folder: Path) -> None:
+    """Import the package from `folder`.
+
+    Its modules are then found on the package's own path, not on `sys.path`.
+    """
     spec = spec_from_file_location("dpbench", folder / "__init__.py", submodule_search_locations=[str(folder)])
     assert spec is not None
     assert spec.loader is not None

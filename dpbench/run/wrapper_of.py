@@ -1,7 +1,7 @@
-"""Take `dpbench.parallel` from a commit's folder; all else of dpbench stays the one that runs.
+"""Import `dpbench.parallel` from the folder of another commit.
 
-The wrapper imports nothing of ours, so one harness measures the wrappers of all commits, and a change of the harness is
-never blamed on a wrapper.
+All else stays the running dpbench. The wrapper imports no other room of dpbench. So one harness measures the wrappers
+of all commits, and a change of the harness cannot look like a change of a wrapper.
 """
 
 import os
@@ -13,38 +13,46 @@ from types import ModuleType
 WRAPPER = "dpbench.parallel"
 
 
-def use_tree(tree: Path) -> None:
-    """From now on this process has the wrapper of `tree`, if that has one, and user's factories of `tree` too.
+def use_folder(folder: Path) -> None:
+    """Let this process import the wrapper and the user's factories of a commit.
 
-    Factories are looked for in the current directory, so that becomes `tree`. Must come before the first import of
+    `folder` is the folder of the commit. If the folder has no wrapper, the running dpbench's wrapper stays. Factories
+    are found in the current directory, so `folder` becomes the current directory. Call this before the first import of
     `dpbench.parallel`.
     """
     assert WRAPPER not in sys.modules
-    if has_wrapper(tree):
-        find_wrapper_in(tree)
-    os.chdir(tree)
+    if has_wrapper(folder):
+        find_wrapper_in(folder)
+    os.chdir(folder)
 
 
-def find_wrapper_in(tree: Path) -> None:
-    """From now on this process imports the wrapper of `tree`, or none: ModuleNotFoundError where it has none."""
-    sys.meta_path.insert(0, _WrapperOf(tree))
+def find_wrapper_in(folder: Path) -> None:
+    """Let this process import the wrapper from `folder` only.
+
+    If `folder` has no wrapper, importing it raises ModuleNotFoundError. asv's environments call this from a .pth file.
+    """
+    sys.meta_path.insert(0, _WrapperFinder(folder))
 
 
-def has_wrapper(tree: Path) -> bool:
-    return (tree / _path(WRAPPER)).is_dir()
+def has_wrapper(folder: Path) -> bool:
+    """Return whether `folder` has a directory ``dpbench/parallel``."""
+    return (folder / _path(WRAPPER)).is_dir()
 
 
-class _WrapperOf:
-    """Answers for the wrapper alone; its submodules are found on its own path."""
+class _WrapperFinder:
+    """A finder of `sys.meta_path` for the wrapper alone.
 
-    def __init__(self, tree: Path) -> None:
-        self._parent = str((tree / _path(WRAPPER)).parent)
+    Its submodules are found on the wrapper's own path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._parent = str((folder / _path(WRAPPER)).parent)
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
         if name != WRAPPER:
             return None
         spec = PathFinder.find_spec(name, [self._parent])
-        if spec is None:  # else the running one would be found, and taken for the tree's
+        if spec is None:  # None would let the next finder return the running dpbench's wrapper
             raise ModuleNotFoundError(f"No module named {name!r} in this commit", name=name)
         return spec
 

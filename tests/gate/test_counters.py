@@ -77,7 +77,7 @@ def counting(base, head):
     def launch(command, stdin_text, timeout_s):
         jobs = CountJobs.model_validate_json(stdin_text)
         asked.append(jobs)
-        records = base if jobs.tree == "/b" else head
+        records = base if jobs.folder == "/b" else head
         return ended(0, CountRecords(records=records).model_dump_json().encode())
 
     return launch, asked
@@ -86,7 +86,7 @@ def counting(base, head):
 def compared(base, head):
     launch, asked = counting(base, head)
     found = compare_counters([CASE] * len(base), Path("/b"), Path("/h"), launch)
-    assert [jobs.tree for jobs in asked] == ["/b", "/h"]
+    assert [jobs.folder for jobs in asked] == ["/b", "/h"]
     return found
 
 

@@ -78,13 +78,13 @@ def test_the_twin_has_bases_folder_and_only_head_has_the_environment():
     asked = []
     take(round_of("wide"), round_of("all"), asked=asked)
     one, every = asked[0][0].jobs
-    base = Side(tree="/b")
+    base = Side(folder="/b")
     assert one.sides == {
         SideName.BASE: base,
         SideName.TWIN: base,
-        SideName.HEAD: Side(tree="/h", environment={"X": "1"}),
+        SideName.HEAD: Side(folder="/h", environment={"X": "1"}),
     }
-    assert every.sides[SideName.HEAD] == Side(tree="/h")
+    assert every.sides[SideName.HEAD] == Side(folder="/h")
 
 
 def test_rounds_become_ratios_by_name():

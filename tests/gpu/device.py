@@ -1,8 +1,7 @@
-"""Where the tests of this folder run: lanes that share one GPU, and moments on its streams.
+"""The device of the tests in this folder: one GPU, shared by all lanes.
 
-``DPBENCH_GPU_TESTS_ON=cpu`` is for whoever writes these tests on a machine without a GPU: the same bodies run on lanes of
-the CPU, so that a slip of the pen is found before a GPU is at hand. Nothing pauses there and nothing is late, so of
-streams it proves nothing.
+With ``DPBENCH_GPU_TESTS_ON=cpu`` the same tests run on lanes of the CPU. This dry run finds mistakes in the tests on a
+machine without a GPU. It has no streams and no pauses, so it proves nothing about streams.
 """
 
 import os
@@ -17,7 +16,7 @@ DEVICE = torch.device("cpu") if IS_DRY_RUN else torch.device("cuda", 0)
 SHORT, LONG = 10_000_000, 600_000_000
 """Cycles: about 5 and 300 ms. Issuing a whole step takes a few ms."""
 
-# Streams that share one of the GPU's queues wait for each other; by default there are 8 (CUDA C++ Programming Guide).
+# Streams that share a hardware queue wait for each other. By default there are 8 queues (CUDA C++ Programming Guide).
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 needs_streams = pytest.mark.skipif(IS_DRY_RUN, reason="a dry run on the CPU has no streams")
@@ -39,12 +38,15 @@ def synchronize():
 
 
 def on_host(tensor):
-    """In memory from which copies do not block."""
+    """Return the tensor in pinned memory, from which copies do not block."""
     return tensor.cpu() if IS_DRY_RUN else tensor.cpu().pin_memory()
 
 
 class Moment:
-    """The present end of the current stream. In a dry run a pause never ends, and everything else has come."""
+    """The end of the current stream's work.
+
+    In a dry run a pause never ends, and all else is over at once.
+    """
 
     def __init__(self, is_pause=False):
         self._is_pause = is_pause
@@ -62,7 +64,7 @@ class Moment:
 
 
 def pause(cycles=SHORT):
-    """Has the current stream do nothing for so long; the moment at which it goes on."""
+    """Let the current stream pause for so many cycles. Return the moment at which it goes on."""
     if not IS_DRY_RUN:
         torch.cuda._sleep(cycles)
     return Moment(is_pause=True)

@@ -1,4 +1,7 @@
-"""Lanes on one GPU draw from its one generator: in their order, or the user is told."""
+"""Lanes on one GPU share its generator.
+
+They draw random numbers in their order, or the user is warned.
+"""
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ STEPS = 2 * TRIES + 4
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_in_a_replica_draws_again_what_its_forward_drew(reentrant):
+def test_a_checkpoint_in_a_replica_draws_the_same_numbers_again(reentrant):
     wrapper = wrap(
         Call(lambda self, x: checkpoint(nn.functional.dropout, x, use_reentrant=reentrant)), 4, dispatch="auto"
     )
@@ -27,7 +30,7 @@ def test_a_checkpoint_in_a_replica_draws_again_what_its_forward_drew(reentrant):
         assert torch.equal(x.grad, output)
 
 
-def test_threads_that_draw_are_told_of():
+def test_drawing_in_threads_warns():
     wrapper = wrap(nn.Dropout(0.5), 2, dispatch="threads")
     with pytest.warns(UserWarning, match=rf"random numbers were drawn from the generator of {DEVICE},"):
         wrapper(torch.ones(8, 5, device=DEVICE))

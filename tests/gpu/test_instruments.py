@@ -1,4 +1,4 @@
-"""What measures: the clock, NVML's telemetry, and a gate's round."""
+"""The instruments: the clock, NVML's telemetry, and a gate's round."""
 
 import math
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_the_clock_waits_for_a_stream_that_sleeps():
 
 
 def test_telemetry_of_a_window_has_readings_or_reasons():
-    """Printed too: which of them a GPU and its driver give is worth knowing."""
+    """They are printed too, to show which readings a GPU and its driver give."""
     telemetry, clock = telemetry_of([DEVICE]), make_clock([DEVICE])
     a = torch.randn(512 if DEVICE.type == "cpu" else 4096, 512, device=DEVICE)
     clock()
@@ -42,13 +42,13 @@ def test_telemetry_of_a_window_has_readings_or_reasons():
     for _ in range(STEPS):
         a @ a.T
     clock()
-    told = telemetry.end(STEPS)[str(DEVICE)]
-    if isinstance(told, str):
-        print(f"no telemetry: {told}")  # noqa: T201
+    read = telemetry.end(STEPS)[str(DEVICE)]
+    if isinstance(read, str):
+        print(f"no telemetry: {read}")  # noqa: T201
         assert DEVICE.type == "cpu"
         return
-    assert told.window_s > 0
-    readings = {name: value for name, value in told if isinstance(value, Reading)} | told.throttled_s
+    assert read.window_s > 0
+    readings = {name: value for name, value in read if isinstance(value, Reading)} | read.throttled_s
     for name, found in readings.items():
         print(f"{name:32} {found.reason or found.value} {found.source or ''}")  # noqa: T201
         assert found.value is None or found.value >= 0, name
@@ -56,8 +56,8 @@ def test_telemetry_of_a_window_has_readings_or_reasons():
     assert any(found.value is not None for found in readings.values())
 
 
-def test_a_gates_round_finds_equal_trees_equally_fast():
-    """A factor of 1.5 is no threshold: it tells apart what works from what measured something else."""
+def test_a_gates_round_finds_equal_commits_equally_fast():
+    """A factor of 1.5 is not a gate's threshold. It only shows that all sides ran the same work."""
     lanes = (str(DEVICE),) * 2
     suite = [
         Benchmark(

@@ -1,4 +1,4 @@
-"""A training loop keeps what it has: memory, threads."""
+"""A training loop does not collect memory or threads."""
 
 import gc
 import threading
@@ -14,10 +14,10 @@ skip_without_gpu()
 
 
 def memory_in_use():
-    """Bytes that tensors have and bytes taken from the device, once nothing waits for a stream any more."""
+    """Return the bytes allocated and the bytes reserved, once all streams are idle."""
     gc.collect()
     synchronize()
-    torch.empty(1, device=DEVICE)  # with it the allocator takes back what streams have done with
+    torch.empty(1, device=DEVICE)  # an allocation makes the allocator take back blocks that streams have finished with
     return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
 
@@ -52,16 +52,16 @@ def test_no_thread_outlives_its_wrapper():
     assert len(mine) == 3
     del wrapper
     for thread in mine:
-        thread.join(timeout=60)  # soon: the wrapper itself waits for nobody
+        thread.join(timeout=60)  # the thread ends soon; deleting the wrapper does not wait for it
         assert not thread.is_alive()
 
 
-def test_the_memory_of_a_wrapper_goes_with_it():
-    def come_and_go():
+def test_deleting_a_wrapper_frees_its_memory():
+    def make_and_delete():
         wrapper = wrap(normed().to(DEVICE), 4)
         wrapper(torch.randn(16, 5, device=DEVICE)).sum().backward()
 
-    come_and_go()  # the libraries' workspaces stay
+    make_and_delete()  # the libraries' workspaces stay
     before, _ = memory_in_use()
-    come_and_go()
+    make_and_delete()
     assert memory_in_use()[0] == before

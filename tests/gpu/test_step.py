@@ -1,4 +1,4 @@
-"""A step on lanes that share a GPU equals the plain module's on each chunk, gradients summed."""
+"""A step on lanes that share a GPU equals the plain module's steps on the chunks."""
 
 import copy
 
@@ -15,7 +15,10 @@ skip_without_gpu()
 
 
 def recurrent():
-    """With cuDNN the base's weights are views of one storage, and the replicas' are not."""
+    """Return an LSTM.
+
+    With cuDNN its weights are views of one storage in the base, and not in the replicas.
+    """
     return Call(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(5, 4, num_layers=2, batch_first=True))
 
 
@@ -30,7 +33,7 @@ MODELS = {
 
 
 def here(tensor):
-    """On the device, in float64, so that no order of sums and no TF32 shows."""
+    """Return the tensor on the device, in float64: the order of sums and TF32 do not show."""
     return tensor.to(DEVICE, torch.float64 if tensor.is_floating_point() else None)
 
 
@@ -90,7 +93,7 @@ def test_outputs_in_eval(name, mode, lanes, dispatch):
 
 
 def test_autocast(lanes, dispatch):
-    """Rounding is the same on both sides; only the order in which lanes are summed, in float32, may differ."""
+    """Both sides round alike. Only the order of the sum over lanes, in float32, may differ."""
     x = torch.randn(16, 5, device=DEVICE)
     with torch.autocast(DEVICE.type, torch.bfloat16):
         base = assert_same_step(
@@ -100,7 +103,7 @@ def test_autocast(lanes, dispatch):
     assert base[0].weight.grad.dtype is torch.float32
 
 
-def test_only_the_first_chunk_moves_batch_norm(dispatch):
+def test_only_the_first_chunk_updates_batch_norm(dispatch):
     norm = nn.BatchNorm1d(3, momentum=1.0).to(DEVICE)
     x = torch.cat([torch.randn(8, 3) * 12 + 7, torch.randn(8, 3) * 5 - 9]).to(DEVICE)
     wrap(norm, 2, dispatch=dispatch)(x)
@@ -110,7 +113,7 @@ def test_only_the_first_chunk_moves_batch_norm(dispatch):
 
 
 def test_sparse_and_dense_gradients(lanes, dispatch):
-    """Several backwards on end: the engine clones a sparse gradient into memory of its own."""
+    """Run several backwards: the engine clones a sparse gradient into other memory."""
     base = nn.Sequential(nn.Embedding(7, 5, sparse=True), nn.Linear(5, 3)).double().to(DEVICE)
     expected, tokens = copy.deepcopy(base), torch.tensor([1, 2, 1, 5], device=DEVICE)
     wrapper = wrap(base, lanes, dispatch=dispatch)

@@ -1,4 +1,4 @@
-"""Pauses forced on streams: they change no number, and show what does not wait for what."""
+"""Pauses forced on streams change no number. They show where a wait is missing."""
 
 import copy
 import sys
@@ -30,7 +30,9 @@ skip_without_gpu()
 WIDTH = 16
 MANY_BUCKETS = {"bucket_bytes": 4096, "first_bucket_bytes": 512}
 ONE_TENSOR_EACH = {"bucket_bytes": 1, "first_bucket_bytes": 1}
-IS_OVERLAPPED = [True] if IS_DRY_RUN else [True, False]  # off, the pause must be seen: the test can fail
+IS_OVERLAPPED = (
+    [True] if IS_DRY_RUN else [True, False]
+)  # without overlap the stream must wait: this shows that the test can fail
 
 
 def deep():
@@ -47,7 +49,7 @@ def late(function):
 
 
 def pause_here(*_):
-    pause()  # and answer nothing: what a hook answers is taken for the better value
+    pause()  # and return None: a hook's result would replace the value
 
 
 def pause_in_backward(module, inputs, output):
@@ -74,7 +76,10 @@ PAUSES = {
 
 
 def train(module, base, batches):
-    """Weights are written right after they are read, and freed memory is filled with rubbish."""
+    """Train.
+
+    The optimizer writes weights right after they are read, and freed memory is filled with NaN.
+    """
     optimizer = SGD(base.parameters(), lr=0.05)
     for batch in batches:
         optimizer.zero_grad()
@@ -107,9 +112,9 @@ def test_a_pause_changes_no_number_under_other_policies(policy, monkeypatch):
 
 
 @needs_streams
-def test_a_pause_shows_a_wait_that_is_missing(monkeypatch):
-    """So that the tests above can fail. Under torch's sanitizer it is that which sees it."""
-    # Looked up, not imported: the import alone has Python called at every allocation and event of the process.
+def test_a_pause_shows_a_missing_wait(monkeypatch):
+    """This shows that the tests above can fail. Under torch's sanitizer, the sanitizer raises."""
+    # It is looked up and not imported, because its import makes every allocation and event call Python.
     sanitizer = sys.modules.get("torch.cuda._sanitizer")
     error = AssertionError if sanitizer is None else sanitizer.CUDASanitizerErrors
     base, batches = deep(), torch.randn(4, 8, WIDTH, dtype=torch.float64).to(DEVICE)
@@ -129,7 +134,10 @@ def two_layers():
 
 
 def warm_up(base, x):
-    """All kernels loaded: a first launch may wait for those that run (CUDA C++ Programming Guide, Lazy Loading)."""
+    """Load all kernels.
+
+    A first launch may wait for running kernels (CUDA C++ Programming Guide, Lazy Loading).
+    """
     wrap(base, 2, **ONE_TENSOR_EACH)(x).sum().backward()
     base.zero_grad()
     synchronize()
@@ -143,7 +151,7 @@ def assert_plain_gradients(base, x):
 
 
 @pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
-def test_the_first_layer_runs_while_the_last_ones_weights_are_on_their_way(is_overlapped, monkeypatch):
+def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overlapped, monkeypatch):
     from dpbench.parallel import flat
 
     copies, pauses, first_layers, copy_into = [], [], [], flat.copy_into
@@ -200,8 +208,11 @@ def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs
 
 
 @pytest.mark.parametrize("is_from_host", [False, True], ids=["batch there", "batch on the host"])
-def test_a_step_is_issued_without_waiting_for_the_device(is_from_host, lanes, dispatch):
-    """Twice to warm up, memory for a device that lags behind included; then any wait would outlast the pause."""
+def test_a_step_is_issued_without_a_wait_for_the_device(is_from_host, lanes, dispatch):
+    """Two steps warm up, also the memory for a device that lags behind.
+
+    In the third, any wait outlasts the pause.
+    """
     base, x = deep(), torch.randn(8, WIDTH, dtype=torch.float64).to(DEVICE)
     wrapper = wrap(base, lanes, dispatch=dispatch, **MANY_BUCKETS)
     batches = [on_host(x) if is_from_host else x]
@@ -215,7 +226,7 @@ def test_a_step_is_issued_without_waiting_for_the_device(is_from_host, lanes, di
 
 
 class forbidden_waits:
-    """torch raises at every wait for a stream that it knows of, as ``.item()`` is one."""
+    """In the block, torch raises at every wait for a stream that it knows, like ``.item()``."""
 
     def __init__(self, is_on):
         self._mode = "error" if is_on and not IS_DRY_RUN else None

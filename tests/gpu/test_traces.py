@@ -1,4 +1,4 @@
-"""What a forward does to its weights, or anyone between two steps, shows where it should and nowhere else."""
+"""Writes to weights, in a forward or between two steps, show in the right forwards only."""
 
 import pytest
 
@@ -10,5 +10,5 @@ skip_without_gpu()
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_nothing_of_an_earlier_forward_shows(name):
+def test_an_earlier_forward_leaves_no_trace(name):
     check([DEVICE] * LANES, name)

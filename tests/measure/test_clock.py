@@ -12,7 +12,7 @@ def test_on_the_cpu_the_clock_is_perf_counter_itself():
 
 
 class FakeAccelerator:
-    """Two devices with work queued on each; waiting for one takes as long as its queue."""
+    """Two devices with queued work. Waiting for a device takes as long as its queue."""
 
     def __init__(self, queued_s):
         self.queued_s = dict(queued_s)
@@ -32,7 +32,7 @@ def test_the_clock_waits_for_the_slower_of_two_devices(monkeypatch, queued_s):
 
 
 class Sleeper(torch.nn.Module):
-    """Takes as many seconds as the largest number in its input."""
+    """A module whose forward takes as many seconds as the largest number in its input."""
 
     def __init__(self):
         super().__init__()

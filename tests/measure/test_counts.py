@@ -1,4 +1,4 @@
-"""What is counted, and when; on simulated devices and in ranks see tests/run/test_counting.py."""
+"""Python calls of a step. For simulated devices and ranks see tests/run/test_counting.py."""
 
 import gc
 
@@ -10,10 +10,11 @@ from dpbench.measure.session import Session
 from dpbench.measure.team import Solo
 from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
+from dpbench.variants.registry import variant_of
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was():
+def _restored():
     threads = torch.get_num_threads()
     yield
     gc.enable()
@@ -33,18 +34,18 @@ def count(**changes):
 
 
 def test_the_third_step_is_counted_phase_by_phase(monkeypatch):
-    heard = []
+    phases = []
     train = Session._train
 
-    def told(self, enter=None):
-        heard.append([])
+    def recorded(self, enter=None):
+        phases.append([])
         if enter is None:
             return train(self)
-        return train(self, lambda phase: (heard[-1].append(phase), enter(phase)))
+        return train(self, lambda phase: (phases[-1].append(phase), enter(phase)))
 
-    monkeypatch.setattr(Session, "_train", told)
+    monkeypatch.setattr(Session, "_train", recorded)
     assert set(count()) == set(Phase)
-    assert heard == [[], [], list(Phase)]
+    assert phases == [[], [], list(Phase)]
 
 
 def test_more_lanes_take_more_calls_and_the_optimiser_none():
@@ -53,11 +54,11 @@ def test_more_lanes_take_more_calls_and_the_optimiser_none():
     assert four[Phase.OPTIMISER] == two[Phase.OPTIMISER]
 
 
-def test_inference_has_the_forward_alone():
+def test_inference_has_one_phase_the_forward():
     assert set(count(mode="infer", variant="naive")) == {Phase.FORWARD}
 
 
 def test_tuned_dispatches_in_sequence():
-    """On threads that live on, the calls of the other lanes would not be seen."""
-    wrapped = count_step._counted_variant(case().variant).wrap(torch.nn.Linear(2, 2), [torch.device("cpu")] * 2)
+    """Calls in threads that existed before the count would be missing."""
+    wrapped = variant_of(count_step._counted(case().variant)).wrap(torch.nn.Linear(2, 2), [torch.device("cpu")] * 2)
     assert wrapped.policy.dispatch == "sequence"

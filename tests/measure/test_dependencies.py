@@ -1,4 +1,4 @@
-"""Two lanes, sim:0 the base's, in recordings made by hand."""
+"""Recordings made by hand, of two lanes. sim:0 is the base's device."""
 
 import pytest
 
@@ -9,7 +9,10 @@ BYTES = 100
 
 
 class Log:
-    """Stream i is device i's; streams 2 and 3 are their second ones."""
+    """Makes a recording.
+
+    Stream i belongs to device i; streams 2 and 3 are second streams of devices 0 and 1.
+    """
 
     def __init__(self):
         self.recording = Recording(devices=2, streams={0: 0, 1: 1, 2: 0, 3: 1})
@@ -27,7 +30,7 @@ class Log:
         return self._add(Operator, name="op", device=device, stream=stream, inputs=inputs, node=node)
 
     def copy(self, source, destination, *inputs, node=None, stream=None):
-        """As the simulator has it: on the source's stream, the destination's waits."""
+        """Copy as the simulator does: on the source's stream, and the destination's stream waits."""
         stream = (destination if source is None else source) if stream is None else stream
         fields = {"source": source, "destination": destination, "size_bytes": BYTES, "node": node}
         event = self._add(Copy, stream=stream, inputs=inputs, **fields)
@@ -46,10 +49,10 @@ class Log:
 
 
 def forward(log, buckets_on_side_streams):
-    """Two buckets of parameters to lane 1, of which the first layer reads the first."""
+    """Send two buckets of parameters to lane 1. The first layer reads the first bucket."""
     log.mark("forward")
     chunk = log.copy(None, 1)
-    log.run(1, chunk)  # of the batch alone, as a cast
+    log.run(1, chunk)  # reads the batch alone, like a cast
     if buckets_on_side_streams:
         first, second = (
             log._add(Copy, source=0, destination=1, size_bytes=BYTES, stream=2, inputs=()) for _ in range(2)
@@ -57,28 +60,28 @@ def forward(log, buckets_on_side_streams):
         log.wait(1, first)
     else:
         first, second = log.copy(0, 1), log.copy(0, 1)
-    log.run(1)  # reads neither: positions, made on the lane
+    log.run(1)  # reads neither, like positions made on the lane
     layer = log.run(1, chunk, first)
     if buckets_on_side_streams:
         log.wait(1, second)
     log.run(1, layer, second)
 
 
-def test_all_of_the_broadcast_is_before_the_first_layer_where_the_stream_waits_for_all():
+def test_the_whole_broadcast_is_before_the_first_layer_if_the_stream_waits_for_all():
     log = Log()
     forward(log, buckets_on_side_streams=False)
     found = log.measures()
     assert (found.broadcast_bytes, found.before_first_layer_bytes) == (2 * BYTES, 2 * BYTES)
 
 
-def test_only_the_first_bucket_is_where_the_others_are_waited_for_later():
+def test_only_the_first_bucket_is_before_it_if_the_stream_waits_for_the_second_later():
     log = Log()
     forward(log, buckets_on_side_streams=True)
     found = log.measures()
     assert (found.broadcast_bytes, found.before_first_layer_bytes) == (2 * BYTES, BYTES)
 
 
-def test_a_host_that_waits_holds_the_first_layer_back_too():
+def test_a_wait_of_the_host_comes_before_the_first_layer_too():
     log = Log()
     log.mark("forward")
     chunk = log.copy(None, 1)
@@ -88,7 +91,7 @@ def test_a_host_that_waits_holds_the_first_layer_back_too():
     assert log.measures().before_first_layer_bytes == 2 * BYTES
 
 
-def test_what_carries_the_batch_from_device_to_device_is_no_broadcast():
+def test_a_copy_of_the_batch_between_devices_is_not_broadcast():
     log = Log()
     log.mark("forward")
     chunk = log.copy(0, 1, log.copy(None, 0))
@@ -97,7 +100,10 @@ def test_what_carries_the_batch_from_device_to_device_is_no_broadcast():
 
 
 def backward(log, first_half_alone, *, on_side_stream, bar=2):
-    """Four operators a lane; a bucket is the gradients of the first two, or of all."""
+    """Run four operators on each lane.
+
+    The bucket holds the gradients of the first `bar` of them, or of all.
+    """
     log.mark("backward")
     lanes = {device: [log.run(device, node="MmBackward0") for _ in range(bar)] for device in (0, 1)}
     gradients = {device: list(ran) for device, ran in lanes.items()}
@@ -128,19 +134,19 @@ def reduction(first_half_alone, *, on_side_stream, bar=2):
     return found.ready_at_half_bytes, found.startable_at_half_bytes
 
 
-def test_a_bucket_of_the_first_half_that_travels_at_once():
+def test_a_bucket_of_the_first_half_sent_at_once_is_ready_and_can_start():
     assert reduction(first_half_alone=True, on_side_stream=True) == (BYTES, BYTES)
 
 
-def test_a_bucket_of_the_first_half_that_is_asked_for_at_the_end_of_the_lane_is_ready_but_cannot_start():
+def test_a_bucket_of_the_first_half_sent_at_the_end_of_the_lane_is_ready_but_cannot_start():
     assert reduction(first_half_alone=True, on_side_stream=False) == (BYTES, 0)
 
 
-def test_a_bucket_that_needs_the_last_gradient_is_neither():
+def test_a_bucket_with_the_last_gradient_is_neither():
     assert reduction(first_half_alone=False, on_side_stream=True) == (0, 0)
 
 
-def test_one_operator_too_many_is_the_second_half():
+def test_one_operator_of_the_second_half_makes_the_bucket_late():
     assert reduction(first_half_alone=True, on_side_stream=True, bar=3) == (0, 0)
 
 
@@ -154,13 +160,15 @@ def test_a_slow_lane_keeps_the_bucket_of_all_lanes_waiting(slow, startable):
     sent = log.copy(1, 0, gradients[1], node="Bucket", stream=3)
     total = log.run(0, sent, gradients[0], node="Bucket", stream=2)
     for _ in range(4):
-        log.run(0, total, node="torch::autograd::AccumulateGrad")  # follows: part of no lane's backward
+        log.run(
+            0, total, node="torch::autograd::AccumulateGrad"
+        )  # depends on the reduction, so it is not part of a lane's backward
     found = log.measures()
     assert found.ready_at_half_bytes == (BYTES if slow is None else 0)
     assert found.startable_at_half_bytes == startable
 
 
-def test_what_goes_out_to_the_lanes_in_the_backward_is_no_reduction():
+def test_a_copy_from_the_base_to_a_lane_is_not_a_reduction():
     log = Log()
     log.mark("backward")
     log.copy(0, 1, log.run(0), node="GatherBackward")

@@ -15,7 +15,7 @@ ONE, TWO, SWITCH = "00000000:01:00.0", "00000000:02:00.0", "00000000:0F:00.0"
 
 @pytest.fixture
 def facts(monkeypatch):
-    """Of GPUs that NVML has in the opposite order."""
+    """Reads the facts of GPUs that NVML has in the opposite order."""
 
     def read(*gpus: FakeGpu) -> GpuFacts:
         FakeNvml(gpus[::-1], ScriptedClock()).install(monkeypatch)
@@ -24,7 +24,7 @@ def facts(monkeypatch):
     return read
 
 
-def test_gpus_are_told_in_torchs_order(facts):
+def test_gpus_are_in_torchs_order(facts):
     found = facts(FakeGpu("aa", power_limit_w=350), FakeGpu("bb"), FakeGpu("cc", slice_of_mig=True))
     assert found.driver == "580.65.06"
     assert found.power_limits_w == (350, 700, None)
@@ -32,7 +32,7 @@ def test_gpus_are_told_in_torchs_order(facts):
     assert found.links == ("0-1 PHB", "0-2 unknown", "1-2 unknown")
 
 
-def test_nvlinks_are_counted_between_the_two_or_else_up_to_the_switches(facts):
+def test_nvlinks_between_two_gpus_are_counted_directly_or_up_to_the_switches(facts):
     direct = facts(FakeGpu("aa", pci=ONE, links=(TWO, "", TWO, SWITCH)), FakeGpu("bb", pci=TWO, links=(ONE,) * 2))
     assert direct.links == ("0-1 NV2",)
     switched = facts(FakeGpu("aa", pci=ONE, links=(SWITCH,) * 18), FakeGpu("bb", pci=TWO, links=(SWITCH,) * 18))
@@ -41,14 +41,14 @@ def test_nvlinks_are_counted_between_the_two_or_else_up_to_the_switches(facts):
     assert apart.links == ("0-1 PHB",)
 
 
-def test_what_is_refused_is_none_and_the_rest_stays(facts):
+def test_a_refused_fact_is_none_and_the_others_stay(facts):
     refused = {"nvmlDeviceGetEnforcedPowerLimit": pynvml.NVML_ERROR_NO_PERMISSION}
     found = facts(FakeGpu("aa", refuses=refused))
     assert found.power_limits_w == (None,)
     assert found.clocks != (None,)
 
 
-def test_without_a_driver_nothing_is_known(monkeypatch):
+def test_without_a_driver_all_facts_are_none(monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: pynvml._nvmlCheckReturn(pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
     assert astuple(read_gpu_facts({"cuda:0": "aa", "cuda:1": "bb"})) == (None, (None, None), (None, None), ())
 
@@ -61,7 +61,7 @@ def test_the_environment_of_this_process():
     assert found.affinity
 
 
-def test_the_tree_is_dirty_where_a_tracked_file_was_changed(tmp_path):
+def test_a_checkout_is_dirty_if_a_tracked_file_was_changed(tmp_path):
     def git(*words):
         subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=tmp_path, check=True)
 

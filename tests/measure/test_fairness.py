@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
-from dpbench.measure.session import RankPlacement
+from dpbench.measure.session import RankPlacement, Session
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data, Dtype
 from dpbench.variants.variant import Variant
@@ -25,7 +25,7 @@ def whole_batch(base, devices):
 
 
 def averaging(base, devices):
-    """Gradients divided by the lanes, as DistributedDataParallel does within each rank's share."""
+    """Divide the gradients by the lanes, as DistributedDataParallel divides by the ranks."""
     forward = chunk_by_chunk(base, devices)
     for parameter in base.parameters():
         parameter.register_hook(lambda gradient: gradient / len(devices))
@@ -33,7 +33,7 @@ def averaging(base, devices):
 
 
 def stale(base, devices):
-    """Weights frozen at wrapping time."""
+    """Use weights that were copied when the variant was made."""
     weights = {name: p.detach().clone() + 0.01 for name, p in base.named_parameters()}
     return lambda x: torch.func.functional_call(base, weights, (x,)) + 0 * sum(p.sum() for p in base.parameters())
 
@@ -46,14 +46,14 @@ def error(wrap, workload="mlp/tiny", lanes=2, batch=8, **changes):
     devices = (torch.device("cpu"),) * lanes
     case = Case(variant="naive", workload=workload, batch=batch, devices=["cpu"] * lanes, threads=1, **changes)
     made = resolve(workload, Data.RANDOM) if isinstance(workload, str) else workload
-    return error_against_oracle(case, made, Variant(wrap=wrap), RankPlacement(devices))
+    return error_against_oracle(Session(case, made, Variant(wrap=wrap), RankPlacement(devices)))
 
 
 @pytest.mark.parametrize(
     "workload", ["mlp/tiny", "convnet/tiny", "transformer/tiny", "embedding/tiny", "embedding_sparse/tiny"]
 )
 @pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_the_plain_module_chunk_by_chunk_is_fair(workload, lanes):
+def test_the_plain_module_chunk_by_chunk_has_no_error(workload, lanes):
     wrap = chunk_by_chunk if not workload.startswith("embedding") else chunked_over_all_inputs
     assert error(wrap, workload, lanes) <= ALLOWED
 
@@ -67,7 +67,7 @@ def chunked_over_all_inputs(base, devices):
 
 
 @pytest.mark.parametrize("wrap", [averaging, stale, not_a_number])
-def test_another_computation_is_found(wrap):
+def test_another_computation_has_an_error(wrap):
     assert not error(wrap) <= ALLOWED
 
 
@@ -76,7 +76,7 @@ def test_with_batch_norm_the_whole_batch_at_once_is_another_computation():
     assert error(whole_batch, "convnet/tiny", lanes=2) > ALLOWED
 
 
-def test_one_parameter_with_a_small_gradient_cannot_hide():
+def test_a_wrong_gradient_of_one_small_parameter_is_found():
     def loses_a_bias(base, devices):
         base[0].bias.register_hook(torch.zeros_like)
         return chunk_by_chunk(base, devices)
@@ -84,7 +84,7 @@ def test_one_parameter_with_a_small_gradient_cannot_hide():
     assert error(loses_a_bias) > ALLOWED
 
 
-def test_inference_is_judged_by_outputs():
+def test_inference_is_compared_by_outputs():
     assert error(chunk_by_chunk, mode="infer") <= ALLOWED
     assert error(lambda base, devices: lambda x: base(x) + 1, mode="infer") > ALLOWED
 
@@ -94,4 +94,5 @@ def test_dropout_does_not_disturb_the_comparison():
     dropping = Workload(model=lambda: nn.Sequential(plain.model(), nn.Dropout(0.5)), batch=plain.batch, loss=plain.loss)
     case = Case(variant="naive", workload="my:model", batch=8, devices=["cpu"] * 2, threads=1)
     devices = (torch.device("cpu"),) * 2
-    assert error_against_oracle(case, dropping, Variant(wrap=chunk_by_chunk), RankPlacement(devices)) <= ALLOWED
+    session = Session(case, dropping, Variant(wrap=chunk_by_chunk), RankPlacement(devices))
+    assert error_against_oracle(session) <= ALLOWED

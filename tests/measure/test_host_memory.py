@@ -1,11 +1,11 @@
-"""Memory that a step frees must not have to be taken from the kernel again by the next."""
+"""The next step must not take memory from the kernel that the step before has freed."""
 
 import subprocess
 import sys
 
 import pytest
 
-# In a process of its own: this one may have freed a large block before.
+# Each count runs in a process of its own, because this process may have freed a large block before.
 FAULTS = """
 import resource
 import torch
@@ -35,7 +35,7 @@ def test_a_settled_process_keeps_what_a_step_frees():
     assert faults(is_settled=True) < 1000
 
 
-def test_settling_touches_no_memory():
+def test_settling_uses_no_memory():
     code = FAULTS.split("def", maxsplit=1)[0] + (
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "settle_host_memory()\n"

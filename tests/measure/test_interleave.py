@@ -6,7 +6,7 @@ from dpbench.measure.interleave import interleave, paired_ratio
 from tests.fakes import ScriptedClock
 
 
-def test_each_scheme_steps_once_a_round_in_shuffled_order():
+def test_each_scheme_takes_one_step_a_round_in_random_order():
     clock, log = ScriptedClock(), []
     steps = {name: lambda name=name: (log.append(name), clock.advance(ord(name))) for name in "abc"}
     times_s = interleave(steps, clock, rounds=50, warmup_rounds=2, seed=0)
@@ -17,7 +17,7 @@ def test_each_scheme_steps_once_a_round_in_shuffled_order():
     assert len(set(rounds)) == 6
 
 
-def test_drift_that_hits_both_leaves_the_ratio_alone():
+def test_a_drift_of_both_schemes_does_not_change_the_ratio():
     rng = random.Random(1)
     drift = [1 + i / 50 for i in range(200)]
     slow = [1.10 * d * rng.uniform(0.99, 1.01) for d in drift]
@@ -27,7 +27,7 @@ def test_drift_that_hits_both_leaves_the_ratio_alone():
     assert ratio.high - ratio.low < 0.01
 
 
-def test_the_interval_covers_the_truth_nineteen_times_in_twenty():
+def test_the_interval_holds_the_true_ratio_nineteen_times_in_twenty():
     rng = random.Random(2)
 
     def covers():

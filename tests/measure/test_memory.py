@@ -16,12 +16,12 @@ VmRSS:	   99999 kB
 """
 
 
-def test_the_high_water_mark_is_read():
+def test_the_peak_is_read_from_the_status():
     assert peak_in_status_bytes(STATUS) == 123456 * 1024
     assert peak_in_status_bytes("Name:	python\nState:	Z (zombie)\n") == 0
 
 
-def test_processes_that_were_started_count_with_their_own_peaks():
+def test_child_processes_count_with_their_own_peaks():
     before = peak_rss_bytes()
     code = "held = bytearray(64 * 2**20); held = None; print(flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -32,7 +32,7 @@ def test_processes_that_were_started_count_with_their_own_peaks():
 
 
 class Allocator:
-    """A device's memory module."""
+    """A fake device module with memory statistics."""
 
     def __init__(self, peak_bytes: int) -> None:
         self.peak_bytes = peak_bytes
@@ -52,7 +52,7 @@ class NoTelemetry:
         return {"cuda:0": f"none of {steps} steps"}
 
 
-def test_peaks_are_of_the_window_alone(monkeypatch):
+def test_peaks_are_those_of_the_window(monkeypatch):
     allocator = Allocator(999)
     monkeypatch.setattr(torch, "get_device_module", lambda device: allocator)
     window = Window([torch.device("cuda:0")] * 2, NoTelemetry())

@@ -8,9 +8,7 @@ from dpbench.measure.phases import PHASES, STEPS_OF_VARIANT, TRAINING, phases_of
 from dpbench.measure.session import open_session
 from dpbench.parallel import DataParallel
 from dpbench.sweep.case import Case
-from dpbench.sweep.names import Mode
 
-CPU = [torch.device("cpu")]
 SLEEP_S = 0.02
 
 
@@ -21,7 +19,7 @@ def session(variant, mode="train"):
 
 
 def seconds(found):
-    return {phase: told for phase, told in found.items() if isinstance(told, float)}
+    return {phase: value for phase, value in found.items() if isinstance(value, float)}
 
 
 @pytest.mark.parametrize(
@@ -34,30 +32,30 @@ def seconds(found):
     ],
 )
 def test_every_phase_has_a_time_or_a_reason(variant, steps):
-    found = phases_of(session(variant), CPU, Mode.TRAIN, 2)
+    found = phases_of(session(variant), 2)
     assert tuple(found) == PHASES
     expected = {"forward", *steps, "loss", "backward", "optimiser"} | ({"reduce"} if "replicate" in steps else set())
     assert set(seconds(found)) == expected
-    assert all(told > 0 if isinstance(told, float) else len(told) > 20 for told in found.values())
+    assert all(value > 0 if isinstance(value, float) else len(value) > 20 for value in found.values())
 
 
 def test_the_parts_lie_within_the_whole():
-    found = seconds(phases_of(session("naive"), CPU, Mode.TRAIN, 1))
+    found = seconds(phases_of(session("naive"), 1))
     assert sum(found[part] for part in (*STEPS_OF_VARIANT, "loss")) <= found["forward"]
     assert found["reduce"] <= found["backward"]
 
 
-def test_a_forward_alone_has_no_training_phases_and_says_so():
-    found = phases_of(session("tuned", "infer"), CPU, Mode.INFER, 1)
-    assert {found[phase] for phase in TRAINING} == {"a forward alone has no such phase"}
+def test_inference_has_reasons_for_the_training_phases():
+    found = phases_of(session("tuned", "infer"), 1)
+    assert {found[phase] for phase in TRAINING} == {"inference has no such phase"}
     assert found["forward"] > 0
 
 
 @pytest.mark.parametrize("name", STEPS_OF_VARIANT)
-def test_time_lost_in_a_step_shows_in_its_phase_and_no_other(name):
+def test_a_slow_method_shows_in_its_phase_only(name):
     made = session("tuned")
     slow_down(made.scheme, name)
-    found = seconds(phases_of(made, CPU, Mode.TRAIN, 1))
+    found = seconds(phases_of(made, 1))
     assert found[name] >= SLEEP_S
     assert found["forward"] >= SLEEP_S
     others = sum(found[other] for other in STEPS_OF_VARIANT if other != name)
@@ -69,25 +67,25 @@ def slow_down(owner, name):
     setattr(owner, name, lambda *args: (time.sleep(SLEEP_S), method(*args))[1])
 
 
-def test_time_lost_in_the_loss_is_the_losss():
+def test_a_slow_loss_shows_in_the_loss():
     made = session("tuned")
     slow_down(made, "_loss")
-    found = seconds(phases_of(made, CPU, Mode.TRAIN, 1))
+    found = seconds(phases_of(made, 1))
     assert found["loss"] >= SLEEP_S
     assert found["forward"] >= found["loss"]
 
 
-def test_time_lost_in_the_optimiser_is_the_optimisers():
+def test_a_slow_optimizer_shows_in_the_optimiser():
     made = session("single")
     slow_down(made._optimizer, "step")
-    assert seconds(phases_of(made, CPU, Mode.TRAIN, 1))["optimiser"] >= SLEEP_S
+    assert seconds(phases_of(made, 1))["optimiser"] >= SLEEP_S
 
 
 @pytest.mark.parametrize("variant", ["tuned", "naive", "single"])
-def test_afterwards_all_is_as_before(variant):
+def test_the_session_and_its_variant_are_restored(variant):
     made = session(variant)
     before = dict(vars(made)), dict(vars(made.scheme))
-    phases_of(made, CPU, Mode.TRAIN, 2)
+    phases_of(made, 2)
     assert (dict(vars(made)), dict(vars(made.scheme))) == before
 
 
@@ -100,7 +98,7 @@ def test_a_failing_step_leaves_no_wrapper_behind():
 
     made._optimizer.step = fail
     with pytest.raises(KeyError, match="boom"):
-        phases_of(made, CPU, Mode.TRAIN, 1)
+        phases_of(made, 1)
     assert dict(vars(made.scheme)) == before
 
 
@@ -114,7 +112,7 @@ class MyFunction(torch.autograd.Function):
         return grad
 
 
-def test_reduction_is_the_wrappers_nodes_and_not_the_users():
+def test_reduction_nodes_are_the_wrappers_and_not_the_users():
     class User(nn.Module):
         def __init__(self):
             super().__init__()
@@ -129,7 +127,7 @@ def test_reduction_is_the_wrappers_nodes_and_not_the_users():
     assert [node.name() for node in nodes] == ["BroadcastNodeBackward"]
 
 
-def test_more_steps_are_taken_where_they_are_short():
+def test_more_steps_are_taken_if_they_are_short():
     assert steps_worth([0.001] * 9, budget_s=1.0) == 10
     assert steps_worth([0.01] * 9, budget_s=1.0) == 5
     assert steps_worth([100.0], budget_s=1.0) == 1

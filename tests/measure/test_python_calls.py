@@ -1,4 +1,4 @@
-"""Calls of Python functions, by phase."""
+"""The number of calls of Python functions, by phase."""
 
 import contextlib
 import threading
@@ -46,7 +46,7 @@ def test_calls_go_to_the_phase_they_are_made_in():
     assert calls.by_phase() == {Phase.FORWARD: 1, Phase.BACKWARD: 3}
 
 
-def test_threads_that_begin_inside_count_and_none_of_their_calls_is_lost():
+def test_all_calls_of_threads_that_start_inside_count():
     def many():
         for _ in range(2000):
             leaf()
@@ -61,7 +61,7 @@ def test_threads_that_begin_inside_count_and_none_of_their_calls_is_lost():
     assert counted(work) == 1 + 4 * 2001
 
 
-def test_frames_of_the_harness_do_not_count_but_what_they_call_does():
+def test_frames_of_the_harness_do_not_count_but_their_callees_do():
     class Tree(list):
         pass
 
@@ -70,12 +70,12 @@ def test_frames_of_the_harness_do_not_count_but_what_they_call_does():
     assert before == 2
 
 
-def test_nothing_is_watched_afterwards():
+def test_no_call_counts_after_the_block():
     with contextlib.suppress(KeyError), PythonCalls() as calls:
         calls.enter(Phase.FORWARD)
         raise KeyError
     seen = calls.by_phase()
     leaf()
     assert calls.by_phase()[Phase.FORWARD] == seen[Phase.FORWARD] + 1, (
-        "asking itself counts on by one, the leaf does not"
+        "each call of by_phase adds one to the counters; the leaf must add none"
     )

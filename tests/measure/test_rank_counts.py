@@ -1,4 +1,4 @@
-"""What a rank dispatches."""
+"""The operators and collectives that a rank dispatches."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
 from dpbench.results.counts import Phase, PhaseCounts, Traffic
 
 
-def test_operators_and_flops_go_to_their_phase_those_of_the_backward_too():
+def test_operators_and_flops_are_counted_by_phase_in_the_backward_too():
     a = torch.ones(2, 3, requires_grad=True)
     b = torch.ones(3, 4)
     with RankCounts() as counter:
@@ -27,12 +27,12 @@ def rank(operators, size_bytes):
     return {Phase.BACKWARD: PhaseCounts(operators=operators, flops=1, collectives=traffic)}
 
 
-def test_operators_are_of_all_ranks_and_a_collective_is_one():
+def test_operators_of_all_ranks_are_summed_and_a_collective_counts_once():
     total = sum_over_ranks([rank(3, 64), rank(4, 64)]).phases[Phase.BACKWARD]
     assert (total.operators, total.flops) == (7, 2)
     assert total.collectives == {"allreduce": Traffic(count=1, size_bytes=64)}
 
 
-def test_ranks_that_disagree_are_an_error():
+def test_ranks_with_different_collectives_raise():
     with pytest.raises(RuntimeError, match="collectives differ in backward"):
         sum_over_ranks([rank(3, 64), rank(3, 32)])

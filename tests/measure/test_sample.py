@@ -17,7 +17,7 @@ def test_samples_are_the_steps_after_the_warm_up():
     assert found.stopped_by == "interval"
 
 
-def test_a_sample_is_the_slowest_ranks_time_and_the_skew_is_kept():
+def test_a_sample_is_the_slowest_ranks_time_and_has_a_skew():
     clock = ScriptedClock()
     found = sample(
         ScriptedSteps(clock, [1.0]),
@@ -29,10 +29,10 @@ def test_a_sample_is_the_slowest_ranks_time_and_the_skew_is_kept():
     )
     assert set(found.times_s) == {1.25}
     assert set(found.skew_s) == {0.25}
-    assert found.lag_s == 0.0  # it is the other rank that lags
+    assert found.lag_s == 0.0  # the other rank lags
 
 
-def test_the_slower_rank_knows_by_how_much():
+def test_the_slower_rank_has_a_lag():
     class SlowestTeam(Solo):
         size = 2
 
@@ -45,14 +45,14 @@ def test_the_slower_rank_knows_by_how_much():
     assert found.lag_s == pytest.approx(0.4)
 
 
-def test_what_the_collector_was_spared_is_given_back_to_it():
+def test_frozen_objects_are_unfrozen_afterwards():
     clock = ScriptedClock()
     before = gc.get_freeze_count()
     sample(ScriptedSteps(clock, [1.0]), clock, Solo(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
     assert gc.get_freeze_count() == before == 0
 
 
-def test_a_failing_step_is_not_swallowed():
+def test_an_error_of_a_step_is_raised():
     def step():
         raise KeyError("boom")
 
@@ -61,7 +61,7 @@ def test_a_failing_step_is_not_swallowed():
         sample(step, clock, Solo(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
 
 
-def test_the_window_is_that_of_the_samples_and_no_warm_up_falls_into_it():
+def test_the_window_has_all_samples_and_no_warm_up():
     clock = ScriptedClock()
     edges = FakeEdges(clock)
     steps = ScriptedSteps(clock, [9.0] * 5 + [1.0] * 200)

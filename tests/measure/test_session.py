@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dpbench.measure.session import RankPlacement, Session, share_of
+from dpbench.measure.session import RankPlacement, Session, open_session, share_of
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data
 from dpbench.variants.variant import Variant
@@ -31,7 +31,7 @@ def test_a_training_step_moves_the_parameters_by_its_gradients():
     assert any(not torch.equal(old, new) for old, new in zip(before, made.base.parameters(), strict=True))
 
 
-def test_host_memory_is_settled_before_anything_is_made(monkeypatch):
+def test_host_memory_is_settled_before_the_model_is_made(monkeypatch):
     order = []
     monkeypatch.setattr("dpbench.measure.session.settle_host_memory", lambda: order.append("settled"))
     wrapped = Variant(wrap=lambda base, devices: order.append("made") or base, concurrent_lanes=False)
@@ -39,7 +39,7 @@ def test_host_memory_is_settled_before_anything_is_made(monkeypatch):
     assert order == ["settled", "made"]
 
 
-def test_gradients_do_not_pile_up_over_steps():
+def test_gradients_do_not_accumulate_over_steps():
     made = session()
     seen = []
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_inference_builds_no_graph_and_changes_nothing():
     assert all(torch.equal(old, new) for old, new in zip(before, made.base.parameters(), strict=True))
 
 
-def test_equal_seeds_give_equal_losses_and_others_do_not():
+def test_equal_seeds_give_equal_losses():
     assert session(seed=3).step() == session(seed=3).step()
     assert session(seed=3).step() != session(seed=4).step()
 
@@ -84,3 +84,17 @@ def test_the_loss_on_digits_goes_down():
     made = session("mlp/tiny", Data.DIGITS, batch=64)
     losses = [float(made.step()) for _ in range(60)]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+@pytest.mark.parametrize(("per_rank", "devices"), [(True, 1), (False, 2)])
+def test_a_session_has_the_device_of_its_rank_or_all_devices(monkeypatch, per_rank, devices):
+    variant = Variant(wrap=lambda base, devices: base, per_rank=per_rank)
+    monkeypatch.setattr("dpbench.measure.session.variant_of", lambda _: variant)
+    found = open_session(case(variant="naive", devices=("cpu",) * 2), rank=1, ranks=2).placement
+    assert found == RankPlacement(CPU * devices, rank=1, ranks=2)
+
+
+def test_a_workload_that_is_resolved_already_is_not_resolved_again(monkeypatch):
+    workload = resolve("mlp/tiny", Data.RANDOM)
+    monkeypatch.setattr("dpbench.measure.session.resolve", lambda *_: pytest.fail("resolved"))
+    assert open_session(case(), workload=workload).workload is workload

@@ -1,6 +1,6 @@
-"""A recording as counters."""
+"""Counters of a recording of simulated devices."""
 
-from dpbench.measure.simulated_counts import count_phase, counts_by_phase
+from dpbench.measure.simulated_counts import count_phase, counts_by_phase, events_by_phase
 from dpbench.results.counts import Phase, Traffic
 from dpbench.simulator.event_log import Allocate, Copy, Mark, Operator, Recording
 
@@ -19,8 +19,13 @@ EVENTS = [BEFORE, Mark(id=2, name="forward"), *FORWARD, Mark(id=10, name="backwa
 
 
 def test_events_belong_to_the_mark_before_them():
-    phases = counts_by_phase(Recording(devices=2, events=EVENTS))
+    phases = events_by_phase(Recording(devices=2, events=EVENTS))
     assert phases == {Phase.FORWARD: FORWARD, Phase.BACKWARD: BACKWARD}
+
+
+def test_counts_of_a_recording_are_those_of_its_phases():
+    found = counts_by_phase(Recording(devices=2, events=EVENTS), [{"sim:1": 512}, {}])
+    assert found == {Phase.FORWARD: count_phase(FORWARD, {"sim:1": 512}), Phase.BACKWARD: count_phase(BACKWARD, {})}
 
 
 def test_operators_kernels_and_copies_by_link():
@@ -36,5 +41,5 @@ def test_operators_kernels_and_copies_by_link():
     assert (found.python_calls, found.collectives) == (None, None)
 
 
-def test_a_phase_without_copies_has_none_which_is_not_the_same_as_uncounted():
+def test_a_phase_without_copies_has_an_empty_dict_and_not_none():
     assert count_phase(BACKWARD, {}).copies == {}

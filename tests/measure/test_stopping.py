@@ -66,7 +66,7 @@ def test_samples_keep_their_order():
 
 
 def alike(count, correlation, seed=0, spread=0.03):
-    """Log-normal times, each correlated with the one before."""
+    """Yield log-normal times, each correlated with the one before."""
     rng, value = Random(seed), 0.0
     for _ in range(count):
         value = correlation * value + (1 - correlation**2) ** 0.5 * rng.gauss(0, 1)
@@ -74,25 +74,37 @@ def alike(count, correlation, seed=0, spread=0.03):
 
 
 def test_independent_samples_need_as_many_as_theory_says():
-    """The interval of a normal median is 2 * 1.96 * 1.25 * sd / sqrt(n) wide: 216 samples for sd 3 % and width 1 %."""
+    """They need 216 samples for sd 3 % and width 1 %.
+
+    A normal median's interval is 2 * 1.96 * 1.25 * sd / sqrt(n) wide.
+    """
     counts = [len(sampled(alike(5000, 0.0, seed)).samples_s) for seed in range(20)]
     assert 216 < np.median(counts) < 2 * 216
 
 
-def test_samples_like_their_neighbours_are_not_taken_for_news():
-    """Correlation 0.95 makes 39 of them worth one; looking at each alone would stop at around 200."""
+def test_correlated_samples_do_not_count_as_independent():
+    """With a correlation of 0.95, 39 samples are worth one.
+
+    As independent samples they would stop at about 200.
+    """
     counts = [len(sampled(alike(3000, 0.95, seed)).samples_s) for seed in range(20)]
     assert np.median(counts) == 3000
 
 
 @pytest.mark.parametrize("per_sample", [0.0004, -0.0004])
-def test_a_drift_ends_with_the_budget_however_smooth(per_sample):
-    """2 % over the first 50 samples; the plain interval, which holds the middle third of them, is narrower than 1 %."""
+def test_a_smooth_drift_ends_with_the_budget(per_sample):
+    """The drift is 2 % over the first 50 samples.
+
+    The plain interval, their middle third, is narrower than 1 %.
+    """
     assert sampled([1 + per_sample * i for i in range(1000)], max_s=700).stopped_by == "budget"
 
 
-def test_two_states_of_the_machine_are_no_narrow_interval():
-    """One in four stretches is 20 % slower: the plain interval of the median would see only the fast state."""
+def test_two_states_of_the_machine_give_no_narrow_interval():
+    """Every second stretch is 20 % slower.
+
+    The plain interval of the median would hold one state only.
+    """
     stretches = [1.0] * 75 + [1.2] * 85
     rule = sampled([t * (1 + 0.001 * (i % 3)) for i, t in enumerate(stretches * 3)], min_samples=160)
     assert len(rule.samples_s) == 480

@@ -7,7 +7,10 @@ CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("
 
 
 class FakeCuda:
-    """Two devices whose streams are `behind_s`: an event in them happens that much after it was recorded."""
+    """Two devices.
+
+    An event happens `behind_s` seconds after it was recorded in a stream of the device.
+    """
 
     def __init__(self):
         self.behind_s = {FIRST: 0.0, SECOND: 0.0}
@@ -31,7 +34,7 @@ class FakeEvent:
         return (end.at_s - self.at_s) * 1000
 
 
-def test_devices_with_timed_events_are_timed_by_them_and_others_by_the_clock():
+def test_events_are_used_if_all_devices_can_time_them():
     assert isinstance(make_stopwatch([FIRST, SECOND]), EventStopwatch)
     assert isinstance(make_stopwatch([CPU, CPU]), ClockStopwatch)
     assert isinstance(make_stopwatch([FIRST, CPU]), ClockStopwatch)
@@ -48,7 +51,7 @@ def test_the_time_between_two_marks_is_the_slower_devices(monkeypatch, first_s, 
     assert watch.between(begin, end) == 3.0
 
 
-def test_a_mark_may_be_of_some_devices_only(monkeypatch):
+def test_a_mark_may_be_on_some_of_the_devices(monkeypatch):
     cuda = FakeCuda()
     monkeypatch.setattr(torch, "get_device_module", lambda device: cuda)
     watch = EventStopwatch()

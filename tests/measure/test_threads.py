@@ -12,11 +12,11 @@ def case(threads, lanes):
 
 
 @pytest.mark.parametrize(("threads", "lanes", "each"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1)])
-def test_lanes_at_work_together_share_the_total(threads, lanes, each):
+def test_concurrent_lanes_divide_the_total(threads, lanes, each):
     assert candidates(case(threads, lanes), Variant(wrap=None)) == (each,)
 
 
-def test_a_lane_at_work_alone_may_have_all_or_one():
+def test_lanes_in_sequence_may_use_all_threads_or_one():
     alone = Variant(wrap=None, concurrent_lanes=False)
     assert candidates(case(8, 2), alone) == (8, 1)
     assert candidates(case(1, 2), alone) == (1,)

@@ -1,4 +1,4 @@
-"""Time less what other processes took, and no other time."""
+"""Times without the waits that other processes cause."""
 
 import os
 import subprocess
@@ -15,17 +15,17 @@ SPIN = "while True: pass"
 WORK_S = 0.3
 
 
-def test_waits_for_a_core_are_taken_off_the_wall_clock():
+def test_waits_for_a_core_do_not_count():
     assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=0.0) == 1.5
 
 
-def test_waits_while_other_threads_of_the_process_ran_are_its_own_doing():
+def test_waits_while_other_threads_of_the_process_ran_count():
     assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=0.5) == 2.0
     assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=9.0) == 3.0
 
 
-def test_no_less_than_the_thread_ran_and_no_more_than_the_wall_clock():
-    """The books of the kernel differ at times."""
+def test_the_result_lies_between_cpu_time_and_wall_clock():
+    """The kernel's counters of waits and of CPU time differ at times."""
     assert counted_s(wall_s=3.0, ran_s=2.5, waited_s=1.0, other_threads_s=0.0) == 2.5
     assert counted_s(wall_s=3.0, ran_s=3.1, waited_s=1.0, other_threads_s=0.0) == 3.0
     assert counted_s(wall_s=3.0, ran_s=0.0, waited_s=0.0, other_threads_s=0.0) == 3.0
@@ -33,7 +33,7 @@ def test_no_less_than_the_thread_ran_and_no_more_than_the_wall_clock():
 
 @pytest.fixture
 def one_core():
-    """This thread, and what it starts, on one core."""
+    """Pin this thread, and the processes and threads that it starts, to one core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     yield
@@ -48,38 +48,41 @@ def neighbour(one_core):
 
 
 def work():
-    """So much CPU time, however long that takes."""
+    """Use WORK_S seconds of CPU time."""
     until_s = time.thread_time() + WORK_S
     while time.thread_time() < until_s:
         pass
 
 
 def timed(action):
-    """As counted, and by the wall clock."""
+    """Return the counted seconds and those of the wall clock."""
     measure, start_s = undisturbed(action, time.perf_counter), time.perf_counter()
     return measure(), time.perf_counter() - start_s
 
 
-def test_beside_a_process_that_spins_the_time_is_about_that_of_the_cpu(neighbour):
+def test_beside_a_busy_process_the_time_is_about_the_cpu_time(neighbour):
     counted, wall = timed(work)
     assert wall > 1.3 * counted
     assert counted >= WORK_S
 
 
-def test_a_sleep_is_counted_in_full(neighbour):
-    """But for what it waited before it slept: the alarm clock was set already."""
+def test_a_sleep_counts(neighbour):
+    """A wait before the sleep may be missing, because the timer was already running."""
     counted, _ = timed(lambda: time.sleep(WORK_S))
     assert counted > 0.8 * WORK_S
 
 
-def test_a_thread_of_its_own_that_crowds_the_core_is_counted(one_core):
-    """In C, as Python's own threads take turns without any wait for a core."""
+def test_time_that_an_own_thread_takes_on_the_core_counts(one_core):
+    """The thread runs C code without the interpreter's lock.
+
+    Threads that share the lock never wait for a core.
+    """
     stop = threading.Event()
     numbers = bytearray(1 << 20)
 
     def crowd():
         while not stop.is_set():
-            zlib.crc32(numbers)  # lets go of the interpreter's lock
+            zlib.crc32(numbers)  # releases the interpreter's lock
 
     def work_side_by_side():
         until_s = time.process_time() + 2 * WORK_S
@@ -96,14 +99,14 @@ def test_a_thread_of_its_own_that_crowds_the_core_is_counted(one_core):
     assert counted > 0.9 * 2 * WORK_S
 
 
-def test_it_answers_again_and_again_and_calls_the_action_once_each_time():
+def test_each_call_runs_the_action_once():
     calls = []
     measure = undisturbed(lambda: calls.append(1), time.perf_counter)
     assert all(measure() > 0 for _ in range(3))
     assert len(calls) == 3
 
 
-def test_where_the_kernel_does_not_tell_it_is_the_wall_clock(monkeypatch, one_core):
+def test_without_the_kernels_counter_the_wall_clock_counts(monkeypatch, one_core):
     def refuse(*_, **__):
         raise OSError
 

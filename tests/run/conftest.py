@@ -1,4 +1,4 @@
-"""Every test here must leave no process behind."""
+"""A fixture that fails each test of this folder that leaves a process behind."""
 
 import os
 import time
@@ -11,10 +11,10 @@ _MARK = "DPBENCH_TEST_MARK"
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Pid and command of each process that carries the mark in its environment, zombies aside.
+    """Return pid and command of each process that carries the mark, without zombies.
 
-    A mark is inherited across sessions, groups and dead parents; this process, whose environment was
-    changed after it began, does not show it.
+    A mark is inherited across sessions, groups and dead parents. This process does not show it, because its environment
+    was changed after its start.
     """
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -27,10 +27,10 @@ def marked_processes(mark: str) -> dict[int, str]:
 
 
 def wait_until(condition, deadline_s=30.0):
-    """Wait for a condition that must come; the deadline only ends a test that fails."""
+    """Wait until `condition` is true and return its value. After the deadline the test fails."""
     end_s = time.monotonic() + deadline_s
     while not (value := condition()):
-        assert time.monotonic() < end_s, "it did not come"
+        assert time.monotonic() < end_s, "the condition did not become true"
         time.sleep(0.02)
     return value
 

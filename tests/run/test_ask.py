@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from dpbench.run.ask import ProbeError, ask_machine
-from dpbench.run.messages import Question
+from dpbench.run.messages import ProbeRequest
 from dpbench.sweep.machine_info import MachineInfo
 from tests.fakes import ended
 
@@ -16,47 +16,50 @@ from dpbench.workloads.resolve import resolve
 from dpbench.sweep.names import Data
 def good(): return resolve("mlp/tiny", Data.RANDOM)
 def crashing(): ctypes.string_at(0)
-def raising(): raise ValueError("told")
+def raising(): raise ValueError("raised")
 """
 
 
 class FakeProbe:
-    """Answers with `machine`; a question that contains a key of `deadly` ends as its value says."""
+    """Reports MACHINE.
+
+    A request with a workload in `deadly` ends as its value says; the key "" means any request.
+    """
 
     def __init__(self, deadly):
-        self.deadly, self.asked = deadly, []
+        self.deadly, self.requests = deadly, []
 
     def __call__(self, command, stdin_text, timeout_s):
-        asked = Question.model_validate_json(stdin_text).workloads
-        self.asked.append(asked)
+        workloads = ProbeRequest.model_validate_json(stdin_text).workloads
+        self.requests.append(workloads)
         for name, end in self.deadly.items():
-            if name in asked or name == "":
+            if name in workloads or name == "":
                 return end
-        machine = MACHINE.model_copy(update={"workload_errors": dict.fromkeys(asked)})
+        machine = MACHINE.model_copy(update={"workload_errors": dict.fromkeys(workloads)})
         return ended(0, machine.model_dump_json().encode())
 
 
-def test_one_child_answers_all():
+def test_one_child_loads_all_workloads():
     probe = FakeProbe({})
     assert ask_machine(("a:f", "b:g"), launch=probe).workload_errors == {"a:f": None, "b:g": None}
-    assert probe.asked == [("a:f", "b:g")]
+    assert probe.requests == [("a:f", "b:g")]
 
 
-def test_a_deadly_factory_is_told_from_the_others():
+def test_the_workload_that_kills_the_child_is_found():
     probe = FakeProbe({"b:g": ended(-11)})
     machine = ask_machine(("a:f", "b:g"), launch=probe)
     assert machine.workload_errors == {"a:f": None, "b:g": "loading it failed: killed by SIGSEGV"}
     assert machine.cores == 2
 
 
-def test_a_box_that_cannot_be_asked():
+def test_a_child_that_fails_without_any_workload_raises():
     probe = FakeProbe({"": ended(1, tail=b"No module named 'psutil'\n")})
     with pytest.raises(ProbeError, match=r"exit status 1\nNo module named 'psutil'"):
         ask_machine(launch=probe)
-    assert probe.asked == [()]
+    assert probe.requests == [()]
 
 
-def test_this_box(tmp_path, monkeypatch):
+def test_this_machine(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
     machine = ask_machine(("mine:good", "mine:raising", "mine:absent"))
@@ -77,6 +80,6 @@ def test_a_factory_that_crashes_its_child(tmp_path, monkeypatch):
     assert machine.workload_errors == {"mine:crashing": "loading it failed: killed by SIGSEGV"}
 
 
-def test_asking_loads_no_torch_here():
+def test_the_parent_imports_no_torch():
     code = "import sys; from dpbench.run.ask import ask_machine; ask_machine(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,7 @@ import pytest
 from dpbench.run.runner import LEAST_S, child_budget, forecast
 
 
-def test_the_time_left_is_dealt_evenly_less_the_startup():
+def test_the_time_left_is_divided_evenly_without_the_startup():
     assert child_budget(120.0, jobs=10, startup_s=4.0, most_s=60.0) == pytest.approx(8.0)
 
 
@@ -23,5 +23,5 @@ def test_a_budget_has_bounds(remaining_s, budget_s):
         ([], [("a", 1.0)], 0.0),
     ],
 )
-def test_what_was_seen_is_expected_again(left, seen, total):
+def test_a_key_is_expected_to_repeat_its_median(left, seen, total):
     assert forecast(left, seen, guess=7.0) == total

@@ -1,4 +1,4 @@
-"""The ends of a child's life."""
+"""What a child does while it imports, and when it ends."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ import pytest
 from dpbench.run.child.process import loading
 
 
-def test_the_collector_rests_while_loading_and_works_again_afterwards():
+def test_the_garbage_collector_is_off_while_loading_and_on_afterwards():
     assert gc.isenabled()
     with loading():
         assert not gc.isenabled()
@@ -20,11 +20,11 @@ def test_the_collector_rests_while_loading_and_works_again_afterwards():
     assert gc.isenabled()
 
 
-def test_an_answer_is_whole_and_nothing_runs_after_it():
+def test_a_response_is_complete_and_nothing_runs_after_it():
     reader, writer = os.pipe()
     code = (
-        "import atexit; from dpbench.run.child.process import answer; print('said', end='');"
-        f"atexit.register(print, 'too late'); answer({writer}, 'x' * 100_000)"
+        "import atexit; from dpbench.run.child.process import send; print('said', end='');"
+        f"atexit.register(print, 'too late'); send({writer}, 'x' * 100_000)"
     )
     child = subprocess.Popen([sys.executable, "-c", code], pass_fds=[writer], stdout=subprocess.PIPE)
     os.close(writer)

@@ -49,7 +49,10 @@ def case(variant, workload="mlp/tiny", devices=SIM4):
 
 @needs_simulator
 def test_ten_processes_count_the_same():
-    """Five forks of each of two, of the variant with the most threads: on simulated devices, and its Python calls."""
+    """Two processes fork five times each.
+
+    The variant uses the most threads, on simulated devices and on the CPU.
+    """
     cases = [case("naive"), case("naive", devices=("cpu",) * 4)]
     records = [record for _ in range(2) for record in count_all(cases * 5)]
     for each in cases:
@@ -60,7 +63,7 @@ def test_ten_processes_count_the_same():
 
 
 @needs_simulator
-def test_one_more_copy_fails_the_check_and_is_named(tmp_path):
+def test_one_more_copy_fails_the_check_and_its_counter_is_named(tmp_path):
     cases = [case("tuned"), case("naive")]
     update_counts(tmp_path, count_all(cases))
 
@@ -82,7 +85,7 @@ def test_one_more_copy_fails_the_check_and_is_named(tmp_path):
 
 @pytest.fixture(scope="module")
 def phases():
-    """The counted phases by workload and variant: the stock wrapper, naive, and ddp of one workload."""
+    """Phases by workload and variant. ddp is counted for one workload only."""
     cases = [c for c in checked_cases() if c.variant in ("torch_dp", "naive") and c.devices == SIM4]
     records = countable(count_all([*cases, case("ddp", devices=("cpu",) * 2)]))
     assert all(record.counts is not None for record in records), [record.reason for record in records]
@@ -91,7 +94,7 @@ def phases():
 
 @needs_simulator
 @pytest.mark.parametrize("family", Family)
-def test_naive_sends_over_each_link_what_the_stock_wrapper_sends(phases, family):
+def test_naive_copies_over_each_link_what_the_stock_wrapper_copies(phases, family):
     naive, stock = phases[f"{family}/tiny", "naive"], phases[f"{family}/tiny", "torch_dp"]
     assert {phase: found.copies for phase, found in naive.items()} == {
         phase: found.copies for phase, found in stock.items()
@@ -108,7 +111,7 @@ def test_ddp_reduces_each_gradient_once(phases):
 
 
 @needs_simulator
-def test_a_crash_a_hang_and_what_cannot_be_simulated_leave_the_others_alone(tmp_path, monkeypatch):
+def test_a_crash_a_hang_and_an_unsupported_operator_do_not_affect_other_cases(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
     names = ["mine:crashing", "mine:hanging", "mine:recurrent", "mine:absent", "mlp/tiny"]
@@ -144,17 +147,17 @@ def test_the_events_of_the_counted_step_are_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "absent/events.jsonl"])
-def test_events_that_cannot_be_written_are_refused_before_anything_is_counted(tmp_path, name):
+def test_an_events_file_that_cannot_be_written_is_refused_before_counting(tmp_path, name):
     with pytest.raises(NotCountableError, match=r"events: .*allowed: a file"):
         count_all([case("tuned")], events=tmp_path / name, launch=lambda *_: pytest.fail("launched"))
 
 
-def test_a_child_that_fails_as_a_whole_is_told_with_its_last_lines():
+def test_a_child_that_fails_as_a_whole_raises_with_its_last_lines():
     with pytest.raises(CountingError, match=r"counting failed: ended with exit status 1\nno torch"):
         count_all([case("naive")], launch=lambda *_: ended(1, tail=b"no torch\n"))
 
 
-def test_the_child_sees_no_gpu_and_hashes_alike():
+def test_the_child_sees_no_gpu_and_has_a_fixed_hash_seed():
     assert {"PYTHONHASHSEED=0", "CUDA_VISIBLE_DEVICES="} <= set(COUNTER)
     assert COUNTER.index(sys.executable) > COUNTER.index("CUDA_VISIBLE_DEVICES=")
     assert count_all([], launch=lambda *_: pytest.fail("launched")) == ()

@@ -13,13 +13,13 @@ CASE = Case(variant="tuned", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"
 JOB = Job(run="r1", case=CASE, round=2, budget_s=1.0)
 
 
-def test_a_whole_record_is_the_answer():
+def test_a_complete_record_is_returned():
     record = ok_record(JOB)
     assert interpret(ended(0, record), JOB) == record
 
 
 @pytest.mark.parametrize("end", [ended(-signal.SIGSEGV), ended(1), replace(ended(-9), timed_out_after_s=5.0)])
-def test_a_whole_record_stands_whatever_came_after(end):
+def test_a_complete_record_counts_even_if_the_child_failed_afterwards(end):
     record = ok_record(JOB)
     assert interpret(replace(end, record=record.model_dump_json(by_alias=True).encode()), JOB) == record
 
@@ -32,10 +32,10 @@ def test_a_whole_record_stands_whatever_came_after(end):
         JOB.model_copy(update={"case": CASE.model_copy(update={"batch": 16})}),
     ],
 )
-def test_an_answer_for_another_case_is_a_crash(other):
+def test_a_record_of_another_case_is_a_crash(other):
     record = interpret(ended(0, ok_record(other)), JOB)
     assert (record.outcome, record.key, record.run) == (Outcome.CRASHED, (CASE.id, 2), "r1")
-    assert record.reason.startswith(f"answered for another case: {other.case.id}, round {other.round}")
+    assert record.reason.startswith(f"the child sent a record of another case: {other.case.id}, round {other.round}")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_answer_for_another_case_is_a_crash(other):
         (
             replace(ended(-9), oom_kills=1),
             Outcome.OUT_OF_MEMORY,
-            "killed by SIGKILL while the kernel killed for want of memory",
+            "killed by SIGKILL while the kernel killed processes because memory ran out",
         ),
         (ended(3), Outcome.CRASHED, "ended with exit status 3"),
         (ended(0), Outcome.CRASHED, "ended without a record"),
@@ -63,19 +63,19 @@ def test_an_end_without_a_record(end, outcome, reason):
 
 
 @pytest.mark.parametrize(
-    "answer", [b"garbage", b"\xff\x00", b"[]", b"{}", ok_record(JOB).model_dump_json(by_alias=True).encode()[:-9]]
+    "response", [b"garbage", b"\xff\x00", b"[]", b"{}", ok_record(JOB).model_dump_json(by_alias=True).encode()[:-9]]
 )
 @pytest.mark.parametrize("returncode", [0, 1, -signal.SIGKILL])
-def test_an_answer_that_is_no_record_is_shown(answer, returncode):
-    record = interpret(ended(returncode, answer), JOB)
+def test_a_response_that_is_not_a_record_is_shown(response, returncode):
+    record = interpret(ended(returncode, response), JOB)
     assert record.outcome is Outcome.CRASHED
-    assert repr(answer[:80].decode(errors="replace")) in record.reason
-    assert "is no record (" in record.reason
+    assert repr(response[:80].decode(errors="replace")) in record.reason
+    assert "is not a record (" in record.reason
 
 
 def test_the_last_lines_follow_the_reason():
-    record = interpret(ended(1, tail=b"Traceback\n\nValueError: told\n"), JOB)
-    assert record.reason.splitlines() == ["ended with exit status 1", "Traceback", "ValueError: told"]
+    record = interpret(ended(1, tail=b"Traceback\n\nValueError: raised\n"), JOB)
+    assert record.reason.splitlines() == ["ended with exit status 1", "Traceback", "ValueError: raised"]
 
 
 def test_last_lines_are_few_short_and_printable():
@@ -88,7 +88,7 @@ def test_last_lines_are_few_short_and_printable():
     ]
 
 
-def test_a_lost_gpu_is_told_by_the_line_that_says_so_however_much_follows():
+def test_a_lost_gpu_is_found_in_any_line_of_the_output():
     line = "what():  CUDA error: uncorrectable ECC error encountered"
     record = interpret(ended(-6, tail="\n".join(["first", line, *["later"] * 30]).encode()), JOB)
     assert record.outcome is Outcome.LOST_GPU

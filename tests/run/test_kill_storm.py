@@ -1,4 +1,4 @@
-"""A few strokes of benchmarks/kill_storm.py."""
+"""A few kills of benchmarks/kill_storm.py."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from benchmarks.kill_storm import Storm
 
 
 @pytest.mark.parametrize("seed", [2, 3])
-def test_a_small_storm_loses_and_repeats_nothing_and_leaves_no_process(tmp_path, seed):
-    report = Storm(tmp_path, seed).rage(kills=8)
+def test_a_small_storm_loses_no_record_and_leaves_no_process(tmp_path, seed):
+    report = Storm(tmp_path, seed).run(kills=8)
     assert report.parents_killed >= 1
     assert report.children_killed >= 1
     assert report.records >= 4

@@ -16,7 +16,7 @@ PREAMBLE = """
 import os, signal, subprocess, sys, time
 record_fd, parent_pid = int(sys.argv[2]), int(sys.argv[4])
 """
-# Leaves a process in a session of its own, deaf to SIGTERM, holding both pipes, its parent dead already.
+# Leaves a process in a session of its own. It ignores SIGTERM and holds both pipes, and its parent has ended.
 DAEMON = """
 if os.fork() == 0:
     os.setsid()
@@ -28,7 +28,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-# A grandchild that is started anew, so that it is a process tree of another program.
+# A grandchild that runs another program.
 GRANDCHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
 # Five processes, each the child of the one before.
 CHAIN = """
@@ -44,15 +44,15 @@ def run(code, stdin_text="", timeout_s=LONG_S):
     return launch([sys.executable, "-c", PREAMBLE + code], stdin_text, timeout_s)
 
 
-def test_question_and_answer():
-    question = "ü" * (1 << 20)  # far more than a pipe holds
-    end = run("os.fdopen(record_fd, 'w').write(sys.stdin.read()); print('said')", question)
-    assert (end.returncode, end.record.decode(), end.tail) == (0, question, b"said\n")
+def test_request_and_response():
+    request = "ü" * (1 << 20)  # far more than a pipe holds
+    end = run("os.fdopen(record_fd, 'w').write(sys.stdin.read()); print('said')", request)
+    assert (end.returncode, end.record.decode(), end.tail) == (0, request, b"said\n")
     assert end.timed_out_after_s is None
     assert end.duration_s > 0
 
 
-def test_the_child_is_told_its_parent_and_has_a_session_of_its_own():
+def test_the_child_gets_its_parents_pid_and_a_session_of_its_own():
     end = run("print(parent_pid, os.getsid(0) == os.getpid())")
     assert end.tail.decode().split() == [str(os.getpid()), "True"]
 
@@ -61,14 +61,14 @@ def test_the_child_is_told_its_parent_and_has_a_session_of_its_own():
     ("code", "returncode"),
     [
         ("sys.exit(3)", 3),
-        ("raise ValueError('told')", 1),
+        ("raise ValueError('raised')", 1),
         ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
         ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV),
         ("os.abort()", -signal.SIGABRT),
         ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
     ],
 )
-def test_how_it_ended(code, returncode):
+def test_the_return_code_says_how_the_child_ended(code, returncode):
     assert run(code).returncode == returncode
 
 
@@ -76,12 +76,12 @@ def test_how_it_ended(code, returncode):
     "code",
     [
         "time.sleep(1000)",
-        "os.close(record_fd); os.close(1); os.close(2); time.sleep(1000)",  # the ends of pipes are not the end
+        "os.close(record_fd); os.close(1); os.close(2); time.sleep(1000)",  # closed pipes do not end the wait
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)",
         "while True: print('chatter', flush=True)",
     ],
 )
-def test_a_hang_ends_at_the_limit(code):
+def test_a_hanging_child_ends_at_the_time_limit(code):
     end = run(code, timeout_s=0.5)
     assert (end.timed_out_after_s, end.returncode) == (0.5, -signal.SIGKILL)
 
@@ -91,19 +91,19 @@ def test_half_a_record_is_kept():
     assert (end.record, end.returncode) == (b'{"schema": 1, ', -signal.SIGKILL)
 
 
-def test_what_came_last_is_read_after_the_end(monkeypatch):
+def test_the_last_bytes_are_read_after_the_childs_end(monkeypatch):
     monkeypatch.setattr(launch_module, "_watch", lambda child, pipes, deadline_s: child.wait() == 0)
     end = run("os.write(record_fd, b'answer'); os.write(1, b'said')")
     assert (end.record, end.tail, end.timed_out_after_s) == (b"answer", b"said", None)
 
 
-def test_endless_output_blocks_nobody_and_its_end_is_kept():
+def test_long_output_does_not_block_and_its_end_is_kept():
     end = run("sys.stderr.write('x' * (10 << 20)); sys.stderr.write('the end')")
     assert end.returncode == 0
     assert end.tail == b"x" * ((64 << 10) - len("the end")) + b"the end"
 
 
-def test_of_an_endless_record_the_beginning_is_kept(monkeypatch):
+def test_the_beginning_of_an_endless_record_is_kept(monkeypatch):
     monkeypatch.setattr(launch_module, "_RECORD_BYTES", 1000)
     end = run("os.fdopen(record_fd, 'wb').write(b'begin' + b'x' * (5 << 20))")
     assert (end.returncode, end.record) == (0, b"begin" + b"x" * 995)
@@ -114,16 +114,16 @@ def test_of_an_endless_record_the_beginning_is_kept(monkeypatch):
 def test_no_descendant_is_left(leftover, ending):
     before = psutil.Process().children(recursive=True)
     run(leftover + ending, timeout_s=LONG_S if "sleep" not in ending else 1.0)
-    assert psutil.Process().children(recursive=True) == before  # the `mark` fixture looks at all others
+    assert psutil.Process().children(recursive=True) == before  # the `mark` fixture checks all other processes
 
 
-def test_ctrl_c_leaves_nothing():
+def test_ctrl_c_leaves_no_process():
     code = DAEMON + GRANDCHILD + "os.kill(parent_pid, signal.SIGINT); time.sleep(1000)"
     with pytest.raises(KeyboardInterrupt):
         run(code)
 
 
-def test_what_ran_before_goes_on():
+def test_a_process_that_ran_before_goes_on():
     older = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     try:
         run(GRANDCHILD)
@@ -134,7 +134,7 @@ def test_what_ran_before_goes_on():
 
 
 @pytest.mark.parametrize("subreaper", [0, 1])
-def test_nothing_stays_open_and_who_adopts_orphans_is_as_before(subreaper):
+def test_no_file_stays_open_and_the_subreaper_flag_is_restored(subreaper):
     libc, value = ctypes.CDLL(None), ctypes.c_int()
     assert libc.prctl(36, subreaper, 0, 0, 0) == 0
     open_before = sorted(os.listdir("/proc/self/fd"))
@@ -148,7 +148,7 @@ def test_nothing_stays_open_and_who_adopts_orphans_is_as_before(subreaper):
     assert (sorted(os.listdir("/proc/self/fd")), value.value) == (open_before, subreaper)
 
 
-def test_a_process_that_the_kernel_holds_is_named(monkeypatch):
+def test_a_process_that_survives_sigkill_is_reported(monkeypatch):
     kill = psutil.Process.kill
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     monkeypatch.setattr(process_tree, "GRACE_S", 0.2)

@@ -1,4 +1,4 @@
-"""The coordinator and its sides, real, over copies of the wrapper in which one thing is wrong."""
+"""Real rounds of a gate, over copies of the wrapper with one fault each."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.gate.take_round import LOCKSTEP
 from dpbench.results.record import Outcome
-from dpbench.run.child.lockstep import _in_turns
+from dpbench.run.child.lockstep import _alternate
 from dpbench.run.launch import launch
 from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
 from dpbench.sweep.case import Case
@@ -64,8 +64,8 @@ def make():
 """
 
 
-def tree(folder, *edit):
-    """A copy of the wrapper, with `edit` made in its module."""
+def copied(folder, *edit):
+    """Copy the wrapper into `folder`. `edit` is a text of its module and what replaces it."""
     wrapper = folder / "dpbench/parallel"
     shutil.copytree(ROOT / "dpbench/parallel", wrapper, ignore=shutil.ignore_patterns("__pycache__"))
     if edit:
@@ -77,18 +77,18 @@ def tree(folder, *edit):
 
 @pytest.fixture
 def base(tmp_path):
-    return tree(tmp_path / "base")
+    return copied(tmp_path / "base")
 
 
 def job(base, head, workload="mlp/tiny", timeout_s=60.0, variables=None, **fields):
-    side = Side(tree=str(base))
+    side = Side(folder=str(base))
     usual = {
         "benchmark": "tiny",
         "case": Case(variant=VariantName.TUNED_SEQUENCE, workload=workload, batch=8, devices=("cpu", "cpu"), threads=1),
         "sides": {
             SideName.BASE: side,
             SideName.TWIN: side,
-            SideName.HEAD: Side(tree=str(head), environment=variables or {}),
+            SideName.HEAD: Side(folder=str(head), environment=variables or {}),
         },
         "cores": (CORE,),
         "blocks": BLOCKS,
@@ -109,7 +109,7 @@ def failure(found):
     return found.outcome, found.side, found.reason
 
 
-def test_every_side_has_as_many_blocks_and_a_round_as_many_benchmarks_as_asked_for(base):
+def test_each_side_has_all_blocks_and_the_round_has_all_benchmarks(base):
     steps = job(base, base, benchmark="first"), job(base, base, benchmark="second", blocks=1, block_s=1e-6)
     first, second = taken(*steps)
     assert (first.benchmark, second.benchmark) == ("first", "second")
@@ -123,12 +123,12 @@ def test_every_side_has_as_many_blocks_and_a_round_as_many_benchmarks_as_asked_f
     assert {len(block) for times in second.times_s.values() for block in times} == {1}
 
 
-def test_what_fails_is_told_of_its_side_and_leaves_the_next_benchmark_alone(base, tmp_path):
-    """All in one launch, as importing torch takes longer than all of them."""
-    syntax = tree(tmp_path / "syntax")
+def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, tmp_path):
+    """All jobs are in one launch, because importing torch takes longer than all of them."""
+    syntax = copied(tmp_path / "syntax")
     (syntax / "dpbench/parallel/__init__.py").write_text("def (:\n")
     wrong, killed, raising, hanging = (
-        tree(tmp_path / name, *edit)
+        copied(tmp_path / name, *edit)
         for name, edit in (
             ("wrong", WRONG_GRADIENTS),
             ("killed", KILLED),
@@ -160,19 +160,19 @@ def test_what_fails_is_told_of_its_side_and_leaves_the_next_benchmark_alone(base
     assert found[4].reason == "no answer in time"
 
 
-def test_what_fails_in_a_block_is_told_too(base, tmp_path):
-    """It fails on the job's core alone, to which a side is bound once it is ready."""
-    late = tree(tmp_path / "late", *LATE)
+def test_a_failure_in_a_block_is_reported(base, tmp_path):
+    """The step fails on the job's core only. A side is pinned to that core once it is prepared."""
+    late = copied(tmp_path / "late", *LATE)
     module = late / "dpbench/parallel/module.py"
     module.write_text(module.read_text().replace("\nfrom ", "\nimport os\nfrom ", 1))
     (found,) = taken(job(base, late, blocks=20, variables={"DPBENCH_TEST_LATE": "1"}))
     assert failure(found) == (Outcome.CRASHED, SideName.HEAD, "ValueError: late")
-    (found,) = taken(job(late, late, blocks=BLOCKS))  # the variable is head's alone
+    (found,) = taken(job(late, late, blocks=BLOCKS))  # the variable is set for head only
     assert found.outcome is Outcome.OK
 
 
-def test_what_does_not_fit_side_by_side_takes_turns_in_processes_of_their_own(tmp_path):
-    lone, log = tree(tmp_path / "lone"), tmp_path / "log"
+def test_models_that_do_not_fit_together_run_one_at_a_time(tmp_path):
+    lone, log = copied(tmp_path / "lone"), tmp_path / "log"
     text = ONE_AT_A_TIME.format(lock=str(tmp_path / "lock"), log=str(log))
     with (lone / "dpbench/parallel/__init__.py").open("a") as file:
         file.write(text)
@@ -180,10 +180,10 @@ def test_what_does_not_fit_side_by_side_takes_turns_in_processes_of_their_own(tm
     assert (found.outcome, found.resident) == (Outcome.OK, False)
     assert {len(times) for times in found.times_s.values()} == {BLOCKS}
     pids = log.read_text().split()
-    assert len(pids) == len(set(pids)) == 1 + 1 + 3 * BLOCKS  # side by side, to learn how long a step is, the turns
+    assert len(pids) == len(set(pids)) == 1 + 1 + 3 * BLOCKS  # together, to time a step, one for each block
 
 
-def test_a_users_own_step_is_that_of_each_tree(tmp_path):
+def test_each_side_runs_the_users_own_step_from_its_folder(tmp_path):
     base, head = tmp_path / "base", tmp_path / "head"
     for folder, first in (
         (base, "import network"),
@@ -202,15 +202,15 @@ def test_a_users_own_step_is_that_of_each_tree(tmp_path):
     assert "yours:make" in missing.reason
 
 
-def test_every_side_has_its_turn_in_each_block_in_an_order_by_lot(base):
+def test_each_side_runs_once_in_each_block_in_random_order(base):
     def orders(seed):
         taken = []
 
-        def turn(name, steps):
+        def take_block(name, steps):
             taken.append((name, steps))
             return (1.0,) * steps
 
-        times = _in_turns(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, turn)))
+        times = _alternate(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, take_block)))
         assert {name: len(blocks) for name, blocks in times.items()} == dict.fromkeys(SideName, 40)
         assert {steps for _, steps in taken} == {4}  # of 6 ms each, for 20 ms
         blocks = [tuple(name for name, _ in taken[start : start + 3]) for start in range(0, 120, 3)]
@@ -221,7 +221,7 @@ def test_every_side_has_its_turn_in_each_block_in_an_order_by_lot(base):
     assert orders(0) == orders(0) != orders(1)
 
 
-def test_a_request_that_is_none_ends_the_child_with_the_reason():
+def test_an_invalid_request_ends_the_child_with_the_reason():
     end = launch(LOCKSTEP, json.dumps({"jobs": []}), 60.0)
     assert end.returncode != 0
     assert b"jobs" in end.tail

@@ -1,4 +1,4 @@
-"""Real children that lose a GPU: alone, and as one rank of several."""
+"""Real children that lose a GPU: one process for all devices, and one rank of two."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,7 @@ def second():
     ("variant", "factory", "word"),
     [("tuned", "first", "CUDA error"), ("ddp", "second", "rank 1: lost_gpu: CUDA error")],
 )
-def test_the_outcome_is_the_lost_gpu(tmp_path, monkeypatch, variant, factory, word):
+def test_the_outcome_is_lost_gpu(tmp_path, monkeypatch, variant, factory, word):
     (tmp_path / "losing.py").write_text(LOSING)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
     case = Case(variant=variant, workload=f"losing:{factory}", batch=16, devices=("cpu", "cpu"), threads=2)

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from dpbench.run.child import probe
-from dpbench.run.messages import Question
+from dpbench.run.messages import ProbeRequest
 
 
 @pytest.fixture
 def nvml(monkeypatch):
-    """A driver that sees two GPUs, behind the real pynvml's names."""
+    """A fake driver with two GPUs, called through pynvml."""
     driver = SimpleNamespace(lost=None)
 
     def name(handle):
@@ -43,16 +43,16 @@ def accelerators(monkeypatch, kind, available, properties=None):
     monkeypatch.setattr(torch, "get_device_module", lambda kind: SimpleNamespace(get_device_properties=properties))
 
 
-def test_names_of_the_drivers_gpus(nvml):
+def test_the_names_of_the_drivers_gpus(nvml):
     assert probe.nvml_names() == (("Fake H000", "Fake H100"), None)
 
 
-def test_a_lost_gpu_is_named_and_the_others_stay(nvml):
+def test_a_lost_gpu_gets_a_placeholder_and_the_others_keep_their_names(nvml):
     nvml.lost = 0
     assert probe.nvml_names() == (("GPU 0", "Fake H100"), "GPU 0: GPU is lost")
 
 
-def test_without_a_driver_the_error_says_so(no_nvml):
+def test_without_a_driver_there_is_an_error(no_nvml):
     assert probe.nvml_names() == ((), "NVML Shared Library Not Found")
 
 
@@ -84,7 +84,7 @@ def broken():
         (lambda: False, None),
     ],
 )
-def test_why_torch_can_use_none(monkeypatch, available, reason):
+def test_the_reason_why_torch_can_use_no_device(monkeypatch, available, reason):
     accelerators(monkeypatch, "cuda", available)
     assert probe.read_accelerators() == ((), reason)
 
@@ -97,25 +97,25 @@ def test_why_torch_can_use_none(monkeypatch, available, reason):
         ("13.0", None, "for CUDA 13.0, finds no device it can use"),
     ],
 )
-def test_gpus_that_torch_cannot_use_are_told_with_the_reason(monkeypatch, nvml, cuda, hidden, reason):
+def test_gpus_that_torch_cannot_use_are_listed_with_the_reason(monkeypatch, nvml, cuda, hidden, reason):
     accelerators(monkeypatch, "cuda", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    machine = probe.read_machine(Question())
+    machine = probe.read_machine(ProbeRequest())
     assert machine.unusable_gpus == ("Fake H000", "Fake H100")
     assert reason in machine.torch_error
 
 
-def test_what_torch_says_goes_before_a_guess(monkeypatch, nvml):
+def test_torchs_own_reason_goes_before_a_guess(monkeypatch, nvml):
     accelerators(monkeypatch, "cuda", too_old)
-    assert "too old" in probe.read_machine(Question()).torch_error
+    assert "too old" in probe.read_machine(ProbeRequest()).torch_error
 
 
-def test_a_box_without_gpus_has_no_error(monkeypatch, no_nvml):
+def test_a_machine_without_gpus_has_no_error(monkeypatch, no_nvml):
     accelerators(monkeypatch, "cuda", lambda: False)
-    machine = probe.read_machine(Question())
+    machine = probe.read_machine(ProbeRequest())
     assert (machine.torch, machine.torch_error, machine.unusable_gpus, machine.devices) == (
         torch.__version__,
         None,
@@ -124,9 +124,9 @@ def test_a_box_without_gpus_has_no_error(monkeypatch, no_nvml):
     )
 
 
-def test_torch_that_does_not_import(monkeypatch, nvml):
+def test_an_import_error_of_torch_is_reported(monkeypatch, nvml):
     monkeypatch.setitem(sys.modules, "torch", None)
-    machine = probe.read_machine(Question(workloads=("mine:factory",)))
+    machine = probe.read_machine(ProbeRequest(workloads=("mine:factory",)))
     assert machine.torch is None
     assert machine.torch_error.startswith("torch does not import: ")
     assert machine.workload_errors == {"mine:factory": machine.torch_error}

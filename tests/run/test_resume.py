@@ -1,4 +1,4 @@
-"""A sweep that is stopped in the middle loses and repeats nothing and leaves no process."""
+"""A sweep stopped in the middle loses no record, repeats none, and leaves no process."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def records(folder):
 
 
 def stop_in_the_middle(folder, mark, signal_number):
-    """The exit code of a sweep that gets the signal while a child and its rank hang."""
+    """Send the signal to a sweep while a child and its rank hang. Return the sweep's exit code."""
     (folder / "hang").touch()
     parent = subprocess.Popen(SWEEP)
     wait_until((folder / "hanging").exists)
@@ -51,7 +51,7 @@ def resume(folder):
 
 def test_killed_by_sigkill(folder, mark):
     assert stop_in_the_middle(folder, mark, signal.SIGKILL) == -signal.SIGKILL
-    wait_until(lambda: not marked_processes(mark))  # the kernel ends them, each after its parent
+    wait_until(lambda: not marked_processes(mark))  # the kernel ends each process after its parent
     assert len(records(folder)) == 2
     resume(folder)
 
@@ -63,8 +63,11 @@ def test_ctrl_c(folder, mark):
     resume(folder)
 
 
-def test_ctrl_c_in_the_terminal_reaches_the_parent_alone(folder, mark):
-    """The terminal signals the whole foreground group; a child in it would die by itself and leave a record."""
+def test_ctrl_c_in_a_terminal_reaches_the_parent_only(folder, mark):
+    """A terminal signals its whole foreground group.
+
+    A child in that group would end and leave a failed record.
+    """
     (folder / "hang").touch()
     parent = subprocess.Popen(SWEEP, process_group=0)
     wait_until((folder / "hanging").exists)

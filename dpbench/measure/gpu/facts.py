@@ -1,5 +1,8 @@
-"""What a driver knows of GPUs that does not change while they work; None where it does not tell."""
-# MERGED-DOC measure.uuids: """What torch and NVML both call a GPU by: its UUID. Its numbers differ; CUDA_VISIBLE_DEVICES moves torch's alone."""
+"""Facts of GPUs that do not change while they work: UUIDs, clock and power limits, links.
+
+torch and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES changes torch's numbers alone. Only the UUID is common
+to both. A fact that the driver does not report is None.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +14,10 @@ import torch
 
 from dpbench.measure.gpu.nvml import Gpu, NotOfferedError, ask, find_gpu, start
 
-
-def uuids_of(devices: Sequence[torch.device]) -> dict[str, str]:
-    """The bare UUIDs, without NVML's GPU- or MIG-, of the NVIDIA GPUs among the devices, by torch's name."""
-    if torch.version.cuda is None:
-        return {}
-    gpus = dict.fromkeys(device for device in devices if device.type == "cuda")
-    return {str(gpu): str(torch.cuda.get_device_properties(gpu).uuid) for gpu in gpus}
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PATHS = {  # as `nvidia-smi topo -m` has them: from one switch between the two to the link between sockets
+_PATHS = {  # the names of `nvidia-smi topo -m`, from a single switch between two GPUs to the link between sockets
     pynvml.NVML_TOPOLOGY_INTERNAL: "same board",
     pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
     pynvml.NVML_TOPOLOGY_MULTIPLE: "PXB",
@@ -35,7 +29,10 @@ _PATHS = {  # as `nvidia-smi topo -m` has them: from one switch between the two 
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """The tuples are in the order of the GPUs asked for, `links` in that of their pairs."""
+    """Facts of several GPUs.
+
+    `links` has an entry for each pair; the other tuples have one for each GPU.
+    """
 
     driver: str | None = None
     clocks: tuple[str | None, ...] = ()
@@ -43,8 +40,19 @@ class GpuFacts:
     links: tuple[str, ...] = ()
 
 
+def uuids_of(devices: Sequence[torch.device]) -> dict[str, str]:
+    """Return the UUID of each NVIDIA GPU among the devices, by torch's name of the device.
+
+    The UUID is bare: it lacks NVML's prefix ``GPU-`` or ``MIG-``.
+    """
+    if torch.version.cuda is None:
+        return {}
+    gpus = dict.fromkeys(device for device in devices if device.type == "cuda")
+    return {str(gpu): str(torch.cuda.get_device_properties(gpu).uuid) for gpu in gpus}
+
+
 def read_gpu_facts(uuids: Mapping[str, str]) -> GpuFacts:
-    """Of GPUs by torch's name, with their bare UUIDs."""
+    """Return the facts of the GPUs in `uuids`, which `uuids_of` returned, in their order."""
     try:
         start()
         driver = str(ask(pynvml.nvmlSystemGetDriverVersion))
@@ -67,7 +75,10 @@ def _or_none(read: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T |
 
 
 def _clocks(gpu: Gpu) -> str:
-    """The most that the clocks may be; what `nvidia-smi --lock-gpu-clocks` has set, NVML has no words to ask for."""
+    """Return the highest clocks the GPU allows.
+
+    NVML cannot read a limit set by `nvidia-smi --lock-gpu-clocks`.
+    """
     sm = ask(pynvml.nvmlDeviceGetMaxClockInfo, gpu.handle, pynvml.NVML_CLOCK_SM)
     memory = ask(pynvml.nvmlDeviceGetMaxClockInfo, gpu.handle, pynvml.NVML_CLOCK_MEM)
     return f"SM to {sm} MHz, memory to {memory} MHz"
@@ -82,7 +93,7 @@ def _links(gpus: Sequence[Gpu | None]) -> list[str]:
 
 
 def _link(one: Gpu | None, other: Gpu | None) -> str | None:
-    """NV and the number of NVLinks, or the kind of path over PCIe."""
+    """Return ``NV`` and the number of NVLinks between two GPUs, or their path over PCIe."""
     if one is None or other is None:
         return None
     if count := _or_none(_nvlinks, one, other):
@@ -92,7 +103,10 @@ def _link(one: Gpu | None, other: Gpu | None) -> str | None:
 
 
 def _nvlinks(one: Gpu, other: Gpu) -> int:
-    """Links that end at the other, or else those that are up: then they go through switches that reach all GPUs."""
+    """Return the number of NVLinks from one GPU to the other.
+
+    If none of its links ends there, all links that are up count: they end at switches, which reach all GPUs.
+    """
     status = ask(pynvml.nvmlDeviceGetP2PStatus, one.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     if status != pynvml.NVML_P2P_STATUS_OK:
         return 0

@@ -1,4 +1,4 @@
-"""GPM, the hardware counters of Hopper and newer GPUs: two samples, and averages over exactly the time between."""
+"""GPM, the hardware counters of Hopper and newer GPUs: averages between two samples."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,44 +11,51 @@ from dpbench.measure.gpu.nvml import Gpu, NotOfferedError, ask, check, reading
 from dpbench.results.readings import Reading
 
 LEAST_WINDOW_S = 0.1
-"""Two samples must be further apart than the counters' own refresh (nvml.h, nvmlGpmSampleGet)."""
+"""The counters are refreshed this often, so two samples must be further apart (nvml.h, nvmlGpmSampleGet)."""
 
-Sample = Any
-"""A buffer of NVML's; a reason, a str, where the GPU has no GPM or it may not be read."""
+GpmSample = Any
+"""A buffer of NVML, or a str with the reason why GPM cannot be read."""
 
 
-def take_sample(gpu: Gpu) -> Sample:
+def take_sample(gpu: Gpu) -> GpmSample:
+    """Return a sample, to be passed to `averages`, or the reason why there is none.
+
+    Raises LostGpuError.
+    """
     try:
         if not ask(pynvml.nvmlGpmQueryDeviceSupport, gpu.handle).isSupportedDevice:
-            return "this GPU has no GPM; Hopper and newer have"
+            return "this GPU has no GPM; Hopper and newer GPUs have it"
         sample = ask(pynvml.nvmlGpmSampleAlloc)
     except NotOfferedError as error:
         return str(error)
     try:
         return ask(pynvml.nvmlGpmSampleGet, gpu.handle, sample)
     except NotOfferedError as error:
-        _give_back(sample)
+        _free(sample)
         return str(error)
 
 
-def averages(before: Sample, after: Sample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
-    """By metric, between two samples, which are given back to NVML."""
+def averages(before: GpmSample, after: GpmSample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
+    """Return each metric's average between two samples, and free the samples.
+
+    Raises LostGpuError.
+    """
     try:
         return _averages(before, after, metrics, window_s)
     except NotOfferedError as error:
         return dict.fromkeys(metrics, Reading(reason=str(error)))
     finally:
         for sample in (before, after):
-            _give_back(sample)
+            _free(sample)
 
 
-def _give_back(sample: Sample) -> None:
+def _free(sample: GpmSample) -> None:
     if not isinstance(sample, str):
         with suppress(pynvml.NVMLError):
             pynvml.nvmlGpmSampleFree(sample)
 
 
-def _averages(before: Sample, after: Sample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
+def _averages(before: GpmSample, after: GpmSample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
     for sample in (before, after):
         if isinstance(sample, str):
             raise NotOfferedError(sample)
@@ -63,8 +70,8 @@ def _averages(before: Sample, after: Sample, metrics: Sequence[int], window_s: f
     return {metric: reading(_average, request.metrics[place]) for place, metric in enumerate(metrics)}
 
 
-def _average(answer: Any) -> Reading:
-    check(answer.nvmlReturn, f"nvmlGpmMetricsGet({answer.metricId})")
-    if not isfinite(answer.value):
-        raise NotOfferedError(f"GPM answered {answer.value}")
-    return Reading(value=answer.value, source="GPM")
+def _average(metric: Any) -> Reading:
+    check(metric.nvmlReturn, f"nvmlGpmMetricsGet({metric.metricId})")
+    if not isfinite(metric.value):
+        raise NotOfferedError(f"GPM returned {metric.value}")
+    return Reading(value=metric.value, source="GPM")

@@ -1,4 +1,7 @@
-"""NVML asked, one call at a time: an answer, the reason for which there is none, or a GPU that is lost."""
+"""One call of NVML at a time.
+
+It returns a result, or raises: NotOfferedError with the reason of a refusal, or LostGpuError.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,16 +15,16 @@ P = ParamSpec("P")
 
 
 class NotOfferedError(Exception):
-    """What is asked for is not to be had here; the text is the reason."""
+    """This GPU, driver or user does not get the result. The text is the reason."""
 
 
 class LostGpuError(RuntimeError):
-    """A GPU of the case has gone, or is useless until it is reset."""
+    """A GPU of the case is gone, or cannot be used until it is reset."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """`device` is torch's name; torch and NVML number GPUs differently, only the UUID is common to both."""
+    """A GPU with torch's name of the device, NVML's UUID and NVML's handle."""
 
     device: str
     uuid: str
@@ -29,8 +32,8 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Counter:
-    """An ever-growing counter's state; it starts anew at 2 ** bits."""
+class CounterState:
+    """The value of a counter that only grows. It wraps to 0 at 2 ** bits."""
 
     value: int
     bits: int
@@ -48,12 +51,18 @@ _MEMBERS = {
 
 
 def start() -> None:
-    """Load the driver's library; raises NotOfferedError where there is none. The process' end unloads it."""
+    """Load the driver's library, until the process ends.
+
+    Raises NotOfferedError if there is none.
+    """
     ask(pynvml.nvmlInit)
 
 
 def ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call one of pynvml's functions; raises NotOfferedError with its name and NVML's words, or LostGpuError."""
+    """Call one of pynvml's functions and return its result.
+
+    Raises NotOfferedError or LostGpuError, with the function's name and NVML's text.
+    """
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
@@ -61,7 +70,10 @@ def ask(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def check(status: int, what: str) -> None:
-    """Raise, as `ask` does, for one of several answers of a call, each with a status of its own."""
+    """Raise as `ask` does, if `status` is an error.
+
+    For a call that returns several results, each with a status.
+    """
     if status != pynvml.NVML_SUCCESS:
         _refuse(pynvml.NVMLError(status), what)
 
@@ -72,15 +84,15 @@ def _refuse(error: Any, what: str) -> None:
 
 
 def find_gpu(device: str, uuid: str) -> Gpu:
-    """The GPU with torch's bare UUID.
+    """Return the GPU with torch's bare UUID.
 
-    Raises NotOfferedError also for a slice of a GPU that MIG has split: what NVML counts is the whole GPU's.
+    Raises NotOfferedError if NVML does not know it, or if MIG has split it: NVML's figures are those of the whole GPU.
     """
     handle = _handle(uuid)
     if handle is None:
         raise NotOfferedError(f"NVML knows neither GPU-{uuid} nor MIG-{uuid}")
     if _is_split(handle):
-        raise NotOfferedError(f"MIG has split the GPU of {uuid}; what NVML counts is the whole GPU's")
+        raise NotOfferedError(f"MIG has split the GPU of {uuid}; NVML's figures are those of the whole GPU")
     return Gpu(device, f"GPU-{uuid}", handle)
 
 
@@ -99,20 +111,20 @@ def _is_split(handle: Any) -> bool:
     try:
         is_slice = bool(ask(pynvml.nvmlDeviceIsMigDeviceHandle, handle).value)
         return is_slice or ask(pynvml.nvmlDeviceGetMigMode, handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    except NotOfferedError:  # a GPU, or a driver, older than MIG
+    except NotOfferedError:  # the GPU or the driver is older than MIG
         return False
 
 
-def counter(value_type: int, value: Any) -> Counter:
-    """One of a union's members, by NVML's type of value."""
+def counter(value_type: int, value: Any) -> CounterState:
+    """Return the member of NVML's union `value` that `value_type` names, with its width."""
     if value_type not in _MEMBERS:
-        raise NotOfferedError(f"NVML answered with a value of the unknown type {value_type}")
+        raise NotOfferedError(f"NVML returned a value of the unknown type {value_type}")
     member, bits = _MEMBERS[value_type]
-    return Counter(getattr(value, member), bits)
+    return CounterState(getattr(value, member), bits)
 
 
 def reading(read: Callable[P, Reading], *arguments: P.args, **named: P.kwargs) -> Reading:
-    """What `read` gives, or a reading without a value where that is not offered."""
+    """Return the result of `read`, or a reading with the reason if it raises NotOfferedError."""
     try:
         return read(*arguments, **named)
     except NotOfferedError as error:

@@ -1,11 +1,11 @@
-"""Telemetry over exactly the sampled window, read at its two edges by the process that steps, which polls nothing.
+"""Telemetry of GPUs over the sampled window.
 
     begin   counters, GPM sample | the window: steps and nothing else | GPM sample, counters, driver's samples   end
 
-A GPU that is lost meanwhile raises LostGpuError. What else a GPU refuses, for want of permission as for want of the
-hardware, is a reason in its reading's place.
+The measuring process reads at both edges of the window and polls nothing in between. The driver takes samples into ring
+buffers by itself; they are read once, after the window. A GPU that is lost meanwhile raises LostGpuError. A metric that
+a GPU refuses, by lack of permission or of hardware, is a reading with the reason.
 """
-# MERGED-DOC measure.driver_samples: """The driver's own ring buffers: it samples, this reads once, after the window."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,26 +20,6 @@ from dpbench.measure.gpu.nvml import Gpu, NotOfferedError, ask, counter, find_gp
 from dpbench.measure.gpu.nvml_counters import THROTTLING, TRAFFIC, energy_j, read_counters, throttled_s, traffic_bytes
 from dpbench.results.readings import DeviceTelemetry, Reading
 
-
-def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: float = 1.0) -> Reading:
-    """The mean of the samples taken between two moments in seconds since 1970, times `unit`.
-
-    A buffer holds so many samples and no more, so of a long window it may show the end alone; the reading's span is
-    from the first to the last sample. Raises NotOfferedError where none falls between.
-    """
-    value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
-    inside = [each for each in samples if each.timeStamp <= end_s * 1e6]
-    if not inside:
-        raise NotOfferedError("none of the driver's samples falls into the window")
-    values = [counter(value_type, each.sampleValue).value for each in inside]
-    times_us = [each.timeStamp for each in inside]
-    return Reading(
-        value=unit * sum(values) / len(values),
-        source="driver's samples",
-        span_s=(max(times_us) - min(times_us)) / 1e6,
-    )
-
-
 _MIB_BYTES = 2**20
 _SM_BUSY, _DRAM_BANDWIDTH = pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
 _GPM_MIB_PER_S = {
@@ -52,31 +32,31 @@ _GPM_METRICS = (_SM_BUSY, _DRAM_BANDWIDTH, *_GPM_MIB_PER_S.values())
 
 
 class Telemetry(Protocol):
-    """`begin` and `end` are called once each, with all devices of the case idle."""
+    """Readings at both edges of one window. Call `begin` and `end` once, with all devices idle."""
 
     def begin(self) -> None: ...
 
     def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:
-        """By device: what was read over the `steps` of the window, or the reason for which nothing was."""
+        """Return each device's telemetry over the window of `steps` steps, or the reason for none."""
 
 
 class NoTelemetry:
-    """For devices that tell nothing, and why."""
+    """No telemetry for these devices, with the reason."""
 
     def __init__(self, devices: Sequence[str], reason: str) -> None:
         self._reasons: dict[str, DeviceTelemetry | str] = dict.fromkeys(devices, reason)
 
     def begin(self) -> None:
-        """Nothing to read."""
+        """Do nothing."""
 
     def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:  # noqa: ARG002
         return self._reasons
 
 
 class NvmlTelemetry:
-    """For NVIDIA's GPUs, by torch's name with their bare UUIDs; NVML must have been started.
+    """Telemetry of NVIDIA GPUs. NVML must have been started.
 
-    `now` is seconds since 1970, the clock of the driver's samples.
+    `uuids` has bare UUIDs by torch's names. `now` returns the seconds since 1970, the clock of the driver's samples.
     """
 
     def __init__(self, uuids: Mapping[str, str], now: Callable[[], float] = time.time) -> None:
@@ -100,6 +80,7 @@ class NvmlTelemetry:
 
 
 def telemetry_of(devices: Sequence[torch.device]) -> Telemetry:
+    """Return telemetry for the devices, or NoTelemetry with the reason."""
     names, uuids = list(dict.fromkeys(map(str, devices))), uuids_of(devices)
     if not uuids:
         return NoTelemetry(names, "there is telemetry of NVIDIA's GPUs alone")
@@ -118,7 +99,7 @@ def _watch_or_reason(device: str, uuid: str, now: Callable[[], float]) -> "_Watc
 
 
 class _Watch:
-    """One GPU over one window."""
+    """The readings of one GPU at both edges of one window."""
 
     def __init__(self, gpu: Gpu, now: Callable[[], float]) -> None:
         self._gpu, self._now = gpu, now
@@ -154,7 +135,7 @@ class _Watch:
         )
 
     def _traffic(self, name: str, gpm: Mapping[int, Reading]) -> Reading:
-        """The counter, or where that does not do GPM's rate."""
+        """Return the traffic by the counter, or by GPM's rate if the counter has no value."""
         window_s = self._end_s - self._begin_s
         counted = reading(traffic_bytes, name, self._before, self._after, window_s)
         rate = gpm[_GPM_MIB_PER_S[name]]
@@ -168,7 +149,10 @@ class _Watch:
         return reading(mean_of_samples, self._gpu, kind, self._begin_s, self._end_s, unit)
 
     def _clock(self, samples: int, clock: int) -> Reading:
-        """The driver's samples, or where there are none the clock at the end, which drops only a while after work."""
+        """Return the mean of the driver's samples, or the clock at the end of the window.
+
+        Without samples the clock at the end is close: it drops only some time after the work.
+        """
         mean = self._samples(samples)
         return mean if mean.value is not None else reading(_clock_now, self._gpu, clock)
 
@@ -179,3 +163,23 @@ def _clock_now(gpu: Gpu, clock: int) -> Reading:
 
 def _per_step(total: Reading, steps: int) -> Reading:
     return total if total.value is None else total.model_copy(update={"value": total.value / steps})
+
+
+def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: float = 1.0) -> Reading:
+    """Return the mean of the driver's samples between two moments, times `unit`.
+
+    The moments are in seconds since 1970. The driver's buffer has a fixed length, so it may hold the end of a long
+    window only. The reading's span goes from the first to the last sample. Raises NotOfferedError if no sample falls
+    into the window.
+    """
+    value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
+    inside = [each for each in samples if each.timeStamp <= end_s * 1e6]
+    if not inside:
+        raise NotOfferedError("no sample of the driver falls into the window")
+    values = [counter(value_type, each.sampleValue).value for each in inside]
+    times_us = [each.timeStamp for each in inside]
+    return Reading(
+        value=unit * sum(values) / len(values),
+        source="driver's samples",
+        span_s=(max(times_us) - min(times_us)) / 1e6,
+    )

@@ -1,1 +1,15 @@
-"""TODO-ROOM run/child."""
+"""The programs that child processes run.
+
+They may import torch; the parent starts them and never imports them. Each program reads one JSON message from stdin,
+writes one to its record pipe and dies with its parent.
+
+    worker.py          measure one case in one round
+    ranks.py           start the other ranks of a case with one process per device, and connect them
+    probe.py           report what this machine has
+    count.py           count cases: one fork of this process for each
+    count_case.py      count one case
+    lockstep.py        a gate's round: alternate blocks of steps of base, twin and head
+    lockstep_side.py   one side of a gate's round: it holds one commit's step
+    busy_core.py       keep one core busy, for the gate's self-test
+    process.py         what every child does while it imports, and when it ends
+"""

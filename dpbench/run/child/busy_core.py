@@ -1,4 +1,4 @@
-"""The child that keeps one core busy, whichever the scheduler gives it, for as long as its parent lives.
+"""A child that keeps one core busy until its parent ends. The scheduler chooses the core.
 
 python -m dpbench.run.child.busy_core PARENT_PID
 """

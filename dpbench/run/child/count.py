@@ -1,13 +1,13 @@
-"""The child that counts: CountJobs on stdin, CountRecords on a pipe of its own.
+"""The child that counts cases: CountJobs on stdin, CountRecords on the record pipe.
 
     python -m dpbench.run.child.count --record-fd N --parent-pid P
 
-parent ──launches──> this process: imports torch, once, and does nothing with it
-                        ├──forks──> count_case    one for each case, as many at a time as there are cores
+parent ──launches──> this process: imports torch once, and uses it for nothing else
+                        ├──forks──> count_case    one fork for each case, as many at a time as there are cores
                         └──forks──> count_case
 
-Importing torch takes longer than counting. A fork of a process with one thread, which the environment that the parent
-gives (`count_all.py`) sees to, is as good as a fresh process, and equal each time.
+Importing torch takes longer than counting. A fork of a process with one thread is as good as a fresh process, and the
+counts are equal each time. The parent sets the environment that keeps this process at one thread (`count_all.py`).
 """
 
 import argparse
@@ -24,51 +24,51 @@ from pydantic import ValidationError
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.child.count_case import count_case
-from dpbench.run.child.process import answer, loading, run_and_exit
+from dpbench.run.child.process import loading, run_and_exit, send
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Exit
 from dpbench.run.messages import CountJob, CountJobs, CountRecords
 from dpbench.run.process_tree import die_with_parent
-from dpbench.run.wrapper_of import use_tree
+from dpbench.run.wrapper_of import use_folder
 from dpbench.sweep.host import usable_cores
 
-# torch imports the last two by itself in the first step.
+# Without this, torch would import the last two in the first step.
 _PRELOADED = ("dpbench.measure.count_step", "torch._dynamo", "torch.distributed.tensor")
 
 
 def main() -> None:
     options = _options()
     die_with_parent(options.parent_pid)
-    asked = CountJobs.model_validate_json(sys.stdin.read())
-    if asked.tree is not None:
-        use_tree(Path(asked.tree))
+    request = CountJobs.model_validate_json(sys.stdin.read())
+    if request.folder is not None:
+        use_folder(Path(request.folder))
     with loading():
         for module in _PRELOADED:
             import_module(module)
-    records = _count_all(asked)
-    answer(options.record_fd, CountRecords(records=records).model_dump_json())
+    records = _count_all(request)
+    send(options.record_fd, CountRecords(records=records).model_dump_json())
 
 
 @dataclass(frozen=True)
 class _Fork:
-    """A process that counts `job`, and the files in memory that it writes its record and its output to."""
+    """A process that counts `job`. It writes its record and its output to two files in memory."""
 
     job: CountJob
     record_fd: int
     output_fd: int
 
 
-def _count_all(asked: CountJobs) -> tuple[CountRecord, ...]:
-    waiting, running = list(enumerate(asked.jobs)), dict[int, tuple[int, _Fork]]()
+def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
+    waiting, running = list(enumerate(request.jobs)), dict[int, tuple[int, _Fork]]()
     found: dict[int, CountRecord] = {}
     while waiting or running:
         while waiting and len(running) < usable_cores():
             index, job = waiting.pop(0)
-            pid, fork = _start(job, asked.timeout_s)
+            pid, fork = _start(job, request.timeout_s)
             running[pid] = index, fork
         pid, status = os.wait()
         index, fork = running.pop(pid)
-        found[index] = _answer(fork, os.waitstatus_to_exitcode(status), asked.timeout_s)
+        found[index] = _record_of(fork, os.waitstatus_to_exitcode(status), request.timeout_s)
     return tuple(found[index] for index in range(len(found)))
 
 
@@ -85,12 +85,12 @@ def _count(fork: _Fork, parent: int, timeout_s: float) -> None:
     die_with_parent(parent)
     os.dup2(fork.output_fd, 1)
     os.dup2(fork.output_fd, 2)
-    signal.alarm(math.ceil(timeout_s))  # which the kernel ends it with, whatever it hangs in
+    signal.alarm(math.ceil(timeout_s))  # SIGALRM ends the process even if it hangs in C code
     with os.fdopen(fork.record_fd, "w") as record:
         record.write(count_case(fork.job).model_dump_json())
 
 
-def _answer(fork: _Fork, returncode: int, timeout_s: float) -> CountRecord:
+def _record_of(fork: _Fork, returncode: int, timeout_s: float) -> CountRecord:
     record, output = _contents(fork.record_fd), _contents(fork.output_fd)
     try:
         return CountRecord.model_validate_json(record)

@@ -1,7 +1,8 @@
-"""Count one case, in a process that does nothing else: the simulated devices are registered with torch for its life.
+"""Count one case, in a process that does nothing else.
 
     python -m dpbench.run.child.count_case --parent-pid P --rank N --port P
 
+The process is used once, because torch keeps the simulated devices registered until the process ends. The command above
 is a further rank of a case with one process per device; rank 0 starts it.
 """
 
@@ -25,9 +26,10 @@ def main() -> None:
 
 
 def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountRecord:
-    """What this process, or the whole team of which it is the rank that `rendezvous` says, counts.
+    """Return the record of the case, counted by this process, or by a team of ranks.
 
-    What cannot be counted is skipped, with the reason; other failures are raised.
+    `rendezvous` says which rank this process is; None means rank 0. A case that cannot be counted gives a skipped
+    record with the reason. Other failures raise.
     """
     if rendezvous is None and job.case.variant.name is VariantName.DDP:
         rendezvous = start_ranks(job, len(job.case.devices), "dpbench.run.child.count_case")
@@ -45,7 +47,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     except WorkloadError as error:
         return skipped(str(error))
     except NotImplementedError as error:
-        # Where it comes out of a replica, torch puts the traceback first and the error's own words last.
+        # If a replica raised the error, torch puts the replica's traceback first and the error's own text last.
         words = str(error).strip().splitlines()[-1].removeprefix("NotImplementedError: ")
         return skipped(f"workloads: {job.case.workload!r}: {words}; allowed: see dpbench/simulator/README.md")
     if job.events is not None and recording is not None:
@@ -55,7 +57,10 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
 
 def _start_simulator(job: CountJob) -> str | None:
-    """Why it cannot be, where it cannot."""
+    """Start the simulator if the case has simulated devices.
+
+    Return the reason if it cannot start, else None.
+    """
     indices = [int(device.partition(":")[2]) for device in job.case.devices if device.startswith("sim:")]
     if not indices:
         return None

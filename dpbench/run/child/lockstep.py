@@ -1,15 +1,15 @@
-"""The child that takes the steps of two commits in turns: LockstepJobs on stdin, LockstepRounds on a pipe of its own.
+"""The child of a gate's round: LockstepJobs on stdin, LockstepRounds on the record pipe.
 
     python -m dpbench.run.child.lockstep --record-fd N --parent-pid P
 
-parent ──launches──> this process: imports torch, once a round, and does nothing with it
-                        ├──forks──> base    one after the other takes a block of steps, in random order;
-                        ├──forks──> twin    the others sleep meanwhile
+parent ──launches──> this process: imports torch once a round, and uses it for nothing else
+                        ├──forks──> base    the three sides alternate: each takes a block of steps, in random order,
+                        ├──forks──> twin    while the other two sleep
                         └──forks──> head
 
-All three are pinned to the same cores. They are forks of one process, so that they share what differs from process to
-process by chance (addresses of libraries, seed of hashes), and each round is a new process, so that none of these
-chances decides alone. Where the three do not fit into a GPU's memory side by side, each block is a fork of its own.
+All sides are pinned to the same cores. They are forks of one process, so they share what differs between processes by
+chance: addresses of libraries, the seed of hashes. Each round is a new process, so no such chance decides all rounds.
+If the three models do not fit into a GPU's memory together, each block runs in a fork of its own.
 """
 
 import argparse
@@ -28,20 +28,19 @@ from multiprocessing.connection import Connection
 from random import Random
 
 from dpbench.results.record import Outcome
-from dpbench.run.child.lockstep_side import serve
-from dpbench.run.child.process import answer, loading, run_and_exit
+from dpbench.run.child.process import loading, run_and_exit, send
 from dpbench.run.interpret import ending
 from dpbench.run.launch import Exit
 from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRound, LockstepRounds, SideName
 from dpbench.run.process_tree import die_with_parent
 from dpbench.sweep.host import ranges
 
-# All that a side needs beside its own wrapper; torch.optim asks for the second with the first optimizer.
+# All that a side needs beside its own wrapper. torch.optim imports the second for the first optimizer.
 _PRELOADED = ("dpbench.run.child.lockstep_side", "torch._dynamo")
 
 
 class SideError(Exception):
-    """A side that cannot go on: its outcome and the reason."""
+    """A side failed, with its outcome and the reason."""
 
     def __init__(self, side: SideName, outcome: Outcome, reason: str) -> None:
         super().__init__(reason)
@@ -51,25 +50,25 @@ class SideError(Exception):
 def main() -> None:
     options = _options()
     die_with_parent(options.parent_pid)
-    asked = LockstepJobs.model_validate_json(sys.stdin.read())
+    request = LockstepJobs.model_validate_json(sys.stdin.read())
     with loading():
         for module in _PRELOADED:
             import_module(module)
-    rounds = tuple(_round(job) for job in asked.jobs)
-    # Last, as asking for GPUs starts what no fork survives.
+    rounds = tuple(_round(job) for job in request.jobs)
+    # This comes last: it initialises CUDA, and a process with CUDA must not fork.
     from dpbench.measure.environment import read_environment
 
-    answer(options.record_fd, LockstepRounds(rounds=rounds, environment=read_environment()).model_dump_json())
+    send(options.record_fd, LockstepRounds(rounds=rounds, environment=read_environment()).model_dump_json())
 
 
 def _round(job: LockstepJob) -> LockstepRound:
     cores = ranges(sorted(job.cores))
     for resident in (True, False):
         try:
-            times_s = _in_turns(job, _side_by_side if resident else _one_at_a_time)
+            times_s = _alternate(job, _side_by_side if resident else _one_at_a_time)
         except SideError as error:
             if resident and error.outcome is Outcome.OUT_OF_MEMORY:
-                continue  # they may fit one at a time
+                continue  # the models may fit one at a time
             return LockstepRound(
                 benchmark=job.benchmark, outcome=error.outcome, reason=error.reason, side=error.side, cores=cores
             )
@@ -80,50 +79,55 @@ def _round(job: LockstepJob) -> LockstepRound:
 
 
 Block = tuple[float, ...]
-Turn = Callable[[SideName, int], Block]
-"""Has a side take so many steps; the seconds of each."""
+"""The seconds of the steps of one block."""
+TakeBlock = Callable[[SideName, int], Block]
+"""Lets one side take a number of steps and returns their seconds."""
 
 
-def _in_turns(
-    job: LockstepJob, placed: Callable[[LockstepJob], AbstractContextManager[tuple[float, Turn]]]
+def _alternate(
+    job: LockstepJob, opened: Callable[[LockstepJob], AbstractContextManager[tuple[float, TakeBlock]]]
 ) -> dict[SideName, tuple[Block, ...]]:
+    """Return each side's blocks. In each block the sides run once, in random order.
+
+    `opened` yields the seconds of a step and a function that takes a block.
+    """
     order, rng = list(job.sides), Random(job.seed)
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
-    with placed(job) as (step_s, turn):
+    with opened(job) as (step_s, take_block):
         steps = max(1, math.ceil(job.block_s / step_s))
         for _ in range(job.blocks):
             rng.shuffle(order)
             for name in order:
-                times_s[name].append(turn(name, steps))
+                times_s[name].append(take_block(name, steps))
     return {name: tuple(times_s[name]) for name in job.sides}
 
 
 @contextmanager
-def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, Turn]]:
-    """Every side stays; the step time of the one that was ready first."""
+def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
+    """Keep one process for each side. Yield the first side's step time."""
     with ExitStack() as stack:
         forks = {name: stack.enter_context(_forked(job, name)) for name in job.sides}
-        ready_s = [fork.hear() for fork in forks.values()]
+        ready_s = [fork.receive() for fork in forks.values()]
         yield ready_s[0][0], lambda name, steps: forks[name].take(steps)
 
 
 @contextmanager
-def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, Turn]]:
-    """Each turn has a process of its own, that is gone before the next begins."""
+def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
+    """Start a process for each block, and end it before the next block begins."""
 
-    def turn(name: SideName, steps: int) -> Block:
+    def take_block(name: SideName, steps: int) -> Block:
         with _forked(job, name) as fork:
-            fork.hear()
+            fork.receive()
             return fork.take(steps)
 
     with _forked(job, next(iter(job.sides))) as fork:
-        (step_s,) = fork.hear()
-    yield step_s, turn
+        (step_s,) = fork.receive()
+    yield step_s, take_block
 
 
 @dataclass(frozen=True)
 class _Fork:
-    """A side's process and the coordinator's end of the pipe to it."""
+    """A side's process, and this process' end of the pipe to it."""
 
     name: SideName
     pid: int
@@ -131,21 +135,21 @@ class _Fork:
     deadline_s: float
 
     def take(self, steps: int) -> Block:
-        with suppress(BrokenPipeError):  # it ended; why, `hear` finds out
+        with suppress(BrokenPipeError):  # the side ended; `receive` finds the reason
             self.pipe.send_bytes(json.dumps({"steps": steps}).encode())
-        return self.hear()
+        return self.receive()
 
-    def hear(self) -> Block:
-        """The seconds of the steps that the side tells of. Raises SideError."""
+    def receive(self) -> Block:
+        """Return the seconds of the steps that the side reports. Raises SideError."""
         if not self.pipe.poll(max(0.0, self.deadline_s - time.monotonic())):
             raise SideError(self.name, Outcome.TIME_OUT, "no answer in time")
         try:
-            told = json.loads(self.pipe.recv_bytes())
+            message = json.loads(self.pipe.recv_bytes())
         except (EOFError, ConnectionResetError):
             raise SideError(self.name, Outcome.CRASHED, self._how_it_ended()) from None
-        if "outcome" in told:
-            raise SideError(self.name, Outcome(told["outcome"]), told["reason"])
-        return tuple(map(float, told["steps_s"]))
+        if "outcome" in message:
+            raise SideError(self.name, Outcome(message["outcome"]), message["reason"])
+        return tuple(map(float, message["steps_s"]))
 
     def _how_it_ended(self) -> str:
         how = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
@@ -156,7 +160,9 @@ class _Fork:
 
 @contextmanager
 def _forked(job: LockstepJob, name: SideName) -> Iterator[_Fork]:
-    """A side in a process of its own, which is gone at the end of the block."""
+    """Run a side in a process of its own. The process is killed at the end of the block."""
+    from dpbench.run.child.lockstep_side import serve  # imports torch, so not at the top: see `_PRELOADED`
+
     ours, theirs = Pipe()
     coordinator = os.getpid()
     pid = os.fork()

@@ -1,11 +1,10 @@
-"""One side of a lockstep: a fork that holds one commit's step, and takes it when it is told to.
+"""One side of a gate's round: a fork that takes blocks of one commit's step on request.
 
-coordinator                             side
-  │ <──── {"steps_s": [0.006]} ───────    ready, warmed up; or {"outcome": ..., "reason": ...}, and it ends
+coordinator (lockstep.py)               side
+  │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
   │ ───── {"steps": 2} ───────────────>
   │ <──── {"steps_s": [0.006, ...]} ──    the block
 """
-# MERGED-DOC measure.lockstep_step: """A case as a step to take by turns with another process'."""
 
 import gc
 import json
@@ -19,113 +18,115 @@ import torch
 
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import error_against_oracle
-from dpbench.measure.measurement import refuse_wrong_result
-from dpbench.measure.session import Session, placement_of
+from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
+from dpbench.measure.session import open_session
+from dpbench.measure.stopping import WarmUp
 from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.results.record import Outcome
 from dpbench.run.messages import LockstepJob, Side
 from dpbench.run.process_tree import die_with_parent
-from dpbench.run.wrapper_of import use_tree
+from dpbench.run.wrapper_of import use_folder
 from dpbench.sweep.case import Case
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
-
-
-def make_step(case: Case, *, checked: bool) -> Callable[[], float]:
-    """Takes a step, of a variant of one process, and answers how many seconds it took.
-
-    `checked`, its gradients are held against the oracle's beforehand: raises WrongResultError.
-
-    Of thread counts worth trying it is always the first: two processes that each chose their own would differ in that.
-    """
-    variant, workload = variant_of(case.variant), resolve(case.workload, case.data)
-    placement = placement_of(case, variant, rank=0, ranks=1)
-    torch.set_num_threads(candidates(case, variant)[0])
-    if checked:
-        refuse_wrong_result(case, error_against_oracle(case, workload, variant, placement))
-    return undisturbed(Session(case, workload, variant, placement).step, make_clock(placement.devices))
-
+from dpbench.workloads.workload import WorkloadError
 
 _WARMUP_S = 0.2
 _BALLAST, _MOST_BALLAST_BYTES = 64, 4096
 
+Send = Callable[[dict[str, object]], None]
+"""Sends one message to the coordinator."""
+
 
 def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
-    """Make ready, then answer for each block until the other end is closed; the coordinator ends a side that hangs."""
+    """Prepare the side's step, then take a block for each request.
+
+    The side ends when the coordinator closes the pipe. The coordinator kills a side that hangs.
+    """
     die_with_parent(parent_pid)
     os.environ.update(side.environment)
-    answer = _answering(pipe)
+    send = _sender(pipe)
     ballast = _shifted_heap()  # noqa: F841  # held until the end
-    step = _made_ready(job, side, answer)
+    step = _prepared(job, side, send)
     if step is None:
         return
     try:
         while True:
             steps = json.loads(pipe.recv_bytes())["steps"]
-            answer({"steps_s": [step() for _ in range(steps)]})
+            send({"steps_s": [step() for _ in range(steps)]})
     except EOFError:
         return
     except Exception as error:
-        answer(_failed(Outcome.CRASHED, error))
+        send(_failed(Outcome.CRASHED, error))
 
 
-Answer = Callable[[dict[str, object]], None]
+def make_step(case: Case, *, checked: bool) -> Callable[[], float]:
+    """Return a function that takes a step of the case and returns its seconds.
+
+    The case has one process for all devices. With `checked`, the gradients are compared with the oracle's first. Raises
+    WrongResultError if they differ. The thread count is always the first candidate. If each side chose its own, the
+    sides would differ in that.
+    """
+    torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
+    workload = resolve(case.workload, case.data)
+    if checked:
+        refuse_wrong_result(case, error_against_oracle(open_session(case, workload=workload)))
+    session = open_session(case, workload=workload)
+    return undisturbed(session.step, make_clock(session.placement.devices))
 
 
-def _answering(pipe: Connection) -> Answer:
-    return lambda told: pipe.send_bytes(json.dumps(told).encode())
+def _sender(pipe: Connection) -> Send:
+    return lambda message: pipe.send_bytes(json.dumps(message).encode())
 
 
 def _shifted_heap() -> list[bytearray]:
-    """Memory to hold on to, of random size: where tensors come to lie changes a step's time by percents.
+    """Return blocks of random size.
 
-    Forks of one process would allocate alike. Base and its twin would then share a layout that head, by a name of
-    another length, does not; and their ratio would tell nothing of it.
+    While they are held, the addresses of all later tensors are shifted by chance. The address of a tensor changes a
+    step's time by percents. Forks of one process allocate alike, so base and its twin would share a layout. Head would
+    not, because of a name of another length. Then the ratio of base and twin would not show what the layout does.
     """
     return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
 
 
-def _made_ready(job: LockstepJob, side: Side, answer: Answer) -> Callable[[], float] | None:
-    """Takes a step and answers its seconds; None where it cannot be taken, which is then told."""
-    import torch
+def _prepared(job: LockstepJob, side: Side, send: Send) -> Callable[[], float] | None:
+    """Return a function that takes a step and returns its seconds.
 
-    use_tree(Path(side.tree))
-    try:
-        from dpbench.measure.measurement import WrongResultError
-        from dpbench.run.child.lockstep_side import make_step
-        from dpbench.workloads.workload import WorkloadError
-    except Exception as error:
-        answer(_failed(Outcome.CRASHED, error))
-        return None
+    The step is warmed up, and the process is pinned to the job's cores. If the step fails, send the outcome and the
+    reason, and return None.
+    """
+    use_folder(Path(side.folder))
     try:
         step = make_step(job.case, checked=job.checked)
         step_s = _warmed_up(step)
     except WrongResultError as error:
-        answer(_failed(Outcome.WRONG_RESULT, error))
+        send(_failed(Outcome.WRONG_RESULT, error))
     except (MemoryError, torch.OutOfMemoryError) as error:
-        answer(_failed(Outcome.OUT_OF_MEMORY, error))
+        send(_failed(Outcome.OUT_OF_MEMORY, error))
     except WorkloadError as error:
-        answer({"outcome": Outcome.SKIPPED, "reason": str(error)})
+        send({"outcome": Outcome.SKIPPED, "reason": str(error)})
     except Exception as error:
-        answer(_failed(Outcome.CRASHED, error))
+        send(_failed(Outcome.CRASHED, error))
     else:
         _pin(job.cores)
-        gc.freeze()  # what there is now stays, so that collections look at the step's own garbage alone
-        answer({"steps_s": [step_s]})
+        gc.freeze()  # objects that exist now stay, so that a collection searches only the step's own garbage
+        send({"steps_s": [step_s]})
         return step
     return None
 
 
 def _pin(cores: tuple[int, ...]) -> None:
-    """All threads; not before, as on one core the sides would take three times as long to make ready."""
+    """Pin all threads of this process.
+
+    Not earlier: on one core the sides would take three times as long to prepare.
+    """
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 
 
 def _warmed_up(step: Callable[[], float]) -> float:
-    from dpbench.measure.stopping import WarmUp
-
+    """Take steps until the warm-up is done. Return the seconds of the last one."""
     warmup, begin_s, step_s = WarmUp(max_s=_WARMUP_S), time.monotonic(), 0.0
     while not warmup.done:
         step_s = step()

@@ -1,4 +1,6 @@
-"""The child that answers what this machine has: a Question on stdin, a MachineInfo on a pipe of its own.
+"""The child that reports what this machine has.
+
+A ProbeRequest comes on stdin, and a MachineInfo goes to the record pipe.
 
 python -m dpbench.run.child.probe --record-fd N --parent-pid P
 """
@@ -12,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from dpbench.run.child.process import answer
-from dpbench.run.messages import Question
+from dpbench.run.child.process import send
+from dpbench.run.messages import ProbeRequest
 from dpbench.run.process_tree import die_with_parent
 from dpbench.sweep.host import cpu_model, usable_cores
 from dpbench.sweep.machine_info import Accelerator, MachineInfo
@@ -22,21 +24,21 @@ from dpbench.sweep.machine_info import Accelerator, MachineInfo
 def main() -> None:
     options = _options()
     die_with_parent(options.parent_pid)
-    machine = read_machine(Question.model_validate_json(sys.stdin.read()))
-    answer(options.record_fd, machine.model_dump_json())
+    machine = read_machine(ProbeRequest.model_validate_json(sys.stdin.read()))
+    send(options.record_fd, machine.model_dump_json())
 
 
-def read_machine(question: Question) -> MachineInfo:
-    """All that can be known of this machine; what fails is told in the fields for errors."""
+def read_machine(request: ProbeRequest) -> MachineInfo:
+    """Return what this machine has. Failures go into the fields for errors."""
     nvml_gpus, nvml_error = nvml_names()
     facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error, "driver": _driver_version()}
     try:
         import torch
 
         from dpbench.measure.environment import nccl_version
-    except (ImportError, OSError) as error:  # OSError: a shared library that does not load
+    except (ImportError, OSError) as error:  # OSError: a shared library does not load
         reason = f"torch does not import: {one_line(error)}"
-        facts |= {"torch": None, "torch_error": reason, "workload_errors": dict.fromkeys(question.workloads, reason)}
+        facts |= {"torch": None, "torch_error": reason, "workload_errors": dict.fromkeys(request.workloads, reason)}
     else:
         accelerators, torch_error = read_accelerators()
         facts |= {
@@ -45,7 +47,7 @@ def read_machine(question: Question) -> MachineInfo:
             "accelerators": accelerators,
             "backends": _backends(),
             "nccl": nccl_version() if accelerators else None,
-            "workload_errors": _workload_errors(question),
+            "workload_errors": _workload_errors(request),
         }
     return MachineInfo(
         python=platform.python_version(),
@@ -57,7 +59,7 @@ def read_machine(question: Question) -> MachineInfo:
 
 
 def nvml_names() -> tuple[tuple[str, ...], str | None]:
-    """The GPUs the NVIDIA driver sees, in its order, or why it cannot be asked."""
+    """Return the names of the NVIDIA driver's GPUs, in its order, and an error or None."""
     import pynvml
 
     try:
@@ -84,15 +86,15 @@ def _driver_version() -> str | None:
 
 
 def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
-    """The devices torch can use, of whatever kind, or what it says when it cannot."""
+    """Return the accelerators that torch can use, and torch's error if it can use none."""
     import torch
 
-    with warnings.catch_warnings(record=True) as told:  # a driver too old for this torch is told by a warning
+    with warnings.catch_warnings(record=True) as caught:  # torch warns if the driver is too old
         warnings.simplefilter("always")
         try:
             kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
             if kind is None:
-                return (), one_line(told[-1].message) if told else None
+                return (), one_line(caught[-1].message) if caught else None
             module = torch.get_device_module(kind)
             found = [module.get_device_properties(i) for i in range(torch.accelerator.device_count())]
         except RuntimeError as error:
@@ -104,7 +106,7 @@ def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
 
 
 def why_unused() -> str:
-    """The likeliest reason for which torch sees no GPU where the driver sees one."""
+    """Return the likeliest reason why torch sees no GPU although the driver sees one."""
     import torch
 
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -123,14 +125,14 @@ def _backends() -> tuple[str, ...]:
     return tuple(name for name in ("gloo", "nccl", "mpi", "ucc", "xccl") if dist.is_backend_available(name))
 
 
-def _workload_errors(question: Question) -> dict[str, str | None]:
+def _workload_errors(request: ProbeRequest) -> dict[str, str | None]:
     from dpbench.workloads.resolve import check, resolve
     from dpbench.workloads.workload import WorkloadError
 
     errors: dict[str, str | None] = {}
-    for name in question.workloads:
+    for name in request.workloads:
         try:
-            check(resolve(name, question.data), name)
+            check(resolve(name, request.data), name)
             errors[name] = None
         except WorkloadError as error:
             errors[name] = str(error)
@@ -138,6 +140,7 @@ def _workload_errors(question: Question) -> dict[str, str | None]:
 
 
 def one_line(error: object) -> str:
+    """Return the first line of the error's text, or its type if the text is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -1,4 +1,7 @@
-"""The two ends of a child's life: loading torch, and leaving. Each would take a second more than it needs to."""
+"""What every child does while it imports, and when it ends.
+
+Without this, each of the two takes a second longer.
+"""
 
 import gc
 import os
@@ -11,7 +14,10 @@ from typing import NoReturn
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around imports: what they make stays, so that looking among it for garbage, a quarter of their time, is waste."""
+    """Switch the garbage collector off while modules are imported.
+
+    Imported objects stay alive, so searching them for garbage finds nothing. It takes a quarter of the import time.
+    """
     gc.disable()
     try:
         yield
@@ -19,22 +25,29 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
-def answer(record_fd: int, text: str) -> None:
-    """Write the child's answer and end it at once: taking apart an interpreter that holds torch serves nobody."""
+def send(record_fd: int, text: str) -> NoReturn:
+    """Write the child's response to the record pipe and end this process at once.
+
+    A normal exit would first take down an interpreter that holds torch, which takes time and helps nothing.
+    """
     with os.fdopen(record_fd, "w") as pipe:
         pipe.write(text)
     leave()
 
 
-def leave() -> None:
-    """End this process well, without running what is left to run at exit."""
+def leave() -> NoReturn:
+    """End this process with status 0, without the functions registered to run at exit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def run_and_exit(work: Callable[[], object]) -> NoReturn:
-    """For a fork: work, and end without what the forking process would do at its end."""
+    """In a forked process, call `work` and exit.
+
+    The rest of the forking program does not run. The exit status is 0, or 1 with a traceback on stderr if `work`
+    raises.
+    """
     status = 1
     try:
         work()

@@ -1,8 +1,10 @@
-"""The processes of a case with one per device: rank 0 starts the others, and none outlives it.
+"""The ranks of a case with one process per device.
+
+Rank 0 starts the others, and they end with it.
 
 parent ──starts──> rank 0 (the worker) ──starts──> rank 1 … rank n-1
                       │  dies with its parent          │  die with rank 0 (PDEATHSIG)
-                      └── holds the listening socket of the store at which all meet
+                      └── holds the listening socket of the store that connects all ranks
 """
 
 import os
@@ -28,7 +30,10 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of one case meet. `listener` is rank 0's open socket, None in the others."""
+    """How one rank of `size` finds the others: the port of rank 0's store on this machine.
+
+    `listener` is rank 0's open socket, and None in the other ranks.
+    """
 
     rank: int
     size: int
@@ -37,7 +42,10 @@ class Rendezvous:
 
 
 def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
-    """Start ranks 1 to size-1, each as `module`; should one of them fail, this process fails with it and says which."""
+    """Start ranks 1 to size-1 and return rank 0's rendezvous.
+
+    Each rank is a process that runs `module`. If a rank fails, this process prints which one and exits with status 1.
+    """
     listener = socket.create_server((_LOOPBACK, 0))
     port = listener.getsockname()[1]
     text = job.model_dump_json().encode()
@@ -54,7 +62,10 @@ def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
 
 
 def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
-    """Wait for a rank; without this, rank 0 would wait for a dead one until the time-out."""
+    """Wait for a rank to end.
+
+    Without this, rank 0 would wait for a dead rank until the time limit.
+    """
     status = child.wait()
     if status != 0:
         print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201
@@ -62,15 +73,18 @@ def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
 
 
 def connector(rendezvous: Rendezvous | None) -> "Callable[[torch.device], Team]":
-    """What joins the team once the devices are known; without a rendezvous one process is the team."""
+    """Return a function that takes this rank's device and returns the team of all ranks.
+
+    Without a rendezvous the team is this process alone.
+    """
     from dpbench.measure.team import Solo
 
     return (lambda _: Solo()) if rendezvous is None else (lambda device: join_ranks(rendezvous, device))
 
 
 def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
-    """Set up torch.distributed among the ranks: nccl between CUDA devices, gloo between CPUs."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # ranks share one machine; its name need not resolve
+    """Set up torch.distributed between the ranks: nccl for CUDA devices, gloo for CPUs."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine, and its name may not resolve
     import torch
     from torch import distributed as dist
 

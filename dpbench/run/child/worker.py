@@ -1,8 +1,10 @@
-"""The child: a Job on stdin, measured, a Record on a pipe of its own.
+"""The child that measures one case in one round.
+
+A Job comes on stdin, and a Record goes to the record pipe.
 
     python -m dpbench.run.child.worker --record-fd N --parent-pid P
 
-For variants with one process per device this process is rank 0 and starts the others.
+For a variant with one process per device, this process is rank 0 and starts the other ranks.
 """
 
 import argparse
@@ -10,7 +12,7 @@ import sys
 from datetime import UTC, datetime
 
 from dpbench.results.record import Outcome, Record
-from dpbench.run.child.process import answer, leave, loading
+from dpbench.run.child.process import leave, loading, send
 from dpbench.run.child.ranks import Rendezvous, connector, start_ranks
 from dpbench.run.messages import Job
 from dpbench.run.process_tree import die_with_parent
@@ -25,23 +27,23 @@ def main() -> None:
     job = Job.model_validate_json(sys.stdin.read())
     rendezvous = None
     if job.case.variant.name is VariantName.DDP:
-        # Before torch is imported, so that all ranks import it at the same time.
+        # Start the ranks before torch is imported, so that all ranks import it at the same time.
         size = len(job.case.devices)
         rendezvous = Rendezvous(options.rank, size, options.port) if options.rank else start_ranks(job, size, _MODULE)
     record = _measured(job, rendezvous)
     if options.rank and record.outcome is not Outcome.OK:
         sys.exit(f"rank {options.rank}: {record.outcome}: {record.reason}")
     if options.record_fd is not None:
-        answer(options.record_fd, record.model_dump_json(by_alias=True))
+        send(options.record_fd, record.model_dump_json(by_alias=True))
     leave()
 
 
 def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    # The heavy imports come after the lifeline and after the other ranks were started.
+    # The slow imports come after `die_with_parent` and after the start of the other ranks.
     with loading():
         import torch
-        import torch._dynamo  # which torch.optim asks for with the first optimizer
+        import torch._dynamo  # torch.optim imports it for the first optimizer
 
         from dpbench.measure.environment import read_environment
         from dpbench.measure.gpu.lost import why_lost
@@ -61,7 +63,8 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
     except RuntimeError as error:
         if lost := why_lost(error, job.case.devices):
             return failed(Outcome.LOST_GPU, lost)
-        if "can't allocate memory" not in str(error):  # c10/core/impl/alloc_cpu.cpp has no type of its own for it
+        # For memory of the CPU torch raises a plain RuntimeError (c10/core/impl/alloc_cpu.cpp).
+        if "can't allocate memory" not in str(error):
             raise
         return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
     return Record(

@@ -49,7 +49,7 @@ class Machine:
         self.injected.append(loops)
         self.neighbours.append(len(psutil.Process().children()))
         for job in jobs:
-            assert (job.sides[SideName.BASE].tree, job.sides[SideName.HEAD].tree) == ("/b", "/s")
+            assert (job.sides[SideName.BASE].folder, job.sides[SideName.HEAD].folder) == ("/b", "/s")
         rounds = tuple(
             lockstep_round([[1.0]], [[1.0]], [[1 + count / STEP_LOOPS[name]]]).model_copy(update={"benchmark": name})
             for name, count in loops.items()

@@ -10,7 +10,10 @@ UUIDS = {"cuda:0": "aa", "cuda:1": "bb", "cuda:2": "cc"}
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Three GPUs of the case, one of them a MIG slice and one lost after 5 s, and one of others, lost at once."""
+    """Three GPUs of the case: one is a MIG slice, and one is lost after 5 s.
+
+    A GPU of another case is lost at once.
+    """
     clock = ScriptedClock()
     gpus = [FakeGpu("others", lost_after_s=0), FakeGpu("bb", lost_after_s=5), FakeGpu("aa", slice_of_mig=True)]
     FakeNvml([*gpus, FakeGpu("cc")], clock).install(monkeypatch)
@@ -18,19 +21,19 @@ def clock(monkeypatch):
     return clock
 
 
-def test_nvml_is_asked_for_the_gpus_of_the_case(clock):
+def test_only_the_gpus_of_the_case_are_checked(clock):
     assert lost_among(UUIDS) is None
     clock.advance(5)
     assert lost_among(UUIDS).startswith("cuda:1: ")
     assert lost_among({"cuda:2": "cc"}) is None
 
 
-def test_an_error_that_says_nothing_is_explained_by_nvml(clock):
+def test_nvml_finds_the_lost_gpu_behind_an_unspecific_error(clock):
     error = RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be reported later")
     assert why_lost(error, ("cuda:1", "cuda:2")) is None
     clock.advance(5)
-    told = why_lost(error, ("cuda:1", "cuda:2"))
-    assert told == "cuda:1: nvmlDeviceGetHandleByUUID: GPU is lost; CUDA error: unspecified launch failure"
+    reason = why_lost(error, ("cuda:1", "cuda:2"))
+    assert reason == "cuda:1: nvmlDeviceGetHandleByUUID: GPU is lost; CUDA error: unspecified launch failure"
     assert why_lost(error, ("cuda:2",)) is None
 
 
@@ -42,10 +45,10 @@ def test_an_error_that_says_nothing_is_explained_by_nvml(clock):
         RuntimeError("NCCL error: unhandled cuda error 'no CUDA-capable device is detected'"),
     ],
 )
-def test_an_error_that_says_so_needs_no_asking(error):
+def test_an_error_that_names_the_lost_gpu_is_the_reason(error):
     assert why_lost(error, ("cuda:0",)) == str(error)
 
 
-def test_other_faults_are_not_blamed_on_the_gpu():
+def test_other_errors_give_no_reason():
     assert why_lost(RuntimeError("CUDA error: device-side assert triggered"), ("cpu",)) is None
     assert why_lost(RuntimeError(), ("cpu",)) is None

@@ -1,4 +1,4 @@
-"""The real telemetry against a driver on a script, through pynvml's own marshalling."""
+"""The real telemetry with a fake driver behind pynvml's own marshalling."""
 
 import pynvml
 import pytest
@@ -23,7 +23,10 @@ def clock():
 
 @pytest.fixture
 def measured(monkeypatch, clock):
-    """The telemetry of a window of some seconds and 10 steps, on these GPUs, which torch has in the opposite order."""
+    """Call with the window's seconds and its GPUs.
+
+    Return the telemetry of 10 steps; torch reverses the GPUs' order.
+    """
 
     def over(window_s: float, *gpus: FakeGpu):
         nvml = FakeNvml(gpus, clock).install(monkeypatch)
@@ -46,31 +49,31 @@ def of_one(found: dict[str, DeviceTelemetry | str]) -> DeviceTelemetry:
     return one
 
 
-def test_devices_are_found_by_uuid_whatever_their_order(measured):
+def test_devices_are_found_by_uuid_in_any_order(measured):
     busy, idle = FakeGpu("aa", busy_percent=Levels((0, 80))), FakeGpu("bb")
     found = measured(1.0, busy, idle)
-    assert [(device, told.uuid, told.sm_busy_percent.value) for device, told in found.items()] == [
+    assert [(device, each.uuid, each.sm_busy_percent.value) for device, each in found.items()] == [
         ("cuda:0", "GPU-bb", 0),
         ("cuda:1", "GPU-aa", 80),
     ]
 
 
-def test_only_the_window_counts(measured):
-    """What the GPU did before it, and what it would do after, is another thing."""
+def test_only_the_window_is_read(measured):
+    """What the GPU does before and after the window must not show."""
     spike = Levels((0, 100), (BEGIN_S, 20), (BEGIN_S + 1, 60), (BEGIN_S + 2, 100))
     gpu = FakeGpu("aa", busy_percent=spike, power_w=spike, pcie_bytes_per_s=spike, nvlink_bytes_per_s=spike)
     one = of_one(measured(2.0, gpu))
     assert one.window_s == 2
     assert one.sm_busy_percent == Reading(value=40, source="GPM")
     assert one.energy_per_step_j.value == pytest.approx(8)
-    # The driver's samples are of moments, the last of them the window's end.
+    # Each of the driver's samples is one moment; the last is the end of the window.
     assert one.kernel_running_percent.value == pytest.approx((9 * 20 + 10 * 60 + 100) / 20)
     assert one.power_w.value == one.kernel_running_percent.value
     assert one.kernel_running_percent.span_s == pytest.approx(1.9)
     assert one.sm_clock_mhz.value == 1980
 
 
-def test_bytes_are_of_all_links_and_per_step(measured):
+def test_bytes_are_those_of_all_links_per_step(measured):
     one = of_one(
         measured(4.0, FakeGpu("aa", pcie_bytes_per_s=Levels((0, 1e6)), nvlink_bytes_per_s=Levels((0, 1024e6))))
     )
@@ -82,69 +85,70 @@ def test_bytes_are_of_all_links_and_per_step(measured):
 def test_a_gpu_without_gpm_has_the_drivers_utilisation_with_its_span(measured):
     one = of_one(measured(30.0, FakeGpu("aa", gpm=False, busy_percent=Levels((0, 50)))))
     assert one.sm_busy_percent.reason == one.dram_bandwidth_percent.reason
-    assert one.sm_busy_percent.reason == "this GPU has no GPM; Hopper and newer have"
-    # Its buffer has 100 samples, the end of the window alone.
+    assert one.sm_busy_percent.reason == "this GPU has no GPM; Hopper and newer GPUs have it"
+    # Its buffer holds 100 samples, which cover the end of the window only.
     assert one.kernel_running_percent.value == 50
     assert one.kernel_running_percent.span_s == pytest.approx(9.9)
 
 
-def test_what_the_driver_sampled_after_the_window_is_left_out(monkeypatch, clock):
+def test_samples_after_the_window_are_left_out(monkeypatch, clock):
     gpu = FakeGpu("aa", busy_percent=Levels((0, 30), (BEGIN_S + 1.05, 100)))
     FakeNvml([gpu], clock).install(monkeypatch)
     clock.advance(2.0)
     kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
     found = mean_of_samples(find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 1)
     assert (found.value, found.span_s) == (30, pytest.approx(0.9))
-    told = reading(mean_of_samples, find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 0.05)
-    assert told.reason == "none of the driver's samples falls into the window"
+    empty = reading(mean_of_samples, find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 0.05)
+    assert empty.reason == "no sample of the driver falls into the window"
 
 
 def test_throttling_is_seconds_by_cause(measured):
     hot = {POWER: Levels((0, 0), (BEGIN_S + 0.5, 1), (BEGIN_S + 0.75, 0)), THERMAL: Levels((0, 1), (BEGIN_S, 0))}
     one = of_one(measured(2.0, FakeGpu("aa", throttled=hot)))
     assert one.throttled_s["power"].value == pytest.approx(0.25)
-    assert {cause: told.value for cause, told in one.throttled_s.items() if cause != "power"} == {
+    assert {cause: found.value for cause, found in one.throttled_s.items() if cause != "power"} == {
         **dict.fromkeys(("thermal", "sync_boost", "board_limit", "reliability"), 0.0)
     }
     assert one.is_throttled
 
 
-def test_a_time_beyond_the_windows_own_is_no_time(measured):
+def test_a_throttling_time_longer_than_the_window_is_refused(measured):
     one = of_one(measured(1.0, FakeGpu("aa", throttled={POWER: Levels((0, 1000))})))
-    assert "more than can be" in one.throttled_s["power"].reason
+    assert "more than is possible" in one.throttled_s["power"].reason
 
 
-def test_a_counter_that_wraps_once_is_followed(measured):
+def test_a_counter_may_wrap_once(measured):
     gpu = FakeGpu("aa", pcie_bits=32, pcie_start=2**32 - 100, pcie_bytes_per_s=Levels((0, 0), (BEGIN_S, 20_000)))
     one = of_one(measured(0.02, gpu))
     assert one.pcie_sent_bytes_per_step == Reading(value=40, source="counter")
 
 
-def test_a_counter_that_may_have_wrapped_often_gives_way_to_gpm(measured):
+def test_gpm_replaces_a_counter_that_may_have_wrapped_often(measured):
     moving = Levels((0, 10e9))
     one = of_one(measured(1.0, FakeGpu("aa", pcie_bits=32, pcie_bytes_per_s=moving)))
     assert one.pcie_sent_bytes_per_step == Reading(value=1e9, source="GPM")
     without = of_one(measured(1.0, FakeGpu("aa", pcie_bits=32, pcie_bytes_per_s=moving, gpm=False)))
     assert without.pcie_sent_bytes_per_step.reason == (
-        "a counter of 32 bits may have wrapped more than once in the window; this GPU has no GPM; Hopper and newer have"
+        "a counter of 32 bits may have wrapped more than once in the window; "
+        "this GPU has no GPM; Hopper and newer GPUs have it"
     )
 
 
-def test_a_counter_that_went_back_is_no_number(measured):
+def test_a_counter_that_went_back_is_refused(measured):
     one = of_one(measured(1.0, FakeGpu("aa", gpm=False, pcie_start=10**9, pcie_bytes_per_s=Levels((0, -1000.0)))))
-    assert "more than can be" in one.pcie_sent_bytes_per_step.reason
+    assert "more than is possible" in one.pcie_sent_bytes_per_step.reason
 
 
 def test_a_short_window_has_reasons_and_no_zeros(measured):
     one = of_one(measured(0.05, FakeGpu("aa", busy_percent=Levels((0, 70)), power_w=Levels((0, 500)))))
     assert one.sm_busy_percent.reason == "the window of 0.05 s is shorter than the 0.1 s that GPM needs"
-    assert "stood still for 0.05 s" in one.energy_per_step_j.reason
+    assert "did not change in 0.05 s" in one.energy_per_step_j.reason
     assert one.power_w.reason == "nvmlDeviceGetSamples: Not Found"
     assert one.sm_clock_mhz == Reading(value=1755, source="at the window's end", span_s=0)
 
 
 @pytest.mark.parametrize(
-    ("refused", "silent"),
+    ("refused", "without"),
     [
         ("nvmlGpmSampleGet", {"sm_busy_percent", "dram_bandwidth_percent"}),
         (pynvml.NVML_GPM_METRIC_SM_UTIL, {"sm_busy_percent"}),
@@ -152,29 +156,31 @@ def test_a_short_window_has_reasons_and_no_zeros(measured):
         ("nvmlDeviceGetTotalEnergyConsumption", {"energy_per_step_j"}),
     ],
 )
-def test_a_missing_permission_is_named_and_the_rest_stays(measured, refused, silent):
+def test_a_missing_permission_is_a_reason_and_other_readings_stay(measured, refused, without):
     gpu = FakeGpu("aa", power_w=Levels((0, 500)), refuses={refused: NO_PERMISSION})
     one = of_one(measured(1.0, gpu))
-    readings = {name: told for name, told in one if isinstance(told, Reading)}
-    assert {name for name, told in readings.items() if told.value is None} == silent
-    assert all("Insufficient Permissions" in readings[name].reason for name in silent)
+    readings = {name: found for name, found in one if isinstance(found, Reading)}
+    assert {name for name, found in readings.items() if found.value is None} == without
+    assert all("Insufficient Permissions" in readings[name].reason for name in without)
 
 
 def test_refused_counters_leave_throttling_unknown_and_bytes_to_gpm(measured):
     one = of_one(measured(1.0, FakeGpu("aa", refuses={"nvmlDeviceGetFieldValues": NO_PERMISSION})))
-    assert {told.reason for told in one.throttled_s.values()} == {"nvmlDeviceGetFieldValues: Insufficient Permissions"}
+    assert {found.reason for found in one.throttled_s.values()} == {
+        "nvmlDeviceGetFieldValues: Insufficient Permissions"
+    }
     assert one.is_throttled is None
     assert one.pcie_sent_bytes_per_step.source == "GPM"
 
 
 @pytest.mark.parametrize("gpu", [FakeGpu("aa", mig=True), FakeGpu("aa", slice_of_mig=True)])
-def test_a_slice_of_a_gpu_is_told_nothing_of_the_whole(measured, gpu):
+def test_a_slice_of_a_gpu_has_a_reason(measured, gpu):
     assert measured(1.0, gpu, FakeGpu("bb"))["cuda:1"] == (
-        "MIG has split the GPU of aa; what NVML counts is the whole GPU's"
+        "MIG has split the GPU of aa; NVML's figures are those of the whole GPU"
     )
 
 
-def test_a_gpu_that_nvml_does_not_know_is_named(monkeypatch, clock):
+def test_a_gpu_that_nvml_does_not_know_has_a_reason(monkeypatch, clock):
     FakeNvml([FakeGpu("aa")], clock).install(monkeypatch)
     telemetry = NvmlTelemetry({"cuda:0": "bb"}, clock)
     telemetry.begin()
@@ -182,21 +188,21 @@ def test_a_gpu_that_nvml_does_not_know_is_named(monkeypatch, clock):
 
 
 @pytest.mark.parametrize("lost_after_s", [BEGIN_S, BEGIN_S + 0.5])
-def test_a_gpu_that_is_lost_at_any_time_is_no_missing_metric(monkeypatch, clock, lost_after_s):
+def test_a_lost_gpu_raises_at_both_edges(monkeypatch, clock, lost_after_s):
     FakeNvml([FakeGpu("aa"), FakeGpu("bb", lost_after_s=lost_after_s)], clock).install(monkeypatch)
-    with pytest.raises(LostGpuError, match="GPU is lost"):  # noqa: PT012  # now or at the end
+    with pytest.raises(LostGpuError, match="GPU is lost"):  # noqa: PT012  # at the begin or at the end
         telemetry = NvmlTelemetry({"cuda:0": "aa", "cuda:1": "bb"}, clock)
         telemetry.begin()
         clock.advance(1.0)
         telemetry.end(1)
 
 
-def test_a_field_that_answers_for_a_lost_gpu_says_so_too(measured):
+def test_a_field_that_reports_a_lost_gpu_raises(measured):
     with pytest.raises(LostGpuError, match="GPU is lost"):
         measured(1.0, FakeGpu("aa", refuses={POWER: pynvml.NVML_ERROR_GPU_IS_LOST}))
 
 
-def test_a_driver_that_lacks_a_function_is_told_by_its_name(monkeypatch, measured):
+def test_a_function_that_the_driver_lacks_is_named(monkeypatch, measured):
     monkeypatch.delattr(FakeNvml, "_nvmlDeviceGetTotalEnergyConsumption")
     one = of_one(measured(1.0, FakeGpu("aa")))
     assert one.energy_per_step_j.reason == "nvmlDeviceGetTotalEnergyConsumption: Function Not Found"

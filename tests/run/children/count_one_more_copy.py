@@ -1,7 +1,8 @@
-"""The child that counts, with a tuned variant that copies one tensor more in every step."""
+"""The child that counts, with a tuned variant that copies one more tensor in every step."""
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -22,5 +23,5 @@ def wrap_and_copy(base: nn.Module, devices: list[torch.device], **choices: Any) 
     return copying
 
 
-variant.TUNED = variant.Variant(wrap_and_copy)
-main()
+with patch.object(variant, "TUNED", variant.Variant(wrap_and_copy)):
+    main()

@@ -1,11 +1,13 @@
-"""A parent: two cases in three rounds, each record a line of ``records.jsonl``, resumed where it stopped."""
+"""A parent that measures two cases in three rounds.
+
+Its records are lines of ``records.jsonl``, and it resumes.
+"""
 
 import os
 import sys
 from pathlib import Path
 
 from dpbench.results.record import Record
-from dpbench.run.launch import launch
 from dpbench.run.runner import run
 from dpbench.sweep.case import Case
 
@@ -34,7 +36,7 @@ try:
         records=records,
         done=records.keys(),
         budget_s=1.0,
-        launch=lambda command, text, timeout_s: launch(WORKER, text, timeout_s),
+        worker=WORKER,
     )
 except KeyboardInterrupt:
     sys.exit(130)

@@ -1,4 +1,7 @@
-"""A worker that measures nothing. While the file ``hang`` is here, the job of round 1 starts a rank and hangs."""
+"""A worker that measures nothing.
+
+If a file ``hang`` exists, the job of round 1 starts a rank and hangs.
+"""
 
 import os
 import subprocess

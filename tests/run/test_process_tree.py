@@ -12,12 +12,12 @@ time.sleep(1000)
 """
 
 
-def test_one_whose_parent_is_gone_ends_at_once():
+def test_a_child_whose_parent_has_ended_exits_at_once():
     done = subprocess.run([sys.executable, "-c", CHILD, "1"], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
-def test_it_ends_when_its_parent_is_killed(mark):
+def test_a_child_ends_when_its_parent_is_killed(mark):
     parent_code = (
         "import os, subprocess, sys, time;"
         f"subprocess.Popen([sys.executable, '-c', {CHILD!r}, str(os.getpid())], start_new_session=True);"
