@@ -1,10 +1,12 @@
-"""Results as text: tables for a terminal and JSON for machines. Does not import torch.
+"""Results as text: tables for a terminal and JSON for machines.
 
-comparison_table.py  the tables of `compare` and `sweep`
-comparison_json.py   the same comparisons as JSON
-counts_table.py      the tables and the JSON of `counts`
-vocabulary.py        the names that `list` prints
-progress.py          the progress bar on standard error
-units.py             numbers with units and significant digits
-gate/                the forms of a gate's judgement
+    comparison_table.py  the tables of `compare` and `sweep`
+    comparison_json.py   the same comparisons as JSON
+    counts_table.py      the tables and the JSON of `counts`
+    vocabulary.py        the names that `list` prints
+    progress.py          the progress bar on standard error
+    units.py             numbers with units and significant digits
+    gate/                the forms of a gate's judgement
+
+These files do not import torch. The reports of `doctor` and of asv are in their own rooms.
 """
