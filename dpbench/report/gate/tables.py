@@ -98,13 +98,12 @@ def precision_grid(judgement: Judgement, most: int | None = None) -> Grid:
             share(time.threshold),
             NONE if time.detectable is None else share(time.detectable),
             interval(time.twin) if time.twin else NONE,
-            f"{time.rounds:,}",
-            f"{time.looks:,}",
+            f"{time.rounds:,}, {time.looks:,}",
             one_line(time.cores),
         )
         for time in found[:most]
     )
-    numbers = ("tolerated", "smallest\nseen", "base / base", "rounds", "analyses")
+    numbers = ("tolerated", "smallest\nseen", "base / base", "rounds,\nanalyses")
     headers = ("benchmark", *numbers, "cores")
     return Grid("Precision of these times", headers, rows, frozenset(numbers), _more(len(found), most))
 

@@ -66,8 +66,8 @@ def test_the_slowest_of_a_verdict_comes_first() -> None:
 def test_precision_has_the_tolerated_growth_the_detectable_growth_and_the_noise() -> None:
     grid = precision_grid(judged(times=(time(), unmeasured(LANES))))
     assert grid.rows == (
-        (LANES, "2 %", "-", "-", "0", "0", "1"),
-        (STEP, "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24", "3", "1"),
+        (LANES, "2 %", "-", "-", "0, 0", "1"),
+        (STEP, "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24, 3", "1"),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
+from dpbench.gate.settings import DEFAULT_BENCHMARKS
 from dpbench.report.gate.terminal import gate_text
 from dpbench.report.gate.wording import one_line, reliability
 from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, SLOWER, counter, judged, time
@@ -43,7 +44,7 @@ def test_times_are_printed_with_their_interval_and_their_precision() -> None:
     text = printed(judged(times=(time("step"),)))
     assert cells(text, "step") == [
         ["step", "10.0", "10.1", "+1.0 %", "1.010 [1.000, 1.020]", "pass"],
-        ["step", "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24", "3", "1"],
+        ["step", "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24, 3", "1"],
     ]
     assert "smallest seen: the growth" in in_words(text)
 
@@ -97,3 +98,8 @@ def test_quoted_text_is_neither_markup_nor_a_command(width: int) -> None:
     assert "##[" not in text, "GitHub's runner obeys a line that contains it"
     assert all(c.isprintable() for c in text.replace("\n", ""))
     assert one_line(EVIL.notes[0]).replace("::", ": :").replace("##[", "## [") in printed(EVIL, 20_000)
+
+
+def test_the_default_benchmarks_fit_into_80_columns() -> None:
+    times = tuple(time(each.name, cores="0-1") for each in DEFAULT_BENCHMARKS)
+    assert [len(cells(printed(judged(times=times)), each.name)) for each in DEFAULT_BENCHMARKS] == [2] * len(times)
