@@ -120,7 +120,7 @@ def test_without_units_it_says_what_is_to_be_done(call, two_commits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["nowhere", COMMIT], "BASE: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
         ([COMMIT, "nowhere"], "HEAD: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
@@ -128,10 +128,10 @@ def test_without_units_it_says_what_is_to_be_done(call, two_commits, tmp_path):
         ([COMMIT, LATER, "--results", "none"], "--machine: None does not name the results in none; allowed: none, as"),
     ],
 )
-def test_bad_commits_are_one_line(call, two_commits, words, told):
+def test_bad_commits_are_one_line(call, two_commits, words, text):
     code, out, err = call("asv-compare", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {told}")
+    assert err.startswith(f"dpbench: {text}")
 
 
 def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
@@ -143,7 +143,7 @@ def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["asv-export", "none.jsonl", "--machine", "here"], "none.jsonl: cannot be read"),
         (
@@ -158,9 +158,9 @@ def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
         (["asv-machine", "--machine-file", "r.jsonl"], "r.jsonl: has version None; allowed: 1"),
     ],
 )
-def test_bad_input_is_one_line(call, stamped, tmp_path, words, told):
+def test_bad_input_is_one_line(call, stamped, tmp_path, words, text):
     records(tmp_path / "r.jsonl")
     given = words if "--machine-file" in words else [*words, "--machine-file", "machines.json"]
     code, out, err = call(*given)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {told}")
+    assert err.startswith(f"dpbench: {text}")

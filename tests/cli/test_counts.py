@@ -97,7 +97,7 @@ def test_what_the_children_refuse_is_one_line(call, counter):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["--devices", "sim*65"], "devices: 'sim:64' is more than the simulator can do; allowed: sim:0 to sim:63"),
         (["--devices", "cuda:0"], "devices: 'cuda:0' has no exact counts; allowed: sim*n, or cpu*n"),
@@ -110,8 +110,8 @@ def test_what_the_children_refuse_is_one_line(call, counter):
         (["--update", "--events", "x"], "--update: counts a set of its own; allowed: without --events"),
     ],
 )
-def test_bad_input_is_one_line_naming_the_value_and_what_is_allowed(call, counter, words, told):
+def test_bad_input_is_one_line_naming_the_value_and_what_is_allowed(call, counter, words, text):
     code, out, err = call(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {told}")
+    assert err.startswith(f"dpbench: {text}")
     assert counter.cases == ()

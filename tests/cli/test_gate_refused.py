@@ -57,7 +57,7 @@ def repository(tmp_path_factory):
 
 @pytest.fixture
 def refused(repository, tmp_path, monkeypatch, capfd):
-    """Call the gate in this process and answer its one line."""
+    """Call the gate in this process and return its one line."""
 
     def call(*words, cwd=repository):
         monkeypatch.chdir(cwd)
@@ -144,7 +144,7 @@ def test_a_threshold_that_is_no_number(refused, tmp_path):
         ('devices = "cuda:9"', ("'tiny'", "cuda:9", "not on this machine")),
     ],
 )
-def test_what_this_box_cannot_time(refused, tmp_path, more, words):
+def test_what_this_machine_cannot_time(refused, tmp_path, more, words):
     file = tmp_path / "mine.toml"
     kept = [line for line in SETTINGS.splitlines() if not line.startswith(more.partition(" ")[0])]
     file.write_text("\n".join([*kept, more]))

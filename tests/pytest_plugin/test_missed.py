@@ -1,4 +1,4 @@
-"""A baseline whose test was not measured fails the run, but not where nobody asked for the test."""
+"""A baseline whose test was not measured fails the run, unless the test was not selected."""
 
 import pytest
 
