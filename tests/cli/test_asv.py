@@ -18,9 +18,9 @@ LATER = "abcdef0123" * 4
 
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path):
-    """The exit code, standard output and standard error of the command line, in an empty folder."""
+    """Call the command line in an empty folder; the call returns exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_asv, "ask_box", lambda: MACHINE)
+    monkeypatch.setattr(cli_asv, "ask_machine", lambda: MACHINE)
     monkeypatch.setattr(cli_asv, "commit_date_ms", lambda _: 0)
 
     def call(*words):
@@ -34,7 +34,7 @@ def call(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def stamped(call):
-    """A machine file with this machine in it; answers the options that name both."""
+    """Write this machine into a machine file; return the options that name both."""
     options = ("--machine", "here", "--machine-file", "machines.json")
     assert call("asv-machine", *options)[0] == 0
     return options
@@ -57,7 +57,7 @@ def test_the_machine_file_is_told_and_written(call, tmp_path):
 
 
 def test_gpus_that_torch_cannot_use_are_no_machine_without_gpus(call, monkeypatch, tmp_path):
-    monkeypatch.setattr(cli_asv, "ask_box", lambda: MACHINE.model_copy(update={"nvml_gpus": ("NVIDIA H100",)}))
+    monkeypatch.setattr(cli_asv, "ask_machine", lambda: MACHINE.model_copy(update={"nvml_gpus": ("NVIDIA H100",)}))
     code, _, err = call("asv-machine", "--machine-file", "machines.json")
     assert (code, list(tmp_path.iterdir())) == (3, [])
     assert err.startswith("dpbench: NVML sees NVIDIA H100, but torch 2.13.0 can use no GPU")

@@ -20,7 +20,7 @@ devices = ["cpu*2"]
 rounds = 2
 case_time = 0.3
 """
-CASES = 2  # the single_device_baseline among them
+CASES = 2  # with the single-device baseline
 
 
 @pytest.fixture

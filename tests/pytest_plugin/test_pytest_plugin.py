@@ -1,4 +1,4 @@
-"""`dp_benchmark` in a suite of someone else's: saved, compared, refused. Times are scripted."""
+"""`dp_benchmark` in a user's suite: saved, compared, refused. Times are scripted."""
 
 import json
 import subprocess
@@ -173,7 +173,7 @@ def test_importing_it_is_cheap():
     [('"cuda:0"', "'cuda:0'"), ("[]", "[[][]]"), ('["gpu"]', "[[]'gpu'[]]"), ("None", "None")],
 )
 def test_devices_that_are_none_are_refused(run, devices, text):
-    """Without any it would time how fast work is queued, and a text is a list of letters."""
+    """Without devices it would time how fast work is queued; a text would be a list of letters."""
     result = run(suite=SUITE.replace('["cpu", "cpu"]', devices))
     assert result.ret == 1
     result.stdout.fnmatch_lines([f"E *ValueError: devices: {text}; allowed: *"])
