@@ -1,7 +1,7 @@
-"""NVML on a script: a Python object in the place of libnvidia-ml, behind pynvml's own marshalling.
+"""A fake NVML: a Python object that replaces libnvidia-ml behind pynvml's own marshalling.
 
-Its methods are NVML's functions: they fill the structures that pynvml passes by reference and answer with a status. A
-function that is not here is one that the driver does not have.
+Its methods are NVML's functions. They fill the structures that pynvml passes by reference and return a status. A
+function that is missing here is one that the driver does not have.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ class Levels:
         return next((value for from_s, value in reversed(self._levels) if from_s <= time_s), 0.0)
 
     def total(self, to_s: float) -> float:
-        """Its integral over time up to a moment."""
+        """Return the integral over time up to a moment."""
         ends_s = [*(from_s for from_s, _ in self._levels[1:]), to_s]
         spans = zip(self._levels, ends_s, strict=True)
         return sum(value * max(0.0, min(end_s, to_s) - from_s) for (from_s, value), end_s in spans)
@@ -40,9 +40,9 @@ IDLE = Levels((0, 0))
 class FakeGpu:
     """What one GPU does over time.
 
-    `throttled` is by field id, 1 while it lasts; `links` are where its NVLinks end, '' for one that is down;
-    `refuses` has a status by the name of a function, or by the id of a field or GPM metric; the counters of PCIe bytes
-    start at `pcie_start` and have `pcie_bits`.
+    `throttled` is by field id and is 1 while the GPU is throttled. `links` are the other ends of its NVLinks, '' for
+    one that is down. `refuses` has the status that a function, a field or a GPM metric returns, by name or id. The
+    counters of PCIe bytes start at `pcie_start` and have `pcie_bits`.
     """
 
     uuid: str
@@ -66,7 +66,7 @@ class FakeGpu:
     refuses: dict[str | int, int] = field(default_factory=dict)
 
     def counter(self, field_id: int, scope: int, now_s: float) -> tuple[int, int]:
-        """A field's value and how many bits it has."""
+        """Return a field's value and how many bits it has."""
         if field_id in (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES):
             # What is received is half of what is sent.
             share = 1 if field_id == pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES else 0.5
@@ -102,7 +102,7 @@ class _RefusalError(Exception):
 
 
 class FakeNvml:
-    """A driver with these GPUs, in NVML's order, at the time that `clock` says. `calls` are those made, by name."""
+    """A driver with these GPUs, in NVML's order, at the time of `clock`. `calls` are the names of all calls."""
 
     def __init__(self, gpus: Sequence[FakeGpu], clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -117,7 +117,7 @@ class FakeNvml:
 
     @property
     def samples_held(self) -> int:
-        """GPM's buffers that were not given back."""
+        """How many of GPM's buffers are not freed."""
         return len(self._samples)
 
     def __getattr__(self, name: str):

@@ -1,15 +1,15 @@
-"""Stand-ins for the project's seams: the clock, the team of processes and the launcher."""
+"""Fakes of the project's seams: the clock, the team of processes, the launcher, NVML."""
 
 from collections.abc import Callable, Iterable, Iterator
 
 from dpbench.results.record import Environment, Metrics, Outcome, Record
 from dpbench.run.launch import Exit
 from dpbench.run.messages import Job
-from tests.fake_nvml import FakeGpu, FakeNvml, Levels  # noqa: F401  # the seam that has a file of its own
+from tests.fake_nvml import FakeGpu, FakeNvml, Levels  # noqa: F401  # NVML's fake has a file of its own
 
 
 class ScriptedClock:
-    """A clock whose every reading is written down before; `advance` is what a fake step does."""
+    """A clock that stands still until `advance`, which a fake step calls."""
 
     def __init__(self) -> None:
         self.time_s = 0.0
@@ -22,7 +22,7 @@ class ScriptedClock:
 
 
 class ScriptedSteps:
-    """A step that takes the next of the given times, the last one for ever."""
+    """A step that takes the next of the given times; the last time repeats."""
 
     def __init__(self, clock: ScriptedClock, times_s: Iterable[float]) -> None:
         self._clock = clock
@@ -51,12 +51,12 @@ class FakeTeam:
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
         return step_s + self._lag_s, self._lag_s, elapsed_s
 
-    def gather(self, told):
-        return [told, told]
+    def gather(self, facts):
+        return [facts, facts]
 
 
 class FakeEdges:
-    """Writes down when the window began and ended, by `clock`, and how many steps were taken in it."""
+    """Keeps when the window began and ended, by `clock`, and how many steps were in it."""
 
     def __init__(self, clock: ScriptedClock) -> None:
         self._clock = clock
@@ -72,7 +72,7 @@ class FakeEdges:
 
 
 class FakeLauncher:
-    """Calls `child` in place of starting one. `jobs` are those it was given, `timeouts_s` their limits."""
+    """Calls `child` instead of starting a process. `jobs` are those it got, `timeouts_s` their limits."""
 
     def __init__(self, child: Callable[[Job], Exit]) -> None:
         self._child = child
@@ -87,7 +87,7 @@ class FakeLauncher:
 
 
 def ok_record(job: Job, samples_s: tuple[float, ...] = (0.1, 0.1)) -> Record:
-    """What a child that measured gives."""
+    """Return the record of a child that measured the job."""
     return Record(
         run=job.run,
         case=job.case,
@@ -103,7 +103,7 @@ def ok_record(job: Job, samples_s: tuple[float, ...] = (0.1, 0.1)) -> Record:
 
 
 def ended(returncode: int = 0, record: Record | bytes = b"", duration_s: float = 1.0, tail: bytes = b"") -> Exit:
-    """How a child ended that gave this record."""
+    """Return how a child ended that wrote this record."""
     answer = record if isinstance(record, bytes) else record.model_dump_json(by_alias=True).encode()
     return Exit(
         started_at="2026-01-01T00:00:00.000+00:00",

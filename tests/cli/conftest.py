@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def dpbench(tmp_path):
-    """Call the command line in an empty folder; answers the finished process."""
+    """Call the command line in an empty folder; the call returns the finished process."""
 
     def call(*words, timeout_s=120, **environment):
         return subprocess.run(
@@ -19,7 +19,7 @@ def dpbench(tmp_path):
             cwd=tmp_path,
             env=os.environ
             | {"PYTHONPATH": str(ROOT), "GIT_DIR": str(tmp_path / "none")}
-            | environment,  # no commit to change meanwhile
+            | environment,  # so that no commit can change meanwhile
             capture_output=True,
             text=True,
             timeout=timeout_s,

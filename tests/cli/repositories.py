@@ -24,7 +24,7 @@ variant = "tuned_sequence"
 threshold = "20%"
 """
 
-# As whole a gate, in less time: fewer blocks, sooner verdict, and one case to count.
+# A complete gate in less time: fewer blocks, an earlier verdict, and one case to count.
 QUICK = """
 import sys
 from dpbench.cli import main
@@ -51,7 +51,7 @@ def edited(folder: Path, file: Path, old: str, new: str) -> None:
 
 
 def commit(folder: Path, tag: str) -> None:
-    """Of all there is, tagged; the working tree then goes back to `base`, where the next begins too."""
+    """Commit and tag all files. Then set the working tree back to `base`, where the next commit begins too."""
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--allow-empty", "-m", f"the {tag} one")
     git(folder, "tag", tag)
@@ -59,7 +59,7 @@ def commit(folder: Path, tag: str) -> None:
 
 
 def make_repository(folder: Path) -> None:
-    """Tags: base; on top of it equal, slow (a loop in each forward), more (an operator more), broken and without."""
+    """Make the tags base, and on top of it equal, slow (a loop in each forward), more (one operator), broken, without."""
     shutil.copytree(ROOT / WRAPPER, folder / WRAPPER, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "gate.toml").write_text(SETTINGS)
     git(folder, "init", "--quiet", "--initial-branch", "main")

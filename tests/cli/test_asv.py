@@ -18,9 +18,9 @@ LATER = "abcdef0123" * 4
 
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path):
-    """The exit code, standard output and standard error of the command line, in an empty folder."""
+    """Call the command line in an empty folder; the call returns exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_asv, "ask_box", lambda: MACHINE)
+    monkeypatch.setattr(cli_asv, "ask_machine", lambda: MACHINE)
     monkeypatch.setattr(cli_asv, "commit_date_ms", lambda _: 0)
 
     def call(*words):
@@ -34,7 +34,7 @@ def call(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def stamped(call):
-    """A machine file with this machine in it; answers the options that name both."""
+    """Write this machine into a machine file; return the options that name both."""
     options = ("--machine", "here", "--machine-file", "machines.json")
     assert call("asv-machine", *options)[0] == 0
     return options
@@ -57,7 +57,7 @@ def test_the_machine_file_is_told_and_written(call, tmp_path):
 
 
 def test_gpus_that_torch_cannot_use_are_no_machine_without_gpus(call, monkeypatch, tmp_path):
-    monkeypatch.setattr(cli_asv, "ask_box", lambda: MACHINE.model_copy(update={"nvml_gpus": ("NVIDIA H100",)}))
+    monkeypatch.setattr(cli_asv, "ask_machine", lambda: MACHINE.model_copy(update={"nvml_gpus": ("NVIDIA H100",)}))
     code, _, err = call("asv-machine", "--machine-file", "machines.json")
     assert (code, list(tmp_path.iterdir())) == (3, [])
     assert err.startswith("dpbench: NVML sees NVIDIA H100, but torch 2.13.0 can use no GPU")
@@ -120,7 +120,7 @@ def test_without_units_it_says_what_is_to_be_done(call, two_commits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["nowhere", COMMIT], "BASE: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
         ([COMMIT, "nowhere"], "HEAD: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
@@ -128,10 +128,10 @@ def test_without_units_it_says_what_is_to_be_done(call, two_commits, tmp_path):
         ([COMMIT, LATER, "--results", "none"], "--machine: None does not name the results in none; allowed: none, as"),
     ],
 )
-def test_bad_commits_are_one_line(call, two_commits, words, told):
+def test_bad_commits_are_one_line(call, two_commits, words, text):
     code, out, err = call("asv-compare", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {told}")
+    assert err.startswith(f"dpbench: {text}")
 
 
 def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
@@ -143,7 +143,7 @@ def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["asv-export", "none.jsonl", "--machine", "here"], "none.jsonl: cannot be read"),
         (
@@ -158,9 +158,9 @@ def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
         (["asv-machine", "--machine-file", "r.jsonl"], "r.jsonl: has version None; allowed: 1"),
     ],
 )
-def test_bad_input_is_one_line(call, stamped, tmp_path, words, told):
+def test_bad_input_is_one_line(call, stamped, tmp_path, words, text):
     records(tmp_path / "r.jsonl")
     given = words if "--machine-file" in words else [*words, "--machine-file", "machines.json"]
     code, out, err = call(*given)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {told}")
+    assert err.startswith(f"dpbench: {text}")

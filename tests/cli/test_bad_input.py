@@ -1,4 +1,4 @@
-"""Whatever a person can type or a file can hold wrongly: one line, exit code 2, nothing written."""
+"""Wrong options and wrong files: one line, exit code 2, nothing written."""
 
 import pytest
 

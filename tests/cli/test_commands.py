@@ -31,15 +31,24 @@ def test_json_is_alone_on_standard_output_and_a_second_run_adds(dpbench, tmp_pat
     for number in (1, 2):
         done = dpbench("compare", *QUICK, "--variants", "naive,floor", "--json")
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
+        shown = json.loads(done.stdout)
         files, _ = records(tmp_path)
         assert len(files) == number
-    rows = {row["variant"]: row for row in told["cases"]}
+    rows = {row["variant"]: row for row in shown["cases"]}
     assert rows["floor"]["ratio"]["to"] == "naive"
     assert rows["floor"]["step_time_s"]["median"] > 0
     assert rows["floor"]["devices"] == ["cpu", "cpu"]
     assert rows["naive"]["outcome"] == "ok"
-    assert told["environment"]["torch"]
+    assert shown["environment"]["torch"]
+
+
+def test_a_variant_with_parameters_is_measured_and_shown(dpbench, tmp_path):
+    done = dpbench("compare", *QUICK, "--variants", "tuned[dispatch=threads,bucket_bytes=1KiB],naive")
+    assert done.returncode == 0, done.stderr
+    assert "tuned[bucket_bytes=1024,dispatch=threads]" in done.stdout
+    _, found = records(tmp_path)
+    variants = sorted(r["case"]["variant"] for r in found)
+    assert variants == ["naive", "single", "tuned[bucket_bytes=1024,dispatch=threads]"]
 
 
 def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
@@ -133,7 +142,9 @@ def test_list(dpbench, tmp_path):
     done = dpbench("list")
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in VARIANTS)
-    assert json.loads(dpbench("list", "--json").stdout)["variants"]
+    listed = json.loads(dpbench("list", "--json").stdout)
+    assert listed["variants"]
+    assert {"bucket_bytes", "dispatch", "bucket_cap_mb"} <= {each["name"] for each in listed["parameters"]}
     assert not list(tmp_path.iterdir())
 
 
@@ -145,12 +156,12 @@ def test_doctor_says_what_disturbs_and_ends_with_1_where_it_spoils_measurements(
     assert all(name in done.stdout for name in (*VARIANTS, "other load", "steal time", "host memory bandwidth"))
     assert done.returncode == (1 if "UNRELIABLE" in done.stdout else 0), done.stderr
     done = dpbench("doctor", "--quick", "--json")
-    told = json.loads(done.stdout)
-    assert told["variants"]
-    assert {finding["severity"] for finding in told["findings"]} <= {"ok", "note", "unreliable"}
-    spoilt = [finding for finding in told["findings"] if finding["severity"] == "unreliable"]
+    shown = json.loads(done.stdout)
+    assert shown["variants"]
+    assert {finding["severity"] for finding in shown["findings"]} <= {"ok", "note", "unreliable"}
+    spoilt = [finding for finding in shown["findings"] if finding["severity"] == "unreliable"]
     assert done.returncode == (1 if spoilt else 0)
-    assert told["reliable"] is not bool(spoilt)
+    assert shown["reliable"] is not bool(spoilt)
     assert not list(tmp_path.iterdir())
 
 

@@ -16,7 +16,7 @@ ENVIRONMENT = Environment(
 
 
 class FakeCounter:
-    """In place of `count_all`: counts `operators` in every case, or refuses with `reason`."""
+    """Replaces `count_all`: every case has `operators`, or is skipped with `reason`."""
 
     def __init__(self):
         self.operators, self.reason, self.events, self.cases = 3, None, None, ()
@@ -41,7 +41,7 @@ def counter(monkeypatch, tmp_path):
 
 @pytest.fixture
 def call(counter, monkeypatch, capsys):
-    """The exit code, standard output and standard error of the command line."""
+    """Call the command line; the call returns exit code, standard output and standard error."""
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["dpbench", "counts", *words])
@@ -97,12 +97,12 @@ def test_what_the_children_refuse_is_one_line(call, counter):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (["--devices", "sim*65"], "devices: 'sim:64' is more than the simulator can do; allowed: sim:0 to sim:63"),
         (["--devices", "cuda:0"], "devices: 'cuda:0' has no exact counts; allowed: sim*n, or cpu*n"),
         (["--workloads", "mlp/tyni"], "--workloads: 'mlp/tyni' has no known size; allowed: "),
-        (["--variants", "stock"], "--variants: 'stock' is not allowed"),
+        (["--variants", "stock"], "--variants: 'stock' is no variant"),
         (["--batch", "3"], "batch: 3 is less than one item for each of the 4 lanes"),
         (["--events", "events.jsonl"], "events: 3 cases on simulated devices; allowed: one variant"),
         (["--check", "--batch", "8"], "--check: counts a set of its own; allowed: without --batch"),
@@ -110,8 +110,8 @@ def test_what_the_children_refuse_is_one_line(call, counter):
         (["--update", "--events", "x"], "--update: counts a set of its own; allowed: without --events"),
     ],
 )
-def test_bad_input_is_one_line_naming_the_value_and_what_is_allowed(call, counter, words, told):
+def test_bad_input_is_one_line_naming_the_value_and_what_is_allowed(call, counter, words, text):
     code, out, err = call(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {told}")
+    assert err.startswith(f"dpbench: {text}")
     assert counter.cases == ()

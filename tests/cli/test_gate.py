@@ -34,7 +34,7 @@ def repository(whole, tmp_path):
 
 @pytest.fixture
 def gate(repository, tmp_path):
-    """Judge in the repository; answers the finished process."""
+    """Run the gate in the repository; the call returns the finished process."""
 
     def call(base, head, *words, quick=True):
         revisions = ("--base", base, *(("--head", head) if head else ()))
@@ -52,7 +52,7 @@ def gate(repository, tmp_path):
 
 
 def judged(done):
-    """The one JSON object that is all of standard output."""
+    """Return standard output, which is one JSON object."""
     return json.loads(done.stdout)
 
 
@@ -73,7 +73,7 @@ def test_equal_commits_are_never_slower_and_every_form_is_written(gate, reposito
     assert found["base"]["commit"] == git(repository, "rev-parse", "base")
     assert found["head"]["commit"] == git(repository, "rev-parse", "equal")
     assert found["head"]["subject"] == "the equal one"
-    assert found["notes"] == []  # the tree is not what was asked for
+    assert found["notes"] == []  # the working tree was not judged
     assert "base" in (tmp_path / "a.md").read_text()
     assert ET.parse(tmp_path / "a.xml").getroot().iter("testcase")
     (line,) = history(tmp_path)

@@ -1,4 +1,4 @@
-"""Whatever keeps a gate from judging: one line, exit code 3, nothing left behind."""
+"""If a gate cannot judge: one line, exit code 3, and no files or worktrees stay."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def repository(tmp_path_factory):
 
 @pytest.fixture
 def refused(repository, tmp_path, monkeypatch, capfd):
-    """Call the gate in this process and answer its one line."""
+    """Call the gate in this process and return its one line."""
 
     def call(*words, cwd=repository):
         monkeypatch.chdir(cwd)
@@ -100,7 +100,7 @@ def test_a_base_that_does_not_build(refused, tier):
 
 
 def test_a_file_that_is_none_is_not_replaced(refused, tmp_path):
-    """As root the gate could put a file in the place of ``/dev/null``."""
+    """As root, the gate could replace ``/dev/null`` with a file."""
     os.mkfifo(tmp_path / "pipe")
     line = refused("--base", "base", "--head", "without", "--markdown", tmp_path / "pipe", "--tiers", "0")
     assert "pipe' cannot be written; allowed: a file" in line
@@ -121,7 +121,7 @@ def test_a_history_that_cannot_be_written_is_known_before_anything_is_measured(r
     results.mkdir()
     mount = f"mount --bind {results} {results} && mount -o remount,ro,bind {results}"
     skip_unless_allowed(mount)
-    # a head that would break, were it measured
+    # a head that would fail if it were measured
     gate = f"{sys.executable} -P -m dpbench gate --base base --head broken --tiers 1 --results {results}"
     done = unshared(f"{mount} && cd {repository} && PYTHONPATH={ROOT} {gate}; echo $?")
     assert done.stdout == "3\n"
@@ -144,7 +144,7 @@ def test_a_threshold_that_is_no_number(refused, tmp_path):
         ('devices = "cuda:9"', ("'tiny'", "cuda:9", "not on this machine")),
     ],
 )
-def test_what_this_box_cannot_time(refused, tmp_path, more, words):
+def test_what_this_machine_cannot_time(refused, tmp_path, more, words):
     file = tmp_path / "mine.toml"
     kept = [line for line in SETTINGS.splitlines() if not line.startswith(more.partition(" ")[0])]
     file.write_text("\n".join([*kept, more]))

@@ -1,4 +1,4 @@
-"""A gate that is stopped in the middle: no process stays, and no folder once the next gate has been."""
+"""A gate that is stopped: no process stays, and the next gate removes its folder."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ AT_LEAST = 1 + 1 + 3  # the gate, the coordinator and its three sides
 
 @pytest.fixture
 def started(tmp_path):
-    """Start a gate, in a repository of its own, as often as it is called."""
+    """Start a gate with every call, in one repository of its own."""
     folder, temporary = tmp_path / "repository", tmp_path / "temporary"
     folder.mkdir()
     temporary.mkdir()

@@ -22,7 +22,7 @@ def factory():
 
 @pytest.fixture
 def sweep(dpbench, tmp_path):
-    """Call with options; answers the finished process, and the records that are there then."""
+    """Call with options; the call returns the finished process and the records that there are then."""
     (tmp_path / "mine.py").write_text(MODEL)
     (tmp_path / "my.toml").write_text(
         'variants = ["single"]\nworkloads = ["mine:factory"]\nbatch = [16]\ndevices = ["cpu"]\n'
@@ -65,10 +65,10 @@ def test_records_of_another_machine_are_refused_unless_allowed(sweep, tmp_path):
     assert done.stdout == ""
     done, _ = sweep("--allow-different")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert set(told["differences"]) == {"hostname", "torch"}
-    assert "2.9.0" in told["differences"]["torch"]
-    assert told["cases"][0]["step_time_s"]["median"] > 0
+    shown = json.loads(done.stdout)
+    assert set(shown["differences"]) == {"hostname", "torch"}
+    assert "2.9.0" in shown["differences"]["torch"]
+    assert shown["cases"][0]["step_time_s"]["median"] > 0
 
 
 def test_what_may_be_retried_is_named(dpbench, tmp_path):

@@ -20,7 +20,7 @@ devices = ["cpu*2"]
 rounds = 2
 case_time = 0.3
 """
-CASES = 2  # the single_device_baseline among them
+CASES = 2  # with the single-device baseline
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_stopped_in_the_middle_and_started_again(tmp_path, environment, number, 
     wait_until(lambda: len(lines(tmp_path)) >= 1)
     wait_until(lambda: len(marked_processes(mark)) >= 2)  # the next child runs
     sweep.send_signal(number)
-    told, _ = sweep.communicate()
+    printed, _ = sweep.communicate()
     assert sweep.returncode == code
     wait_until(lambda: not marked_processes(mark))
     before = lines(tmp_path)
@@ -58,16 +58,16 @@ def test_stopped_in_the_middle_and_started_again(tmp_path, environment, number, 
     assert len(before) < CASES * 2
     if number == signal.SIGINT:
         finished = {record["case"]["id"] for record in map(json.loads, before)}
-        assert {row["id"] for row in json.loads(told)["cases"] if row["outcome"] == "ok"} == finished
+        assert {row["id"] for row in json.loads(printed)["cases"] if row["outcome"] == "ok"} == finished
 
     again = start(tmp_path, environment)
-    told, errors = again.communicate()
+    printed, errors = again.communicate()
     assert again.returncode == 0, errors
     after = lines(tmp_path)
     assert after[: len(before)] == before
     keys = [(record["case"]["id"], record["round"]) for record in map(json.loads, after)]
     assert len(keys) == len(set(keys)) == CASES * 2
-    assert {row["outcome"] for row in json.loads(told)["cases"]} == {"ok"}
+    assert {row["outcome"] for row in json.loads(printed)["cases"]} == {"ok"}
     assert not marked_processes(mark)
 
 

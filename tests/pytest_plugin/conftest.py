@@ -1,4 +1,4 @@
-"""Pytest in pytest: a folder with one benchmark, run again and again."""
+"""pytest inside pytest: a folder with one benchmark, run several times."""
 
 import sys
 
@@ -8,14 +8,14 @@ from tests.pytest_plugin.suite import FAKE, SUITE
 
 
 def forget_the_suite(_):
-    """Pytest in pytest forgets all that was imported in it; but torch, and what holds its types, stands only once."""
+    """Import torch and what holds its types first: the inner pytest drops its imports, and torch loads only once."""
     for name in ("conftest", "fake", "test_a", "test_suite", "test_the_last"):
         sys.modules.pop(name, None)
 
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Call pytest in a folder with one benchmark of 2 ms a step; answers the result. The baselines stay."""
+    """Call pytest in a folder with one benchmark of 2 ms a step; the call returns the result. Baselines stay."""
     pytester.syspathinsert()
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # under xdist pytest-benchmark measures nothing
@@ -32,7 +32,7 @@ def run(pytester, monkeypatch):
 
 @pytest.fixture
 def saved(pytester, run):
-    """The path of a baseline that was saved."""
+    """Return the path of a saved baseline."""
     assert run("--benchmark-save=before").ret == 0
     (path,) = pytester.path.glob(".benchmarks/*/0001_before.json")
     return path

@@ -1,4 +1,4 @@
-"""The suite of someone else: its steps take the time that they are told to."""
+"""A suite as a user has it; its steps take the times that the test sets."""
 
 FAKE = """
 time_s, step_s = 0.0, {step_s}

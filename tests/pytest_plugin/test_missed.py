@@ -1,4 +1,4 @@
-"""A baseline whose test was not measured fails the run, but not where nobody asked for the test."""
+"""A baseline whose test was not measured fails the run, unless the test was not selected."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_baseline_that_was_not_asked_for_is_not_missed(run, words):
     "words", [["--benchmark-disable", "--benchmark-enable"], ["--benchmark-skip", "--benchmark-only"]]
 )
 def test_switched_on_again_it_misses_what_is_gone(run, words):
-    """A project may have the first in its addopts; pytest-benchmark lets the second win."""
+    """The first option can be in a project's addopts; for pytest-benchmark the second one wins."""
     result = run("--benchmark-compare", *words, suite="def test_other(): pass")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["FAILED test_suite.py::test_step: has a baseline, and was not measured"])
@@ -66,7 +66,7 @@ def test_what_a_run_that_was_stopped_did_not_come_to_is_not_missed(run, pytester
 
 
 def test_what_did_not_fail_last_time_is_not_missed(run, pytester):
-    """--lf leaves out files, and tests of a file, without calling them deselected."""
+    """--lf leaves out files, and tests of a file, without deselecting them."""
     other = "from fake import step\ndef test_other(dp_benchmark): dp_benchmark(step, rounds=20, count=False)\n"
     pytester.makepyfile(test_the_last=other)
     assert run("--benchmark-save=before", suite=SUITE + other).ret == 0

@@ -1,4 +1,4 @@
-"""`dp_benchmark` in a suite of someone else's: saved, compared, refused. Times are scripted."""
+"""`dp_benchmark` in a user's suite: saved, compared, refused. Times are scripted."""
 
 import json
 import subprocess
@@ -23,13 +23,13 @@ def test_figures_window_and_machine_are_saved(saved):
     content = json.loads(saved.read_text())
     (each,) = content["benchmarks"]
     assert each["stats"]["rounds"] == 20
-    told = each["extra_info"]["dpbench"]
-    assert told["median_s"]["value"] == pytest.approx(0.00202)
-    assert told["minimum_s"]["value"] == told["minimum_s"]["low"] == pytest.approx(0.002)
-    assert told["minimum_s"]["high"] == pytest.approx(0.00202)
-    assert told["devices"] == ["cpu", "cpu"]
-    assert told["window"]["telemetry"] == {"cpu": "there is telemetry of NVIDIA's GPUs alone"}
-    assert told["window"]["peak_rss_bytes"] > 0
+    text = each["extra_info"]["dpbench"]
+    assert text["median_s"]["value"] == pytest.approx(0.00202)
+    assert text["minimum_s"]["value"] == text["minimum_s"]["low"] == pytest.approx(0.002)
+    assert text["minimum_s"]["high"] == pytest.approx(0.00202)
+    assert text["devices"] == ["cpu", "cpu"]
+    assert text["window"]["telemetry"] == {"cpu": "there is telemetry of NVIDIA's GPUs alone"}
+    assert text["window"]["peak_rss_bytes"] > 0
     machine = content["machine_info"]["dpbench"]
     assert machine["schema"] == 1
     assert {"gpus", "driver", "torch", "nccl", "cpu_model", "cores"} <= set(machine)
@@ -85,7 +85,7 @@ def test_a_comparison_without_any_baseline_fails(run):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "text"),
     [
         ("gpus", ["NVIDIA H100", "NVIDIA H100"], "*differ in gpus ([[]'NVIDIA H100', 'NVIDIA H100'[]] / *"),
         ("driver", "550.54", "*differ in driver ('550.54' / *"),
@@ -93,16 +93,16 @@ def test_a_comparison_without_any_baseline_fails(run):
         ("schema", 2, "*has schema 2; allowed: 1 to 1"),
     ],
 )
-def test_a_foreign_baseline_is_refused_before_any_test(run, saved, field, value, told):
+def test_a_foreign_baseline_is_refused_before_any_test(run, saved, field, value, text):
     rewrite(saved, lambda content: content["machine_info"]["dpbench"].update({field: value}))
     result = run("--benchmark-compare")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([told])
+    result.stderr.fnmatch_lines([text])
     assert "passed" not in result.stdout.str()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         (lambda content: content.pop("machine_info"), "machine_info: Field required"),
         (lambda content: content.update(machine_info=None), "machine_info: Input should be *"),
@@ -119,11 +119,11 @@ def test_a_foreign_baseline_is_refused_before_any_test(run, saved, field, value,
         ),
     ],
 )
-def test_a_damaged_baseline_is_one_line(run, saved, change, told):
+def test_a_damaged_baseline_is_one_line(run, saved, change, text):
     rewrite(saved, change)
     result = run("--benchmark-compare")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --benchmark-compare: baseline: {told}"])
+    result.stderr.fnmatch_lines([f"ERROR: --benchmark-compare: baseline: {text}"])
 
 
 @pytest.mark.parametrize("figure", ["median_s", "minimum_s"])
@@ -149,7 +149,7 @@ def test_a_threshold_that_is_none_fails_its_test(run, threshold):
 def test_too_few_rounds_are_refused(run):
     result = run(suite=SUITE.replace("rounds=20", "rounds=19"))
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*rounds: 19 tell nothing of how they vary; allowed: 20 and above"])
+    result.stdout.fnmatch_lines(["*rounds: 19 are too few for an interval; allowed: 20 and above"])
 
 
 def test_disabled_it_steps_once_and_compares_nothing(run):
@@ -169,14 +169,14 @@ def test_importing_it_is_cheap():
 
 
 @pytest.mark.parametrize(
-    ("devices", "told"),
+    ("devices", "text"),
     [('"cuda:0"', "'cuda:0'"), ("[]", "[[][]]"), ('["gpu"]', "[[]'gpu'[]]"), ("None", "None")],
 )
-def test_devices_that_are_none_are_refused(run, devices, told):
-    """Without any it would time how fast work is queued, and a text is a list of letters."""
+def test_devices_that_are_none_are_refused(run, devices, text):
+    """Without devices it would time how fast work is queued; a text would be a list of letters."""
     result = run(suite=SUITE.replace('["cpu", "cpu"]', devices))
     assert result.ret == 1
-    result.stdout.fnmatch_lines([f"E *ValueError: devices: {told}; allowed: *"])
+    result.stdout.fnmatch_lines([f"E *ValueError: devices: {text}; allowed: *"])
 
 
 def test_a_step_that_raises_leaves_the_garbage_collector_as_it_was(run):

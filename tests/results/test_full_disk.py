@@ -1,4 +1,4 @@
-"""A real disk that fills up: a file system of a few pages, in a mount name space of its own."""
+"""A real disk that is full: a file system of a few pages, in a mount namespace of its own."""
 
 import subprocess
 import sys

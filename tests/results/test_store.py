@@ -48,7 +48,7 @@ def test_each_record_is_on_disk_when_append_returns(tmp_path: Path) -> None:
 def test_a_file_torn_anywhere_in_its_last_line_keeps_the_others_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda fd: None)  # a disk's time, a thousand times
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # a thousand syncs take long
     whole, last = to_line(A) + to_line(B), to_line(C)
     for kept_bytes in range(1, len(last)):
         path = file_of(tmp_path, whole + last[:kept_bytes])

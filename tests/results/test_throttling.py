@@ -39,7 +39,7 @@ def records(variant: str, *found: Metrics, devices: str = "cuda*2", batch: int =
     [
         records("naive", COOL, COOL),
         records("tuned", COOL, HOT),  # rounds of one case
-        records("single", COOL, devices="cuda:0", batch=32),  # the single_device_baseline
+        records("single", COOL, devices="cuda:0", batch=32),  # the single-device baseline
     ],
 )
 def test_a_throttled_record_is_compared_with_no_other_and_both_are_named(other):

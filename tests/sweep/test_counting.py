@@ -75,6 +75,16 @@ def test_beside_times_the_default_variants_are_counted_on_as_many_devices():
     assert {case.workload for case in plan.cases} == {"mlp/small"}
 
 
+def test_beside_times_variants_with_parameters_are_counted_too():
+    plan = plan_beside(spec(variants=["tuned[dispatch=threads]", "naive", "ddp[bucket_cap_mb=1]"]), [CPU2])
+    assert [(str(case.variant), case.devices) for case in plan.cases] == [
+        ("naive", SIM2),
+        ("naive", CPU2),
+        ("tuned[dispatch=threads]", SIM2),
+        ("tuned[dispatch=threads]", CPU2),
+    ]
+
+
 def test_beside_times_of_one_lane_nothing_is_counted():
     assert plan_beside(spec(), [("cpu",)]).cases == ()
     assert plan_beside(spec(variants=["ddp"]), [CPU2]).cases == ()

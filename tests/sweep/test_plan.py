@@ -224,7 +224,7 @@ def test_plans_are_deterministic_without_doubles_and_have_every_yardstick(
 
 
 def limit_id(case: Case) -> str:
-    """The rule, said a second time in the simplest way."""
+    """The rule again, in its simplest form."""
     lanes = len(case.devices)
     shared = len(set(case.devices)) < lanes
     batch = case.batch if shared else -(-case.batch // lanes)

@@ -1,4 +1,4 @@
-"""Where a gate's answer goes: standard output, files, a runner of GitHub's; and what is told of one that broke."""
+"""Where a gate's judgement goes: standard output, files, GitHub's annotations. A gate that fails writes one too."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ import pytest
 from dpbench import cli_gate
 from dpbench.cli import main
 from dpbench.errors import GateError
+from dpbench.results.store import StoreError
 from tests.report.gate.making_gate import BROKEN, PASS, SLOWER
 
 EXPECTED = {"pass": PASS, "slower": SLOWER}
@@ -16,16 +17,16 @@ EXPECTED = {"pass": PASS, "slower": SLOWER}
 
 @pytest.fixture
 def call(monkeypatch, capfd, tmp_path):
-    """`gate` with these options, where measuring gives, or raises, `found`."""
+    """Call `gate` with these options, while `run_gate` returns, or raises, `found`."""
 
     def called(found, *words):
-        def conduct(*_, **__):
-            if isinstance(found, Exception):
+        def run_gate(*_, **__):
+            if isinstance(found, BaseException):
                 raise found
             return found
 
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(cli_gate, "conduct", conduct)
+        monkeypatch.setattr(cli_gate, "run_gate", run_gate)
         monkeypatch.setattr(cli_gate.signal, "signal", lambda *_: None)
         monkeypatch.setattr(sys, "argv", ["dpbench", "gate", "--base", "main", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
@@ -57,21 +58,39 @@ def test_files_and_the_summary_of_a_step(call, tmp_path, monkeypatch):
     assert ET.parse(tmp_path / "gate.xml").getroot().get("failures") != "0"
 
 
-def test_a_gate_that_broke_is_told_in_every_form_and_in_one_line(call, tmp_path):
+def test_a_broken_gate_is_reported_in_every_form_and_in_one_line(call, tmp_path):
     code, out, err = call(GateError("no commit"), "--json", "--markdown", "gate.md", "--junit", "gate.xml", "--github")
-    told = json.loads(out)
-    assert (code, told["verdict"], told["exit_code"], told["why"]) == (3, "broken", 3, "no commit")
+    shown = json.loads(out)
+    assert (code, shown["verdict"], shown["exit_code"], shown["why"]) == (3, "broken", 3, "no commit")
     assert "dpbench: no commit" in err.splitlines()
     assert "no commit" in (tmp_path / "gate.md").read_text()
     assert ET.parse(tmp_path / "gate.xml").getroot().get("errors") == "1"
-    assert BROKEN.verdict == told["verdict"]
+    assert BROKEN.verdict == shown["verdict"]
 
 
-def test_what_nobody_foresaw_is_broken_too_as_1_would_say_slower(call):
+def test_an_unforeseen_error_is_broken_too_because_1_means_slower(call):
     code, out, err = call(ZeroDivisionError("oh"))
     assert (code, out) == (3, "")
     assert err.splitlines()[-1] == "dpbench: the gate itself failed: ZeroDivisionError: oh"
     assert "Traceback" in err
+
+
+def test_wrong_input_that_another_room_raises_is_broken_and_not_undecided(call):
+    code, out, err = call(StoreError("x.jsonl: cannot be read"))
+    assert (code, out, err) == (3, "", "dpbench: x.jsonl: cannot be read\n")
+
+
+@pytest.mark.parametrize("words", [["--rounds", "many"], ["--had", "x"], ["--head"], ["stray"]], ids=" ".join)
+def test_wrong_usage_is_broken(call, words):
+    code, out, err = call(PASS, *words)
+    assert (code, out) == (3, "")
+    assert len(err.splitlines()) == 1
+    assert err.endswith("Allowed: what `dpbench gate --help` lists.\n")
+
+
+def test_an_interrupt_is_no_verdict(call):
+    code, _, err = call(KeyboardInterrupt())
+    assert (code, err) == (130, "dpbench: interrupted; what was recorded so far is kept\n")
 
 
 def test_of_other_commands_it_is_still_raised(monkeypatch):
