@@ -91,7 +91,7 @@ def _show_lines(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the three commands."""
+    """Add asv-machine, asv-export and asv-compare to the command line."""
     app.command("asv-machine", epilog=example("dpbench asv-machine"))(asv_machine)
     app.command("asv-export", epilog=example("dpbench asv-export results/runs/compare-*.jsonl"))(asv_export)
     app.command("asv-compare", epilog=example("dpbench asv-compare HEAD~1 HEAD"))(asv_compare)

@@ -9,7 +9,10 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status means. `dpbench gate` uses 0 to 3 for pass, slower, undecided and broken."""
+    """What a command's exit status means.
+
+    `dpbench gate` uses 0 to 3 for pass, slower, undecided and broken.
+    """
 
     OK = 0
     """The command did what it was asked."""

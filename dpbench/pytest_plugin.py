@@ -81,7 +81,10 @@ class _Row:
 
 
 class _Held:
-    """What one session measured, and its baselines. The hooks are those of pytest and pytest-benchmark."""
+    """What one session measured, and its baselines.
+
+    The hooks are those of pytest and pytest-benchmark.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -123,8 +126,8 @@ class _Held:
     ) -> None:
         """Read a baseline. pytest-benchmark calls this for each file to compare with, before any test.
 
-        The last of several files counts. Afterwards pytest-benchmark warns of every field of machine_info that differs,
-        and of ours if it is missing, so this adds it.
+        If there are several files, the last one is the baseline. pytest-benchmark then warns of each field of
+        machine_info that differs or is missing. So this hook adds the field of dpbench. Raises UsageError.
         """
         from dpbench.results.baseline import BaselineError, parse_saved, refuse_foreign
 
@@ -198,7 +201,10 @@ def _judge(now: "Figures", then: "Figures | None", threshold: Any) -> None:
 
 
 def _measures(config: pytest.Config) -> bool:
-    """Return whether this session measures all that it selects. `--lf` leaves out tests without deselecting them."""
+    """Return whether this session measures all that it selects.
+
+    `--lf` leaves out tests without deselecting them.
+    """
     is_off = config.getoption("benchmark_disable") and not config.getoption("benchmark_enable")
     is_skipped = config.getoption("benchmark_skip") and not config.getoption("benchmark_only")
     others = any(config.getoption(name, default=False) for name in ("collectonly", "setuponly", "setupplan", "lf"))
@@ -206,7 +212,10 @@ def _measures(config: pytest.Config) -> bool:
 
 
 def _ran_to_its_end(session: pytest.Session) -> bool:
-    """Return whether all tests ran. After -x, an interrupt or a collection error they did not, and pytest fails."""
+    """Return whether all tests ran.
+
+    After -x, an interrupt or a collection error they did not, and pytest fails.
+    """
     ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
     return session.exitstatus in ends and not session.shouldfail
 

@@ -62,7 +62,10 @@ def _read(path: Path) -> ResultFile:
 
 
 def units_in(results: Path) -> dict[str, str]:
-    """Return the units by benchmark, or {} if asv has not written its list yet. Raises AsvError."""
+    """Return the units by benchmark, or {} if asv has not written its list yet.
+
+    Raises AsvError.
+    """
     path = results / "benchmarks.json"
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))

@@ -43,7 +43,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """The row of one benchmark. A point that is neither in `points` nor in `failed` was skipped."""
+    """The row of one benchmark.
+
+    A point that is neither in `points` nor in `failed` was skipped.
+    """
 
     params: tuple[tuple[str, ...], ...]
     version: str

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Severity(StrEnum):
-    """OK disturbs nothing, a NOTE may matter, UNRELIABLE makes the numbers wrong."""
+    """OK does not disturb measurements, NOTE may disturb them, UNRELIABLE makes the numbers wrong."""
 
     OK = "ok"
     NOTE = "note"
@@ -37,7 +37,7 @@ class Findings(BaseModel):
 
 
 def ok(what: str, value: str) -> Finding:
-    """Return a finding that disturbs nothing."""
+    """Return a finding that does not disturb measurements."""
     return Finding(severity=Severity.OK, what=what, value=value)
 
 

@@ -46,8 +46,8 @@ class Counters:
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
     """Return the tuned cases of `dpbench counts --check` and the user's own steps. Pure.
 
-    The tuned cases are left out unless `of_the_wrapper`, for commits without a wrapper. The user's own steps are the
-    benchmarks whose workload is a factory: each is counted on simulated devices and on CPU lanes.
+    Set `of_the_wrapper` to False if a commit has no wrapper: then the tuned cases are left out. The user's own steps
+    are the benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes.
     """
     cases = [case for case in checked_cases() if case.variant.name is VariantName.TUNED] if of_the_wrapper else []
     for benchmark in benchmarks:

@@ -113,7 +113,7 @@ def machine_of(environment: Environment) -> Environment:
 def history_line(
     judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool], environment: Environment
 ) -> HistoryLine:
-    """The line of a gate with times. `case_ids` and `twin_alarmed` are by benchmark name."""
+    """The history's line of a gate with times. The mappings are by benchmark name."""
     assert judgement.base.commit is not None
     return HistoryLine(
         started_at=judgement.started_at,

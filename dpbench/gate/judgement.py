@@ -68,8 +68,8 @@ class TimeRatio(_Frozen):
 class CounterChange(_Frozen):
     """A counter of one case that differs between base and head.
 
-    `base` or `head` is None if that commit does not have the counter. `is_worse` is None for a counter of which
-    neither more nor less is better.
+    `base` or `head` is None if that commit does not have the counter. `is_worse` is None if the counter has no better
+    direction.
     """
 
     benchmark: str
@@ -85,8 +85,8 @@ class TimeJudgement(_Frozen):
 
     `base_step_s` and `head_step_s` are medians over rounds. `twin` is the ratio of base's twin to base in the same
     rounds. `threshold` is the tolerated growth. `detectable` is the smallest growth that the gate calls slower nine
-    times in ten, with this noise and this number of rounds. Both are shares. `looks` counts the interim analyses of
-    these rounds.
+    times in ten, with this noise and this number of rounds. Both growths are shares: 0.01 is 1 %. `looks` counts the
+    interim analyses of these rounds.
     """
 
     benchmark: str

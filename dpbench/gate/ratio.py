@@ -1,4 +1,6 @@
-"""Blocks of a round become two contrasts, and rounds become the ratio of head to base. Pure.
+"""Blocks of a round become two contrasts, and rounds become the ratio of head to base.
+
+Pure.
 
     contrast   log head - (log base + log twin) / 2     its variance is 3/4 of that of log head - log base
     twin       log twin - log base                      the noise of this machine, in the same minutes
@@ -83,5 +85,5 @@ def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
 
 
 def estimate(logs: Sequence[float]) -> LogEstimate:
-    """Estimate the mean of one contrast over at least two rounds."""
+    """Estimate the mean of one contrast from its logarithm in each round, two rounds or more."""
     return LogEstimate(fmean(logs), standard_error(logs), len(logs) - 1)

@@ -107,7 +107,7 @@ class Benchmark(_Frozen):
     threshold: Share = Field(description=_SHARE)
 
     def case(self, cores: int, default_lanes: tuple[str, ...]) -> Case:
-        """Return the measured case on a machine with so many usable cores."""
+        """Return the case to measure on a machine with `cores` usable cores."""
         return Case(
             variant=self.variant,
             workload=self.workload,

@@ -60,7 +60,7 @@ class Risks:
 
 
 def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
-    """Share the suite's alarm rate among so many benchmarks."""
+    """Return the error rates of one of `benchmarks`, which share the alarm rate evenly."""
     return Risks(alarm_rate / benchmarks)
 
 

@@ -1,8 +1,8 @@
 """How far a step overlaps communication with computation.
 
-The answer is in the dependencies between copies and operators. An event of a recording (`simulator/record.py`) comes
-after those that wrote its inputs. It comes after the one before it in its stream. And it comes after those that its
-stream or the host waited for. The order of the host's calls does not count.
+The answer is in the dependencies between copies and operators. An event of a recording
+(`simulator/event_log.py`) comes after the events that wrote its inputs, after the previous event of its stream, and
+after the events that its stream or the host waited for. The order of the host's calls does not count.
 
 **Broadcast.** The broadcast are the copies between devices in the forward that carry no data of this step's batch. A
 lane's first layer is its first operator that reads data of both the batch and the broadcast, directly or through other
@@ -30,7 +30,7 @@ Work = Operator | Copy
 
 
 def dependencies(recording: Recording, home: int) -> Dependencies:
-    """Return the measures of one recorded training step.
+    """Return how far one recorded training step overlaps communication with computation, in bytes.
 
     `home` is the index of the base's device.
     """

@@ -40,7 +40,7 @@ class Arrival:
 
 
 class AwaitedTable(dict[str, Tensor | None]):
-    """A dict of tensors that may still be under way: each access to a value waits for it."""
+    """A dict of tensors that may not have arrived yet: each access to a value waits for it."""
 
     def __init__(self, values: dict[str, Tensor | None], arrivals: dict[str, Arrival]) -> None:
         super().__init__(values)

@@ -22,7 +22,7 @@ class Autotuner(Generic[Choice]):
         self.chosen: Choice | None = None
 
     def next_choice(self) -> Choice:
-        """The fixed choice, or the one with the fewest times."""
+        """The fixed choice if there is one, else the choice that was measured least often."""
         if self.chosen is not None:
             return self.chosen
         return min(self._times_s, key=lambda choice: len(self._times_s[choice]))
@@ -43,5 +43,5 @@ class Autotuner(Generic[Choice]):
                 self.chosen = min(self._times_s, key=lambda choice: min(self._times_s[choice][1:]))
 
     def fix(self, choice: Choice) -> None:
-        """Fix the choice for good, whatever the times are."""
+        """Fix the choice for good, whatever the measured times."""
         self.chosen = choice

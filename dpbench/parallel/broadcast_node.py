@@ -123,7 +123,7 @@ def _sum_together(grads: Sequence[Sequence[Any]], lanes: Sequence[Lane]) -> tupl
 
 
 def _can_add_into(copies: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether sums may be written to the copies: no graph needs them, all strides are equal."""
+    """Whether sums may overwrite the copies: grad mode is off, and all strides are equal."""
     return not torch.is_grad_enabled() and all(
         copy.stride() == other.stride() for copy, other in zip(copies, others, strict=True)
     )

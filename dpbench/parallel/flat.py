@@ -83,7 +83,8 @@ class FlatCopy:
 class StagingBuffer:
     """Memory on the base's device in which a bucket is packed before it is sent.
 
-    Several buckets use one in turn. Producer: the hub. Consumers: the lanes' near streams, up to the events `leaving`.
+    Several buckets use one buffer, one after the other. Producer: the hub. Consumers: the lanes' near streams; each
+    has read the buffer once its event in `leaving` has passed.
     """
 
     def __init__(self) -> None:
@@ -102,7 +103,7 @@ class StagingBuffer:
         return self._memory[:byte_count]
 
     def wait_until_free(self, hub: Stream) -> None:
-        """Make the hub wait until the bucket packed before has left."""
+        """Make the hub wait until all lanes have read the previous bucket."""
         for event in self.leaving:
             if event is not None:
                 hub.wait_event(event)

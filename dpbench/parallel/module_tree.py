@@ -93,7 +93,7 @@ class ModuleTree:
         )
 
     def is_whole(self) -> bool:
-        """Whether the base still has these very modules and tensors, by the same names."""
+        """Whether the base still has the same module and tensor objects under the same names."""
         return (
             self.has_same_members()
             and list(map(type, self.modules)) == self._kinds
@@ -126,9 +126,9 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
 
 
 def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
-    """Whether both hold the same objects.
+    """Whether both hold the same objects, compared by `is`: == of tensors compares values.
 
-    `is` compares them, since == of tensors compares values. The old objects are alive, so no new one has their id.
+    The old objects are alive, so no new one has their id.
     """
     return len(things) == len(old_things) and all(map(is_, things, old_things))
 

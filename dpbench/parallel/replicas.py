@@ -187,9 +187,8 @@ def replicate(
 ) -> list[nn.Module]:
     """New replicas of `network`, one per device. The first shares the memory of `network`.
 
-    `network` must be on ``devices[0]``.
-
-    The replicas are a snapshot, which nothing refreshes later. With `detach` gradients do not lead back to `network`.
+    `network` must be on ``devices[0]``. The other replicas are a snapshot: later changes to `network` do not reach
+    them. With `detach`, no gradients flow back to `network`.
     """
     check_policy(policy)
     if not devices:

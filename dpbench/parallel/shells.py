@@ -112,9 +112,10 @@ class Shells:
         return counts == self._counts_as_linked() == count_references(self._shells)
 
     def _counts_as_linked(self) -> list[int]:
-        """The counts that idle shells have with the tables and attributes of this forward.
+        """The reference counts that idle shells would have now.
 
-        The forward may have replaced, removed or registered shells, or put them in attributes.
+        They include the references in the tables and attributes of the shells. The forward may have replaced, removed
+        or registered shells, or put them in attributes.
         """
         links = count_own_references(chain(self._registered(), self._written()))
         return [count + links[id(shell)] for shell, count in zip(self._shells, self._counts_when_empty, strict=True)]

@@ -71,14 +71,14 @@ def check_links(devices: list[torch.device]) -> None:
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
-    """Whether to copy directly: the user did not choose the host, and the link is sound."""
+    """Whether to copy directly, not through the host: staging is off, and the link passed its test."""
     if is_staged and source != destination and CPU not in (source, destination):
         return False
     return _is_sound(source, destination)
 
 
 def _is_sound(source: torch.device, destination: torch.device) -> bool:
-    """Whether direct copies arrive as sent.
+    """Whether direct copies arrive without corrupted bytes.
 
     Only links between peers are tested: other copies go through the host.
     """

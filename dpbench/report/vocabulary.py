@@ -38,7 +38,10 @@ def vocabulary_text() -> Group:
 
 
 def _parameters_json() -> list[dict[str, Any]]:
-    """Return an entry for each parameter of each wrapper. `variants` are the names that take it."""
+    """Return an entry for each parameter of each wrapper.
+
+    `variants` are the names that take it.
+    """
     takers: dict[tuple[str, str], list[VariantName]] = {}
     for variant in VariantName:
         for name in variant.parameters:

@@ -1,1 +1,4 @@
-"""What was measured: records, the files that hold them, comparisons, counts. Imports no torch."""
+"""What was measured: records, the files that hold them, comparisons, counts.
+
+Imports no torch.
+"""

@@ -49,7 +49,7 @@ class Saved(BaseModel):
 
     @property
     def machine(self) -> dict[str, Any] | None:
-        """What `machine_of` returned; None if no `dp_benchmark` was measured."""
+        """The machine of the measurement; None if no `dp_benchmark` was measured."""
         return self.machine_info.dpbench
 
     def figures(self) -> dict[str, Figures]:

@@ -74,7 +74,9 @@ def compare(
     reference: VariantId | None = None,
     allow_different: bool = False,
 ) -> Comparisons:
-    """Compare the records. Without a `reference`, ratios are to torch_dp if it has times, else to naive.
+    """Compare the records.
+
+    Without a `reference`, ratios are to torch_dp if it has times, else to naive.
 
     Raise UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the
     differences instead.
@@ -166,7 +168,10 @@ def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, 
 
 
 def _ratio(summary: Summary, reference: Summary) -> Ratio:
-    """Return the ratio. That of the reference itself is 1 without an interval, because nothing is estimated."""
+    """Return the ratio.
+
+    That of the reference itself is 1 without an interval, because nothing is estimated.
+    """
     if summary is reference:
         return Ratio(reference.case.variant, Estimate(1.0, None, None))
     return Ratio(reference.case.variant, ratio_of_rounds(summary.samples_s, reference.samples_s))

@@ -1,4 +1,6 @@
-"""Exact counters of one training step, by phase, and the changes between two sets of them. Pure.
+"""Exact counters of one training step, by phase, and the changes between two sets of them.
+
+Pure.
 
 Each counter has a full name, such as ``backward.copies.sim:1->sim:0.size_bytes``, so two sets compare line by line.
 """
@@ -34,7 +36,9 @@ class Traffic(_Frozen):
 
 
 class PhaseCounts(_Frozen):
-    """Counters of one phase, all devices together. None means that it is not counted on these devices; 0 is a count.
+    """Counters of one phase, all devices together.
+
+    None means that it is not counted on these devices; 0 is a count.
 
     On simulated devices:
 
@@ -60,7 +64,9 @@ class PhaseCounts(_Frozen):
 
 
 class Dependencies(_Frozen):
-    """How lanes depend on each other by data, streams and waits. The order of the host's calls does not matter.
+    """How lanes depend on each other by data, streams and waits.
+
+    The order of the host's calls does not matter.
 
     `reduced_bytes` are sent between devices to sum the lanes' gradients. "Half" is when the first half of each lane's
     backward operators is done:
@@ -100,7 +106,10 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
 
 
 class CountRecord(_Frozen):
-    """The answer of the child that counted one case. SKIPPED means that it cannot be counted, with the reason."""
+    """The answer of the child that counted one case.
+
+    SKIPPED means that it cannot be counted, with the reason.
+    """
 
     case: Case
     outcome: Outcome

@@ -23,7 +23,10 @@ class ExpectedError(WrongInputError):
 
 
 class Expected(BaseModel):
-    """`cases` maps a case's id to its counters by name. `schema_` grows when a counter's meaning changes."""
+    """The content of one file of expected counts, for one version of torch and of Python.
+
+    `cases` maps a case's id to its counters by name. `schema_` is raised when a counter's meaning changes.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,7 +38,10 @@ class Expected(BaseModel):
 
 
 def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
-    """Write these as expected and return the file. Raise ExpectedError, also if a record has no counts."""
+    """Write these as expected and return the file.
+
+    Raise ExpectedError, also if a record has no counts.
+    """
     for record in records:
         if record.outcome is not Outcome.OK:
             raise ExpectedError(f"expected: {record.case.id} cannot be recorded: {record.why}")
@@ -46,7 +52,10 @@ def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
 
 
 def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
-    """Return a line for each difference from the expectations. Raise ExpectedError if no file can be read."""
+    """Return a line for each difference from the expectations.
+
+    Raise ExpectedError if no file can be read.
+    """
     failed = [record for record in records if record.outcome is not Outcome.OK]
     counted = [record for record in records if record.outcome is Outcome.OK]
     if not counted:
@@ -75,7 +84,7 @@ def path_of(folder: Path, found: Expected) -> Path:
 
 
 def write(path: Path, expected: Expected) -> None:
-    """Write the file. Raise ExpectedError."""
+    """Write the file. Raise ExpectedError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(to_json(expected.model_dump(by_alias=True), indent=1) + b"\n")
@@ -84,7 +93,10 @@ def write(path: Path, expected: Expected) -> None:
 
 
 def read(path: Path) -> Expected:
-    """Read the file. Raise ExpectedError; if the file is missing, its text names those that exist."""
+    """Read the file.
+
+    Raise ExpectedError; if the file is missing, its text names those that exist.
+    """
     try:
         return Expected.model_validate_json(path.read_bytes())
     except FileNotFoundError:

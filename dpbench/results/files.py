@@ -55,7 +55,9 @@ def open_locked(path: Path) -> tuple[int, int]:
 
 
 def append_line(fd: int, line: bytes, what: str) -> None:
-    """Write and sync a line, which has its newline. If that fails, restore the file and raise OSError.
+    """Write and sync a line, which has its newline.
+
+    If that fails, restore the file and raise OSError.
 
     `what` names the line in the error.
     """

@@ -163,7 +163,10 @@ class RecordLineError(ValueError):
 
 
 def to_line(record: Record) -> bytes:
-    """Return the record as a line with its newline. A NaN among the metrics becomes null, because JSON has no NaN."""
+    """Return the record as a line with its newline.
+
+    A NaN among the metrics becomes null, because JSON has no NaN.
+    """
     line = to_json(record.to_json(), inf_nan_mode="null") + b"\n"
     parse_line(line)  # so that no line is written that cannot be read
     return line
@@ -174,7 +177,9 @@ Known: TypeAlias = dict[bytes, Case | Environment | None]
 
 
 def parse_line(line: bytes, known: Known | None = None) -> Record:
-    """Read a record. Raise RecordLineError for any other line, or for a schema that this version does not know.
+    """Read a record.
+
+    Raise RecordLineError for any other line, or for a schema that this version does not know.
 
     Cases and environments that are `known` are not made again; the records share them.
     """

@@ -1,4 +1,6 @@
-"""Records on disk: JSON Lines. Each record is safe on disk before the next case is measured.
+"""Records on disk: JSON Lines.
+
+Each record is safe on disk before the next case is measured.
 
 With `--retry failed`, failed records make room for new ones. ``(case.id, round)`` is unique in a file, so a failed
 record first moves to the end of a second file, which keeps it for later questions:
@@ -39,7 +41,10 @@ class Contents:
 
 
 class Store:
-    """A file of records. `append` and `with` lock it against other writers until `close`; `read` needs no lock."""
+    """A file of records.
+
+    `append` and `with` lock it against other writers until `close`; `read` needs no lock.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +68,10 @@ class Store:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def replace(self, records: Iterable[Record]) -> None:
-        """Replace the file with these records. If that fails, leave it as it was and raise StoreError."""
+        """Replace the file with these records.
+
+        If that fails, leave it as it was and raise StoreError.
+        """
         self._open()
         beside = self.path.with_name(f"{self.path.name}.new")
         try:

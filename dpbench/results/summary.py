@@ -11,7 +11,10 @@ from dpbench.sweep.case import Case
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss before and after training, each the median over rounds. Rounds differ in their number of steps."""
+    """The loss before and after training, each the median over rounds.
+
+    Compare `last` with care: rounds take different numbers of steps.
+    """
 
     first: float
     last: float

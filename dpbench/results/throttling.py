@@ -1,4 +1,7 @@
-"""Throttled records beside others: their times differ for a reason that is no variant's. Pure."""
+"""Throttled records beside others: their times differ for a reason that is no variant's.
+
+Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

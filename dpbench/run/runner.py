@@ -33,9 +33,10 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep is.
+    """The progress of a sweep: `done` of `total` (round, case) pairs.
 
-    `running` is the case about to start, None at the end; `last` is this call's newest record.
+    `running` is the case that starts next, or None at the end. `last` is the newest record, or None if this call has
+    none yet.
     """
 
     done: int

@@ -43,7 +43,7 @@ _KEY = "dpbench.simulator"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NodeStreams:
-    """The stream of a graph node, and of the nodes that get its outputs (None: no such node)."""
+    """The stream of a graph node, and that of each next node; None if there is no next node."""
 
     stream: int
     next_streams: tuple[int | None, ...]

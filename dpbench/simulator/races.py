@@ -1,13 +1,14 @@
-"""Finds races: two operations on the same bytes, one of them a write, without an order.
+"""Find races: two accesses to the same bytes, one of them a write, that no wait orders.
 
-Each memory segment has a `ShadowMemory`. For every byte it holds the last write, and the reads since then. Dense
-accesses are the most frequent; they lie in disjoint cells, found by bisection. Strided accesses lie in a list::
+Each memory segment has a `ShadowMemory`. For every byte it holds the last write, and the reads since then. Most
+accesses are dense: one range of bytes. They are stored in disjoint cells, found by bisection. Strided accesses are
+stored in a list::
 
     cells      [0 ──── 512) [512 ─────────── 2048) [2048 ── 4096)     each: its last write, the reads since
     strided    columns 0..3 of a matrix, columns 4..7, ...
 
-A write that is in order replaces all accesses that it covers. So the shadow memory grows with the number of views in
-use, and not with time.
+A write without a race replaces all earlier accesses to its bytes. So the size of the shadow memory depends on the
+number of views in use, not on the number of operations.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from dpbench.simulator.streams import StreamOrder
 
 
 class RaceError(RuntimeError):
-    """Two operations touch the same bytes in no order; the text names both and their lines."""
+    """No wait orders two accesses to the same bytes; the text names both and their source lines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -59,7 +59,7 @@ class Simulation:
         return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
 
     def now(self, stream: int) -> VectorClock:
-        """Return the clock of an event that is recorded on the stream now."""
+        """Return the vector clock that an event gets if the stream records it now."""
         with self.lock:
             return self.order.now(stream)
 

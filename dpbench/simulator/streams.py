@@ -34,7 +34,7 @@ class StreamOrder:
         self._clock(stream)[stream] = tick
 
     def now(self, stream: int) -> VectorClock:
-        """Return the clock of an event that is recorded on `stream` now."""
+        """Return the vector clock that an event gets if `stream` records it now."""
         return dict(self._clock(stream))
 
     def wait(self, stream: int, clock: VectorClock) -> None:

@@ -1,1 +1,4 @@
-"""Statistics: Student's t, order statistics, shares, estimates over rounds. Nothing else in dpbench has formulas."""
+"""Statistics: Student's t, order statistics, shares, estimates over rounds.
+
+Nothing else in dpbench has formulas.
+"""

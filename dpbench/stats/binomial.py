@@ -2,7 +2,9 @@
 
 
 def clopper_pearson(found: int, of: int) -> tuple[float, float]:
-    """Return the two-sided 95 % interval of a share, 0 to 1, after `found` hits in `of` trials. Imports scipy.
+    """Return the two-sided 95 % interval of a share, 0 to 1, after `found` hits in `of` trials.
+
+    Imports scipy.
 
     It is exact: it is never narrower than 95 % asks for (Clopper and Pearson 1934).
     """

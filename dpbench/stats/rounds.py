@@ -53,7 +53,10 @@ def median_of_rounds(rounds: Rounds) -> Estimate:
 
 
 def ratio_of_rounds(times: Rounds, reference: Rounds) -> Estimate:
-    """Return the step time as a multiple of the reference's. Raise ValueError as `log_medians` does."""
+    """Return the step time as a multiple of the reference's.
+
+    Raise ValueError as `log_medians` does.
+    """
     logs, others = log_medians(times), log_medians(reference)
     value = float(np.median(logs) - np.median(others))
     centre = float(logs.mean() - others.mean())

@@ -11,7 +11,9 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 
 class Case(BaseModel):
-    """All that defines one measurement. Equal cases have equal ids, on every machine and in every version.
+    """All that defines one measurement.
+
+    Equal cases have equal ids, on every machine and in every version.
 
     `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per step, all lanes
     together. `devices` has one entry per lane. `threads` is the number of intra-op threads that all lanes share; it is

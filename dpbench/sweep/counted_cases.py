@@ -24,7 +24,9 @@ _CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
 
 
 def plan_counts(spec: Spec) -> Plan:
-    """Return the cases of a spec. A case on simulated devices is also counted on as many CPU lanes.
+    """Return the cases of a spec.
+
+    A case on simulated devices is also counted on as many CPU lanes.
 
     Raise PlanError for other devices, too many of them, or a batch smaller than the lanes.
     """
@@ -45,7 +47,10 @@ def plan_counts(spec: Spec) -> Plan:
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """Return the spec's only case on simulated devices, to write its events. Raise PlanError if there are several."""
+    """Return the spec's only case on simulated devices, to write its events.
+
+    Raise PlanError if there are several.
+    """
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
         raise PlanError(

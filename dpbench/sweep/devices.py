@@ -8,7 +8,9 @@ MAX_LANES = 1024
 
 
 def parse_devices(text: str) -> tuple[str, ...]:
-    """Return one device per lane. ``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1.
+    """Return one device per lane.
+
+    ``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1.
 
     Raise ValueError, with what is allowed, for any other text.
     """
@@ -46,5 +48,5 @@ def format_devices(lanes: tuple[str, ...]) -> str:
 
 
 def are_shared(lanes: tuple[str, ...]) -> bool:
-    """Return whether two lanes run on one device. Then there is no limit per device."""
+    """Return whether two lanes run on one device. Then `percent_of_limit` does not apply."""
     return len(set(lanes)) < len(lanes)

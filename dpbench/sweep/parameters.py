@@ -13,7 +13,10 @@ _MOST_MEBIBYTES = 2**20
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a wrapper. `parse` returns its value and raises ValueError if a text is not `allowed`."""
+    """One parameter of a wrapper.
+
+    `parse` returns its value and raises ValueError if a text is not `allowed`.
+    """
 
     parse: Callable[[str], Value]
     allowed: str

@@ -36,7 +36,10 @@ class Plan:
 
 
 def plan(spec: Spec, machine: MachineInfo) -> Plan:
-    """Return the grid of the spec, with the `single` cases that percentages need. Raise PlanError."""
+    """Return the grid of the spec, with the `single` cases that percentages need.
+
+    Raise PlanError.
+    """
     lanes = spec.devices or (default_lanes(machine),)
     threads = spec.threads or machine.cores
     _check(spec, lanes, threads, machine)

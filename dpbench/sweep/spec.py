@@ -1,4 +1,7 @@
-"""A spec: what to measure, from a sweep file or from command line options. Both have the same names."""
+"""A spec: what to measure, from a sweep file or from command line options.
+
+Both have the same names.
+"""
 
 import re
 import tomllib
@@ -122,7 +125,10 @@ def load_spec(path: Path) -> Spec:
 
 
 def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
-    """Read command line options, with commas in lists; None is an option that was not given. Raise SpecError."""
+    """Read command line options, with commas in lists; None is an option that was not given.
+
+    Raise SpecError.
+    """
     keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
     try:
         return Spec.model_validate(keys)

@@ -147,7 +147,10 @@ def _item(tensor: Tensor) -> Item:
 
 
 def _as_real(tensor: Tensor) -> Tensor:
-    """Return a real view of a complex tensor, so that both kinds share messages."""
+    """Return a complex tensor as a real view.
+
+    So one message can hold real and complex tensors.
+    """
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 

@@ -13,7 +13,9 @@ Forward = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheme as a value. ``wrap(base, devices)`` returns the callable that replaces the model.
+    """A scheme as a value.
+
+    ``wrap(base, devices)`` returns the callable that replaces the model.
 
     The base is on ``devices[0]`` already. With `per_rank` each device has a process of its own, and `wrap` gets the
     one device of its rank. Otherwise one process serves all devices. With `concurrent_lanes` the lanes compute at

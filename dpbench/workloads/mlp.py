@@ -19,7 +19,7 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class MlpSize:
-    """`layers` counts the Linear layers, with the head."""
+    """The size of an MLP. `layers` counts the Linear layers, including the head."""
 
     layers: int
     width: int

@@ -45,7 +45,7 @@ def drawn_verdicts(
     budget_s: float,
     seed: int,
 ) -> list[Verdict]:
-    """Return the verdicts of so many drawn gates.
+    """Return the verdicts of `gates` drawn gates.
 
     If `slower` is given, gate i has the slowdown in the benchmark at i modulo the length of `slower_in`.
     """

@@ -77,10 +77,10 @@ def _fields(gpu: Gpu, fields: Sequence[NvmlField]) -> list[CounterState | str]:
 
 
 def growth(before: CounterState | str, after: CounterState | str, most: float) -> int:
-    """Return by how much a counter grew, also if it wrapped once.
+    """Return the growth of a counter, which may have wrapped once.
 
-    `most` is the largest possible growth. Raises NotOfferedError if the counter may have wrapped more than once. Raises
-    it too if the counter grew by more than `most`: then it counts something else.
+    `most` is the largest possible growth. Raises NotOfferedError if the counter may have wrapped more than once, or if
+    it grew by more than `most`, because then it counts something else.
     """
     if not (isinstance(before, CounterState) and isinstance(after, CounterState)):
         raise NotOfferedError(str(before if isinstance(before, str) else after))

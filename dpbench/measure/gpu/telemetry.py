@@ -41,7 +41,7 @@ class Telemetry(Protocol):
 
 
 class NoTelemetry:
-    """No telemetry for these devices, with the reason."""
+    """Telemetry of devices that have none: every result is `reason`."""
 
     def __init__(self, devices: Sequence[str], reason: str) -> None:
         self._reasons: dict[str, DeviceTelemetry | str] = dict.fromkeys(devices, reason)

@@ -32,7 +32,7 @@ def growth_between(before: float, after: float) -> str:
 
 
 def interval(ratio: TimeRatio) -> str:
-    """``1.052 [1.041, 1.063]``."""
+    """Return the ratio and its interval as text: ``1.052 [1.041, 1.063]``."""
     return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
@@ -74,7 +74,7 @@ def reliability(judgement: Judgement) -> tuple[str, str]:
 
 
 def circumstances(judgement: Judgement) -> str:
-    """Return the duration, the time and the machine in one line."""
+    """Return one line with the gate's duration, start time, machine and versions."""
     minutes, seconds = divmod(round(judgement.duration_s), 60)
     text = f"took {minutes} min {seconds} s from {judgement.started_at}"
     if judgement.environment is not None:
