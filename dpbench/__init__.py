@@ -1,4 +1,4 @@
-"""Benchmarks of data parallelism in PyTorch, and a fast replacement of `torch.nn.DataParallel`.
+"""Benchmarks of data parallelism in PyTorch, and a faster `torch.nn.DataParallel`.
 
 ``import dpbench`` does not import torch. The wrapper's names import it on first use.
 """

@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def dp_benchmark(request: pytest.FixtureRequest, benchmark: "Pedantic") -> Callable[..., Any]:
-    """Call with a step, a function without arguments; the call returns what the step's last call returned.
+    """Call it with a step, a function without arguments; it returns the step's last result.
 
     `devices` are all that the step uses. They are idle at both ends of every round. There are exactly `rounds`, at
     least 20, after `warmup_rounds`. With `count`, two more steps are counted: operators, FLOPs, Python calls. Use

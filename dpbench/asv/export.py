@@ -58,7 +58,7 @@ def commit_date_ms(commit: str) -> int:
 
 
 def _sort_out(records: Iterable[Record]) -> tuple[dict[str, dict[Point, list[Record]]], tuple[str, ...]]:
-    """Return the records by commit and grid point, and a line for each reason to leave some out."""
+    """Return the records by commit and grid point, and a line for each reason to omit some."""
     kept: dict[str, dict[Point, list[Record]]] = {}
     reasons: dict[str, int] = {}
     for record in records:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Severity(StrEnum):
-    """OK does not disturb measurements, NOTE may disturb them, UNRELIABLE makes the numbers wrong."""
+    """OK is harmless, NOTE may disturb measurements, UNRELIABLE makes them wrong."""
 
     OK = "ok"
     NOTE = "note"

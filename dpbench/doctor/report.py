@@ -1,4 +1,4 @@
-"""The output of `dpbench doctor`: the machine, the findings, and the variants that run here."""
+"""The output of `dpbench doctor`: machine, findings, and the variants that run here."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How often a machine calls equal code slower: by a self-test, else by earlier gates' twins.
+"""A machine's rate of false alarms: from a self-test, else from earlier gates' twins.
 
 The results folder has two files of a self-test: the recorded trials (``.jsonl``) and the result (``.json``).
 """

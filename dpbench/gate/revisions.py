@@ -42,7 +42,7 @@ class Repository:
         return Revision(asked=revision, commit=commit, subject=subject)
 
     def changed_files(self, besides: Path) -> list[str]:
-        """Return the files that differ from HEAD or are untracked and not ignored; none in `besides`."""
+        """Return files that differ from HEAD or are untracked, except ignored files and `besides`."""
         listed = self._git("status", "--porcelain", "-z", "--untracked-files=all", what="git status failed")
         names = [entry[3:] for entry in listed.split("\0") if entry[2:3] == " "]
         return [name for name in names if not (self.root / name).is_relative_to(besides.resolve())]

@@ -30,7 +30,7 @@ Work = Operator | Copy
 
 
 def dependencies(recording: Recording, home: int) -> Dependencies:
-    """Return how far one recorded training step overlaps communication with computation, in bytes.
+    """Return how far a recorded step overlaps communication with computation, in bytes.
 
     `home` is the index of the base's device.
     """

@@ -41,7 +41,7 @@ def _peak_of_process_bytes(process: psutil.Process) -> int:
 
 
 def peak_in_status_bytes(status: str) -> int:
-    """Return the peak in the text of a /proc/PID/status, or 0 for a zombie, which has no memory.
+    """Return the peak in a /proc/PID/status text; 0 for a zombie, which has no memory.
 
     getrusage's ru_maxrss is not used: a process inherits it from the process that called exec (getrusage(2), BUGS).
     """

@@ -53,7 +53,7 @@ class ThreadHazards:
         self._settings = {name: get() for name, (get, _) in _SETTINGS.items()}
 
     def uses(self) -> list[str]:
-        """Clauses for a warning: the shared state used since construction, and its effect on threads."""
+        """Clauses for a warning: shared state used since construction, and the effect on threads."""
         uses = [
             f"random numbers were drawn from the generator of {device}, in an undefined order: runs are not "
             "reproducible, and a checkpoint inside a replica recomputes with other numbers, so its gradients are wrong"

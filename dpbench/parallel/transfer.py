@@ -71,7 +71,7 @@ def check_links(devices: list[torch.device]) -> None:
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
-    """Whether to copy directly, not through the host: staging is off, and the link passed its test."""
+    """Whether to bypass the host: staging is off, and the link passed its test."""
     if is_staged and source != destination and CPU not in (source, destination):
         return False
     return _is_sound(source, destination)

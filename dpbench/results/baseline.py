@@ -22,7 +22,7 @@ class BaselineError(ValueError):
 
 @dataclass(frozen=True)
 class Figures:
-    """One benchmark: the median of its rounds and their minimum in seconds, each with an interval."""
+    """One benchmark: median and minimum of its rounds in seconds, each with an interval."""
 
     median_s: Estimate
     minimum_s: Estimate
@@ -85,7 +85,10 @@ def parse_threshold(limits: Mapping[str, object]) -> Threshold:
 
 
 def slower(now: Figures, then: Figures, threshold: Threshold) -> list[str]:
-    """Return a line for each figure that grew by more than its threshold and whose intervals do not meet."""
+    """Return a line for each figure that grew too much.
+
+    It grew by more than its threshold, and its interval does not overlap the baseline's.
+    """
     limits = {"median": threshold.median, "minimum": threshold.minimum}
     return [
         f"{name} is {new.value / old.value:.3g} times the baseline's: {_text(new)} after {_text(old)}; "
@@ -128,7 +131,7 @@ def machine_of(environment: Environment) -> dict[str, Any]:
 
 
 def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
-    """Raise BaselineError for a newer schema, or for another machine, with the fields that differ."""
+    """Raise BaselineError for a newer schema or another machine; name the fields that differ."""
     schema = then.get("schema")
     if type(schema) is not int or not 1 <= schema <= SCHEMA:
         raise BaselineError(f"baseline: has schema {schema!r}; allowed: 1 to {SCHEMA}")

@@ -110,7 +110,7 @@ def _cases(comparison: Comparison) -> list[Case]:
 
 
 def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
-    """Return the fields that are not equal everywhere, with their values in order of appearance."""
+    """Return the fields that are not equal in all, with their values in order of appearance."""
     values = {
         name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
         for name in Environment.model_fields

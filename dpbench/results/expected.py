@@ -1,4 +1,6 @@
-"""Expected counts on disk: a JSON file for each version of torch and Python, one counter a line, sorted.
+"""Expected counts on disk: a JSON file for each version of torch and Python.
+
+It is sorted and has one counter a line.
 
 Versions matter: another torch dispatches other operators, and another Python makes other calls.
 """

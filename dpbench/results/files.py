@@ -1,4 +1,4 @@
-"""Files that survive a crash: one that is replaced as a whole, and one that only grows by lines.
+"""Files that survive a crash: some are replaced as a whole, others only grow by lines.
 
 A replaced file holds the old text or the new one.
 
@@ -37,7 +37,9 @@ _BLOCK_BYTES = 1 << 16
 
 
 def open_locked(path: Path) -> tuple[int, int]:
-    """Return a descriptor that locks the file until it is closed, and how many bytes of a torn end were cut off.
+    """Lock the file; return its descriptor and how many bytes of a torn end were cut off.
+
+    Closing the descriptor releases the lock.
 
     Raise OSError, and BlockingIOError if another process has the lock.
     """

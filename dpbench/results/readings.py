@@ -56,6 +56,6 @@ class DeviceTelemetry(BaseModel):
 
     @property
     def is_throttled(self) -> bool | None:
-        """Whether any cause lowered the clocks for over 1 % of the window; None if the GPU reports no cause."""
+        """Whether a cause lowered the clocks for over 1 % of the window; None if none is reported."""
         known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
         return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None

@@ -27,7 +27,7 @@ _LOST_GPU = (
 
 
 def line_on_lost_gpu(text: str) -> str | None:
-    """Return the first line that reports a lost GPU, or one that needs a reset; None if there is none.
+    """Return the first line that reports a lost GPU or one that needs a reset, or None.
 
     CUDA, NVML and the kernel have the words for it.
     """
@@ -50,7 +50,7 @@ class Outcome(StrEnum):
 
 
 class Environment(BaseModel):
-    """What must be equal before two records are compared: the machine as the process sees it, whatever the case.
+    """The machine as the process sees it. It must be equal before two records are compared.
 
     `gil` is whether the interpreter has its global lock. `affinity` are the cores that may be used, as in ``0-3,8``.
     `cpu_limit` (in cores) and `memory_limit_bytes` are the container's, None without a limit. `gpus` and the tuples

@@ -9,7 +9,7 @@ from dpbench.results.store import StoreError
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:
-    """Return the file of a sweep's records, the same each time, so that a stopped sweep goes on.
+    """Return the file of a sweep's records; a stopped sweep continues in it.
 
     Create the folder if it is missing. Raise StoreError.
     """
@@ -18,7 +18,9 @@ def sweep_path(folder: Path, spec: Path) -> Path:
 
 
 def new_run_path(folder: Path, command: str) -> Path:
-    """Create and return a new empty ``command-20250131T120000Z.jsonl``, and the folder if it is missing.
+    """Create a new empty file ``command-20250131T120000Z.jsonl`` and return its path.
+
+    Create the folder if it is missing.
 
     Raise StoreError.
     """

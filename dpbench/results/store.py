@@ -136,7 +136,10 @@ class Store:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Turn the collector off while lines are parsed: it would take half of the time, and parsing makes no cycles."""
+    """Turn garbage collection off while lines are parsed.
+
+    It would take half of the time, and parsing makes no cycles.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -158,7 +161,7 @@ def retried_path(store: Store) -> Path:
 
 
 def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Record, ...]:
-    """Move the records that are not ok, of those that `among` selects, to the file of failed ones; return them.
+    """Move the failed records that `among` selects to the second file, and return them.
 
     The store must be locked. Raise StoreError; then the store still has them all.
     """

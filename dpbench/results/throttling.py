@@ -1,6 +1,6 @@
-"""Throttled records beside others: their times differ for a reason that is no variant's.
+"""Find throttled records that are compared with unthrottled ones.
 
-Pure.
+Their times differ because of the GPUs' clocks, not because of the variants. Pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from dpbench.sweep.case import Case
 
 @dataclass(frozen=True)
 class Throttling:
-    """A record whose GPUs were throttled, and one that is compared with it and was not throttled."""
+    """A throttled record, and an unthrottled record that is compared with it."""
 
     throttled: Record
     other: Record

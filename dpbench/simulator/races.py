@@ -7,7 +7,7 @@ stored in a list::
     cells      [0 ──── 512) [512 ─────────── 2048) [2048 ── 4096)     each: its last write, the reads since
     strided    columns 0..3 of a matrix, columns 4..7, ...
 
-A write without a race replaces all earlier accesses to its bytes. So the size of the shadow memory depends on the
+A write without a race replaces all earlier accesses that it covers. So the size of the shadow memory depends on the
 number of views in use, not on the number of operations.
 """
 

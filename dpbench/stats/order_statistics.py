@@ -34,7 +34,7 @@ _INDEPENDENT = 0.25  # the variance of a fair coin
 
 
 class MedianInterval(NamedTuple):
-    """The median of samples, in their unit, and the ends of its interval, which are two of the samples."""
+    """The median of samples, in their unit, and its interval, whose ends are two samples."""
 
     low: float
     median: float
@@ -52,7 +52,7 @@ def interval_of_median(samples: Sequence[float], z: float = Z95) -> MedianInterv
 
 
 def interval_of_autocorrelated_median(samples: NDArray[np.float64]) -> MedianInterval:
-    """Return the median and its 95 % interval, from 20 samples or more in the order in which they were taken."""
+    """Return the median and its 95 % interval, from 20 samples or more in their order in time."""
     n = len(samples)
     middle = float(np.median(samples))
     batch = n // _BATCHES

@@ -32,5 +32,8 @@ def t95_from_table(degrees: float) -> float:
 
 
 def standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
-    """Return the standard error of the mean of at least two values; it has one degree of freedom less than values."""
+    """Return the standard error of the mean of n values, two or more.
+
+    It has n - 1 degrees of freedom.
+    """
     return float(np.std(values, ddof=1)) / sqrt(len(values))

@@ -51,7 +51,10 @@ class Case(BaseModel):
 
 
 def on_one_device(case: Case) -> Case:
-    """Return `single` with the whole batch on the first device: the same computation without parallelism."""
+    """Return `single` with the whole batch on the first device.
+
+    It is the same computation without parallelism.
+    """
     return case.model_copy(update={"variant": VariantId(VariantName.SINGLE), "devices": case.devices[:1]})
 
 

@@ -60,7 +60,9 @@ def plan_recording(spec: Spec) -> Plan:
 
 
 def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
-    """Return what to count beside times measured on these lanes: the default variants on as many simulated devices.
+    """Return the cases to count beside times that are measured on these lanes.
+
+    They are the default variants on as many simulated devices.
 
     The plan is empty for a single lane, and for sizes that take simulated devices longer than seconds.
     """

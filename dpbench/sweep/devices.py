@@ -37,7 +37,7 @@ def _parse_term(term: str, text: str) -> list[str]:
 
 
 def format_devices(lanes: tuple[str, ...]) -> str:
-    """Return the short text that `parse_devices` reads as these lanes: ``cpu*2`` and not ``cpu+cpu``."""
+    """Return the short text that `parse_devices` reads: ``cpu*2``, not ``cpu+cpu``."""
     runs: list[tuple[str, int]] = []
     for lane in lanes:
         if runs and runs[-1][0] == lane:

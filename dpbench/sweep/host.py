@@ -69,7 +69,10 @@ def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """Return the path of the process's group by controller, from /proc/self/cgroup; version 2 has the name ''."""
+    """Return the path of the process's group by controller, from /proc/self/cgroup.
+
+    Version 2 has the name ''.
+    """
     groups = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", maxsplit=2)
@@ -78,7 +81,9 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Return the cores of version 2's cpu.max: ``200000 100000`` is 2 cores, ``max 100000`` is no limit (None).
+    """Return the cores of version 2's cpu.max, or None without a limit.
+
+    ``200000 100000`` is 2 cores; ``max 100000`` is no limit.
 
     The numbers are quota and period in microseconds.
     """
@@ -87,12 +92,18 @@ def parse_cpu_max(text: str) -> float | None:
 
 
 def parse_cpu_quota(quota: str, period: str) -> float | None:
-    """Return the cores of version 1's cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 is no limit (None)."""
+    """Return the cores of version 1's cpu.cfs_quota_us and cpu.cfs_period_us.
+
+    A quota of -1 is no limit: None.
+    """
     return int(quota) / int(period) if int(quota) > 0 else None
 
 
 def parse_memory(text: str) -> int | None:
-    """Return the bytes of version 2's memory.max or version 1's memory.limit_in_bytes; None is no limit."""
+    """Return the memory limit in bytes, or None without one.
+
+    The text is version 2's memory.max or version 1's memory.limit_in_bytes.
+    """
     return None if text.strip() == "max" or int(text) >= _NO_LIMIT_BYTES else int(text)
 
 

@@ -1,4 +1,4 @@
-"""The names that sweep files, case ids and records use, with a line on each for `dpbench list`.
+"""The names in sweep files, case ids and records, with a line on each for `dpbench list`.
 
 Variants are in variants.py. A workload is ``family/size``, or a user's ``package.module:factory``.
 """

@@ -57,7 +57,10 @@ def plan(spec: Spec, machine: MachineInfo) -> Plan:
 
 
 def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
-    """Return a lane for each of several accelerators, or two on the only one, or two or four on the CPU."""
+    """Return the default lanes of a machine.
+
+    One for each of several accelerators, or two on a single one; else two or four on the CPU.
+    """
     devices = tuple(accelerator.device for accelerator in machine.accelerators)
     if devices:
         return devices if len(devices) > 1 else devices * 2

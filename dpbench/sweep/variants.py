@@ -1,4 +1,4 @@
-"""Every variant, defined once: a row of `VariantName` has its name, wrapper, sentence and parameters.
+"""Every variant, each a row of `VariantName`: name, wrapper, sentence and parameters.
 
 To add a variant, write its wrapper in `dpbench/variants/` and add a row here. `dpbench list`, the options, the tables'
 order and the registry of wrappers all read this table.
@@ -145,7 +145,10 @@ class VariantId(str):
 
 
 def split_list(text: str) -> list[str]:
-    """Split at the commas outside of brackets: ``tuned[dispatch=auto,coalesce=true],naive`` has two parts."""
+    """Split at the commas outside of brackets.
+
+    ``tuned[dispatch=auto,coalesce=true],naive`` has two parts.
+    """
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
 
 

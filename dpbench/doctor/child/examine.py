@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def examine() -> list[Finding]:
-    """Return the findings on the host, the distribution, the GPUs, their links and the bandwidths."""
+    """Return the findings on host, distribution, GPUs, links and bandwidths."""
     return [
         *_findings_or_unknown("host", examine_host),
         *_findings_or_unknown("distribution", examine_packages),

@@ -19,12 +19,15 @@ _REINSTALL = (
 
 
 def examine_packages(path: Sequence[str] | None = None) -> list[Finding]:
-    """Return one finding: a note if a distribution `dpbench` is on `path`, which defaults to `sys.path`."""
+    """Return one finding: a note if a distribution `dpbench` is on `path`.
+
+    The default of `path` is `sys.path`.
+    """
     return [judge(_installed(OURS, path), _installed(OTHERS, path))]
 
 
 def judge(ours: Distribution | None, others: Distribution | None) -> Finding:
-    """Return the finding for the distributions installed under the two names; None is not installed."""
+    """Return the finding for the distributions of both names; None is not installed."""
     if others is not None:
         place = f"{OTHERS} {others.version} in {others.locate_file('')}"
         if _is_this_project(others):

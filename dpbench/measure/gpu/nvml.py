@@ -116,7 +116,7 @@ def _is_split(handle: Any) -> bool:
 
 
 def counter(value_type: int, value: Any) -> CounterState:
-    """Return the number in NVML's union `value` and its width in bits, by the union's `value_type`."""
+    """Return the number in NVML's union `value`, by its `value_type`, with its width in bits."""
     if value_type not in _MEMBERS:
         raise NotOfferedError(f"NVML returned a value of the unknown type {value_type}")
     member, bits = _MEMBERS[value_type]

@@ -37,7 +37,7 @@ def counters_grid(judgement: Judgement, most: int = MOST) -> Grid:
 
 
 def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
-    """Sort worse counters first: the worst of every benchmark, then the second worst, and so on."""
+    """Sort worse counters first: the worst of each benchmark, then the second worst of each."""
     by_benchmark: dict[str, list[CounterChange]] = defaultdict(list)
     for change in sorted(changes, key=_badness, reverse=True):
         by_benchmark[change.benchmark].append(change)
