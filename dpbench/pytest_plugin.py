@@ -1,4 +1,4 @@
-"""pytest plugin: the fixture `dp_benchmark`, baselines of one machine, thresholds on the median or the minimum.
+"""pytest plugin: `dp_benchmark`, baselines of one machine, thresholds on median or minimum.
 
     def test_step(dp_benchmark):
         dp_benchmark(step, devices=["cuda:0", "cuda:1"], rounds=50)

@@ -42,8 +42,9 @@ class MedianInterval(NamedTuple):
 
 
 def interval_of_median(samples: Sequence[float], z: float = Z95) -> MedianInterval:
-    """Return the median of independent samples; a normal value lies within `z` deviations as often as in the interval.
+    """Return the median of independent samples and its interval.
 
+    `z` sets the confidence: the share of a normal distribution within `z` standard deviations. `Z95` gives 95 %.
     With fewer than six samples, even the smallest and the largest contain the median less than 95 times in 100.
     """
     ordered = sorted(samples)

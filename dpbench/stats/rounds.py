@@ -1,4 +1,4 @@
-"""Estimates over rounds: the step time of a case, and its ratio to a reference, with 95 % intervals. Pure.
+"""Estimates over rounds: step times and their ratios, with 95 % intervals. Pure.
 
 A round is one process. Processes of identical code differ more than the samples in one of them do. So the round is the
 unit of the statistics:
@@ -19,9 +19,9 @@ contain 1.
          5      95.8   95.2   95.6                                      96.6                                 98.9
         10      95.1   95.1   95.0
 
-A percentile bootstrap over rounds of the ratio of medians covers as much at 5 rounds (96.3 % at s = 10 %), with
-intervals a tenth wider. So does t on the ratios of paired rounds; its intervals are narrower only if both cases share
-a drift.
+A percentile bootstrap over rounds of the ratio of medians covers as much: 96.3 % at 5 rounds and s = 10 %. Its
+intervals are a tenth wider. Student's t on the ratios of paired rounds covers as much too. Its intervals are narrower
+only if both cases share a drift.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The machine as this process may use it: CPU, cores, and the limits of control groups (containers). No torch.
+"""The machine as this process may use it: CPU, cores, limits of control groups. No torch.
 
 A process is in one group of each hierarchy, and the limits of all groups above it hold too. Version 2 has one hierarchy
 under /sys/fs/cgroup; version 1 has one for each controller. Inside a container the group's path is often that of the

@@ -1,4 +1,4 @@
-"""From a spec and a machine to the cases to measure, and the reasons for those that are skipped. Pure."""
+"""Plan a sweep: the cases to measure, and the skipped ones with reasons. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machine: 
 
 
 def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineInfo) -> None:
-    """Raise PlanError if the machine lacks one of the devices, or if a lane would get no item of the batch."""
+    """Raise PlanError if a device is missing, or if a lane would get no item of the batch."""
     text = format_devices(devices)
     for device in devices:
         if device not in machine.devices and not device.startswith("sim:"):

@@ -1,4 +1,4 @@
-"""Quantities as text: durations such as ``90s``, ``2m``, ``1.5h``; sizes such as ``512KiB``, ``10MiB``."""
+"""Quantities as text: durations (``90s``, ``2m``, ``1.5h``) and sizes (``512KiB``, ``10MiB``)."""
 
 import math
 import re

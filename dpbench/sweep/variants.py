@@ -103,7 +103,7 @@ _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 
 
 class VariantId(str):
-    """A variant's one text, with its `name` and the `values` that the name and its parameters set.
+    """A variant as text. `values` are those that its `name` and its parameters set.
 
     Raise ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
     """

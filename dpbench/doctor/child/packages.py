@@ -42,5 +42,8 @@ def _installed(name: str, path: Sequence[str] | None) -> Distribution | None:
 
 
 def _is_this_project(found: Distribution) -> bool:
-    """Compare the command: the old name had the same one, and its text is read without an import."""
+    """Return whether its command is this project's, which is the same under the old name.
+
+    The command is read as text, without an import.
+    """
     return any((each.group, each.name, each.value) == _COMMAND for each in found.entry_points)
