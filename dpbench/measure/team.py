@@ -46,7 +46,7 @@ class Solo:
 class Ranks:
     """One process per device.
 
-    They communicate by gloo on the host, whichever backend reduces the gradients.
+    The processes communicate by gloo on the host, whichever backend reduces the gradients.
     """
 
     def __init__(self, rank: int, size: int) -> None:

@@ -18,7 +18,7 @@ from dpbench.sweep.variants import VariantId, VariantName
 class UnlikeEnvironmentsError(WrongInputError):
     """One line with the fields in which the records' environments differ, and the values.
 
-    It is also raised for a throttled record beside one that was not throttled.
+    It is also raised if a throttled record would be compared with an unthrottled one.
     """
 
 

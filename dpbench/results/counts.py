@@ -135,7 +135,7 @@ class CountRecord(_Frozen):
 
 @dataclass(frozen=True)
 class Change:
-    """A counter whose value differs; None where the counter is missing."""
+    """A counter whose value differs; `old` or `new` is None if the counter is missing there."""
 
     name: str
     old: int | None

@@ -83,9 +83,9 @@ def _sender(pipe: Connection) -> Send:
 def _shifted_heap() -> list[bytearray]:
     """Return blocks of random size.
 
-    While they are held, the addresses of all later tensors are shifted by chance. The address of a tensor changes a
-    step's time by percents. Forks of one process allocate alike, so base and its twin would share a layout. Head would
-    not, because of a name of another length. Then the ratio of base and twin would not show what the layout does.
+    While they are held, all later tensors lie at random addresses. The address of a tensor changes a step's time by
+    percents. Forks of one process allocate alike, so base and its twin would share a memory layout. Head would differ,
+    for example by a name of another length. Then the ratio of base and twin would not show the effect of the layout.
     """
     return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
 
