@@ -12,7 +12,9 @@ from pydantic_core import to_json
 
 from dpbench.errors import WrongInputError
 from dpbench.results.counts import CountRecord, diff
+from dpbench.results.files import replace_text
 from dpbench.results.record import Outcome
+from dpbench.sweep.outside import read_input, what_is_wrong
 
 FOLDER = Path("results/expected")
 UPDATE = "dpbench counts --update"
@@ -78,7 +80,7 @@ def write(path: Path, expected: Expected) -> None:
     """Write the file. Raise ExpectedError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(expected.model_dump(by_alias=True), indent=1) + b"\n")
+        replace_text(path, to_json(expected.model_dump(by_alias=True), indent=1).decode() + "\n")
     except OSError as error:
         raise ExpectedError(f"expected: {str(path)!r} cannot be written: {error.strerror}") from error
 
@@ -86,7 +88,7 @@ def write(path: Path, expected: Expected) -> None:
 def read(path: Path) -> Expected:
     """Read the file. Raise ExpectedError; if the file is missing, its text names those that exist."""
     try:
-        return Expected.model_validate_json(path.read_bytes())
+        return Expected.model_validate_json(read_input(path))
     except FileNotFoundError:
         there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
         raise ExpectedError(
@@ -95,9 +97,7 @@ def read(path: Path) -> Expected:
     except OSError as error:
         raise ExpectedError(f"expected: {str(path)!r} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ExpectedError(f"expected: {str(path)!r} holds no expected counts: {place}: {first['msg']}") from error
+        raise ExpectedError(f"expected: {str(path)!r} holds no expected counts: {what_is_wrong(error)}") from error
 
 
 def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:
