@@ -1,7 +1,6 @@
 """The commands for asv (airspeed velocity): its machine file, its results, two of its commits."""
 
 import platform
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from dpbench.asv.export import commit_date_ms, export
 from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
 from dpbench.asv.report import asv_json, asv_text
-from dpbench.cli_shared import Json, example, option, show, unusable, warn
+from dpbench.cli_shared import Json, example, option, show, show_lines, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.results.store import Store
 from dpbench.run.ask import ask_machine
@@ -97,7 +96,7 @@ def _show_lines(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
     if as_json:
         show(facts)
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines)
+        show_lines(lines)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -3,7 +3,9 @@
 Versions matter: another torch dispatches other operators, and another Python makes other calls.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -47,6 +49,21 @@ def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
     return path
 
 
+def check_folder(folder: Path) -> None:
+    """Raise ExpectedError if the file for the installed torch is missing, so that nothing is counted in vain."""
+    versions = installed_versions()
+    if versions is not None and not (path := _path(folder, *versions)).exists():
+        raise _missing(path)
+
+
+def installed_versions() -> tuple[str, str] | None:
+    """Return torch's version and Python's, as in a file's name, without importing torch. None if torch is missing."""
+    try:
+        return version("torch").partition("+")[0], f"{sys.version_info.major}.{sys.version_info.minor}"
+    except PackageNotFoundError:
+        return None
+
+
 def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
     """Return a line for each difference from the expectations. Raise ExpectedError if no file can be read."""
     failed = [record for record in records if record.outcome is not Outcome.OK]
@@ -73,7 +90,18 @@ def expected_of(records: Iterable[CountRecord]) -> Expected:
 
 def path_of(folder: Path, found: Expected) -> Path:
     """Return the file for these versions of torch and Python."""
-    return folder / f"torch-{found.torch}-py{found.python}.json"
+    return _path(folder, found.torch, found.python)
+
+
+def _path(folder: Path, torch: str, python: str) -> Path:
+    return folder / f"torch-{torch}-py{python}.json"
+
+
+def _missing(path: Path) -> ExpectedError:
+    there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
+    return ExpectedError(
+        f"expected: {path.name} is not in {str(path.parent)!r}; there: {there}; record it by: {UPDATE}"
+    )
 
 
 def write(path: Path, expected: Expected) -> None:
@@ -90,10 +118,7 @@ def read(path: Path) -> Expected:
     try:
         return Expected.model_validate_json(read_input(path))
     except FileNotFoundError:
-        there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
-        raise ExpectedError(
-            f"expected: {path.name} is not in {str(path.parent)!r}; there: {there}; record it by: {UPDATE}"
-        ) from None
+        raise _missing(path) from None
     except OSError as error:
         raise ExpectedError(f"expected: {str(path)!r} cannot be read: {error.strerror}") from error
     except ValidationError as error:
