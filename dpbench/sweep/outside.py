@@ -18,6 +18,8 @@ MOST_BYTES = 64 << 20
 """The largest input file that is read as a whole."""
 MOST_LINES_BYTES = 1 << 30
 """The largest file of lines: records, a history, trials."""
+_REPR = reprlib.Repr()
+_REPR.maxstring = 80
 
 
 def printable(text: str) -> str:
@@ -32,7 +34,7 @@ def one_line(text: str) -> str:
 
 def shown(value: object) -> str:
     """Return a value's repr, shortened in the middle."""
-    return reprlib.repr(value)
+    return _REPR.repr(value)
 
 
 def what_is_wrong(error: ValidationError) -> str:

@@ -23,7 +23,7 @@ from dpbench.sweep.devices import format_devices, parse_devices
 from dpbench.sweep.explain import explain, one_of
 from dpbench.sweep.names import Data, Dtype, Mode, parse_workload
 from dpbench.sweep.outside import one_line, read_input
-from dpbench.sweep.quantities import parse_duration
+from dpbench.sweep.quantities import MOST, parse_duration
 from dpbench.sweep.variants import SCHEMES, VARIANT, VariantId, VariantName, split_list
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ Workload = Annotated[str, AfterValidator(parse_workload)]
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
 NonEmpty = Annotated[tuple[T, ...], AfterValidator(_distinct), Field(min_length=1)]
 
-_DURATION = "seconds as a number above 0, or text such as 90s, 2m, 1.5h"
+_DURATION = f"seconds as a number, or text such as 90s, 2m, 1.5h; above 0, {MOST}"
 
 
 def _one(kind: type[StrEnum]) -> dict[str, Any]:
