@@ -34,6 +34,7 @@ def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[RenderableType]:
     rows = {label: _row(name, found) for name, label in {**_ROWS, **{name: name for name in unknown}}.items()}
     rows["skew"] = {name: each.skew_s for name, each in found.items()}
     rows["lag"] = {name: _largest_lag(each) for name, each in found.items()}
+    notes = list(_notes(rows))
     rows = {label: row for label, row in rows.items() if any(_value(each) is not None for each in row.values())}
     if not rows:
         return
@@ -43,13 +44,16 @@ def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[RenderableType]:
         for name in found
     ]
     yield WideTable(f"phases, {unit}", [Column("phase", list(rows))], columns)
-    figures = [
-        (label.strip(), (name, ""), figure)
+    yield from map(Text, [*notes, ""])
+
+
+def _notes(rows: Mapping[str, Mapping[str, OverRounds | None]]) -> Iterator[str]:
+    return notes_on_missing(
+        (label.strip(), (variant, ""), figure)
         for label, row in rows.items()
-        for name, figure in row.items()
+        for variant, figure in row.items()
         if figure is not None
-    ]
-    yield from map(Text, [*notes_on_missing(figures), ""])
+    )
 
 
 def _row(name: str, found: Mapping[str, PhaseSummary]) -> dict[str, OverRounds | None]:
