@@ -7,6 +7,7 @@ from io import StringIO
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from dpbench.report.gate.wording import one_line
 from dpbench.report.missing import notes_on_missing
 from dpbench.report.units import byte_unit, number
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
@@ -103,7 +104,7 @@ def _lines(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[_Line]:
         yield row, f"each of {len(row.devices)}", ends[0]
         return
     for device in ends:
-        yield row, device.device, device
+        yield row, one_line(device.device), device
 
 
 def _column(figure: _Figure, devices: Sequence[DeviceSummary | None]) -> Column:

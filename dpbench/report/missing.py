@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from dpbench.report.gate.wording import one_line
 from dpbench.results.readings import OverRounds
 
 Place = tuple[str, str]
@@ -23,7 +24,7 @@ def notes_on_missing(figures: Iterable[tuple[str, Place, OverRounds]]) -> Iterat
     for (label, why), places in missing.items():
         merged.setdefault((why, _where(places, places_of[label])), []).append(label)
     for (why, where), labels in merged.items():
-        yield f"{', '.join(labels)}: {why}" + (f" ({where})" if where else "")
+        yield one_line(f"{', '.join(labels)}: {why}" + (f" ({where})" if where else ""))
 
 
 def _where(places: Sequence[Place], every: Sequence[Place]) -> str:
@@ -38,7 +39,7 @@ def _where(places: Sequence[Place], every: Sequence[Place]) -> str:
 
 
 def _why(figure: OverRounds) -> str:
-    """Return the reason on one line, without control characters: it may come from a driver."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(figure.reason)).split())
     rounds = figure.rounds + figure.rounds_without
-    return text if figure.value is None else f"{figure.rounds_without} of {rounds} rounds: {text}"
+    return (
+        str(figure.reason) if figure.value is None else f"{figure.rounds_without} of {rounds} rounds: {figure.reason}"
+    )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import RenderableType
 from rich.text import Text
 
+from dpbench.report.gate.wording import one_line
 from dpbench.report.missing import notes_on_missing
 from dpbench.report.units import number, time_unit
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
@@ -31,7 +32,7 @@ _ROWS = {
 def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[RenderableType]:
     """Yield the table and its notes, or nothing if no variant has a time. `found` is by variant."""
     unknown = dict.fromkeys(name for each in found.values() for name in each.phases_s if name not in _ROWS)
-    rows = {label: _row(name, found) for name, label in {**_ROWS, **{name: name for name in unknown}}.items()}
+    rows = {label: _row(name, found) for name, label in {**_ROWS, **{name: one_line(name) for name in unknown}}.items()}
     rows["skew"] = {name: each.skew_s for name, each in found.items()}
     rows["lag"] = {name: _largest_lag(each) for name, each in found.items()}
     notes = list(_notes(rows))

@@ -88,3 +88,11 @@ def test_a_narrow_terminal_gets_the_columns_below_each_other(width: int) -> None
     assert sum(line.startswith("devices") for line in shown) > 1
     for word in ("SMs, %", "J/step", "throttled,", "host memory,", "dispatch=threads]"):
         assert any(word in line for line in shown), word
+
+
+def test_a_records_names_and_reasons_cannot_command_the_terminal() -> None:
+    readings = {"cuda\x1b[2J\x07": telemetry(80.0, power_w=REFUSED), "cuda:1": "no\x1b]0;driver"}
+    found = summarise_devices([METRICS.model_copy(update={"telemetry": readings})])
+    shown = "\n".join(text(DeviceRows("tuned", found, None)))
+    assert "cuda [2J" in shown
+    assert not {"\x1b", "\x07"} & set(shown)

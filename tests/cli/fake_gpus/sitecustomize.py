@@ -22,9 +22,10 @@ def fake_telemetry(module):
         return Levels((0, value))
 
     hot = {pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL: always(1)}
-    links = {"pcie_bytes_per_s": always(1e9), "nvlink_bytes_per_s": always(8e9)}
-    busy = FakeGpu("aaaa", busy_percent=always(80), power_w=always(500), throttled=hot, **links)
-    idle = FakeGpu("bbbb", busy_percent=always(20), power_w=always(200), throttled={}, **links)
+    # Samples more often than a real driver: a test's window may be shorter than 0.1 s.
+    usual = {"sample_period_s": 0.001, "pcie_bytes_per_s": always(1e9), "nvlink_bytes_per_s": always(8e9)}
+    busy = FakeGpu("aaaa", busy_percent=always(80), power_w=always(500), throttled=hot, **usual)
+    idle = FakeGpu("bbbb", busy_percent=always(20), power_w=always(200), throttled={}, **usual)
     idle.refuses["nvmlDeviceGetTotalEnergyConsumption"] = pynvml.NVML_ERROR_NOT_SUPPORTED
     pynvml.nvmlLib = FakeNvml([busy, idle], time.time)
     module.uuids_of = lambda _: GPUS
