@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from dpbench.measure.benchmarked import Pedantic
+    from dpbench.measure.sample import Window
     from dpbench.results.baseline import Figures
 
 _EXTRA = "dpbench"
@@ -77,7 +78,7 @@ class _Row:
     name: str
     now: "Figures"
     then: "Figures | None"
-    window: dict[str, Any]
+    window: "Window"
 
 
 class _Held:
@@ -111,7 +112,7 @@ class _Held:
         facts = {"devices": [str(device) for device in devices], "window": read, "counters": counters}
         benchmark.extra_info[_EXTRA] = {**to_json(figures), **facts}
         then = self._baselines.get(item.nodeid)
-        self._rows.append(_Row(item.nodeid, figures, then, read))
+        self._rows.append(_Row(item.nodeid, figures, then, window))
         if self._compares:
             _judge(figures, then, threshold)
         return result
@@ -160,6 +161,8 @@ class _Held:
             return
         terminalreporter.section("dp_benchmark: of the rounds [95 % interval], all devices idle at both ends")
         for line in _table(self._rows):
+            terminalreporter.write_line(line)
+        for line in _devices_lines(self._rows, self._config.get_terminal_writer().fullwidth):
             terminalreporter.write_line(line)
         for name in self._missed:
             terminalreporter.write_line(f"FAILED {one_line(name)}: has a baseline, and was not measured", red=True)
@@ -262,9 +265,25 @@ def _table(rows: Sequence[_Row]) -> Iterator[str]:
         yield "  ".join([name.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))])
 
 
-def _busy(window: dict[str, Any]) -> str:
+def _busy(window: "Window") -> str:
     """Return for each GPU the percentage of busy SMs, or else of the time in which a kernel ran."""
-    gpus = [each for each in window["telemetry"].values() if isinstance(each, dict)]
-    values = [(each["sm_busy_percent"]["value"], each["kernel_running_percent"]["value"]) for each in gpus]
+    from dpbench.results.readings import DeviceTelemetry
+
+    gpus = [each for each in window.telemetry.values() if isinstance(each, DeviceTelemetry)]
+    values = [(each.sm_busy_percent.value, each.kernel_running_percent.value) for each in gpus]
     known = [sm if sm is not None else running for sm, running in values]
     return ", ".join("?" if value is None else f"{value:.0f}" for value in known) or "-"
+
+
+def _devices_lines(rows: Sequence[_Row], width: int) -> list[str]:
+    """Return the table of devices that `dpbench compare` prints, by test."""
+    from dpbench.report.device_table import DeviceRows, devices_lines
+    from dpbench.results.device_summary import summarise_devices
+    from dpbench.results.readings import Reading, over_rounds
+
+    windows = [(row.name, row.window) for row in rows]
+    found = [
+        DeviceRows(name, summarise_devices([window]), over_rounds([Reading(value=window.peak_rss_bytes)]))
+        for name, window in windows
+    ]
+    return devices_lines(found, "test", width)

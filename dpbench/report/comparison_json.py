@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dpbench.results.compare import Comparisons, Row
+from dpbench.results.device_summary import DeviceSummary
+from dpbench.results.summary import Summary
 from dpbench.stats.rounds import Estimate
 from dpbench.sweep.case import Case
 
@@ -53,10 +55,32 @@ def case_json(row: Row) -> dict[str, Any]:
         "ratio": None if row.ratio is None else {"to": str(row.ratio.to), **asdict(row.ratio.times)},
         "percent_of_limit": row.percent_of_limit,
         "percent_of_single": row.percent_of_single,
+        **_beside_the_times(summary),
         "loss": None if summary.loss is None else asdict(summary.loss),
         "counts": None,
         "reason": summary.reason,
     }
+
+
+def _beside_the_times(summary: Summary) -> dict[str, Any]:
+    """Return the figures beside the times, by phase, rank and device. Without any, the fields are None."""
+    phases = summary.phases
+    return {
+        "phases_s": {name: asdict(each) for name, each in phases.phases_s.items()}
+        if phases and phases.phases_s
+        else None,
+        "skew_s": asdict(phases.skew_s) if phases and phases.skew_s else None,
+        "rank_lag_s": [asdict(each) for each in phases.rank_lag_s] if phases and phases.rank_lag_s else None,
+        "peak_rss_bytes": asdict(summary.peak_rss_bytes) if summary.peak_rss_bytes else None,
+        "by_device": {each.device: _device(each) for each in summary.devices} if summary.devices else None,
+    }
+
+
+def _device(found: DeviceSummary) -> dict[str, Any]:
+    """Return the figures of one device. `uuids` has one UUID, unless rounds were measured on several GPUs."""
+    figures = {name: asdict(each) for name, each in found.figures.items()}
+    throttled_s = {cause: asdict(each) for cause, each in found.throttled_s.items()}
+    return {"uuids": list(found.uuids), **figures, "throttled_s": throttled_s}
 
 
 def _step_time(found: Estimate | None, samples: int) -> dict[str, Any] | None:

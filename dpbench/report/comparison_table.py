@@ -7,6 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dpbench.report.device_table import DEVICES_LEGEND, DeviceRows, devices_parts
+from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.units import estimate, number, time_unit
 from dpbench.results.compare import Comparison, Comparisons, Row
 from dpbench.results.record import Outcome
@@ -28,13 +30,17 @@ _PERCENT_OF = {
 
 
 def comparisons_text(found: Comparisons) -> Group:
-    """Return a table for each setting.
+    """Return the tables of each setting: times, devices, phases.
 
-    Below it are reasons for missing numbers, and at the end a legend.
+    Below each are reasons for missing numbers, and at the end a legend.
     """
     parts: list[RenderableType] = []
+    legends: dict[str, None] = {}
     for comparison in found.comparisons:
-        parts += [_table(comparison), *map(Text, _notes(comparison)), Text()]
+        devices, phases = list(_devices(comparison)), list(_phases(comparison))
+        parts += [_table(comparison), *map(Text, _notes(comparison)), Text(), *devices, *phases]
+        legends |= dict.fromkeys([DEVICES_LEGEND] if devices else [])
+        legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
     parts += [
         Text(f"single-device baseline {_setting(s.case)}: {_why(s)}")
         for s in found.single_device_baselines
@@ -43,7 +49,18 @@ def comparisons_text(found: Comparisons) -> Group:
     for name, values in found.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
     percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)
-    return Group(*parts, Text(_LEGEND + " ".join(_PERCENT_OF[name] for name in percents), style="dim"))
+    legend = _LEGEND + " ".join(_PERCENT_OF[name] for name in percents)
+    return Group(*parts, *(Text(text, style="dim") for text in (legend, *legends)))
+
+
+def _devices(comparison: Comparison) -> Iterator[RenderableType]:
+    summaries = [row.summary for row in comparison.rows]
+    return devices_parts([DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries])
+
+
+def _phases(comparison: Comparison) -> Iterator[RenderableType]:
+    summaries = [row.summary for row in comparison.rows]
+    return phases_parts({each.case.variant: each.phases for each in summaries if each.phases is not None})
 
 
 def _table(comparison: Comparison) -> Table:

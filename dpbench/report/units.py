@@ -6,6 +6,7 @@ from math import floor, log10
 from dpbench.stats.rounds import Estimate
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_BYTE_UNITS = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "bytes"))
 _DIGITS = 3
 
 
@@ -16,6 +17,12 @@ def time_unit(times_s: Iterable[float]) -> tuple[float, str]:
     """
     shortest_s = min(times_s, default=1.0)
     return next((unit for unit in _UNITS if shortest_s >= unit[0]), _UNITS[-1])
+
+
+def byte_unit(sizes: Iterable[float]) -> tuple[float, str]:
+    """Return the largest unit in which the smallest size above 0 is at least 1: its bytes and its name."""
+    smallest = min((size for size in sizes if size > 0), default=1.0)
+    return next((unit for unit in _BYTE_UNITS if smallest >= unit[0]), _BYTE_UNITS[-1])
 
 
 def number(value: float) -> str:

@@ -1,5 +1,8 @@
-"""Telemetry of GPUs, read at both ends of the window in which samples are taken."""
+"""Telemetry of GPUs, read at both ends of the window in which samples are taken, and readings over rounds."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -59,3 +62,34 @@ class DeviceTelemetry(BaseModel):
         """Whether a cause lowered the clocks for over 1 % of the window; None if none is reported."""
         known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
         return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None
+
+
+@dataclass(frozen=True)
+class OverRounds:
+    """A reading over the rounds of one case.
+
+    `value` is the median of the `rounds` that have a value. `reason` has why the `rounds_without` have none. `source`
+    names the sources that were read, `span_s` is the shortest span.
+    """
+
+    value: float | None
+    reason: str | None
+    rounds: int
+    rounds_without: int
+    source: str | None = None
+    span_s: float | None = None
+
+
+def over_rounds(readings: Sequence[Reading]) -> OverRounds:
+    """Return the readings of one metric, one from each round, as one."""
+    values = [each.value for each in readings if each.value is not None]
+    reasons = dict.fromkeys(each.reason for each in readings if each.reason is not None)
+    sources = dict.fromkeys(each.source for each in readings if each.source is not None)
+    return OverRounds(
+        value=median(values) if values else None,
+        reason="; ".join(reasons) or None,
+        rounds=len(values),
+        rounds_without=len(readings) - len(values),
+        source="; ".join(sources) or None,
+        span_s=min((each.span_s for each in readings if each.span_s is not None), default=None),
+    )

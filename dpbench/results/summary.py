@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dpbench.results.record import Outcome, Record
+from dpbench.results.device_summary import DeviceSummary, summarise_devices
+from dpbench.results.phase_summary import PhaseSummary, summarise_phases
+from dpbench.results.readings import OverRounds, Reading, over_rounds
+from dpbench.results.record import Metrics, Outcome, Record
 from dpbench.stats.rounds import Estimate, median_of_rounds
 from dpbench.sweep.case import Case
 
@@ -26,7 +29,7 @@ class Summary:
 
     `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times. `samples_s` has
     one entry for each of the `rounds_ok`. `reason` also names the rounds that failed beside them. `loss` is None if
-    nothing was trained.
+    nothing was trained. `devices`, `phases` and `peak_rss_bytes` are of the same rounds.
     """
 
     case: Case
@@ -36,6 +39,9 @@ class Summary:
     samples_s: tuple[tuple[float, ...], ...] = ()
     step_time_s: Estimate | None = None
     loss: Loss | None = None
+    devices: tuple[DeviceSummary, ...] = ()
+    phases: PhaseSummary | None = None
+    peak_rss_bytes: OverRounds | None = None
 
     @property
     def rounds_ok(self) -> int:
@@ -58,11 +64,27 @@ def summarise(records: Sequence[Record]) -> Summary:
     if not samples_s:
         return Summary(case, failed[0].outcome, _reasons(failed), rounds)
     reason = f"{len(failed)} of {rounds} rounds failed: {_reasons(failed, named=True)}" if failed else None
-    return Summary(case, Outcome.OK, reason, rounds, samples_s, median_of_rounds(samples_s), _loss(done))
-
-
-def _loss(done: Sequence[Record]) -> Loss | None:
     metrics = [record.metrics for record in done if record.metrics is not None]
+    return Summary(
+        case,
+        Outcome.OK,
+        reason,
+        rounds,
+        samples_s,
+        median_of_rounds(samples_s),
+        _loss(metrics),
+        summarise_devices(metrics),
+        summarise_phases(metrics),
+        _peak_rss_bytes(metrics),
+    )
+
+
+def _peak_rss_bytes(metrics: Sequence[Metrics]) -> OverRounds | None:
+    peaks = [Reading(value=each.peak_rss_bytes) for each in metrics if each.peak_rss_bytes is not None]
+    return over_rounds(peaks) if peaks else None
+
+
+def _loss(metrics: Sequence[Metrics]) -> Loss | None:
     first = [m.loss_first for m in metrics if m.loss_first is not None]
     last = [m.loss_last for m in metrics if m.loss_last is not None]
     return Loss(median(first), median(last)) if first and last else None

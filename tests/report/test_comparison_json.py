@@ -4,8 +4,9 @@ import pytest
 
 from dpbench.report.comparison_json import comparisons_json
 from dpbench.results.compare import compare
+from dpbench.results.readings import Reading
 from dpbench.sweep.plan import Skip
-from tests.results.making import ENVIRONMENT, case, failed, ok
+from tests.results.making import ENVIRONMENT, METRICS, case, failed, ok, telemetry
 
 NAIVE = [ok(case("naive"), number, [0.2, 0.2, 0.2]) for number in range(2)]
 TUNED = [ok(case("tuned"), number, [0.1, 0.1, 0.1]) for number in range(2)]
@@ -32,9 +33,41 @@ def test_a_measured_case_has_every_field() -> None:
         "percent_of_limit": None,
         "percent_of_single": pytest.approx(80),
         "counts": None,
+        "phases_s": None,
+        "skew_s": None,
+        "rank_lag_s": None,
+        "peak_rss_bytes": None,
+        "by_device": None,
         "loss": None,
         "reason": None,
     }
+
+
+def test_figures_beside_the_times_are_by_device_and_phase() -> None:
+    metrics = METRICS.model_copy(
+        update={
+            "phases_s": {"forward": 0.5, "reduce": "none"},
+            "skew_s": (0.1, 0.2, 0.3),
+            "rank_lag_s": (0.0, 0.2),
+            "peak_rss_bytes": 1000,
+            "telemetry": {"cuda:0": telemetry(50.0), "cuda:1": "no driver"},
+            "peak_device_bytes": {"cuda:0": Reading(value=7.0)},
+        }
+    )
+    (one,) = comparisons_json(compare([NAIVE[0].model_copy(update={"metrics": metrics})]))["cases"]
+    one = json.loads(json.dumps(one, allow_nan=False))
+    known = {"reason": None, "rounds": 1, "rounds_without": 0, "source": None, "span_s": None}
+    unknown = {"value": None, "rounds": 0, "rounds_without": 1, "source": None, "span_s": None}
+    assert one["phases_s"] == {"forward": {"value": 0.5, **known}, "reduce": {**unknown, "reason": "none"}}
+    assert one["skew_s"] == {"value": 0.2, **known}
+    assert one["rank_lag_s"] == [{"value": 0.0, **known}, {"value": 0.2, **known}]
+    assert one["peak_rss_bytes"] == {"value": 1000, **known}
+    busy, lost = one["by_device"]["cuda:0"], one["by_device"]["cuda:1"]
+    assert busy["uuids"] == ["GPU-aa"]
+    assert busy["sm_busy_percent"] == {"value": 50.0, **known}
+    assert busy["throttled_s"] == {"power": {"value": 0.0, **known}, "thermal": {"value": 0.5, **known}}
+    assert busy["peak_device_bytes"]["value"] == 7
+    assert lost["power_w"] == {**unknown, "reason": "no driver"}
 
 
 def test_fields_that_do_not_apply_are_null() -> None:

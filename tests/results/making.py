@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Metrics, Outcome, Record
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import parse_devices
@@ -30,3 +31,15 @@ def failed(case: Case, round: int, outcome: str, reason: str) -> Record:
 def _record(**fields: object) -> Record:
     usual = {"run": "a run", "started_at": "2025-01-01T00:00:00Z", "environment": ENVIRONMENT}
     return Record.model_validate({**usual, **fields})
+
+
+def telemetry(busy_percent: float, **changes: object) -> DeviceTelemetry:
+    """Return a GPU's telemetry over 2 s. All readings are known; `changes` replaces some."""
+    fields: dict[str, object] = {
+        name: Reading(value=busy_percent)
+        for name, field in DeviceTelemetry.model_fields.items()
+        if field.annotation is Reading
+    }
+    throttled = {"power": Reading(value=0.0), "thermal": Reading(value=0.5)}
+    usual = {"uuid": "GPU-aa", "window_s": 2.0, "throttled_s": throttled}
+    return DeviceTelemetry.model_validate({**fields, **usual, **changes})

@@ -1,0 +1,64 @@
+from io import StringIO
+
+import pytest
+from rich.console import Console, Group
+
+from dpbench.report.phase_table import phases_parts
+from dpbench.results.phase_summary import PhaseSummary, summarise_phases
+from tests.results.making import METRICS
+
+FULL = {"forward": 0.5, "scatter": 0.1, "replicate": "no such method", "backward": 0.25, "optimiser": 0.002}
+
+
+def phases(**fields: object) -> PhaseSummary:
+    return summarise_phases([METRICS.model_copy(update=fields)])
+
+
+def shown(width: int = 80, **found: PhaseSummary) -> list[str]:
+    console = Console(width=width, file=StringIO())
+    console.print(Group(*phases_parts(found)))
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def cells(lines: list[str]) -> dict[str, list[str]]:
+    return {words[0]: words[1:] for words in map(str.split, lines) if words}
+
+
+def test_parts_are_indented_below_their_phase_with_one_unit() -> None:
+    lines = shown(naive=phases(phases_s=FULL), tuned=phases(phases_s={**FULL, "replicate": 0.04}))
+    assert lines[0] == "phases, ms"
+    found = cells(lines)
+    assert found["phase"] == ["naive", "tuned"]
+    assert found["forward"] == ["500", "500"]
+    assert found["replicate"] == ["-", "40.0"]
+    assert any(line.startswith("   scatter") for line in lines)
+    assert any(line.startswith(" backward") for line in lines)
+    assert "replicate: no such method (naive)" in lines
+
+
+def test_phases_that_no_variant_has_are_left_out_with_the_reason() -> None:
+    lines = shown(naive=phases(phases_s=FULL))
+    assert "replicate" not in cells(lines)
+    assert "replicate: no such method" in lines
+
+
+def test_skew_and_lag_are_those_of_several_ranks() -> None:
+    ranks = phases(phases_s=FULL, skew_s=(0.01, 0.02, 0.03), rank_lag_s=(0.0, 0.015))
+    found = cells(shown(naive=phases(phases_s=FULL), ddp=ranks))
+    assert found["skew"] == ["-", "20.0"]
+    assert found["lag"] == ["-", "15.0", "(rank", "1)"]
+    assert not {"skew", "lag"} & set(cells(shown(naive=phases(phases_s=FULL))))
+
+
+def test_without_a_time_there_is_no_table() -> None:
+    assert shown(naive=phases()) == shown() == []
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_narrow_terminal_gets_the_variants_below_each_other(width: int) -> None:
+    names = [f"tuned[bucket_bytes={size},dispatch=threads]" for size in (1024, 2048, 4096, 8192)]
+    lines = shown(width, **dict.fromkeys(names, phases(phases_s=FULL)))
+    assert all(len(line) <= width for line in lines if not line.startswith("replicate"))
+    assert sum(line.startswith("phases, ms") for line in lines) > 1
+    assert sum("dispatch=threads]" in line for line in lines) >= 1
+    assert sum(line.count("500") for line in lines) == len(names)

@@ -1,0 +1,37 @@
+import pytest
+
+from dpbench.results.phase_summary import summarise_phases
+from dpbench.results.record import Metrics
+from tests.results.making import METRICS
+
+
+def a_round(**fields: object) -> Metrics:
+    return METRICS.model_copy(update=fields)
+
+
+def test_a_phase_is_the_median_over_rounds() -> None:
+    found = summarise_phases([a_round(phases_s={"forward": seconds, "reduce": "none"}) for seconds in (1.0, 5.0, 2.0)])
+    assert found.phases_s["forward"].value == 2.0
+    assert (found.phases_s["reduce"].value, found.phases_s["reduce"].reason) == (None, "none")
+    assert (found.skew_s, found.rank_lag_s, found.slowest_rank) == (None, (), None)
+
+
+def test_a_round_without_the_phase_is_counted() -> None:
+    forward = summarise_phases([a_round(phases_s={"forward": 1.0}), METRICS]).phases_s["forward"]
+    assert (forward.value, forward.rounds, forward.rounds_without) == (1.0, 1, 1)
+
+
+def test_skew_is_the_median_of_the_rounds_medians() -> None:
+    found = summarise_phases([a_round(skew_s=skew) for skew in ((1.0, 2.0, 9.0), (4.0,), (6.0, 6.0))])
+    assert found.skew_s is not None
+    assert found.skew_s.value == 4.0
+
+
+def test_lags_are_by_rank_and_the_slowest_is_named() -> None:
+    found = summarise_phases([a_round(rank_lag_s=lags) for lags in ((0.0, 0.5, 0.2), (0.1, 0.3, 0.2))])
+    assert [lag.value for lag in found.rank_lag_s] == pytest.approx([0.05, 0.4, 0.2])
+    assert found.slowest_rank == 1
+
+
+def test_old_records_have_no_phases() -> None:
+    assert summarise_phases([METRICS]).phases_s == {}
