@@ -28,8 +28,8 @@ def parallel_apply(
     """Apply each module to its inputs, and return the outputs in the modules' order.
 
     The inputs of a module are a tuple or list of positional arguments, or one object. Without `devices` each module
-    runs on the device of the first tensor in its inputs, or else on the current device. If modules fail, the first one's error is raised when all
-    have ended. It keeps its type; its text names the replica and holds the traceback.
+    runs on the device of the first tensor in its inputs, or else on the current device. If modules fail, the first
+    one's error is raised when all have ended. It keeps its type; its text names the replica and holds the traceback.
     One call is not enough to measure, so "auto" means "threads", as in stock.
     """
     check_policy(policy)
