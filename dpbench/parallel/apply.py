@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._utils import ExceptionWrapper
 
 from dpbench.parallel.context import ThreadState
-from dpbench.parallel.devices import DeviceLike, resolve_device
+from dpbench.parallel.devices import DeviceLike, current_device, resolve_device
 from dpbench.parallel.dispatch import Dispatcher
 from dpbench.parallel.lanes import Stream, current_stream, use_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
@@ -28,8 +28,8 @@ def parallel_apply(
     """Apply each module to its inputs, and return the outputs in the modules' order.
 
     The inputs of a module are a tuple or list of positional arguments, or one object. Without `devices` each module
-    runs on the device of the first tensor in its inputs. If modules fail, the first one's error is raised when all
-    have ended. It keeps its type; its text names the replica and holds the traceback.
+    runs on the device of the first tensor in its inputs, or else on the current device. If modules fail, the first
+    one's error is raised when all have ended. It keeps its type; its text names the replica and holds the traceback.
     One call is not enough to measure, so "auto" means "threads", as in stock.
     """
     check_policy(policy)
@@ -57,10 +57,9 @@ def apply_with(
         _call_for(i, module, given, {} if kwargs_tup is None else kwargs_tup[i], place)
         for i, (module, given, place) in enumerate(zip(modules, inputs, places, strict=True))
     ]
-    known = [place for place in places if place is not None]
     is_training = getattr(modules[0], "training", None)
     state = ThreadState.of_this_thread()
-    outputs = dispatcher.run(calls, known, state, is_training)
+    outputs = dispatcher.run(calls, places, state, is_training)
     if True in state.autocast:
         # Without grad mode the first lane's weights are the base's own. Autocast caches casts of them, and the weights
         # may change before the next forward. In stock the lanes' threads clear the cache.
@@ -69,18 +68,15 @@ def apply_with(
     return outputs
 
 
-def _place_of(given: Any, device: DeviceLike | None) -> torch.device | None:
-    """The device that a module runs on; None if there is neither a device nor a tensor."""
+def _place_of(given: Any, device: DeviceLike | None) -> torch.device:
+    """The device that a module runs on: the given one, else that of its first tensor, else the current one."""
     if device is None:
         tensor = _first_tensor(given)
-        device = None if tensor is None else tensor.device
-    return None if device is None else resolve_device(device)
+        return current_device() if tensor is None else resolve_device(tensor.device)
+    return resolve_device(device)
 
 
-def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], place: torch.device | None) -> Call:
-    if place is None:
-        where = f"in replica {i}, no device was provided and no tensor input was found; device cannot be resolved"
-        return partial(_wrapped_error, ValueError("no device"), where)
+def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], place: torch.device) -> Call:
     args = tuple(given) if isinstance(given, list | tuple) else (given,)
     return partial(_call, partial(module, *args, **kwargs), i, place, current_stream(place))
 
@@ -95,10 +91,6 @@ def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:
             return forward()
     except Exception:
         return ExceptionWrapper(where=f"in replica {i} on device {device if device.index is None else device.index}")
-
-
-def _wrapped_error(error: Exception, where: str) -> ExceptionWrapper:
-    return ExceptionWrapper((type(error), error, None), where=where)
 
 
 def _raise_first_error(outputs: Sequence[Any]) -> None:

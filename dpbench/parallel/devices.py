@@ -40,6 +40,12 @@ def resolve_device(device: DeviceLike) -> torch.device:
     return device
 
 
+def current_device() -> torch.device:
+    """The default accelerator's current device; the CPU without an accelerator, or with "mps" only."""
+    kind = _get_available_device_type()
+    return CPU if kind in (None, "mps") else torch.device(kind, _module_of(torch.device(kind)).current_device())
+
+
 def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.device]:
     """One device per lane, or an empty list if the wrapper has to call its module directly.
 

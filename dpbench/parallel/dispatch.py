@@ -17,14 +17,14 @@ from dpbench.parallel.thread_pool import ThreadPools
 
 Call = Callable[[], Any]
 
-MAX_STALLS = 2
-"""Stalls after which replicas always get threads.
+MAX_SLOW_RUNS = 2
+"""Slow runs after which replicas always get threads.
 
-The first stall may be compilation in a first forward.
+One may be slow for another reason, such as a first forward that reads files. After a wait for a lock one is enough.
 """
 _STALLED = (
-    "a replica ran for seconds while others had not begun, so the others were started on threads. Replicas that wait "
-    'for each other need Policy(dispatch="threads"), which starts all of them at once'
+    "a replica waited, or ran for seconds, while others had not begun, so the others were started on threads. "
+    'Replicas that wait for each other need Policy(dispatch="threads"), which starts all of them at once'
 )
 _HAZARD = (
     "replicas ran on several threads and used state that all threads share: {}. "
@@ -39,7 +39,7 @@ class Dispatcher:
         self._dispatch = policy.dispatch
         self._pools = ThreadPools()
         self._watchdog = StallWatchdog(self._pools)
-        self._stalls = 0
+        self._slow_runs = 0
         self._has_warned = False
         self._autotuners: dict[Hashable, Autotuner[Dispatch]] = {}
 
@@ -96,8 +96,8 @@ class Dispatcher:
         results = self._watchdog.run(run)
         if run.rescue is not None:
             warnings.warn(_STALLED, stacklevel=2)
-            self._stalls += 1
-            if self._stalls >= MAX_STALLS:
+            self._slow_runs += 1
+            if run.was_waiting or self._slow_runs >= MAX_SLOW_RUNS:
                 self._dispatch = Dispatch.THREADS
             if run.hazards is not None:
                 self._warn(run.hazards.uses())

@@ -39,7 +39,8 @@ class Target:
 def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
     """Concatenate tensors along `dim` on the target's device; differentiable to any order.
 
-    0-dim tensors become a vector, with the stock warning. Raises TypeError if a replica gave no tensor.
+    0-dim tensors become a vector, with the stock warning. Raises TypeError if a replica gave no tensor, and IndexError
+    if the first tensor has no dimension `dim`.
     """
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
@@ -47,6 +48,7 @@ def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
     if dim == 0 and all(tensor.dim() == 0 for tensor in tensors):
         warnings.warn(_SCALARS, stacklevel=2)
         tensors = [tensor.view(1) for tensor in tensors]
+    dim = _counted_from_front(tensors[0], dim)
     if all(tensor.device == target.device for tensor in tensors):
         return torch.cat(list(tensors), dim)
     return Join.apply(target, dim, *tensors)
@@ -61,7 +63,7 @@ class Join(Function):
 
     @staticmethod
     def forward(ctx: Any, target: Target, dim: int, *tensors: Tensor) -> Tensor:
-        dim = _checked_dim(tensors, dim)
+        _check_sizes(tensors, dim)
         ctx.target, ctx.dim = target, dim
         ctx.sizes = [tensor.size(dim) for tensor in tensors]
         ctx.devices = [tensor.device for tensor in tensors]
@@ -91,15 +93,17 @@ class Join(Function):
         return (None, None, *grads)
 
 
-def _checked_dim(tensors: Sequence[Tensor], dim: int) -> int:
-    """The dimension, counted from the front.
-
-    Raises RuntimeError, with the stock text, if sizes do not match.
-    """
-    first = tensors[0]
-    dim = dim if dim >= 0 else dim + first.dim()
-    if not 0 <= dim < first.dim():
+def _counted_from_front(first: Tensor, dim: int) -> int:
+    """The dimension, counted from the front. Raises IndexError if the first tensor does not have it."""
+    index = dim if dim >= 0 else dim + first.dim()
+    if not 0 <= index < first.dim():
         raise IndexError(f"Dimension out of range: cannot gather tensors of {first.dim()} dimensions along {dim}")
+    return index
+
+
+def _check_sizes(tensors: Sequence[Tensor], dim: int) -> None:
+    """Raise RuntimeError, with the stock text, if sizes do not match."""
+    first = tensors[0]
     for tensor in tensors:
         expected = list(first.shape)
         if tensor.dim() == first.dim():
@@ -108,7 +112,6 @@ def _checked_dim(tensors: Sequence[Tensor], dim: int) -> int:
             raise RuntimeError(
                 f"Gather got an input of invalid size: got {list(tensor.shape)}, but expected {expected}"
             )
-    return dim
 
 
 def _empty_for(tensors: Sequence[Tensor], size: int, dim: int, device: torch.device) -> Tensor:

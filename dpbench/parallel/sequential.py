@@ -1,9 +1,14 @@
 """Sequential dispatch: calls one after the other, with a watchdog against deadlock.
 
 All calls run in the caller's thread. Replicas may wait for each other, for example at the barrier of a synchronised
-batch norm. In sequence the first would wait for ever. So a watchdog thread checks the progress. If no call has begun
-between two checks, it starts the pending calls on threads. If the running call was only slow, this changes nothing
-but the order of the calls.
+batch norm. In sequence the first would wait for ever. So a watchdog thread checks the progress. It starts the pending
+calls on threads in two cases:
+
+waiting   the running call waits for a lock while the process is idle (`standstill.py`), in a few checks running
+slow      no call has begun for seconds, as when replicas poll, or on a system that does not show waits
+
+Neither holds while the call is in a compiler or a debugger. If the call did not wait for the others, this changes
+nothing but the order of the calls: a mistake costs time, and the order in which random numbers are drawn.
 """
 
 import contextvars
@@ -16,30 +21,58 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from dpbench.parallel.context import ThreadState
+from dpbench.parallel.standstill import Moment, WatchedThread
 from dpbench.parallel.thread_hazards import ThreadHazards
 from dpbench.parallel.thread_pool import ThreadPools
 
 Call = Callable[[], Any]
 
-CHECK_EVERY_S = 5.0
-"""A call that waits for another is rescued after one to two of these."""
+CHECK_EVERY_S = 0.25
+WAITING_CHECKS = 2
+"""A call that waits for a lock, in an idle process, is rescued after this many checks without a change."""
+SLOW_CHECKS = 40
+"""Any call is rescued after this many checks, unless it compiles."""
 _END: Any = object()
 _numbers = count()
+
+
+class Sighting(NamedTuple):
+    """What the watchdog saw of a run: for how many checks no call has begun, and for how many the thread was idle.
+
+    Without a reference to the run or its replicas.
+    """
+
+    pending_count: int
+    moment: Moment | None
+    checks: int = 0
+    idle_checks: int = 0
 
 
 class SequentialRun:
     """The calls of one forward.
 
     `rescue` is the future of the calls that the watchdog has started, else None. `hazards` is their state at that
-    moment, else None.
+    moment, else None. `was_waiting` says that the running call then waited for a lock in an idle process.
     """
 
-    __slots__ = ("_context", "_count", "_devices", "_lock", "_pending", "_state", "hazards", "number", "rescue")
+    __slots__ = (
+        "_context",
+        "_count",
+        "_devices",
+        "_lock",
+        "_pending",
+        "_state",
+        "_thread",
+        "hazards",
+        "number",
+        "rescue",
+        "was_waiting",
+    )
 
     def __init__(self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState) -> None:
         self.number = next(_numbers)
@@ -51,6 +84,8 @@ class SequentialRun:
         self._lock = threading.Lock()
         self.rescue: Future[list[Any]] | None = None
         self.hazards: ThreadHazards | None = None
+        self.was_waiting = False
+        self._thread = WatchedThread()
 
     @property
     def pending_count(self) -> int:
@@ -60,7 +95,7 @@ class SequentialRun:
     def run(self) -> list[Any]:
         """The results in order, when all calls have ended.
 
-        Call it in the thread that the state was taken from.
+        Call it in the thread that made the run.
         """
         calls = iter(self._pending.popleft, _END)
         results: list[Any] = []
@@ -75,6 +110,23 @@ class SequentialRun:
                     rescue = self.rescue
                 others = [] if rescue is None else rescue.result()
         return results + others
+
+    def look(self, last: Sighting | None) -> Sighting:
+        """The progress since the last sighting."""
+        count, moment = self.pending_count, self._thread.moment()
+        if last is None or last.pending_count != count:
+            return Sighting(count, moment)
+        is_idle = moment is not None and last.moment is not None and moment.is_idle_since(last.moment)
+        return Sighting(count, moment, last.checks + 1, last.idle_checks + 1 if is_idle else 0)
+
+    def rescue_if_stalled(self, sighting: Sighting, pools: ThreadPools) -> None:
+        """Start the pending calls if the running one waits for a lock, or is slow."""
+        if sighting.pending_count < 1:
+            return
+        is_waiting = sighting.idle_checks >= WAITING_CHECKS and self._thread.waits_for_a_lock()
+        if (is_waiting or sighting.checks >= SLOW_CHECKS) and not self._thread.is_on_its_own(until=__name__):
+            self.was_waiting = is_waiting
+            self.start_pending(pools)
 
     def start_pending(self, pools: ThreadPools) -> None:
         """Start all calls that have not begun, each on a thread."""
@@ -116,7 +168,7 @@ class StallWatchdog:
 
 
 def _watch(ending: SimpleQueue[None], running: set[SequentialRun], pools: ThreadPools) -> None:
-    seen: Mapping[int, int] = {}
+    seen: Mapping[int, Sighting] = {}
     while True:
         try:
             return ending.get(timeout=CHECK_EVERY_S)
@@ -124,14 +176,12 @@ def _watch(ending: SimpleQueue[None], running: set[SequentialRun], pools: Thread
             seen = check_progress(list(running), seen, pools)
 
 
-def check_progress(running: Iterable[SequentialRun], seen: Mapping[int, int], pools: ThreadPools) -> dict[int, int]:
-    """Rescue the runs without progress since `seen`; return the numbers of pending calls.
-
-    Both are by the run's number, so the result holds no reference to a run or its replicas.
-    """
+def check_progress(
+    running: Iterable[SequentialRun], seen: Mapping[int, Sighting], pools: ThreadPools
+) -> dict[int, Sighting]:
+    """Rescue the runs that have stalled; return what was seen now, by the run's number."""
     now = {}
     for run in running:
-        now[run.number] = run.pending_count
-        if seen.get(run.number) == run.pending_count > 0:
-            run.start_pending(pools)
+        now[run.number] = run.look(seen.get(run.number))
+        run.rescue_if_stalled(now[run.number], pools)
     return now

@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import sys
 import threading
 import time
 import warnings
@@ -23,7 +24,9 @@ LANES = 3
 
 @pytest.fixture
 def _quick_checks(monkeypatch):
+    """Slow replicas are rescued soon; those that wait for a lock, as always."""
     monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(sequential, "SLOW_CHECKS", 2)
 
 
 def wrap(forward):
@@ -34,8 +37,9 @@ def watchdogs():
     return {thread for thread in threading.enumerate() if thread.name == "dp-lane-watchdog"}
 
 
-@pytest.mark.usefixtures("_quick_checks")
-def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them():
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
+def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
+    monkeypatch.setattr(sequential, "SLOW_CHECKS", 10**9)
     barrier = threading.Barrier(LANES)
     threads = []
 
@@ -54,7 +58,7 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them():
 
     with pytest.warns(UserWarning, match=r'wait for each other need Policy\(dispatch="threads"\)') as caught:
         loop()
-    assert len(caught) == 2
+    assert len(caught) == 1
     assert len(set(threads[-LANES:])) == LANES
 
 
@@ -103,7 +107,8 @@ def sequential_run(calls):
     return SequentialRun(calls, [], ThreadState.of_this_thread())
 
 
-def test_only_runs_without_progress_are_rescued():
+def test_only_runs_without_progress_are_rescued(monkeypatch):
+    monkeypatch.setattr(sequential, "SLOW_CHECKS", 1)
     begun, pools = [], ThreadPools()
     standing, moving, ended = (sequential_run([lambda: begun.append(0)] * 2) for _ in range(3))
     ended.run()
@@ -112,7 +117,8 @@ def test_only_runs_without_progress_are_rescued():
     moving._pending.popleft()()
     again = check_progress([standing, moving, ended, later := sequential_run([list])], seen, pools)
     assert [each.rescue is not None for each in (standing, moving, ended, later)] == [True, False, False, False]
-    assert again == {standing.number: 2, moving.number: 1, ended.number: -1, later.number: 1}
+    counts = {number: sighting.pending_count for number, sighting in again.items()}
+    assert counts == {standing.number: 2, moving.number: 1, ended.number: -1, later.number: 1}
     assert standing.run() == [None, None]
     assert len(begun) == 3
 

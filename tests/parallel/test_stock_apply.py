@@ -32,9 +32,8 @@ def test_without_devices_the_first_tensor_determines_the_device():
     assert [out.item() for out in parallel_apply(modules, [{"deep": [torch.ones(())]}] * 2)] == [2, 2]
 
 
-def test_without_devices_and_tensors_it_raises_an_error():
-    with pytest.raises(Exception, match="no device was provided and no tensor input was found"):
-        parallel_apply([Call(lambda self: 1)] * 2, [(), ()])
+def test_without_devices_and_tensors_it_runs_on_the_current_device():
+    assert parallel_apply([Call(lambda self, *args: args)] * 2, [(), None]) == [(), (None,)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 import pytest
 import torch
 
-from dpbench.parallel import gather
+from dpbench.parallel import DataParallel, gather
+from tests.parallel.models import Call
 
 Pair = namedtuple("Pair", ["a", "b"])
 ONE, TWO = torch.ones(2, 3), torch.full((1, 3), 2.0)
@@ -74,9 +75,16 @@ def test_scalars_become_a_vector_with_a_warning():
     )
 
 
-def test_scalars_have_no_dimension_one():
-    with pytest.raises((IndexError, RuntimeError)):
-        gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu", 1)
+@pytest.mark.parametrize("dim", [1, -1])
+def test_scalars_have_no_other_dimension(dim):
+    with pytest.raises(IndexError, match=f"cannot gather tensors of 0 dimensions along {dim}"):
+        gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu", dim)
+
+
+def test_a_wrapper_along_dimension_one_raises_an_index_error_for_scalars():
+    wrapper = DataParallel(Call(lambda self, x: x.sum()), ["cpu"] * 2, dim=1)
+    with pytest.raises(IndexError, match="cannot gather tensors of 0 dimensions along 1"):
+        wrapper(torch.ones(2, 4))
 
 
 def test_sizes_must_agree_but_along_dim():

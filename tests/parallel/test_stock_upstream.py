@@ -216,6 +216,14 @@ def test_parallel_apply_autocast(dispatch):
     assert [out.dtype for out in outs] == [torch.bfloat16] * 2
 
 
+def test_parallel_apply_passes_exception():
+    module = Call(lambda self, *args: {}["wonderful"])
+    with pytest.raises(
+        KeyError, match=r"Caught KeyError in replica \d on device cpu.\nOriginal Traceback[\s\S]+wonderful"
+    ):
+        parallel_apply(modules=(module, module), inputs=(None, None))
+
+
 def test_shared_module():
     torch.manual_seed(0)
     shared = nn.Linear(3, 3)

@@ -37,6 +37,11 @@ def test_without_devices_all_are_used():
     assert wrapper(torch.randn(8, 5)).device == torch.device("sim:0")
 
 
+def test_modules_without_devices_and_tensors_run_on_the_current_device():
+    with torch.sim.device(2):
+        assert parallel_apply([Call(lambda self, x: torch.sim.current_device())] * 2, [None, None]) == [2, 2]
+
+
 @pytest.mark.parametrize("device_ids", [[0, 4], ["sim:7"], [-2]])
 def test_a_device_that_is_not_there_is_named(device_ids):
     with pytest.raises((ValueError, RuntimeError), match=r"4|-2"):
