@@ -6,7 +6,7 @@ rest, such as reading the pipes, is real.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -66,7 +66,7 @@ CHILDREN: dict[str, Callable[[str], str]] = {
 def answering(children: dict[str, Callable[[str], str]] = CHILDREN) -> Iterator[None]:
     """Let the fakes answer inside the block."""
 
-    def start(command: list[str], stdin_text: str, record: Any, output: Any) -> Any:
+    def start(command: list[str], stdin_text: str, record: Any, output: Any, mark: str) -> Any:
         answer = next((fake for module, fake in children.items() if module in command), lambda _: "")(stdin_text)
         os.set_blocking(record.writer.fileno(), False)
         record.writer.write(answer.encode())  # all of it fits into the pipe
@@ -75,4 +75,5 @@ def answering(children: dict[str, Callable[[str], str]] = CHILDREN) -> Iterator[
     with ExitStack() as stack:
         stack.enter_context(patch.object(launch, "_start", start))
         stack.enter_context(patch.object(launch, "_watch", lambda *_: True))
+        stack.enter_context(patch.object(launch, "_watcher", lambda: nullcontext("")))
         yield
