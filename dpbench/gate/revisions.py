@@ -7,6 +7,7 @@ worktree to prune. It leaves its temporary folder, unlocked, and the next gate r
 import fcntl
 import io
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -19,6 +20,7 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Revision
 
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
+_HASH = re.compile("[0-9a-f]{40,64}")
 _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
 
 
@@ -38,6 +40,8 @@ class Repository:
         if revision.startswith("-"):
             raise GateError(asked)
         commit = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", what=asked)
+        if not _HASH.fullmatch(commit):  # such as ^main, which names all commits but those of main
+            raise GateError(asked)
         subject = self._git("log", "-1", "--format=%s", commit, what=asked)
         return Revision(asked=revision, commit=commit, subject=subject)
 

@@ -29,13 +29,14 @@ def ask_machine(
     """Return what this machine has, and whether the user's `workloads` load.
 
     `workload_errors` of the result has for each workload the reason why it does not load, or None. A factory may crash
-    or hang the child. Then each workload is loaded in a child of its own, to find the one at fault.
+    or hang the child. Then each workload is loaded in a child of its own, to find the one at fault. `timeout_s` limits
+    each child that loads workloads.
     Raises ProbeError if the child fails without any workload.
     """
 
     def probe(*names: str) -> MachineInfo | Exit:
         request = ProbeRequest(workloads=names, data=data)
-        end = launch(PROBE, request.model_dump_json(), timeout_s)
+        end = launch(PROBE, request.model_dump_json(), timeout_s if names else max(timeout_s, _TIMEOUT_S))
         try:
             return MachineInfo.model_validate_json(end.record)
         except ValidationError:

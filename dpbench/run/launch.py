@@ -8,12 +8,18 @@ parent                                      child, in a session of its own: Ctrl
   │  <────────── output pipe: the last 64 KiB ─  stdout and stderr
   │  <────────── pidfd: it ended ──────────────
   └─ one blocking select over the three            --parent-pid P, for `process_tree.die_with_parent`
+
+Beside each child runs a watcher (`watcher.py`), for the case that SIGKILL ends the parent.
 """
 
 import os
 import selectors
 import subprocess
+import sys
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +27,7 @@ from typing import Self
 
 from dpbench.run.process_tree import GRACE_S, UnkillableError, nothing_left_behind
 
+_MARK = "DPBENCH_LAUNCH"
 _RECORD_BYTES = 64 << 20
 _TAIL_BYTES = 64 << 10
 _READ_BYTES = 1 << 20
@@ -55,8 +62,8 @@ def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
     started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     oom_kills_before = _oom_kills()
     with _Pipe(drop=slice(_RECORD_BYTES, None)) as record, _Pipe(drop=slice(None, -_TAIL_BYTES)) as output:
-        with nothing_left_behind():
-            child = _start(command, stdin_text, record, output)
+        with _watcher() as mark, nothing_left_behind():
+            child = _start(command, stdin_text, record, output, mark)
             try:
                 ended = _watch(child, (record, output), start_s + timeout_s)
             finally:
@@ -73,6 +80,19 @@ def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
             tail=bytes(output.kept),
             oom_kills=_oom_kills() - oom_kills_before,
         )
+
+
+@contextmanager
+def _watcher() -> Iterator[str]:
+    """Run the process that kills what carries the mark if SIGKILL ends this one. Yield the mark."""
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("watcher.py")), mark]
+    # An environment of its own, so that the watcher of an outer launch does not end it before its work is done.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={}, start_new_session=True) as watcher:
+        try:
+            yield mark
+        finally:
+            watcher.kill()
 
 
 class _Pipe:
@@ -108,7 +128,7 @@ class _Pipe:
         self.writer.close()
 
 
-def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe) -> subprocess.Popen[bytes]:
+def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe, mark: str) -> subprocess.Popen[bytes]:
     # The child reads a file in memory at its own pace. A pipe would block the parent while it is full.
     with os.fdopen(os.memfd_create("stdin"), "wb+", 0) as stdin:
         stdin.write(stdin_text.encode())
@@ -120,6 +140,7 @@ def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe) ->
             stderr=output.writer,
             pass_fds=[record.writer.fileno()],
             start_new_session=True,
+            env={**os.environ, _MARK: mark},
         )
 
 

@@ -35,7 +35,8 @@ def machine_for(spec: Spec) -> MachineInfo:
 
     Raises ProbeError.
     """
-    return ask_machine(tuple(workload for workload in spec.workloads if is_factory(workload)), spec.data)
+    factories = tuple(workload for workload in spec.workloads if is_factory(workload))
+    return ask_machine(factories, spec.data, timeout_s=spec.timeout_s)
 
 
 def run_sweep(

@@ -1,6 +1,7 @@
 """From a name to a workload: a built-in family, or the user's own factory."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,8 @@ def resolve(name: str, data: Data) -> Workload:
     """Return the workload called ``family/size``, or the user's ``package.module:factory``.
 
     A factory is a function without arguments that returns a `Workload`. While it is imported and called, the current
-    directory is first on `sys.path`, as under ``python -m``. Raises WorkloadError.
+    directory is first on `sys.path`, as under ``python -m``. Then the directory and torch's thread count are what they
+    were before. Raises WorkloadError.
     """
     try:
         parse_workload(name)
@@ -63,12 +65,15 @@ def _from_factory(name: str, data: Data) -> Workload:
 
 @contextmanager
 def _current_directory_importable() -> Iterator[None]:
-    here = str(Path.cwd())
+    here, threads = str(Path.cwd()), torch.get_num_threads()
     sys.path.insert(0, here)
     try:
         yield
     finally:
-        sys.path.remove(here)
+        if here in sys.path:
+            sys.path.remove(here)
+        os.chdir(here)
+        torch.set_num_threads(threads)
 
 
 def check(workload: Workload, name: str) -> None:

@@ -22,7 +22,7 @@ WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 
 def test_the_distribution_has_its_own_name_and_the_command_keeps_its() -> None:
     assert PROJECT["name"] == OURS == "torch-dpbench"
-    assert PROJECT["scripts"] == {"dpbench": "dpbench.cli:main"}
+    assert PROJECT["scripts"] == {"dpbench": "dpbench.__main__:main"}
     assert PROJECT["entry-points"]["pytest11"] == {"dpbench": "dpbench.pytest_plugin"}
     wanted = [each for extra in PROJECT["optional-dependencies"].values() for each in extra]
     assert [each for each in wanted if "dpbench" in each] == ["torch-dpbench[digits,suites]"]

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from dpbench.run.ask import ProbeError, ask_machine
+from dpbench.run.launch import Exit
 from dpbench.run.messages import ProbeRequest
 from dpbench.sweep.machine_info import MachineInfo
 from tests.fakes import ended
@@ -27,11 +28,12 @@ class FakeProbe:
     """
 
     def __init__(self, deadly):
-        self.deadly, self.requests = deadly, []
+        self.deadly, self.requests, self.timeouts_s = deadly, [], []
 
     def __call__(self, command, stdin_text, timeout_s):
         workloads = ProbeRequest.model_validate_json(stdin_text).workloads
         self.requests.append(workloads)
+        self.timeouts_s.append(timeout_s)
         for name, end in self.deadly.items():
             if name in workloads or name == "":
                 return end
@@ -50,6 +52,13 @@ def test_the_workload_that_kills_the_child_is_found():
     machine = ask_machine(("a:f", "b:g"), launch=probe)
     assert machine.workload_errors == {"a:f": None, "b:g": "loading it failed: killed by SIGSEGV"}
     assert machine.cores == 2
+
+
+def test_the_time_limit_holds_where_workloads_are_loaded():
+    probe = FakeProbe({"b:g": Exit("", 12.0, -9, timed_out_after_s=12.0)})
+    machine = ask_machine(("a:f", "b:g"), launch=probe, timeout_s=12.0)
+    assert machine.workload_errors == {"a:f": None, "b:g": "loading it failed: not done after 12 s"}
+    assert probe.timeouts_s == [12.0, 120.0, 12.0, 12.0]
 
 
 def test_a_child_that_fails_without_any_workload_raises():

@@ -163,3 +163,10 @@ def test_the_readmes_example_runs(tmp_path, monkeypatch):
     check(workload, "my_model:factory")
     assert workload.unit == "sentences"
     assert workload.optimizer(workload.model().parameters()).defaults["lr"] == 1e-3
+
+
+def test_a_factory_changes_neither_the_directory_nor_the_thread_count(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = Path.cwd(), torch.get_num_threads()
+    resolve("tests.workloads.user_factories:changes_the_process", Data.RANDOM)
+    assert (Path.cwd(), torch.get_num_threads()) == before

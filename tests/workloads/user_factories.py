@@ -1,5 +1,6 @@
 """Factories of users, right and wrong, for test_resolve."""
 
+import os
 import sys
 from typing import Any
 
@@ -39,3 +40,10 @@ def raises() -> Workload:
 
 def exits() -> Workload:
     sys.exit("bye")
+
+
+def changes_the_process() -> Workload:
+    os.chdir("/")
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    sys.path.clear()
+    return workload()

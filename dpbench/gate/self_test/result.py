@@ -4,10 +4,12 @@
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from math import exp
 from statistics import fmean, median, stdev
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.gate.judgement import FalseAlarms, Verdict
 from dpbench.gate.self_test.record import one_core
@@ -21,6 +23,9 @@ DRAWN_GATES = 2000
 _SEED = 0
 
 
+_Count = Annotated[int, Field(ge=0, le=10**9)]
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,9 +33,9 @@ class _Frozen(BaseModel):
 class Verdicts(_Frozen):
     """The number of gates with each verdict."""
 
-    slower: int = 0
-    undecided: int = 0
-    passed: int = 0
+    slower: _Count = 0
+    undecided: _Count = 0
+    passed: _Count = 0
 
     @property
     def gates(self) -> int:
@@ -88,6 +93,14 @@ class SelfTest(_Frozen):
     began: str
     ended: str
     environment: Environment
+
+    @model_validator(mode="after")
+    def _has_false_alarms(self) -> Self:
+        equal = [each for each in self.tested if each.condition is Condition.EQUAL]
+        if len(equal) != 1 or not equal[0].spreads or not equal[0].drawn.gates:
+            raise ValueError(f"tested needs one condition {str(Condition.EQUAL)!r}, with spreads and drawn gates")
+        datetime.fromisoformat(self.began)
+        return self
 
     @property
     def false_alarms(self) -> FalseAlarms:

@@ -1,0 +1,79 @@
+"""Fake children: every request that the parent sends is answered at once, without a process.
+
+All requests go through `dpbench.run.launch.launch`. Its two parts that start and await a process are replaced, so the
+rest, such as reading the pipes, is real.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from dpbench.doctor.findings import Findings, ok
+from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.results.record import Outcome
+from dpbench.run import launch
+from dpbench.run.messages import CountJobs, CountRecords, Job, ProbeRequest
+from dpbench.sweep.machine_info import MachineInfo
+from tests.fakes import ok_record
+from tests.results.making import ENVIRONMENT
+
+
+def machine(workload_errors: dict[str, str | None] | None = None) -> MachineInfo:
+    """Return a machine with two cores and no GPU."""
+    return MachineInfo(
+        python="3.11.9",
+        torch="2.13.0",
+        cpu_model="a CPU",
+        cores=2,
+        memory_bytes=1 << 30,
+        backends=("gloo",),
+        workload_errors=workload_errors or {},
+    )
+
+
+def probe(text: str) -> str:
+    return machine(dict.fromkeys(ProbeRequest.model_validate_json(text).workloads)).model_dump_json()
+
+
+def worker(text: str) -> str:
+    return ok_record(Job.model_validate_json(text)).model_dump_json(by_alias=True)
+
+
+def count(text: str) -> str:
+    jobs = CountJobs.model_validate_json(text).jobs
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(operators=1)})
+    records = [CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT) for job in jobs]
+    return CountRecords(records=tuple(records)).model_dump_json()
+
+
+def examine(_: str) -> str:
+    return Findings(findings=(ok("a fake", "examined nothing"),)).model_dump_json()
+
+
+CHILDREN: dict[str, Callable[[str], str]] = {
+    "dpbench.run.child.probe": probe,
+    "dpbench.run.child.worker": worker,
+    "dpbench.run.child.count": count,
+    "dpbench.doctor.child.examine": examine,
+}
+"""By module, the child's response to the text on its stdin. A child that is not here ends without a response."""
+
+
+@contextmanager
+def answering(children: dict[str, Callable[[str], str]] = CHILDREN) -> Iterator[None]:
+    """Let the fakes answer inside the block."""
+
+    def start(command: list[str], stdin_text: str, record: Any, output: Any, mark: str) -> Any:
+        answer = next((fake for module, fake in children.items() if module in command), lambda _: "")(stdin_text)
+        os.set_blocking(record.writer.fileno(), False)
+        record.writer.write(answer.encode())  # all of it fits into the pipe
+        return SimpleNamespace(returncode=0, pid=os.getpid(), kill=lambda: None, wait=lambda *_: 0)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(launch, "_start", start))
+        stack.enter_context(patch.object(launch, "_watch", lambda *_: True))
+        stack.enter_context(patch.object(launch, "_watcher", lambda: nullcontext("")))
+        yield

@@ -1,0 +1,130 @@
+"""The contents of files that are right except for the named change."""
+
+import json
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dpbench.gate.self_test.trials import Condition
+from tests.results.making import ENVIRONMENT, case, ok
+
+COMMIT = "a" * 40
+
+
+def encoded(fields: object) -> bytes:
+    """Return the fields as JSON. A NaN or an infinity is written as Python writes it."""
+    return json.dumps(fields).encode()
+
+
+def record_line(change: Mapping[str, object]) -> bytes:
+    """Return a line of a file of records. Keys of `change` are names, or two names with a dot."""
+    record = ok(case(devices="cpu*4"), 0, environment=ENVIRONMENT.model_copy(update={"commit": COMMIT, "dirty": False}))
+    fields = record.to_json()
+    for name, value in change.items():
+        outer, _, inner = name.partition(".")
+        if inner:
+            fields[outer][inner] = value
+        else:
+            fields[outer] = value
+    return encoded(fields) + b"\n"
+
+
+def asv_machine_file() -> bytes:
+    return encoded({"version": 1, "m": {"machine": "m", "cpu": "a CPU"}})
+
+
+def asv_result(digit: str, row: object = None, **change: object) -> bytes:
+    """Return asv's results of the commit whose hash repeats `digit`. `row` replaces its one row."""
+    fields: dict[str, Any] = {
+        "version": 2,
+        "commit_hash": digit * 40,
+        "env_name": "e",
+        "date": 0,
+        "params": {"machine": "m"},
+        "python": "3.11",
+        "requirements": {},
+        "result_columns": ["result", "params", "version"],
+        "results": {"b": [[1.0], [["1"]], "1"] if row is None else row},
+    }
+    return encoded(fields | change)
+
+
+def counts_file(schema: object = 1, **change: object) -> bytes:
+    fields = {"format": "dpbench.expected_counts", "schema": schema, "torch": "2.13.0", "python": "3.11", "cases": {}}
+    return encoded(fields | change)
+
+
+def self_test(
+    *, tested: list[object] | None = None, spreads: list[object] | None = None, drawn: object = None, **change: object
+) -> bytes:
+    """Return the result of a self-test, written by no gate."""
+    spread = {"benchmark": "b", "rounds": 2, "ratio": 1.0, "spread": 0.1, "twin_spread": 0.1}
+    conditions = [
+        {
+            "condition": condition,
+            "spreads": [spread] if spreads is None else spreads,
+            "drawn": drawn or {"slower": 1, "undecided": 2, "passed": 3},
+            "whole": {},
+            "found": 0,
+            "median_s": None,
+            "longest_s": None,
+        }
+        for condition in Condition
+    ]
+    fields = {
+        "tested": conditions if tested is None else tested,
+        "alarm_rate": 0.005,
+        "budget_s": 1.0,
+        "began": "2025-01-01T00:00:00+00:00",
+        "ended": "2025-01-01T00:00:00+00:00",
+        "environment": ENVIRONMENT.model_dump(),
+    }
+    return encoded(fields | change)
+
+
+def trial_line(schema: object = 1, **change: object) -> bytes:
+    """Return a line of a self-test's trials, without its newline."""
+    fields = {
+        "schema": schema,
+        "condition": Condition.EQUAL,
+        "number": 0,
+        "started_at": "2025-01-01T00:00:00+00:00",
+        "duration_s": 1.0,
+        "environment": ENVIRONMENT.model_dump() | {"cpu_model": "\x1b[31m"},
+    }
+    return encoded(fields | change)
+
+
+def gate_files(settings: bytes = b"") -> dict[str, bytes]:
+    """Return a repository of two commits with a wrapper, its working tree, and the settings as ``g.toml``."""
+    return {**_repository(), "g.toml": settings}
+
+
+def trials_file() -> str:
+    """Return the path of the trials that a self-test on this machine reads."""
+    return f"results/gate/self-test-{socket.gethostname()}.jsonl"
+
+
+@cache
+def _repository() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def git(*words: str) -> None:
+            identity = ("-c", "user.name=n", "-c", "user.email=e@x")
+            subprocess.run(["git", *identity, *words], cwd=folder, capture_output=True, check=True)
+
+        wrapper = Path(__file__).parents[2] / "dpbench" / "parallel"
+        for source in wrapper.glob("*.py"):
+            target = folder / "dpbench" / "parallel" / source.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+        git("init", "--quiet", "--template=", "--initial-branch=main")
+        git("add", "--all")
+        git("commit", "--quiet", "-m", "one")
+        git("commit", "--quiet", "--allow-empty", "-m", "two")
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
