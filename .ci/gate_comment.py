@@ -19,7 +19,7 @@ AUTHOR = "github-actions[bot]"
 MARKER = "<!-- dpbench gate -->"
 MAX_CHARACTERS = 65_536
 
-# Numeric references are the gate's escapes. After those of @ and # it writes a zero-width space, which prevents mentions.
+# Numeric references are the gate's escapes. A zero-width space follows those of @ and #, and prevents mentions.
 _WRITTEN_BY_THE_GATE = re.compile(
     r"</?(?:code|details|summary)>"
     r"|&#(?:35|64);&#8203;|&#(?!(?:35|64);)[1-9]\d{0,6};"
