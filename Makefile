@@ -41,7 +41,8 @@ endef
 compare: $(READY)
 	$(BIN)/dpbench compare $(ARGS)
 
-# Two processes, because most tests wait for a child process.
+# Two processes, because most tests wait for a child process. One thread in each: torch's own threads would compete.
+test: export OMP_NUM_THREADS ?= 1
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 

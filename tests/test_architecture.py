@@ -90,6 +90,21 @@ def test_readmes_are_short():
     assert sum(words.values()) < 7500, words
 
 
+RETIRED = r"crew|hand(?:ed|s)? out|handout|belongings|yardsticks?|onlookers?|loners?|parcels?|campaigns?|this box"
+
+
+def test_retired_words_stay_away():
+    """Words of our own that the field's terms have replaced. Recorded outputs keep theirs."""
+    pages = [page for page in PAGES if page.relative_to(ROOT).parts[0] != "results"]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in (*SOURCES, *pages)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := re.search(rf"\b(?:{RETIRED})\b", line, re.IGNORECASE))
+    ]
+    assert found == []
+
+
 def test_links_between_pages_lead_somewhere():
     targets = [
         (page, target.partition("#")[0])

@@ -19,9 +19,9 @@ contain 1.
          5      95.8   95.2   95.6                                      96.6                                 98.9
         10      95.1   95.1   95.0
 
-A percentile bootstrap over rounds of the ratio of medians covers as much at 5 rounds (96.3 % at s = 10 %), with
-intervals a tenth wider. So does t on the ratios of paired rounds; its intervals are narrower only if both cases share
-a drift.
+A percentile bootstrap over rounds of the ratio of medians covers as much: 96.3 % at 5 rounds and s = 10 %. Its
+intervals are a tenth wider. Student's t on the ratios of paired rounds covers as much too. Its intervals are narrower
+only if both cases share a drift.
 """
 
 from collections.abc import Sequence

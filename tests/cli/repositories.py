@@ -59,7 +59,7 @@ def commit(folder: Path, tag: str) -> None:
 
 
 def make_repository(folder: Path) -> None:
-    """Make the tags base, and on top of it equal, slow (a loop in each forward), more (one operator), broken, without."""
+    """Tag base, and on it equal, slow (a loop in each forward), more (one operator), broken, without."""
     shutil.copytree(ROOT / WRAPPER, folder / WRAPPER, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "gate.toml").write_text(SETTINGS)
     git(folder, "init", "--quiet", "--initial-branch", "main")

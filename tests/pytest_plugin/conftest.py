@@ -8,7 +8,7 @@ from tests.pytest_plugin.suite import FAKE, SUITE
 
 
 def forget_the_suite(_):
-    """Import torch and what holds its types first: the inner pytest drops its imports, and torch loads only once."""
+    """Drop the suite's own modules, which the next run imports anew. torch stays: a process can load it only once."""
     for name in ("conftest", "fake", "test_a", "test_suite", "test_the_last"):
         sys.modules.pop(name, None)
 
