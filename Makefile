@@ -20,7 +20,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 LOCK := .ci/lock.txt
-ALONE := build/alone
+ALONE := $(VENV)/alone
 TORCH_VERSION = $(if $(filter pinned,$(TORCH)),$(shell sed -n 's/^torch==//p' constraints.txt),$(TORCH))
 
 # Make the environment $(1) with the packages of the lock $(2), each with its hash, and a torch. torch and its NVIDIA
@@ -55,9 +55,8 @@ gpu:
 
 # The packages that dpbench and its GPU tests need, 5 MiB. torch, numpy and scipy are left out: the GPU machine has them.
 gpu-wheels: $(READY)
-	@mkdir -p build
-	$(BIN)/python .ci/lock.py nvidia-ml-py psutil pydantic pytest pytest-timeout rich typer > build/gpu.txt
-	$(PYTHON) -m pip download --quiet --no-deps --require-hashes --requirement build/gpu.txt --dest "$(WHEELS)" \
+	$(BIN)/python .ci/lock.py nvidia-ml-py psutil pydantic pytest pytest-timeout rich typer > $(VENV)/gpu.txt
+	$(PYTHON) -m pip download --quiet --no-deps --require-hashes --requirement $(VENV)/gpu.txt --dest "$(WHEELS)" \
 	  --only-binary=:all: --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) $(ARGS)
 	@du -sh "$(WHEELS)"
 
@@ -84,7 +83,6 @@ dist: $(READY)
 # `make dist` borrows the packages of .venv. Here the wheel gets those that it declares, and no others.
 # doctor exits with 1 if the machine disturbs measurements. That says nothing about the wheel.
 dist-alone: dist
-	mkdir -p $(ALONE)
 	$(BIN)/python .ci/lock.py torch-dpbench > $(ALONE).txt
 	$(call environment,$(ALONE),$(ALONE).txt)
 	$(ALONE)/bin/python -m pip install --quiet --no-deps dist/*.whl
