@@ -4,12 +4,14 @@
 #   PYTHON=python3.12   the interpreter that creates .venv, 3.11 or newer
 #   TORCH=2.11.0        install this version of torch instead of the pinned one
 #   TORCH=system        use the torch that PYTHON has; the default if it has one
+#   TORCH_INDEX=URL     take torch from this index alone, without its NVIDIA wheels, such as the index of its CPU builds
 #   ARGS="--batch 64"   arguments for the command
 #   WHEELS=build/wheels the folder that `make gpu-wheels` writes to and `make gpu` reads from
 #   GPU_PYTHON=3.12     the Python version on x86-64 that `make gpu-wheels` fetches for
 
 PYTHON ?= python3
 TORCH ?= $(shell $(PYTHON) -c 'import sys, importlib.util as u; print("system" if u.find_spec("torch") and sys.prefix == sys.base_prefix else "pinned")' 2>/dev/null || echo pinned)
+TORCH_INDEX ?=
 ARGS ?=
 WHEELS ?= build/wheels
 GPU_PYTHON ?= 3.12
@@ -17,8 +19,23 @@ GPU_PYTHON ?= 3.12
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
+LOCK := .ci/lock.txt
+ALONE := $(VENV)/alone
+TORCH_VERSION = $(if $(filter pinned,$(TORCH)),$(shell sed -n 's/^torch==//p' constraints.txt),$(TORCH))
 
-.PHONY: compare test test-all gpu gpu-wheels counts-check gate-counters lint dist asv-html clean
+# Make the environment $(1) with the packages of the lock $(2), each with its hash, and a torch. torch and its NVIDIA
+# wheels are outside the lock, because each machine needs another build. Where asv has no wheel, as on aarch64, pip
+# builds its hashed sdist with build tools that have no hash.
+define environment
+	rm -rf $(1)
+	$(PYTHON) -m venv $(if $(filter system,$(TORCH)),--system-site-packages) $(1)
+	@test "$(TORCH)" != system || $(1)/bin/python -c 'import torch' || { echo "$(1) does not see the torch of PYTHON=$(PYTHON), for example because PYTHON is in a virtual environment; TORCH=pinned installs one" >&2; exit 2; }
+	$(1)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement $(2)
+	grep -v '^torch==' constraints.txt > $(1)/constraints.txt
+	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
+endef
+
+.PHONY: compare test test-all gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv asv-html clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -37,10 +54,10 @@ gpu:
 	@$(PYTHON) benchmarks/on_gpu.py --wheels "$(WHEELS)" $(ARGS)
 
 # The packages that dpbench and its GPU tests need, 5 MiB. torch, numpy and scipy are left out: the GPU machine has them.
-gpu-wheels:
-	$(PYTHON) -m pip download --quiet --dest "$(WHEELS)" --constraint constraints.txt --only-binary=:all: \
-	  --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) \
-	  nvidia-ml-py psutil pydantic pytest pytest-timeout rich typer $(ARGS)
+gpu-wheels: $(READY)
+	$(BIN)/python .ci/lock.py nvidia-ml-py psutil pydantic pytest pytest-timeout rich typer > $(VENV)/gpu.txt
+	$(PYTHON) -m pip download --quiet --no-deps --require-hashes --requirement $(VENV)/gpu.txt --dest "$(WHEELS)" \
+	  --only-binary=:all: --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) $(ARGS)
 	@du -sh "$(WHEELS)"
 
 counts-check: $(READY)
@@ -57,10 +74,27 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/zizmor --offline --quiet .github/workflows
 
 # Build the sdist and the wheel in dist/. Install each in a new environment and test it outside the checkout.
 dist: $(READY)
 	$(BIN)/python .ci/dist.py
+
+# `make dist` borrows the packages of .venv. Here the wheel gets those that it declares, and no others.
+# doctor exits with 1 if the machine disturbs measurements. That says nothing about the wheel.
+dist-alone: dist
+	$(BIN)/python .ci/lock.py torch-dpbench > $(ALONE).txt
+	$(call environment,$(ALONE),$(ALONE).txt)
+	$(ALONE)/bin/python -m pip install --quiet --no-deps dist/*.whl
+	$(ALONE)/bin/python -m pip check
+	cd / && "$(CURDIR)/$(ALONE)/bin/dpbench" list
+	cd / && "$(CURDIR)/$(ALONE)/bin/dpbench" doctor || test $$? -eq 1
+
+# Write the hash of every file of each pinned version, so that one lock fits all platforms and Python versions.
+lock:
+	test -x $(BIN)/uv || $(MAKE) venv
+	grep -v '^torch==' constraints.txt | $(BIN)/uv pip compile - --quiet --no-config --no-deps --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file $(LOCK)
 
 # Write asv's web pages so that they work offline. `asv preview` serves them.
 asv-html: $(READY)
@@ -70,17 +104,11 @@ asv-html: $(READY)
 clean:
 	rm -rf $(VENV) .asv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
+venv: $(READY)
+
 # The stamp file is written last, so a .venv whose installation failed is deleted and created again.
-$(READY): constraints.txt pyproject.toml
+$(READY): constraints.txt pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpbench needs Python 3.11 or newer; PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>&1)" >&2; exit 2; }
-	rm -rf $(VENV)
-	$(PYTHON) -m venv $(if $(filter system,$(TORCH)),--system-site-packages) $(VENV)
-	@case "$(TORCH)" in \
-	  pinned) cp constraints.txt $(VENV)/constraints.txt ;; \
-	  system) $(BIN)/python -c 'import torch' || { echo "$(VENV) does not see the torch of PYTHON=$(PYTHON), for example because PYTHON is in a virtual environment; TORCH=pinned installs one" >&2; exit 2; }; \
-	          grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt ;; \
-	  *) sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(VENV)/constraints.txt ;; \
-	esac
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt setuptools wheel
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --no-build-isolation --editable '.[dev]'
+	$(call environment,$(VENV),$(LOCK))
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

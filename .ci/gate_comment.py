@@ -1,0 +1,93 @@
+"""Write the gate's comment on a pull request, or replace the one written before.
+
+    python3 .ci/gate_comment.py gate.md OWNER/REPOSITORY NUMBER
+
+The file comes from a job that ran the pull request's code, so it may hold anything. It is posted only if it has nothing
+but what `dpbench gate --markdown` writes: no link, mention, image or tag of another kind. A comment is replaced only if
+it begins with MARKER and AUTHOR wrote it. `gh` sends the requests, with the token in GH_TOKEN.
+Exit codes: 0 written; 1 refused or failed, for the reason on standard error.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+AUTHOR = "github-actions[bot]"
+MARKER = "<!-- dpbench gate -->"
+MAX_CHARACTERS = 65_536
+
+# Numeric references are the gate's escapes. A zero-width space follows those of @ and #, and prevents mentions.
+_WRITTEN_BY_THE_GATE = re.compile(
+    r"</?(?:code|details|summary)>"
+    r"|&#(?:35|64);&#8203;|&#(?!(?:35|64);)[1-9]\d{0,6};"
+    r"|^\#{3,4}[ ]"
+    r"|(?!(?i:www)\.)[\w ,;()%'./|*-]|:(?!/)|\n",
+    re.MULTILINE,
+)
+
+
+class RefusedError(Exception):
+    """A text or an address that must not be sent."""
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        file, repository, number = arguments
+        write(checked(Path(file)), repository, number)
+    except RefusedError as error:
+        sys.stderr.write(f"gate_comment: {error}\n")
+        return 1
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"gate_comment: {error.stderr.strip()}\n")
+        return 1
+    return 0
+
+
+def checked(file: Path) -> str:
+    """Return the text of the file. Raises RefusedError if the gate does not write such a text."""
+    if file.is_symlink() or not file.is_file():
+        raise RefusedError(f"{str(file)!r} is no regular file")
+    with file.open("rb") as opened:
+        content = opened.read(4 * MAX_CHARACTERS + 1)  # UTF-8 has at most four bytes for a character
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        if len(content) <= 4 * MAX_CHARACTERS:
+            raise RefusedError("the text is not UTF-8") from None
+        text = content.decode(errors="replace")
+    if len(text) > MAX_CHARACTERS:
+        raise RefusedError(f"the text is too long; at most {MAX_CHARACTERS:,} characters are allowed")
+    if not text.startswith(f"{MARKER}\n"):
+        raise RefusedError(f"the text does not begin with the line {MARKER!r}")
+    if foreign := _WRITTEN_BY_THE_GATE.sub("", text.removeprefix(MARKER)):
+        raise RefusedError(f"the gate does not write {foreign[:20]!a}")
+    return text
+
+
+def write(text: str, repository: str, number: str) -> None:
+    """Replace the last comment that is the gate's, or add one."""
+    if not re.fullmatch(r"[\w-]+/(?!\.+$)[\w.-]+", repository) or not re.fullmatch(r"[1-9][0-9]*", number):
+        raise RefusedError(f"{repository!a} or {number!a} is no repository or no number of a pull request")
+    comments = f"repos/{repository}/issues/{number}/comments"
+    pages = json.loads(gh("--paginate", "--slurp", f"{comments}?per_page=100"))
+    ours = [each["id"] for page in pages for each in page if is_ours(each)]
+    method, address = ("PATCH", f"repos/{repository}/issues/comments/{ours[-1]}") if ours else ("POST", comments)
+    gh("--method", method, "--input", "-", address, sent=json.dumps({"body": text}))
+
+
+def is_ours(comment: dict[str, Any]) -> bool:
+    author = comment["user"] or {}  # null once the account is deleted
+    return author.get("login") == AUTHOR and comment["body"].startswith(MARKER)
+
+
+def gh(*arguments: str, sent: str = "") -> str:
+    """Return the answer of GitHub's API."""
+    command = ["gh", "api", *arguments]
+    return subprocess.run(command, input=sent, check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
