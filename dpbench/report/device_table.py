@@ -7,12 +7,12 @@ from io import StringIO
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from dpbench.report.gate.wording import one_line
 from dpbench.report.missing import notes_on_missing
 from dpbench.report.units import byte_unit, number
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
 from dpbench.results.device_summary import DeviceSummary, busiest_and_idlest
 from dpbench.results.readings import OverRounds
+from dpbench.sweep.outside import one_line
 
 DEVICES_LEGEND = (
     "devices: medians over rounds, of the timed steps; of several devices the busiest, then the idlest. PCIe and "

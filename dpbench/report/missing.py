@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dpbench.report.gate.wording import one_line
 from dpbench.results.readings import OverRounds
+from dpbench.sweep.outside import one_line
 
 Place = tuple[str, str]
 """The variant and the device that a figure is of; '' if it is not of one device."""

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from rich.console import RenderableType
 from rich.text import Text
 
-from dpbench.report.gate.wording import one_line
 from dpbench.report.missing import notes_on_missing
 from dpbench.report.units import number, time_unit
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
 from dpbench.results.phase_summary import PhaseSummary
 from dpbench.results.readings import OverRounds
+from dpbench.sweep.outside import one_line
 
 PHASES_LEGEND = (
     "phases: medians over rounds, of extra steps after the timed ones; indented parts belong to the phase above them. "
