@@ -38,7 +38,8 @@ def comparisons_text(found: Comparisons) -> Group:
     legends: dict[str, None] = {}
     for comparison in found.comparisons:
         devices, phases = list(_devices(comparison)), list(_phases(comparison))
-        parts += [_table(comparison), *map(Text, _notes(comparison)), Text(), *devices, *phases]
+        notes = list(_notes(comparison))
+        parts += [_table(comparison), *map(Text, [*notes, ""] if notes else []), *devices, *phases]
         legends |= dict.fromkeys([DEVICES_LEGEND] if devices else [])
         legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
     parts += [

@@ -69,7 +69,8 @@ def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterato
         keys.append(Column("device", [label for _, label, _ in lines]))
     columns = [_column(figure, [device for _, _, device in lines]) for figure in shown]
     yield WideTable("devices", keys, [*columns, *_host(lines)])
-    yield from map(Text, [*_notes(rows, figures), ""])
+    notes = list(_notes(rows, figures))
+    yield from map(Text, [*notes, ""] if notes else [])
 
 
 def devices_lines(rows: Sequence[DeviceRows], first: str, width: int) -> list[str]:

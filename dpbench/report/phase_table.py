@@ -45,7 +45,7 @@ def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[RenderableType]:
         for name in found
     ]
     yield WideTable(f"phases, {unit}", [Column("phase", list(rows))], columns)
-    yield from map(Text, [*notes, ""])
+    yield from map(Text, [*notes, ""] if notes else [])
 
 
 def _notes(rows: Mapping[str, Mapping[str, OverRounds | None]]) -> Iterator[str]:
