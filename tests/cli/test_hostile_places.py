@@ -1,5 +1,6 @@
 """Places that are not what a command needs: a folder that is gone, a user who does not exist, pipes and devices."""
 
+import json
 import os
 import subprocess
 import sys
@@ -84,6 +85,79 @@ def test_a_folder_of_expectations_that_is_missing_is_noticed_before_counting(tmp
     out, err = capfd.readouterr()
     assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
     assert "nope" in err
+
+
+@pytest.mark.parametrize("place", [FIFO, "/dev/null", "."])
+def test_events_go_to_files_only(tmp_path, place):
+    os.mkfifo(tmp_path / FIFO)
+    done = run(tmp_path, "counts", "--variants=naive", "--devices=sim*2", "--workloads=mlp/tiny", "--events", place)
+    assert_one_line(done, 2, f"events: {place!r} cannot be written; allowed: a file in an existing folder")
+
+
+NESTED = '{"version": 2, "x": ' + "[" * 200_000
+PLACES = {"params": [[str(i) for i in range(1000)] for _ in range(4)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (NESTED, "is not JSON: nested too deeply"),
+        ({"commit_hash": "../../x"}, "commit_hash is '../../x'"),
+        (PLACES, "more than 1,000,000 combinations"),
+    ],
+)
+def test_results_of_asv(tmp_path, monkeypatch, capfd, text, word):
+    from dpbench import cli
+
+    commit, row = "0123456789" * 4, {"result": [1.0], "params": [["1"]], "version": "1"}
+    fields = {"commit_hash": commit, "env_name": "e", "date": 0, "params": {}, "python": "3", "requirements": {}}
+    given = {} if isinstance(text, str) else text
+    row["params"] = given.get("params", row["params"])
+    fields |= {"version": 2, "result_columns": list(row), "results": {"b": list(row.values())}}
+    fields["commit_hash"] = given.get("commit_hash", commit)
+    folder = tmp_path / "results/asv/here"
+    folder.mkdir(parents=True)
+    (folder / "machine.json").write_text("{}")
+    (folder / "01234567-e.json").write_text(text if isinstance(text, str) else json.dumps(fields))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dpbench", "asv-compare", commit, commit])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (2, "", 1), err
+    assert word in err
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["asv-compare", "HEAD", "HEAD", "--results", LONG], 2),
+        (["counts", "--check", "--expected", LONG], 2),
+        (["gate", "--base=HEAD", "--markdown", LONG], 3),
+    ],
+)
+def test_a_name_that_is_too_long(tmp_path, monkeypatch, capfd, command, code):
+    from dpbench import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dpbench", *command])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (code, "", 1), err
+    assert "File name too long" in err
+    assert "error in dpbench" not in err
+
+
+def test_a_commit_without_files_cannot_be_judged(tmp_path):
+    git = 'git -c user.name=n -c user.email=e@x commit --quiet --allow-empty -m "$i"'
+    done = run(
+        tmp_path, "gate", "--base=HEAD~1", "--tiers=0", before=f"git init --quiet .; for i in 1 2; do {git}; done;"
+    )
+    assert_one_line(done, 3, "holds no files; allowed: ")
 
 
 def test_an_empty_name_is_no_machine(tmp_path):
