@@ -1,5 +1,6 @@
 """Special modules: RNNs, attention, parametrized, scripted, lazy and custom ones."""
 
+import contextvars
 import copy
 
 import pytest
@@ -228,3 +229,44 @@ def test_weights_that_a_forward_puts_in_the_tables_are_used(inner, is_training):
     base, x = Call(forward, inner=inner), torch.randn(8, 3, 5)
     with torch.set_grad_enabled(is_training):
         torch.testing.assert_close(DataParallel(base, ["cpu"] * 4)(x), base(x))
+
+
+class Capturing(nn.Module):
+    """Installs hooks in the first forward that asks for states, and notes it in an attribute, as transformers does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        self.states = contextvars.ContextVar("states", default=None)
+
+    def forward(self, x, with_states=False):
+        if with_states and not getattr(self, "is_installed", False):
+            for layer in self.layers:
+                layer.register_forward_hook(self.keep)
+            self.is_installed = True
+        self.states.set([] if with_states else None)
+        out = self.layers(x)
+        return out, self.states.get()
+
+    def keep(self, layer, args, out):
+        if self.states.get() is not None:
+            self.states.get().append(out)
+
+
+def test_hooks_of_a_first_forward_are_there_once_if_the_base_has_installed_them(dispatch):
+    base, x = Capturing(), torch.randn(4, 3)
+    _, expected = base(x, with_states=True)
+    wrapper = DataParallel(base, ["cpu"] * 2, policy=Policy(dispatch=dispatch))
+    for _ in range(3):
+        _, states = wrapper(x, with_states=True)
+        torch.testing.assert_close(states, expected)
+
+
+def test_hooks_of_a_first_forward_accumulate_otherwise():
+    base, x = Capturing(), torch.randn(4, 3)
+    base(x)
+    wrapper = DataParallel(base, ["cpu"] * 2, policy=Policy(dispatch="sequence"))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="zip"):
+            wrapper(x, with_states=True)
+    assert [len(layer._forward_hooks) for layer in base.layers] == [4, 4]
