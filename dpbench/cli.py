@@ -4,7 +4,9 @@
 For `gate`, wrong input is 3 too.
 """
 
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,11 +16,11 @@ import typer
 from rich.console import Console
 
 from dpbench import __version__, cli_asv, cli_gate
-from dpbench.cli_shared import Json, example, option, show, unusable, warn
+from dpbench.cli_shared import Json, complain, example, guarded_streams, option, show, show_lines, unusable, warn
 from dpbench.doctor.ask import ask_health
 from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
-from dpbench.errors import ExitCode, ReportedError, UnusableMachineError
+from dpbench.errors import ExitCode, ReportedError, UnusableMachineError, WrongInputError
 from dpbench.report.comparison_json import comparisons_json
 from dpbench.report.comparison_table import comparisons_text
 from dpbench.report.counts_table import counts_json, counts_text
@@ -26,7 +28,7 @@ from dpbench.report.progress import progress_bar
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
 from dpbench.results.compare import compare as compare_records
 from dpbench.results.counts import CountRecord
-from dpbench.results.expected import FOLDER, UPDATE, check_counts, update_counts
+from dpbench.results.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.results.record import Outcome
 from dpbench.results.run_path import new_run_path, sweep_path
 from dpbench.results.store import Retry, Store
@@ -34,12 +36,14 @@ from dpbench.run.ask import ask_machine
 from dpbench.run.count_all import CountingError, count_all, countable
 from dpbench.run.run_sweep import machine_for, run_sweep
 from dpbench.sweep.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
+from dpbench.sweep.outside import printable
 from dpbench.sweep.plan import Plan, plan
 from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 _RESULTS = Path("results/runs")
+_REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
 _VARIANTS_HELP = (
     "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "
     "'tuned[dispatch=threads,bucket_bytes=1MiB],naive'. See dpbench list."
@@ -174,25 +178,36 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
     if given or (check and update):
         option, other = ("check", "update") if check else ("update", "")
         raise SpecError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
+    if check:
+        check_folder(folder)
     records = _counted(Plan(checked_cases(), ()))
     if update:
-        sys.stdout.write(f"recorded: {update_counts(folder, records)}\n")
+        show_lines([f"recorded: {update_counts(folder, records)}"])
         return ExitCode.OK
     lines = check_counts(folder, records)
     if as_json:
         show({**counts_json(records), "differences": lines})
     else:
         shown = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
-        sys.stdout.writelines(f"{line}\n" for line in shown)
+        show_lines(shown)
     return ExitCode.NEGATIVE if lines else ExitCode.OK
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _before(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error in dpbench.")] = False,  # noqa: ARG001  # `_run` reads it
+) -> None:
     """Benchmark data parallelism in PyTorch: which variant is fastest on this machine, and how far from the limit."""
     if version:
         show(f"dpbench {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is not None:
+        try:
+            Path.cwd()
+        except OSError as error:
+            raise WrongInputError(f"current directory: {error.strerror}; allowed: one that exists") from error
 
 
 def _measure(
@@ -242,19 +257,35 @@ cli_gate.add_to(app)
 
 def main() -> NoReturn:
     """Run the command line and exit with one of `ExitCode`."""
-    try:
-        code = app(standalone_mode=False) or ExitCode.OK
-        if code == ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
-            raise KeyboardInterrupt
-    except ReportedError as error:
-        code = _complain(str(error), error.exit_code)
-    except typer.TyperException as error:
-        code = _complain(f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT)
-    except (KeyboardInterrupt, typer.Abort):
-        code = _complain("interrupted; what was recorded so far is kept", ExitCode.INTERRUPTED)
+    with guarded_streams() as out:
+        code = _run(sys.argv[1:])
+        out.flush()
+        if out.lost is not None and code != ExitCode.INTERRUPTED:
+            complain(f"standard output: cannot be written: {out.lost.strerror}")
+            code = ExitCode.FAILED
     sys.exit(code)
 
 
-def _complain(message: str, code: ExitCode) -> ExitCode:
-    print(f"dpbench: {message}", file=sys.stderr)  # noqa: T201
-    return code
+def _run(words: list[str]) -> int:
+    """Run the command with these words and return its exit code. An error becomes a line on standard error."""
+    debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
+    words = [word for word in words if word != "--debug"]
+    try:
+        code: int = app(words, standalone_mode=False) or ExitCode.OK
+        if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
+            return code
+        raise KeyboardInterrupt
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted; what was recorded so far is kept")
+        return ExitCode.INTERRUPTED
+    except ReportedError as error:
+        line, code = str(error), error.exit_code
+    except typer.TyperException as error:
+        line, code = f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT
+    except Exception as error:
+        line, code = f"{type(error).__name__}: {error}; {_REPORT}", ExitCode.FAILED
+        if debugs:
+            sys.stderr.write(printable(traceback.format_exc()))
+    complain(line)
+    is_gate = next((word for word in words if not word.startswith("-")), None) == "gate"
+    return ExitCode.FAILED if is_gate else code

@@ -1,7 +1,6 @@
 """The commands for asv (airspeed velocity): its machine file, its results, two of its commits."""
 
 import platform
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +9,9 @@ import typer
 from dpbench.asv.compare import compare_commits
 from dpbench.asv.export import commit_date_ms, export
 from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
-from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, read_machines, stamp_machine
+from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
 from dpbench.asv.report import asv_json, asv_text
-from dpbench.cli_shared import Json, example, option, show, unusable, warn
+from dpbench.cli_shared import Json, example, option, show, show_lines, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.results.store import Store
 from dpbench.run.ask import ask_machine
@@ -30,8 +29,8 @@ def asv_machine(
     info = ask_machine()
     if warnings := unusable(info):
         raise UnusableMachineError("; ".join(warnings))
-    path = machine_file.expanduser()
-    entry = stamp_machine(path, machine or platform.node(), info)
+    path = _expanded(machine_file)
+    entry = stamp_machine(path, _name(machine), info)
     _show_lines(dict(entry), [f"{path}:", *(f"  {name}: {text}" for name, text in entry.items())], as_json)
     return ExitCode.OK
 
@@ -44,13 +43,11 @@ def asv_export(
     as_json: Json = False,
 ) -> ExitCode:
     """Write step times that dpbench measured into asv's results, for asv compare and asv publish."""
-    name, path = machine or platform.node(), machine_file.expanduser()
-    machines = read_machines(path)
-    if name not in machines:
-        raise AsvError(f"--machine: {name!r} is not in {path}; allowed: {', '.join(machines)}, or dpbench asv-machine")
+    name = _name(machine)
+    entry = machine_called(name, _expanded(machine_file))
     contents = [Store(file).read() for file in records]
     warn([warning for each in contents for warning in each.warnings])
-    found = export([record for each in contents for record in each.records], results, machines[name], commit_date_ms)
+    found = export([record for each in contents for record in each.records], results, entry, commit_date_ms)
     warn(list(found.left_out))
     paths = list(map(str, found.paths))
     warn(lacks(results, name) if paths else [])
@@ -82,12 +79,24 @@ def asv_compare(
     return ExitCode.OK if compared else ExitCode.NEGATIVE
 
 
+def _name(machine: str | None) -> str:
+    return platform.node() if machine is None else machine
+
+
+def _expanded(path: Path) -> Path:
+    """Return the path with ``~`` replaced. Raises AsvError if there is no such user."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise AsvError(f"--machine-file: {str(path)!r}: {error}; allowed: a path") from error
+
+
 def _show_lines(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
     """Print the facts as JSON, or else the lines."""
     if as_json:
         show(facts)
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines)
+        show_lines(lines)
 
 
 def add_to(app: typer.Typer) -> None:

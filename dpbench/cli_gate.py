@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -13,7 +12,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from dpbench.cli_shared import Json, example, option, show
-from dpbench.errors import GateError, ReportedError
+from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
@@ -33,24 +32,13 @@ _MOST_TRIALS = 10_000
 
 
 class _GateCommand(TyperCommand):
-    """The gate's command. Every error becomes a `GateError`, exit code 3: exit code 1 always means slower."""
+    """The gate's command. Its wrong usage is a `GateError`; `cli.main` gives its other errors exit code 3 too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             raise GateError(f"{error.format_message()} Allowed: what `dpbench gate --help` lists.") from error
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (GateError, typer.Exit, typer.Abort):
-            raise
-        except ReportedError as error:
-            raise GateError(str(error)) from error
-        except Exception as error:
-            traceback.print_exc()
-            raise GateError(f"the gate itself failed: {type(error).__name__}: {error}") from error
 
 
 def gate(

@@ -1,13 +1,22 @@
-"""What the commands share: options of the same name, output and warnings."""
+"""What the commands share: options of the same name, output, warnings and the standard streams.
 
+Every text goes to a terminal through `show`, `show_lines` or `warn`, which remove terminal commands from it.
+"""
+
+import errno
 import json
+import os
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, TextIO
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 
 from dpbench.sweep.machine_info import MachineInfo
+from dpbench.sweep.outside import one_line, printable
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 
@@ -37,10 +46,95 @@ def show(what: RenderableType | dict[str, Any]) -> None:
     if isinstance(what, dict):
         sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
     else:
-        Console(highlight=False).print(what)
+        Console(highlight=False).print(_Printable(what))
 
 
-def warn(warnings: list[str]) -> None:
+def show_lines(lines: Iterable[str]) -> None:
+    """Print each as a line on standard output."""
+    sys.stdout.writelines(f"{printable(line.replace(chr(10), ' '))}\n" for line in lines)
+
+
+def warn(warnings: Iterable[str]) -> None:
     """Print each as a line on standard error."""
     for warning in warnings:
-        print(f"dpbench: warning: {warning}", file=sys.stderr)  # noqa: T201
+        complain(f"warning: {warning}")
+
+
+def complain(message: str) -> None:
+    """Print a line on standard error."""
+    print(f"dpbench: {one_line(message)}", file=sys.stderr)  # noqa: T201
+
+
+class _Printable:
+    """A drawing whose texts have no terminal commands. rich's own commands, which set styles, stay."""
+
+    def __init__(self, drawing: RenderableType) -> None:
+        self._drawing = drawing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self._drawing, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+class GuardedStream:
+    """A standard stream that never raises an OSError. `lost` is the first one that lost output; a reader's end is none.
+
+    If the first write fails, the rest goes to /dev/null. So Python's own flush at the exit succeeds.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write the text. Characters that the stream's encoding lacks become escapes."""
+        try:
+            return self._stream.write(text)
+        except UnicodeEncodeError as error:
+            return self.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+        except OSError as error:
+            self._give_up(error)
+            return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the lines, as `write` does."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Flush the stream, if it still has a reader."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        if self.lost is None and error.errno not in (errno.EPIPE, errno.EBADF):
+            self.lost = error
+        with suppress(OSError, ValueError):  # a stream without a descriptor
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def guarded_streams() -> Iterator[GuardedStream]:
+    """Keep a command's exit code, whatever happens to its standard streams; yield standard output.
+
+    A reader that is gone changes nothing, and neither does a stream that was closed before the start.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:  # a closed one's number must not become another file's
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    before = sys.stdout, sys.stderr
+    out, err = (GuardedStream(stream or open(os.devnull, "w", encoding="utf-8")) for stream in before)  # noqa: SIM115  # kept
+    sys.stdout, sys.stderr = out, err
+    try:
+        yield out
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = before

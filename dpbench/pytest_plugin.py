@@ -95,8 +95,8 @@ class _Held:
         from dpbench.measure.benchmarked import LEAST_ROUNDS, counters_of, figures_of, run_rounds, window_json
         from dpbench.results.baseline import to_json
 
-        if asked.rounds < LEAST_ROUNDS:
-            raise ValueError(f"rounds: {asked.rounds} are too few for an interval; allowed: {LEAST_ROUNDS} and above")
+        _check_whole("rounds", asked.rounds, LEAST_ROUNDS)
+        _check_whole("warmup_rounds", asked.warmup_rounds, 0)
         marker = item.get_closest_marker("dp_threshold")
         threshold = None if marker is None else _threshold(marker)
         devices = _devices(asked.devices)
@@ -151,13 +151,15 @@ class _Held:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        from dpbench.sweep.outside import one_line
+
         if not (self._rows or self._missed):
             return
         terminalreporter.section("dp_benchmark: of the rounds [95 % interval], all devices idle at both ends")
         for line in _table(self._rows):
             terminalreporter.write_line(line)
         for name in self._missed:
-            terminalreporter.write_line(f"FAILED {name}: has a baseline, and was not measured", red=True)
+            terminalreporter.write_line(f"FAILED {one_line(name)}: has a baseline, and was not measured", red=True)
 
 
 _HELD = pytest.StashKey[_Held]()
@@ -168,6 +170,15 @@ def _this_machine() -> dict[str, Any]:
     from dpbench.results.baseline import machine_of
 
     return machine_of(read_environment())
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    """Raise ValueError unless the value is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name}: {value!r} is not allowed; allowed: whole numbers, {least} and above")
+    if value < least:
+        reason = " for an interval" if name == "rounds" else ""
+        raise ValueError(f"{name}: {value} are too few{reason}; allowed: {least} and above")
 
 
 def _devices(asked: "Sequence[str | torch.device]") -> "list[torch.device]":

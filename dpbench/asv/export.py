@@ -7,7 +7,7 @@ measured is replaced.
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -50,11 +50,14 @@ def commit_date_ms(commit: str) -> int:
 
     Raises AsvError.
     """
-    command = ["git", "show", "--no-patch", "--format=%ct", commit]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    command = ["git", "rev-list", "--max-count=1", "--timestamp", "--end-of-options", f"{commit}^{{commit}}", "--"]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except OSError as error:
+        raise AsvError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
     if done.returncode != 0:
         raise AsvError(f"commit {commit} is not in this folder's repository; allowed: that of the measurement")
-    return int(done.stdout) * 1000
+    return int(done.stdout.split()[0]) * 1000
 
 
 def _sort_out(records: Iterable[Record]) -> tuple[dict[str, dict[Point, list[Record]]], tuple[str, ...]]:
@@ -92,7 +95,7 @@ def _file_of(commit: str, points: dict[Point, list[Record]], machine: Machine, d
         params=tuple(tuple(map(repr, values)) for values in grid.grid()),
         version=grid.VERSION,
         points={point: _measured(records) for point, records in points.items()},
-        started_at_ms=int(min(datetime.fromisoformat(record.started_at) for record in found).timestamp() * 1000),
+        started_at_ms=min(_started_ms(record) for record in found),
     )
     return ResultFile(
         commit_hash=commit,
@@ -102,6 +105,12 @@ def _file_of(commit: str, points: dict[Point, list[Record]], machine: Machine, d
         python=python,
         requirements={},
     ).with_row(grid.STEP_TIME, row)
+
+
+def _started_ms(record: Record) -> int:
+    """Return milliseconds since 1970. A date without a zone is taken as UTC."""
+    started = datetime.fromisoformat(record.started_at)
+    return int((started if started.tzinfo else started.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _facts(environment: Environment) -> Machine:

@@ -1,12 +1,12 @@
 """asv's results folder: find the machine, the commits and the units."""
 
-import json
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.asv.machine_file import AsvError
 from dpbench.asv.result_file import ResultFile, read_results
+from dpbench.sweep.outside import read_json
 
 DISCOVER = "asv run --bench just-discover"
 """The command that writes asv's list of benchmarks, which asv needs beside the results files."""
@@ -65,7 +65,7 @@ def units_in(results: Path) -> dict[str, str]:
     """Return the units by benchmark, or {} if asv has not written its list yet. Raises AsvError."""
     path = results / "benchmarks.json"
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = read_json(path)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -88,6 +88,9 @@ def lacks(results: Path, machine: str) -> list[str]:
 
 def _resolved(revision: str) -> str | None:
     """Return the commit's hash in the current folder's repository, or None."""
-    command = ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    command = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except OSError:  # without git, the beginning of a hash still names a commit
+        return None
     return done.stdout.strip() if done.returncode == 0 else None

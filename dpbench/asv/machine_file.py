@@ -8,7 +8,6 @@ The format is asv's, version 1: an object with an entry for each machine, and ea
 import json
 import os
 import platform
-import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,10 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 from dpbench.errors import WrongInputError
 from dpbench.results.files import replace_text
 from dpbench.sweep.machine_info import MachineInfo
+from dpbench.sweep.outside import one_line, read_json, shown
 
 DEFAULT_FILE = Path("~/.asv-machine.json")
 _VERSION = 1
 _NONE = "none"
+_NAME = "a name for a folder, of printable characters"
+_MOST_NAME_BYTES = 255  # of a file name in Linux
 
 Machine = dict[str, str]
 _MACHINES = TypeAdapter(dict[str, Machine])
@@ -32,9 +34,9 @@ class AsvError(WrongInputError):
 
 def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
     """Update the machine's entry and return it. Other entries do not change. Raises AsvError."""
-    if not name or "/" in name or name in (".", "..", "version"):
-        raise AsvError(f"--machine: {name!r} is not a name for a machine; allowed: a name for a folder")
-    machines = read_machines(path) if path.exists() else {}
+    if not _names_a_folder(name):
+        raise AsvError(f"--machine: {name!r} is not a name for a machine; allowed: {_NAME}")
+    machines = read_machines(path) if os.path.lexists(path) else {}
     gpus = [accelerator.name for accelerator in info.accelerators]
     facts = facts_of(gpus, driver=info.driver, nccl=info.nccl, torch=info.torch)
     machines[name] = {**_asv_defaults(info), **machines.get(name, {}), **facts, "machine": name}
@@ -49,7 +51,7 @@ def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
 def read_machines(path: Path) -> dict[str, Machine]:
     """Return the entries by machine name. Raises AsvError."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = read_json(path)
     except OSError as error:
         raise AsvError(f"{path}: cannot be read: {error.strerror}; first: dpbench asv-machine") from error
     except ValueError as error:
@@ -63,10 +65,27 @@ def read_machines(path: Path) -> dict[str, Machine]:
         raise AsvError(f"{path}: {what_is_wrong(error)}; allowed: texts by name") from error
 
 
+def machine_called(name: str, path: Path) -> Machine:
+    """Return the machine's entry, whose `machine` is a name for a folder. Raises AsvError."""
+    machines = read_machines(path)
+    if name not in machines:
+        raise AsvError(f"--machine: {name!r} is not in {path}; allowed: {', '.join(machines)}, or dpbench asv-machine")
+    entry = machines[name]
+    if "machine" not in entry or not _names_a_folder(entry["machine"]):
+        found = shown(entry["machine"]) if "machine" in entry else "missing"
+        raise AsvError(f"{path}: {name}.machine is {found}; allowed: {_NAME}")
+    return entry
+
+
+def _names_a_folder(name: str) -> bool:
+    is_short = len(os.fsencode(name)) <= _MOST_NAME_BYTES if name.isprintable() else False
+    return bool(name) and is_short and "/" not in name and name not in (".", "..", "version")
+
+
 def what_is_wrong(error: ValidationError) -> str:
     """Return the first wrong field, its value and what it should be, in one line."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))} is {reprlib.repr(first['input'])}: {first['msg']}"
+    return one_line(f"{'.'.join(map(str, first['loc']))} is {shown(first['input'])}: {first['msg']}")
 
 
 def facts_of(gpus: Sequence[str], *, driver: str | None, nccl: str | None, torch: str | None) -> Machine:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from dpbench.asv.compare import BenchmarkPairs, Figure, Gap, Pair
 from dpbench.report.units import estimate, number, time_unit
+from dpbench.sweep.outside import one_line
 
 SCHEMA = 1
 _NONE = "-"
@@ -70,7 +71,7 @@ def asv_text(machine: str, base: str, head: str, found: tuple[BenchmarkPairs, ..
 
 
 def _name(benchmark: BenchmarkPairs) -> str:
-    return f"{benchmark.name}, {benchmark.environment}"
+    return one_line(f"{benchmark.name}, {benchmark.environment}")
 
 
 def _table(benchmark: BenchmarkPairs, pairs: list[Pair], unit: str | None) -> Table:
@@ -79,18 +80,18 @@ def _table(benchmark: BenchmarkPairs, pairs: list[Pair], unit: str | None) -> Ta
     scale, name = _scale(pairs, unit)
     table.add_column("parameters", overflow="fold")
     for header in (f"base{name}", f"head{name}", "ratio to base"):
-        table.add_column(header, justify="right", overflow="fold")
+        table.add_column(Text(header), justify="right", overflow="fold")
     for pair in pairs:
         ratio = _NONE if pair.ratio is None else estimate(pair.ratio)
         cells = (", ".join(pair.params).replace("'", ""), _cell(pair.base, scale), _cell(pair.head, scale), ratio)
-        table.add_row(*map(Text, cells))
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
     return table
 
 
 def _scale(pairs: list[Pair], unit: str | None) -> tuple[float, str]:
     """Return the factor of the unit that is shown, and the end of the column header."""
     if unit != "seconds":
-        return 1.0, "" if unit is None else f", {unit}"
+        return 1.0, "" if unit is None else f", {one_line(unit)}"
     figures = [figure for pair in pairs for figure in (pair.base, pair.head)]
     scale, name = time_unit(figure.result for figure in figures if not isinstance(figure, Gap) and figure.result > 0)
     return scale, f", {name}"

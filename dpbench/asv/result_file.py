@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from math import nan
+from math import nan, prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, TypeAdapter, Validation
 
 from dpbench.asv.machine_file import AsvError, what_is_wrong
 from dpbench.results.files import replace_text
+from dpbench.results.record import Commit
+from dpbench.sweep.outside import read_json
 
 COLUMNS = (
     *("result", "params", "version", "started_at", "duration"),
@@ -26,6 +28,7 @@ COLUMNS = (
     *("samples", "profile"),
 )
 _VERSION = 2
+_MOST_PLACES = 1_000_000
 _BY_POINT = ("result", *(name for name in COLUMNS if name.startswith("stats_")), "samples")
 
 Point = tuple[str, ...]
@@ -61,7 +64,7 @@ class ResultFile(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    commit_hash: str
+    commit_hash: Commit
     env_name: str
     date: int
     params: dict[str, str | None]
@@ -86,6 +89,8 @@ class ResultFile(BaseModel):
         columns = dict(zip(self.result_columns, self.results[benchmark], strict=False))
         try:
             params = _PARAMS.validate_python(columns["params"])
+            if prod(map(len, params)) > _MOST_PLACES:
+                raise ValueError(f"params have more than {_MOST_PLACES:,} combinations")
             places = list(product(*params))
             by_point = {name: columns.get(name) or [None] * len(places) for name in _BY_POINT}
             rows = [dict(zip(by_point, values, strict=True)) for values in zip(*by_point.values(), strict=True)]
@@ -121,7 +126,7 @@ class ResultFile(BaseModel):
 def read_results(path: Path) -> ResultFile:
     """Read a results file. Raises AsvError if it is none, or has an unknown version."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = read_json(path)
     except OSError as error:
         raise AsvError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:

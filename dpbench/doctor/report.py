@@ -11,6 +11,7 @@ from dpbench.doctor.findings import Finding, Severity
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.machine_info import MachineInfo
+from dpbench.sweep.outside import one_line
 from dpbench.sweep.plan import default_lanes
 from dpbench.sweep.supports import why_unsupported
 from dpbench.sweep.variants import SCHEMES, VariantName
@@ -49,7 +50,7 @@ def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: lis
 
 def doctor_text(machine: MachineInfo, findings: Sequence[Finding]) -> Group:
     """Return three tables and the verdict, for a terminal."""
-    return Group(_facts(machine), _findings(findings), _variants(machine), Text(_verdict(findings)))
+    return Group(_facts(machine), _findings(findings), _variants(machine), Text(one_line(_verdict(findings))))
 
 
 def is_reliable(findings: Sequence[Finding]) -> bool:
@@ -62,7 +63,7 @@ def _findings(findings: Sequence[Finding]) -> Table:
     table.add_column(overflow="fold")
     for finding in findings:
         value = f"{finding.value}; {finding.advice}" if finding.advice else finding.value
-        table.add_row(*map(Text, (finding.what, _MARKS[finding.severity], value)))
+        table.add_row(*(Text(one_line(cell)) for cell in (finding.what, _MARKS[finding.severity], value)))
     table.add_row()
     return table
 
@@ -78,17 +79,17 @@ def _verdict(findings: Sequence[Finding]) -> str:
 
 def _facts(machine: MachineInfo) -> Table:
     table = _table("this machine")
-    table.add_row("cpu", f"{machine.cpu_model}, {machine.cores} usable cores")
-    table.add_row("memory", f"{machine.memory_bytes / _GIB:.1f} GiB")
-    table.add_row("python", machine.python)
-    table.add_row("torch", machine.torch or f"none: {machine.torch_error}")
+    _add(table, "cpu", f"{machine.cpu_model}, {machine.cores} usable cores")
+    _add(table, "memory", f"{machine.memory_bytes / _GIB:.1f} GiB")
+    _add(table, "python", machine.python)
+    _add(table, "torch", machine.torch or f"none: {machine.torch_error}")
     for accelerator in machine.accelerators:
-        table.add_row(accelerator.device, f"{accelerator.name}, {accelerator.memory_bytes / _GIB:.1f} GiB")
+        _add(table, accelerator.device, f"{accelerator.name}, {accelerator.memory_bytes / _GIB:.1f} GiB")
     if not machine.accelerators:
-        table.add_row("accelerators", "none that torch can use")
-    table.add_row("torch.distributed", ", ".join(machine.backends) or "no backend")
-    table.add_row("nvml", ", ".join(machine.nvml_gpus) or f"no GPU ({machine.nvml_error or 'none found'})")
-    table.add_row("default lanes", format_devices(default_lanes(machine)))
+        _add(table, "accelerators", "none that torch can use")
+    _add(table, "torch.distributed", ", ".join(machine.backends) or "no backend")
+    _add(table, "nvml", ", ".join(machine.nvml_gpus) or f"no GPU ({machine.nvml_error or 'none found'})")
+    _add(table, "default lanes", format_devices(default_lanes(machine)))
     table.add_row()
     return table
 
@@ -96,13 +97,18 @@ def _facts(machine: MachineInfo) -> Table:
 def _variants(machine: MachineInfo) -> Table:
     table = _table(f"variants on {format_devices(default_lanes(machine))}")
     for name, reason in why_unsupported_here(machine).items():
-        table.add_row(str(name), "runs" if reason is None else f"does not run: {reason}")
+        _add(table, str(name), "runs" if reason is None else f"does not run: {reason}")
     table.add_row()
     return table
 
 
+def _add(table: Table, name: str, value: str) -> None:
+    """Add a row. Names of devices and errors may hold any text, so they are no markup."""
+    table.add_row(Text(one_line(name)), Text(one_line(value)))
+
+
 def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table(title=Text(title), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
     return table

@@ -15,6 +15,7 @@ from dpbench.gate.self_test.result import SelfTest
 from dpbench.results.files import replace_text
 from dpbench.results.record import Environment
 from dpbench.stats.binomial import clopper_pearson
+from dpbench.sweep.outside import one_line, read_input
 
 _FILES = "self-test-*.json"
 
@@ -86,7 +87,7 @@ def _kind(environment: Environment) -> Environment:
 
 def _read(path: Path) -> SelfTest:
     try:
-        return SelfTest.model_validate_json(path.read_bytes())
+        return SelfTest.model_validate_json(read_input(path))
     except (OSError, ValidationError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(str(error))
         raise GateError(f"{path}: is no self-test's result: {reason[:200]}") from error

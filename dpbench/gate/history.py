@@ -23,8 +23,9 @@ from pydantic_core import from_json
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.results.files import append_line, open_locked, reason_of
-from dpbench.results.record import Environment, Outcome, Record
+from dpbench.results.record import Environment, Moment, Outcome, Record
 from dpbench.results.store import Store, StoreError
+from dpbench.sweep.outside import one_line, open_input, what_is_wrong
 from dpbench.sweep.variants import VariantName
 
 SCHEMA = 1
@@ -65,7 +66,7 @@ class HistoryLine(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     schema_: int = Field(default=SCHEMA, alias="schema")
-    started_at: str
+    started_at: Moment
     base_commit: str
     head_commit: str | None
     verdict: Verdict
@@ -177,7 +178,7 @@ def read_history(path: Path) -> History:
     A torn line at the end is dropped with a warning. Raises HistoryFileError, with its number for a bad line.
     """
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             texts = file.readlines()
     except FileNotFoundError:
         return History(())
@@ -193,7 +194,7 @@ def _parse(place: str, text: bytes) -> HistoryLine:
     try:
         fields: Any = from_json(text)
     except ValueError as error:
-        raise HistoryFileError(f"{place} is not JSON: {error}") from error
+        raise HistoryFileError(one_line(f"{place} is not JSON: {error}")) from error
     schema = fields.get("schema") if isinstance(fields, dict) else None
     if type(schema) is not int or schema < 1:
         raise HistoryFileError(f"{place} has no schema number; allowed: 1 to {SCHEMA}")
@@ -202,9 +203,7 @@ def _parse(place: str, text: bytes) -> HistoryLine:
     try:
         return HistoryLine.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise HistoryFileError(f"{place} is no line of a gate: {field}: {first['msg']}") from error
+        raise HistoryFileError(f"{place} is no line of a gate: {what_is_wrong(error)}") from error
 
 
 def _open_patiently(path: Path) -> int:

@@ -35,6 +35,7 @@ from dpbench.gate.judgement import Accepted
 from dpbench.sweep.case import Case
 from dpbench.sweep.explain import explain, nearest, one_of
 from dpbench.sweep.names import Dtype, Mode
+from dpbench.sweep.outside import one_line, read_input
 from dpbench.sweep.spec import Lanes, Whole, Workload
 from dpbench.sweep.variants import VariantId, VariantName
 
@@ -190,11 +191,11 @@ def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMAR
     If it has no benchmarks, `defaults` are measured. Raises SettingsError.
     """
     try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        fields = tomllib.loads(read_input(path).decode())
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: is not TOML: {' '.join(str(error).split())}") from error
+        raise SettingsError(f"{path}: is not TOML: {one_line(str(error))}") from error
     try:
         return _settings(fields, defaults)
     except SettingsError as error:

@@ -14,6 +14,7 @@ from dpbench.results.summary import Summary
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared, format_devices
 from dpbench.sweep.names import Data
+from dpbench.sweep.outside import one_line
 
 _NONE = "-"
 _LEGEND = (
@@ -86,11 +87,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _why(summary: Summary) -> str:
-    """Return the reason on one line, without control characters.
-
-    A crashed child's last output may hold any character.
-    """
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(summary.reason)).split())
+    """Return the reason on one line. A crashed child's last output may hold any character."""
+    text = one_line(str(summary.reason))
     return text if summary.outcome is Outcome.OK else f"{_outcome(summary)}: {text}"
 
 

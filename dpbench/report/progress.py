@@ -9,6 +9,7 @@ from rich.progress import Progress as Bar
 
 from dpbench.results.record import Outcome
 from dpbench.run.runner import Progress
+from dpbench.sweep.outside import one_line
 
 
 @contextmanager
@@ -29,8 +30,9 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
         def show(progress: Progress) -> None:
             last = progress.last
             if last is not None and last.outcome is not Outcome.OK:
-                first_line = (last.reason or "").splitlines()[0]
-                console.print(f"{last.case.id} round {last.round}: {last.outcome}: {first_line}", markup=False)
+                first_line = ((last.reason or "").splitlines() or [""])[0]
+                line = one_line(f"{last.case.id} round {last.round}: {last.outcome}: {first_line}")
+                console.print(line, markup=False, highlight=False)
             bar.update(
                 task,
                 completed=progress.done,

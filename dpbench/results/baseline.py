@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dpbench.results.record import Environment
 from dpbench.stats.rounds import Estimate
+from dpbench.sweep.outside import one_line, what_is_wrong
 
 SCHEMA = 1
 _MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")
@@ -107,7 +108,7 @@ def parse_saved(content: Mapping[str, Any]) -> Saved:
     try:
         return Saved.model_validate(content)
     except ValidationError as error:
-        raise BaselineError(f"baseline: {_what_is_wrong(error)}") from error
+        raise BaselineError(f"baseline: {what_is_wrong(error)}") from error
 
 
 def from_json(fields: Mapping[str, Any], name: str) -> Figures:
@@ -115,10 +116,10 @@ def from_json(fields: Mapping[str, Any], name: str) -> Figures:
     try:
         found = _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
     except ValidationError as error:
-        raise BaselineError(f"baseline: {name}: {_what_is_wrong(error)}") from error
+        raise BaselineError(f"baseline: {one_line(name)}: {what_is_wrong(error)}") from error
     for field, figure in (("median_s", found.median_s), ("minimum_s", found.minimum_s)):
         if not all(isfinite(each) and each > 0 for each in (figure.value, _low(figure), _high(figure))):
-            raise BaselineError(f"baseline: {name}: {field}: {figure}; allowed: finite seconds above 0")
+            raise BaselineError(f"baseline: {one_line(name)}: {field}: {figure}; allowed: finite seconds above 0")
     return found
 
 
@@ -139,11 +140,6 @@ def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
         raise BaselineError(
             f"baseline: it and this machine differ in {', '.join(differing)}; allowed: a baseline of this machine"
         )
-
-
-def _what_is_wrong(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _low(found: Estimate) -> float:

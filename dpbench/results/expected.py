@@ -3,7 +3,9 @@
 Versions matter: another torch dispatches other operators, and another Python makes other calls.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +14,9 @@ from pydantic_core import to_json
 
 from dpbench.errors import WrongInputError
 from dpbench.results.counts import CountRecord, diff
+from dpbench.results.files import replace_text
 from dpbench.results.record import Outcome
+from dpbench.sweep.outside import read_input, what_is_wrong
 
 FOLDER = Path("results/expected")
 UPDATE = "dpbench counts --update"
@@ -45,6 +49,21 @@ def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
     return path
 
 
+def check_folder(folder: Path) -> None:
+    """Raise ExpectedError if the file for the installed torch is missing, so that nothing is counted in vain."""
+    versions = installed_versions()
+    if versions is not None and not (path := _path(folder, *versions)).exists():
+        raise _missing(path)
+
+
+def installed_versions() -> tuple[str, str] | None:
+    """Return torch's version and Python's, as in a file's name, without importing torch. None if torch is missing."""
+    try:
+        return version("torch").partition("+")[0], f"{sys.version_info.major}.{sys.version_info.minor}"
+    except PackageNotFoundError:
+        return None
+
+
 def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
     """Return a line for each difference from the expectations. Raise ExpectedError if no file can be read."""
     failed = [record for record in records if record.outcome is not Outcome.OK]
@@ -71,14 +90,25 @@ def expected_of(records: Iterable[CountRecord]) -> Expected:
 
 def path_of(folder: Path, found: Expected) -> Path:
     """Return the file for these versions of torch and Python."""
-    return folder / f"torch-{found.torch}-py{found.python}.json"
+    return _path(folder, found.torch, found.python)
+
+
+def _path(folder: Path, torch: str, python: str) -> Path:
+    return folder / f"torch-{torch}-py{python}.json"
+
+
+def _missing(path: Path) -> ExpectedError:
+    there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
+    return ExpectedError(
+        f"expected: {path.name} is not in {str(path.parent)!r}; there: {there}; record it by: {UPDATE}"
+    )
 
 
 def write(path: Path, expected: Expected) -> None:
     """Write the file. Raise ExpectedError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(expected.model_dump(by_alias=True), indent=1) + b"\n")
+        replace_text(path, to_json(expected.model_dump(by_alias=True), indent=1).decode() + "\n")
     except OSError as error:
         raise ExpectedError(f"expected: {str(path)!r} cannot be written: {error.strerror}") from error
 
@@ -86,18 +116,13 @@ def write(path: Path, expected: Expected) -> None:
 def read(path: Path) -> Expected:
     """Read the file. Raise ExpectedError; if the file is missing, its text names those that exist."""
     try:
-        return Expected.model_validate_json(path.read_bytes())
+        return Expected.model_validate_json(read_input(path))
     except FileNotFoundError:
-        there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
-        raise ExpectedError(
-            f"expected: {path.name} is not in {str(path.parent)!r}; there: {there}; record it by: {UPDATE}"
-        ) from None
+        raise _missing(path) from None
     except OSError as error:
         raise ExpectedError(f"expected: {str(path)!r} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ExpectedError(f"expected: {str(path)!r} holds no expected counts: {place}: {first['msg']}") from error
+        raise ExpectedError(f"expected: {str(path)!r} holds no expected counts: {what_is_wrong(error)}") from error
 
 
 def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:

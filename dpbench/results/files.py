@@ -6,8 +6,10 @@ A file of lines is complete up to its last newline. A line is one write, synced.
 or after a crash by the next writer. Readers ignore it.
 """
 
+import errno
 import fcntl
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +18,11 @@ from pathlib import Path
 def replace_text(path: Path, text: str) -> None:
     """Write a new file, sync it and rename it to `path`; a link stays a link.
 
-    Raise OSError and leave the old file if that fails.
+    Raise OSError and leave the old file if that fails, or if the path is a device, a pipe or a folder.
     """
     path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -43,6 +47,8 @@ def open_locked(path: Path) -> tuple[int, int]:
     """
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(fd), os.stat(path)):
             raise BlockingIOError  # another writer replaced the file after it was opened

@@ -7,14 +7,16 @@ SCHEMA history
        was of the process that wrote the record.
 """
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.sweep.case import Case
+from dpbench.sweep.outside import one_line, shown, what_is_wrong
 
 _LOST_GPU = (
     "GPU is lost",  # NVML_ERROR_GPU_IS_LOST
@@ -35,6 +37,22 @@ def line_on_lost_gpu(text: str) -> str | None:
 
 
 SCHEMA = 2
+
+
+def _moment(text: str) -> str:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{shown(text)} is no date; allowed: such as 2026-01-31T12:00:00+00:00") from None
+    return text
+
+
+Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
+"""A commit's hash. Nothing else may reach git's command line from a file."""
+Moment = Annotated[str, AfterValidator(_moment)]
+"""A date and time in ISO 8601."""
+_PYTHON = r"^\d{1,3}(\.\d{1,3}){1,2}[\w+.-]{0,40}$"
+"""Python's version, as in 3.11.7, 3.14.0rc1 or 3.13.0+. It becomes a part of file names."""
 
 
 class Outcome(StrEnum):
@@ -62,7 +80,7 @@ class Environment(BaseModel):
 
     hostname: str
     os: str
-    python: str
+    python: str = Field(pattern=_PYTHON)
     torch: str
     cpu_model: str
     cores: int
@@ -79,7 +97,7 @@ class Environment(BaseModel):
     cuda: str | None = None
     nccl: str | None = None
     dpbench: str
-    commit: str | None = None
+    commit: Commit | None = None
     dirty: bool | None = None
 
 
@@ -131,7 +149,7 @@ class Record(BaseModel):
     run: str
     case: Case
     round: int = Field(ge=0)
-    started_at: str
+    started_at: Moment
     outcome: Outcome
     reason: str | None = None
     samples_s: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = ()
@@ -182,7 +200,7 @@ def parse_line(line: bytes, known: Known | None = None) -> Record:
     try:
         fields = from_json(line, allow_inf_nan=False)
     except ValueError as error:
-        raise RecordLineError(f"is not JSON: {error}") from error
+        raise RecordLineError(one_line(f"is not JSON: {error}")) from error
     schema = fields.get("schema") if isinstance(fields, dict) else None
     if type(schema) is not int or schema < 1:
         raise RecordLineError(f"has no schema number; allowed: 1 to {SCHEMA}")
@@ -197,8 +215,7 @@ def parse_line(line: bytes, known: Known | None = None) -> Record:
     try:
         record = Record.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise RecordLineError(f"is no record: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise RecordLineError(f"is no record: {what_is_wrong(error)}") from error
     known.update({key: getattr(record, name) for name, key in keys.items()})
     return record
 

@@ -24,6 +24,7 @@ from typing import BinaryIO, Self
 from dpbench.errors import WrongInputError
 from dpbench.results.files import append_line, open_locked, reason_of, sync_folder
 from dpbench.results.record import Known, Outcome, Record, RecordLineError, parse_line, to_line
+from dpbench.sweep.outside import open_input
 
 
 class StoreError(WrongInputError):
@@ -90,7 +91,7 @@ class Store:
         Raise StoreError, with the line's number, for any other bad line.
         """
         try:
-            with self.path.open("rb") as lines, _no_garbage_collection():
+            with open_input(self.path) as lines, _no_garbage_collection():
                 records, torn_bytes = self._parse(lines)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error

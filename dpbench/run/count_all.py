@@ -68,5 +68,5 @@ def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
 
 def _check_writable(events: Path) -> None:
     place = events if events.exists() else events.parent
-    if events.is_dir() or not os.access(place, os.W_OK):
+    if (events.exists() and not events.is_file()) or not os.access(place, os.W_OK):
         raise NotCountableError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

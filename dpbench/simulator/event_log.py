@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpbench.results.files import replace_text
+
 FORMAT = "dpbench.events"
 VERSION = 1
 
@@ -119,10 +121,13 @@ class Recording:
     events: list[RecordedEvent] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """Write one JSON object a line: format, version, devices and streams; then the events."""
+        """Write one JSON object a line: format, version, devices and streams; then the events.
+
+        Raise OSError and leave an old file as it was if that fails.
+        """
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        replace_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
     @classmethod
     def read(cls, path: Path) -> "Recording":

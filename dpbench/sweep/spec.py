@@ -22,7 +22,8 @@ from dpbench.errors import WrongInputError
 from dpbench.sweep.devices import format_devices, parse_devices
 from dpbench.sweep.explain import explain, one_of
 from dpbench.sweep.names import Data, Dtype, Mode, parse_workload
-from dpbench.sweep.quantities import parse_duration
+from dpbench.sweep.outside import one_line, read_input
+from dpbench.sweep.quantities import MOST, parse_duration
 from dpbench.sweep.variants import SCHEMES, VARIANT, VariantId, VariantName, split_list
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ Workload = Annotated[str, AfterValidator(parse_workload)]
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
 NonEmpty = Annotated[tuple[T, ...], AfterValidator(_distinct), Field(min_length=1)]
 
-_DURATION = "seconds as a number above 0, or text such as 90s, 2m, 1.5h"
+_DURATION = f"seconds as a number, or text such as 90s, 2m, 1.5h; above 0, {MOST}"
 
 
 def _one(kind: type[StrEnum]) -> dict[str, Any]:
@@ -109,11 +110,11 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 def load_spec(path: Path) -> Spec:
     """Read a sweep file. Raise SpecError."""
     try:
-        keys = tomllib.loads(path.read_text(encoding="utf-8"))
+        keys = tomllib.loads(read_input(path).decode())
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
     except (ValueError, RecursionError) as error:
-        raise SpecError(f"{path}: is not TOML: {' '.join(str(error).split())}") from error
+        raise SpecError(f"{path}: is not TOML: {one_line(str(error))}") from error
     try:
         return Spec.model_validate(keys)
     except ValidationError as error:

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from dpbench import cli
+from dpbench.results import expected
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.results.record import Environment, Outcome
 from dpbench.sweep.counted_cases import checked_cases
@@ -36,6 +37,7 @@ def counter(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     counter = FakeCounter()
     monkeypatch.setattr(cli, "count_all", counter)
+    monkeypatch.setattr(expected, "installed_versions", lambda: ("2.13.0", "3.11"))
     return counter
 
 
@@ -84,9 +86,9 @@ def test_update_records_and_check_holds_the_set_against_it(call, counter, tmp_pa
     assert (code, json.loads(out)["differences"]) == (1, changes)
 
 
-def test_without_expectations_for_this_torch_and_python_a_check_cannot_be(call):
+def test_without_expectations_for_this_torch_and_python_a_check_cannot_be(call, counter):
     code, out, err = call("--check")
-    assert (code, out) == (2, "")
+    assert (code, out, counter.cases) == (2, "", ())
     assert "torch-2.13.0-py3.11.json is not in 'results/expected'; there: none" in err
     assert "dpbench counts --update" in err
 

@@ -71,8 +71,10 @@ def test_a_broken_gate_is_reported_in_every_form_and_in_one_line(call, tmp_path)
 def test_an_unforeseen_error_is_broken_too_because_1_means_slower(call):
     code, out, err = call(ZeroDivisionError("oh"))
     assert (code, out) == (3, "")
-    assert err.splitlines()[-1] == "dpbench: the gate itself failed: ZeroDivisionError: oh"
-    assert "Traceback" in err
+    assert err.startswith("dpbench: ZeroDivisionError: oh; this is an error in dpbench; please report it")
+    assert err.count("\n") == 1
+    code, _, err = call(ZeroDivisionError("oh"), "--debug")
+    assert (code, err.splitlines()[0]) == (3, "Traceback (most recent call last):")
 
 
 def test_wrong_input_that_another_room_raises_is_broken_and_not_undecided(call):
@@ -93,8 +95,20 @@ def test_an_interrupt_is_no_verdict(call):
     assert (code, err) == (130, "dpbench: interrupted; what was recorded so far is kept\n")
 
 
-def test_of_other_commands_it_is_still_raised(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["dpbench", "list"])
-    monkeypatch.setattr("dpbench.cli.ask_machine", lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+@pytest.mark.parametrize("debug", [None, "option", "variable"])
+def test_an_unforeseen_error_of_another_command(monkeypatch, capfd, debug):
+    def fail():
+        raise ZeroDivisionError("\x1b[31mred\nline")
+
+    monkeypatch.setattr(sys, "argv", ["dpbench", "list", *(["--debug"] if debug == "option" else [])])
+    monkeypatch.setenv("DPBENCH_DEBUG", "1" if debug == "variable" else "0")
+    monkeypatch.setattr("dpbench.cli.ask_machine", fail)
+    with pytest.raises(SystemExit) as ended:
         main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out) == (3, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("dpbench: ZeroDivisionError: [31mred line; this is an error in dpbench; please report it")
+    assert "\x1b" not in err
+    assert ("Traceback" in err) == (debug is not None)
+    assert debug or err.count("\n") == 1

@@ -27,6 +27,7 @@ REFUSED = {
     "a tier twice": (["--base", "base", "--tiers", "0,0"], ["--tiers", "0,0", "once"]),
     "no tier": (["--base", "base", "--tiers", ""], ["--tiers", "''"]),
     "no budget": (["--base", "base", "--budget", "soon"], ["--budget", "soon", "5m"]),
+    "too long a budget": (["--base", "base", "--budget", "999999999h"], ["--budget", "999999999h", "at most 168h"]),
     "unknown option": (["--base", "base", "--had", "equal"], ["--had"]),
     "a stray word": (["base"], ["base"]),
     "no settings": (["--base", "base", "--head", "equal", "--settings", "none.toml"], ["none.toml", "cannot be read"]),

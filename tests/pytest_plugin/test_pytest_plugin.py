@@ -152,6 +152,21 @@ def test_too_few_rounds_are_refused(run):
     result.stdout.fnmatch_lines(["*rounds: 19 are too few for an interval; allowed: 20 and above"])
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("rounds='50'", "rounds: '50' is not allowed; allowed: whole numbers, 20 and above"),
+        ("rounds=20.0", "rounds: 20.0 is not allowed; allowed: whole numbers, 20 and above"),
+        ("rounds=20, warmup_rounds=None", "warmup_rounds: None is not allowed; allowed: whole numbers, 0 and above"),
+        ("rounds=20, warmup_rounds=-1", "warmup_rounds: -1 are too few; allowed: 0 and above"),
+    ],
+)
+def test_rounds_that_are_no_whole_numbers_are_refused(run, given, line):
+    result = run(suite=SUITE.replace("rounds=20, warmup_rounds=3", given))
+    assert result.ret == 1
+    assert f"ValueError: {line}" in result.stdout.str()
+
+
 def test_disabled_it_steps_once_and_compares_nothing(run):
     suite = SUITE.replace("== 23", "== 4")
     assert run("--benchmark-disable", "--benchmark-compare", suite=suite).ret == 0

@@ -4,7 +4,8 @@ from dpbench.sweep.quantities import parse_duration
 
 
 @pytest.mark.parametrize(
-    ("value", "seconds"), [("90s", 90), ("2m", 120), ("1.5h", 5400), ("7", 7), (" 7 ", 7), (7, 7), (0.5, 0.5)]
+    ("value", "seconds"),
+    [("90s", 90), ("2m", 120), ("1.5h", 5400), ("168h", 604_800), ("7", 7), (" 7 ", 7), (7, 7), (0.5, 0.5)],
 )
 def test_durations(value: object, seconds: float) -> None:
     assert parse_duration(value) == seconds
@@ -30,8 +31,14 @@ def test_durations(value: object, seconds: float) -> None:
         None,
         [1],
         "9" * 400,
+        10**400,
+        -(10**400),
+        "168.1h",
+        "600h",
+        "999999999h",
+        604_801,
     ],
 )
 def test_no_durations(value: object) -> None:
-    with pytest.raises(ValueError, match="is no duration above 0"):
+    with pytest.raises(ValueError, match="is no duration above 0 and at most 168h"):
         parse_duration(value)

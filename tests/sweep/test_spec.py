@@ -83,7 +83,8 @@ def test_options_may_be_numbers_already() -> None:
 VARIANTS = "single, torch_dp, naive, floor, tuned, ddp, or one of the tuned_... that `dpbench list` shows"
 LIST = f"allowed: a list of {VARIANTS}"
 WHOLE_BATCH = "a list of whole numbers from 1 to 2**31 - 1"
-DURATION = "seconds as a number above 0, or text such as 90s, 2m, 1.5h"
+HUGE = "1" + "0" * 17 + "..." + "0" * 19
+DURATION = "seconds as a number, or text such as 90s, 2m, 1.5h; above 0, at most 168h"
 KEYS = (
     "variants, workloads, batch, devices, modes, dtypes, data, rounds, "
     "budget, case_time, timeout, threads, seed, reference"
@@ -111,9 +112,11 @@ KEYS = (
         ("rounds = 5.0", "rounds: 5.0 is not allowed; allowed: a whole number from 1 to 1000"),
         ("threads = 0", "threads: 0 is not allowed; allowed: a whole number from 1"),
         ("seed = -1", "seed: -1 is not allowed; allowed: a whole number from 0 to 2**63 - 1"),
-        ('budget = "2d"', f"budget: '2d' is no duration above 0; allowed: {DURATION}"),
-        ("case_time = inf", f"case_time: inf is no duration above 0; allowed: {DURATION}"),
-        ("timeout = 0", f"timeout: 0 is no duration above 0; allowed: {DURATION}"),
+        ('budget = "2d"', f"budget: '2d' is no duration above 0 and at most 168h; allowed: {DURATION}"),
+        ("case_time = inf", f"case_time: inf is no duration above 0 and at most 168h; allowed: {DURATION}"),
+        ("timeout = 0", f"timeout: 0 is no duration above 0 and at most 168h; allowed: {DURATION}"),
+        ('timeout = "600h"', f"timeout: '600h' is no duration above 0 and at most 168h; allowed: {DURATION}"),
+        ("budget = 1" + "0" * 400, f"budget: {HUGE} is no duration above 0 and at most 168h; allowed: {DURATION}"),
         ('data = "digit"', "data: 'digit' is not allowed, did you mean 'digits'?; allowed: one of random, digits"),
         ('modes = ["tran"]', "modes: 'tran' is not allowed, did you mean 'train'?; allowed: a list of train, infer"),
         ('reference = "best"', f"reference: 'best' is no variant; allowed: one of {VARIANTS}"),
@@ -156,7 +159,7 @@ def test_bytes_that_are_no_text_and_files_that_cannot_be_read(tmp_path: Path) ->
         ({"batch": "64,x"}, f"--batch: 'x' is not allowed; allowed: {WHOLE_BATCH}"),
         ({"batch": "1.5"}, f"--batch: '1.5' is not allowed; allowed: {WHOLE_BATCH}"),
         ({"batch": "-4"}, f"--batch: -4 is not allowed; allowed: {WHOLE_BATCH}"),
-        ({"case_time": "soon"}, f"--case-time: 'soon' is no duration above 0; allowed: {DURATION}"),
+        ({"case_time": "soon"}, f"--case-time: 'soon' is no duration above 0 and at most 168h; allowed: {DURATION}"),
     ],
 )
 def test_wrong_options_are_one_line_too(options: dict[str, str], line: str) -> None:

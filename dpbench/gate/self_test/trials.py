@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dpbench.errors import GateError
 from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.ratio import RoundRatio
-from dpbench.results.record import Environment
+from dpbench.results.record import Environment, Moment
+from dpbench.sweep.outside import open_input, what_is_wrong
 
 SCHEMA = 1
 
@@ -46,7 +47,7 @@ class SelfTestTrial(BaseModel):
     schema_: int = Field(default=SCHEMA, alias="schema", le=SCHEMA)
     condition: Condition
     number: int = Field(ge=0)
-    started_at: str
+    started_at: Moment
     duration_s: float = Field(gt=0, allow_inf_nan=False)
     rounds: dict[str, RoundRatio] = Field(default_factory=dict)
     gate: tuple[TimeJudgement, ...] | None = None
@@ -61,7 +62,8 @@ def read_trials(path: Path) -> tuple[SelfTestTrial, ...]:
     Raises GateError, with its number for a bad line.
     """
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        with open_input(path) as file:
+            lines = file.readlines()
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -74,6 +76,4 @@ def _parse(path: Path, number: int, line: bytes) -> SelfTestTrial:
     try:
         return SelfTestTrial.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise GateError(f"{path}: line {number} is no trial of a self-test: {place}: {first['msg']}") from error
+        raise GateError(f"{path}: line {number} is no trial of a self-test: {what_is_wrong(error)}") from error

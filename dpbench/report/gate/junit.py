@@ -7,7 +7,8 @@ from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.per_benchmark import BenchmarkFinding, findings
-from dpbench.report.gate.wording import circumstances, headline, one_line, reliability, revision
+from dpbench.report.gate.wording import circumstances, headline, reliability, revision
+from dpbench.sweep.outside import one_line
 
 _TAGS = {Verdict.SLOWER: "failure", Verdict.UNDECIDED: "skipped", Verdict.BROKEN: "error"}
 _ALL = {0: "all counters", 2: "all histories"}

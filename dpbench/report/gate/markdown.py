@@ -13,7 +13,8 @@ from dpbench.report.gate.tables import (
     slowest_first,
     times_grid,
 )
-from dpbench.report.gate.wording import acceptance, circumstances, headline, one_line, reliability, revision
+from dpbench.report.gate.wording import acceptance, circumstances, headline, reliability, revision
+from dpbench.sweep.outside import one_line
 
 MARKER = "<!-- dpbench gate -->"
 """The comment's first line, by which a workflow finds it. Escaped text never holds it."""

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
 from dpbench.report.gate.tables import count, direction, slowest_first, worst_first
-from dpbench.report.gate.wording import acceptance, growth_between, measured, one_line
+from dpbench.report.gate.wording import acceptance, growth_between, measured
 from dpbench.report.units import number, time_unit
+from dpbench.sweep.outside import one_line
 
 Changed = TypeVar("Changed", CounterChange, Drift)
 

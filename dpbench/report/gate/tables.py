@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
-from dpbench.report.gate.wording import NONE, counted, growth, growth_between, interval, one_line, share
+from dpbench.report.gate.wording import NONE, counted, growth, growth_between, interval, share
 from dpbench.report.units import number, time_unit
+from dpbench.sweep.outside import one_line
 
 MOST = 20
 """The most counters in a table: one changed operator can change those of every case."""

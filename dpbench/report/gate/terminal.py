@@ -17,7 +17,8 @@ from dpbench.report.gate.tables import (
     slowest_first,
     times_grid,
 )
-from dpbench.report.gate.wording import acceptance, circumstances, headline, one_line, reliability, revision
+from dpbench.report.gate.wording import acceptance, circumstances, headline, reliability, revision
+from dpbench.sweep.outside import one_line
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.SLOWER: "bold red", Verdict.UNDECIDED: "bold yellow"}
 _LEGEND = (

@@ -4,16 +4,9 @@ from collections.abc import Iterator
 
 from dpbench.gate.judgement import Accepted, FalseAlarms, Judgement, Revision, TimeJudgement, TimeRatio
 from dpbench.report.units import number
+from dpbench.sweep.outside import one_line
 
 NONE = "-"
-
-
-def one_line(text: str) -> str:
-    """Replace the characters that control a terminal, a log or a parser, and join the lines.
-
-    Subjects of commits and reasons may hold any text.
-    """
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def share(value: float) -> str:

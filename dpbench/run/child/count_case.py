@@ -51,7 +51,10 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
         words = str(error).strip().splitlines()[-1].removeprefix("NotImplementedError: ")
         return skipped(f"workloads: {job.case.workload!r}: {words}; allowed: see dpbench/simulator/README.md")
     if job.events is not None and recording is not None:
-        recording.write(Path(job.events))
+        try:
+            recording.write(Path(job.events))
+        except OSError as error:
+            return skipped(f"events: {job.events!r} cannot be written: {error.strerror}; allowed: a file")
     environment = read_environment()
     return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment)
 

@@ -1,0 +1,76 @@
+"""Files and texts from outside: only regular files of bounded size are read, and no text commands a terminal.
+
+A file, a record, a commit's subject or a factory's exception may hold any character, also those that move a terminal's
+cursor or set its title. `printable` and `one_line` are the only ways to a terminal.
+"""
+
+import errno
+import json
+import os
+import reprlib
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import ValidationError
+
+MOST_BYTES = 64 << 20
+"""The largest input file that is read as a whole."""
+MOST_LINES_BYTES = 1 << 30
+"""The largest file of lines: records, a history, trials."""
+_REPR = reprlib.Repr()
+_REPR.maxstring = 80
+
+
+def printable(text: str) -> str:
+    """Return the text with a space for each character that is not printable, newlines excepted."""
+    return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
+
+
+def one_line(text: str) -> str:
+    """Return the text as one line of printable characters."""
+    return " ".join(printable(text).split())
+
+
+def shown(value: object) -> str:
+    """Return a value's repr, shortened in the middle."""
+    return _REPR.repr(value)
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """Return the first wrong field, what it should be, and its value, in one line."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    value = "" if first["type"] in ("missing", "extra_forbidden") else f", not {shown(first['input'])}"
+    return one_line(f"{place}: {first['msg']}{value}")
+
+
+def open_input(path: Path, most_bytes: int = MOST_LINES_BYTES) -> BinaryIO:
+    """Open a file to read. Raise OSError if it cannot be read, is no regular file, or is larger than `most_bytes`."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO would wait for a writer
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            is_folder = stat.S_ISDIR(found.st_mode)
+            reason = os.strerror(errno.EISDIR) if is_folder else "not a regular file"
+            raise OSError(errno.EISDIR if is_folder else errno.EINVAL, reason, str(path))
+        if found.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"larger than {most_bytes >> 20} MiB", str(path))
+    except OSError:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
+def read_input(path: Path) -> bytes:
+    """Return the content of an input file. Raise OSError, as `open_input` does for `MOST_BYTES`."""
+    with open_input(path, MOST_BYTES) as file:
+        return file.read(MOST_BYTES)
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds. Raise OSError, or ValueError if it is no JSON or nested too deeply."""
+    try:
+        return json.loads(read_input(path).decode())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

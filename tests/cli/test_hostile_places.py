@@ -1,0 +1,147 @@
+"""Places that are not what a command needs: a folder that is gone, a user who does not exist, pipes and devices."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import ROOT
+
+
+def run(folder, *words, before="", **environment):
+    """Run the command line in bash, after these commands."""
+    return subprocess.run(
+        ["bash", "-c", f'{before} exec "$python" -P -m dpbench "$@"', "bash", *map(str, words)],
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "python": sys.executable} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def assert_one_line(done, code, *words):
+    assert done.returncode == code, done.stderr
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+@pytest.mark.parametrize(("command", "code"), [(["list"], 2), (["gate", "--base", "main"], 3), (["counts"], 2)])
+def test_a_folder_that_is_gone(tmp_path, command, code):
+    done = run(tmp_path, *command, before="mkdir gone; cd gone; rmdir ../gone;")
+    assert_one_line(done, code, "current directory", "allowed: one that exists")
+
+
+def test_the_version_needs_no_folder(tmp_path):
+    assert run(tmp_path, "--version", before="mkdir gone; cd gone; rmdir ../gone;").returncode == 0
+
+
+def test_a_user_who_does_not_exist(tmp_path):
+    (tmp_path / "r.jsonl").write_text("")
+    done = run(tmp_path, "asv-export", "r.jsonl", "--machine-file", "~nobody-of-that-name/x")
+    assert_one_line(done, 2, "--machine-file: '~nobody-of-that-name/x'", "allowed")
+
+
+FIFO, ZERO = "fifo", "/dev/zero"
+
+
+@pytest.mark.parametrize("place", [FIFO, ZERO])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["sweep", "{}"], 2),
+        (["asv-export", "{}", "--machine=here", "--machine-file=m.json"], 2),
+        (["asv-export", "r.jsonl", "--machine=here", "--machine-file={}"], 2),
+        (["gate", "--base=HEAD~1", "--tiers=0", "--settings={}"], 3),
+    ],
+)
+def test_a_pipe_or_a_device_is_not_read(tmp_path, command, code, place):
+    os.mkfifo(tmp_path / FIFO)
+    (tmp_path / "r.jsonl").write_text("")
+    (tmp_path / "m.json").write_text('{"version": 1, "here": {"machine": "here"}}')
+    git = 'git -c user.name=n -c user.email=e@x commit --quiet --allow-empty -m "$i"'
+    before = f"git init --quiet .; for i in 1 2; do {git}; done;"
+    done = run(tmp_path, *(word.format(place) for word in command), before=before if "gate" in command else "")
+    assert_one_line(done, code, place, "cannot be read: not a regular file")
+
+
+def test_a_sweep_file_that_is_too_large(tmp_path):
+    with (tmp_path / "large.toml").open("wb") as file:
+        file.truncate(65 << 20)
+    assert_one_line(run(tmp_path, "sweep", "large.toml"), 2, "cannot be read: larger than 64 MiB")
+
+
+@pytest.mark.parametrize("command", [["--check"], ["--check", "--json"]])
+def test_a_folder_of_expectations_that_is_missing_is_noticed_before_counting(tmp_path, command, monkeypatch, capfd):
+    from dpbench import cli
+
+    monkeypatch.setattr(sys, "argv", ["dpbench", "counts", *command, "--expected", str(tmp_path / "nope")])
+    monkeypatch.setattr(cli, "count_all", lambda *_, **__: pytest.fail("counted"))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
+    assert "nope" in err
+
+
+@pytest.mark.parametrize("place", [FIFO, "/dev/null", "."])
+def test_events_go_to_files_only(tmp_path, place):
+    os.mkfifo(tmp_path / FIFO)
+    done = run(tmp_path, "counts", "--variants=naive", "--devices=sim*2", "--workloads=mlp/tiny", "--events", place)
+    assert_one_line(done, 2, f"events: {place!r} cannot be written; allowed: a file in an existing folder")
+
+
+NESTED = '{"version": 2, "x": ' + "[" * 200_000
+PLACES = {"params": [[str(i) for i in range(1000)] for _ in range(4)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (NESTED, "is not JSON: nested too deeply"),
+        ({"commit_hash": "../../x"}, "commit_hash is '../../x'"),
+        (PLACES, "more than 1,000,000 combinations"),
+    ],
+)
+def test_results_of_asv(tmp_path, monkeypatch, capfd, text, word):
+    from dpbench import cli
+
+    commit, row = "0123456789" * 4, {"result": [1.0], "params": [["1"]], "version": "1"}
+    fields = {"commit_hash": commit, "env_name": "e", "date": 0, "params": {}, "python": "3", "requirements": {}}
+    given = {} if isinstance(text, str) else text
+    row["params"] = given.get("params", row["params"])
+    fields |= {"version": 2, "result_columns": list(row), "results": {"b": list(row.values())}}
+    fields["commit_hash"] = given.get("commit_hash", commit)
+    folder = tmp_path / "results/asv/here"
+    folder.mkdir(parents=True)
+    (folder / "machine.json").write_text("{}")
+    (folder / "01234567-e.json").write_text(text if isinstance(text, str) else json.dumps(fields))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dpbench", "asv-compare", commit, commit])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (2, "", 1), err
+    assert word in err
+
+
+def test_an_empty_name_is_no_machine(tmp_path):
+    script = (
+        "from dpbench import cli, cli_asv; from dpbench.sweep.machine_info import MachineInfo;"
+        "cli_asv.ask_machine = lambda: MachineInfo(python='3.11', torch='2', cpu_model='x', cores=2, memory_bytes=1);"
+        "cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "asv-machine", "--machine", ""],
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert_one_line(done, 2, "--machine: '' is not a name for a machine; allowed: ")
+    assert list(tmp_path.iterdir()) == []
