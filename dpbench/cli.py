@@ -230,7 +230,7 @@ def _measure(
         raise UnusableMachineError("; ".join(warnings))
     planned = plan(spec, machine)
     store = Store(make_path())
-    with progress_bar(Console(stderr=True)) as progress:
+    with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
         found = run_sweep(spec, planned, store, progress, retry=retry)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:

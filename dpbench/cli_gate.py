@@ -139,7 +139,8 @@ def _summary_file() -> Path | None:
 
 
 def _check_writable(path: Path) -> None:
-    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+    folder = path.absolute().parent
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK) or path.is_dir():
         raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that exists")
 
 

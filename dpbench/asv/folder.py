@@ -23,7 +23,10 @@ class Commit:
 
 def machine_in(results: Path, machine: str | None) -> str:
     """Return `machine` if it has results, or the only machine that has. Raises AsvError."""
-    known = sorted(path.parent.name for path in results.glob("*/machine.json"))
+    try:
+        known = sorted(path.parent.name for path in results.glob("*/machine.json"))
+    except OSError as error:
+        raise AsvError(f"{results}: cannot be read: {error.strerror}") from error
     if machine in known or (machine is None and len(known) == 1):
         return machine or known[0]
     allowed = ", ".join(known) or f"none, as {results} has no results; first: asv run"

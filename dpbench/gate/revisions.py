@@ -37,7 +37,7 @@ class Repository:
         Raises GateError, which names the command-line `option`.
         """
         asked = f"{option}: {revision!r} is no revision here; allowed: {_ALLOWED}"
-        if revision.startswith("-"):
+        if revision.startswith("-") or "\0" in revision:
             raise GateError(asked)
         commit = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", what=asked)
         if not _HASH.fullmatch(commit):  # such as ^main, which names all commits but those of main

@@ -20,7 +20,6 @@ expires = 2027-01-31
 """
 
 import re
-import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date, datetime
@@ -35,7 +34,7 @@ from dpbench.gate.judgement import Accepted
 from dpbench.sweep.case import Case
 from dpbench.sweep.explain import explain, nearest, one_of
 from dpbench.sweep.names import Dtype, Mode
-from dpbench.sweep.outside import one_line, read_input
+from dpbench.sweep.outside import one_line, read_toml
 from dpbench.sweep.spec import Lanes, Whole, Workload
 from dpbench.sweep.variants import VariantId, VariantName
 
@@ -191,10 +190,10 @@ def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMAR
     If it has no benchmarks, `defaults` are measured. Raises SettingsError.
     """
     try:
-        fields = tomllib.loads(read_input(path).decode())
+        fields = read_toml(path)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SettingsError(f"{path}: is not TOML: {one_line(str(error))}") from error
     try:
         return _settings(fields, defaults)

@@ -67,6 +67,7 @@ def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
 
 
 def _check_writable(events: Path) -> None:
-    place = events if events.exists() else events.parent
-    if (events.exists() and not events.is_file()) or not os.access(place, os.W_OK):
+    # os.path, because a Path raises PermissionError in a folder that cannot be read
+    place = events if os.path.exists(events) else events.parent
+    if (place is events and not os.path.isfile(events)) or not os.access(place, os.W_OK | os.X_OK * (place != events)):
         raise NotCountableError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

@@ -9,6 +9,7 @@ import json
 import os
 import reprlib
 import stat
+import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ MOST_BYTES = 64 << 20
 """The largest input file that is read as a whole."""
 MOST_LINES_BYTES = 1 << 30
 """The largest file of lines: records, a history, trials."""
+_MOST_DOTS = 1000  # in a line: tomllib takes 8 GB for a key of 50,000 parts
 _REPR = reprlib.Repr()
 _REPR.maxstring = 80
 
@@ -72,5 +74,16 @@ def read_json(path: Path) -> Any:
     """Return what a JSON file holds. Raise OSError, or ValueError if it is no JSON or nested too deeply."""
     try:
         return json.loads(read_input(path).decode())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds. Raise OSError, or ValueError if it is no TOML or nested too deeply."""
+    text = read_input(path).decode()
+    if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
+        raise ValueError(f"a line has more than {_MOST_DOTS} dots")
+    try:
+        return tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

@@ -4,7 +4,6 @@ Both have the same names.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +24,7 @@ from dpbench.errors import WrongInputError
 from dpbench.sweep.devices import format_devices, parse_devices
 from dpbench.sweep.explain import explain, one_of
 from dpbench.sweep.names import Data, Dtype, Mode, parse_workload
-from dpbench.sweep.outside import one_line, read_input
+from dpbench.sweep.outside import one_line, read_toml
 from dpbench.sweep.quantities import MOST, parse_duration
 from dpbench.sweep.variants import SCHEMES, VARIANT, VariantId, VariantName, split_list
 
@@ -113,10 +112,10 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 def load_spec(path: Path) -> Spec:
     """Read a sweep file. Raise SpecError."""
     try:
-        keys = tomllib.loads(read_input(path).decode())
+        keys = read_toml(path)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SpecError(f"{path}: is not TOML: {one_line(str(error))}") from error
     try:
         return Spec.model_validate(keys)

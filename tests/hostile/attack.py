@@ -19,18 +19,11 @@ from unittest.mock import patch
 from dpbench import cli
 from tests.hostile.children import answering
 
-PENDING: dict[int, str] = {
-    1: "commits of records reach git",
-    3: "durations without a bound",
-    5: "tracebacks",
-    6: "terminal escapes",
-    8: "devices as input files",
-    9: "names of machines",
-    10: "small ones",
-}
+PENDING: dict[int, str] = {}
 """What is not mended yet, by the number of its item. These rows are skipped, and the generators leave such texts out.
 The table should be empty."""
 
+_MEMORY = "/dev/shm"  # files in memory: hundreds of folders are made, and records are synced
 CODES = {0, 1, 2, 3, 130}
 Files = Mapping[str, bytes]
 
@@ -50,7 +43,7 @@ class Answer:
 def new_folder(files: Files = {}) -> Iterator[Path]:  # noqa: B006  # never changed
     """Make a folder with these files, go there, and make it the home. `files` maps relative paths to contents."""
     back = Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None) as name:
         folder = Path(name)
         for path, content in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -54,12 +54,18 @@ def asv_result(digit: str, row: object = None, **change: object) -> bytes:
 
 
 def counts_file(schema: object = 1, **change: object) -> bytes:
-    fields = {"format": "dpbench.expected_counts", "schema": schema, "torch": "2.13.0", "python": "3.11", "cases": {}}
+    fields: dict[str, object] = {
+        "format": "dpbench.expected_counts",
+        "schema": schema,
+        "torch": "2.13.0",
+        "python": "3.11",
+        "cases": {},
+    }
     return encoded(fields | change)
 
 
 def self_test(
-    *, tested: list[object] | None = None, spreads: list[object] | None = None, drawn: object = None, **change: object
+    *, tested: object = None, spreads: list[object] | None = None, drawn: object = None, **change: object
 ) -> bytes:
     """Return the result of a self-test, written by no gate."""
     spread = {"benchmark": "b", "rounds": 2, "ratio": 1.0, "spread": 0.1, "twin_spread": 0.1}

@@ -1,0 +1,70 @@
+"""Files and folders that the user may not read: one line, and nothing is written."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import attack
+from tests.hostile.attack import assert_unharmed, call, matches, new_folder
+from tests.hostile.files import asv_machine_file, asv_result, counts_file, gate_files, record_line
+
+NOBODY = 65534
+EXPORT = ("asv-export", "d/r.jsonl", "--machine=m", "--machine-file=d/m.json")
+ASV = {"d/r.jsonl": record_line({}), "d/m.json": asv_machine_file()}
+COMPARE = ("asv-compare", "aaaaaaaa", "bbbbbbbb")
+RESULTS = {
+    "results/asv/m/machine.json": b"{}",
+    "results/asv/m/aaaaaaaa-e.json": asv_result("a"),
+    "results/asv/m/bbbbbbbb-e.json": asv_result("b"),
+}
+COUNTS = {"e/torch-2.13.0-py3.11.json": counts_file()}
+GATE = ("gate", "--base=HEAD~1", "--tiers=0")
+CASES = [
+    (("sweep", "d/s.toml"), {"d/s.toml": b""}, "d", 2),
+    (("sweep", "s.toml"), {"s.toml": b"", "results/runs/sweep-s.jsonl": b""}, "results/runs/sweep-s.jsonl", 2),
+    (("compare", "--results=d/runs"), {"d/x": b""}, "d", 2),
+    (EXPORT, ASV, "d", 2),
+    (EXPORT, ASV, "d/r.jsonl", 2),
+    (("asv-machine", "--machine-file=d/m.json"), ASV, "d", 2),
+    (COMPARE, RESULTS, "results/asv/m/aaaaaaaa-e.json", 2),
+    (COMPARE, RESULTS, "results/asv/m", 2),
+    (COMPARE, RESULTS, "results", 2),
+    (("counts", "--check", "--expected=e"), COUNTS, "e/torch-2.13.0-py3.11.json", 2),
+    (("counts", "--events=e/x", "--variants=tuned"), COUNTS, "e", 2),
+    ((*GATE, "--settings=g.toml"), gate_files(), "g.toml", 3),
+    ((*GATE, "--markdown=d/m"), {**gate_files(), "d/x": b""}, "d", 3),
+    (("gate", "--base=HEAD~1", "--tiers=2"), {**gate_files(), "results/gate/history.jsonl": b""}, "results/gate", 3),
+]
+
+
+@pytest.mark.parametrize(("words", "files", "hidden", "code"), CASES, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_read(words, files, hidden, code, monkeypatch):
+    attack.attack(words, files)  # imports everything while that is allowed
+    monkeypatch.setattr(attack, "_contents", lambda folder: {})  # it cannot be read either
+    with new_folder(files) as folder, as_nobody(folder):
+        (folder / hidden).chmod(0)
+        try:
+            answer = call(words, folder)
+        finally:
+            (folder / hidden).chmod(0o755)
+    assert_unharmed(answer)
+    assert answer.code == code, answer
+    assert matches(r"cannot be|is not readable|does not name", answer), answer
+
+
+@contextmanager
+def as_nobody(folder: Path) -> Iterator[None]:
+    """Inside the block this process is a user without rights, if it is root, and owns the folder."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
