@@ -4,6 +4,7 @@
 For `gate`, wrong input is 3 too.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -43,6 +44,7 @@ from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 _RESULTS = Path("results/runs")
+_WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
 _VARIANTS_HELP = (
     "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "
@@ -283,7 +285,10 @@ def _run(words: list[str]) -> int:
     except typer.TyperException as error:
         line, code = f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT
     except Exception as error:
-        line, code = f"{type(error).__name__}: {error}; {_REPORT}", ExitCode.FAILED
+        if isinstance(error, OSError) and error.filename and error.errno in _WRONG_PATH:
+            line, code = f"{error.filename!r}: {error.strerror}; allowed: a path that can be used", ExitCode.WRONG_INPUT
+        else:
+            line, code = f"{type(error).__name__}: {error}; {_REPORT}", ExitCode.FAILED
         if debugs:
             sys.stderr.write(printable(traceback.format_exc()))
     complain(line)

@@ -149,7 +149,7 @@ def _check_replaceable(markdown: Path | None, junit: Path | None) -> None:
     for path in filter(None, (markdown, junit)):
         if path.exists() and not path.is_file():
             raise GateError(f"{str(path)!r} cannot be written; allowed: a file, no device and no pipe")
-    if markdown is not None and junit is not None and markdown.resolve() == junit.resolve():
+    if markdown is not None and junit is not None and os.path.realpath(markdown) == os.path.realpath(junit):
         raise GateError(f"--junit: {str(junit)!r} is the file of --markdown too; allowed: one for each")
 
 

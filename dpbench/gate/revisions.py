@@ -67,7 +67,11 @@ class Repository:
         )
         if done.returncode:
             raise GateError(f"{commit[:10]}: git archive failed: {_last_line(done.stderr.decode(errors='replace'))}")
-        with _reporting_disk_errors(folder), tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        try:
+            tar = tarfile.open(fileobj=io.BytesIO(done.stdout))  # noqa: SIM115  # `with` below closes it
+        except tarfile.ReadError:  # a commit without files
+            raise GateError(f"{commit[:10]}: holds no files; allowed: a commit with a wrapper") from None
+        with _reporting_disk_errors(folder), tar:
             tar.extractall(folder, filter="tar")  # keeps links that lead out of the folder, as a checkout does
 
     def write_working_tree(self, folder: Path) -> None:

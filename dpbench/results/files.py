@@ -20,7 +20,7 @@ def replace_text(path: Path, text: str) -> None:
 
     Raise OSError and leave the old file if that fails, or if the path is a device, a pipe or a folder.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike Path.resolve, it takes a link to itself
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

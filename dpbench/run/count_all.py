@@ -49,7 +49,7 @@ def count_all(
     if events is not None:
         assert len(cases) == 1
         _check_writable(events)
-    jobs = tuple(CountJob(case=case, events=str(events.resolve()) if events else None) for case in cases)
+    jobs = tuple(CountJob(case=case, events=os.path.realpath(events) if events else None) for case in cases)
     request = CountJobs(jobs=jobs, timeout_s=timeout_s, folder=str(folder) if folder else None)
     end = launch(COUNTER, request.model_dump_json(), timeout_s * (len(cases) + 1))
     try:

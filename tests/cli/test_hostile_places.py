@@ -128,6 +128,38 @@ def test_results_of_asv(tmp_path, monkeypatch, capfd, text, word):
     assert word in err
 
 
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["asv-compare", "HEAD", "HEAD", "--results", LONG], 2),
+        (["counts", "--check", "--expected", LONG], 2),
+        (["gate", "--base=HEAD", "--markdown", LONG], 3),
+    ],
+)
+def test_a_name_that_is_too_long(tmp_path, monkeypatch, capfd, command, code):
+    from dpbench import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dpbench", *command])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out, err.count("\n")) == (code, "", 1), err
+    assert "File name too long" in err
+    assert "error in dpbench" not in err
+
+
+def test_a_commit_without_files_cannot_be_judged(tmp_path):
+    git = 'git -c user.name=n -c user.email=e@x commit --quiet --allow-empty -m "$i"'
+    done = run(
+        tmp_path, "gate", "--base=HEAD~1", "--tiers=0", before=f"git init --quiet .; for i in 1 2; do {git}; done;"
+    )
+    assert_one_line(done, 3, "holds no files; allowed: ")
+
+
 def test_an_empty_name_is_no_machine(tmp_path):
     script = (
         "from dpbench import cli, cli_asv; from dpbench.sweep.machine_info import MachineInfo;"
