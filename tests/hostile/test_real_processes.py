@@ -1,0 +1,84 @@
+"""The few attacks that need real processes: factories that break their process, and kills."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.cli.conftest import dpbench  # noqa: F401  # a fixture
+from tests.hostile.attack import assert_unharmed, call, new_folder
+from tests.hostile.files import gate_files
+from tests.hostile.test_interrupts import start  # noqa: F401  # a fixture
+from tests.run.conftest import wait_until
+
+FACTORIES = """
+import ctypes, os, sys
+import torch
+from torch import nn
+from torch.nn import functional
+from dpbench.workloads.workload import Batch, Workload
+
+class Breaking(nn.Linear):
+    def __init__(self, act):
+        super().__init__(3, 2)
+        self.act = act
+    def forward(self, x):
+        if "dpbench.run.child.worker" in sys.argv[0].replace("/", "."):  # not yet while it is checked
+            self.act()
+        return super().forward(x)
+
+def workload(act):
+    def draw(size, generator):
+        return Batch((torch.randn(size, 3, generator=generator),), torch.randint(2, (size,), generator=generator))
+    return Workload(model=lambda: Breaking(act), batch=draw, loss=functional.cross_entropy)
+
+def segfaults(): return workload(lambda: ctypes.string_at(0))
+def exits(): return workload(lambda: os._exit(0))
+def prints(): return workload(lambda: sys.exit("\\x1b]0;owned\\x07"))
+"""
+
+
+def test_a_forward_that_breaks_its_process(dpbench, tmp_path):  # noqa: F811
+    (tmp_path / "broken.py").write_text(FACTORIES)
+    names = ",".join(f"broken:{name}" for name in ("segfaults", "exits", "prints"))
+    done = dpbench("compare", "--workloads", names, "--variants", "single", "--rounds", "1", "--budget", "2s", "--json")
+    assert done.returncode == 1, done.stderr
+    reasons = {row["workload"]: row for row in json.loads(done.stdout)["cases"] if row.get("outcome") == "crashed"}
+    assert len(reasons) == 3, done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+    (file,) = tmp_path.glob("results/runs/*.jsonl")
+    found = {fields["case"]["workload"]: fields["reason"] for fields in map(json.loads, file.open())}
+    assert found["broken:segfaults"].startswith("killed by SIGSEGV")
+    assert found["broken:exits"].startswith("ended without a record")
+    assert "\x1b" not in found["broken:prints"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_counting_is_killed(start, tmp_path, number):  # noqa: F811
+    process = start("counts", "--update")
+    wait_until(lambda: len(children_of(process.pid)) >= 1)
+    process.send_signal(number)
+    process.communicate()
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert list(tmp_path.iterdir()) == []
+
+
+def children_of(pid):
+    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, check=False).stdout.split()
+
+
+@pytest.mark.parametrize("head", ["HEAD", "HEAD^2", "side"])
+def test_a_merge_commit_is_judged(head):
+    def git(*words):
+        identity = ("-c", "user.name=n", "-c", "user.email=e@x")
+        subprocess.run(["git", *identity, *words], capture_output=True, check=True)
+
+    with new_folder(gate_files()) as folder:
+        git("checkout", "--quiet", "-b", "side", "HEAD~1")
+        git("commit", "--quiet", "--allow-empty", "-m", "aside \x1b[31m")
+        git("checkout", "--quiet", "main")
+        git("merge", "--quiet", "--no-ff", "-m", "merged \x1b[31m", "side")
+        answer = call(("gate", "--base=HEAD^1", f"--head={head}", "--tiers=0"), folder)
+    assert_unharmed(answer)
+    assert answer.code == 0, answer
