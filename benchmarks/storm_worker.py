@@ -38,7 +38,7 @@ with os.fdopen(RECORD_FD, "w") as pipe:
             "environment": {
                 "hostname": "storm",
                 "os": "Linux",
-                "python": "3",
+                "python": "3.11.7",
                 "torch": "2",
                 "cpu_model": "a CPU",
                 "cores": 1,

@@ -92,7 +92,9 @@ def test_the_pytest_plugin_shows_the_same_figures(tmp_path):
         "sitecustomize.fake_peaks(dpbench.measure.memory)\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "test_mine.py"]
-    environment = os.environ | {"PYTHONPATH": FAKE_GPUS, "COLUMNS": "100"}
+    # Without the variables of this test's own xdist worker, under which pytest-benchmark measures nothing.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = own | {"PYTHONPATH": FAKE_GPUS, "COLUMNS": "100"}
     done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     (row,) = (cells for name, cells in below(done.stdout, "devices").items() if name.startswith("test_mine.py"))
