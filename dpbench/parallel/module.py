@@ -10,7 +10,7 @@ from torch.nn.parallel.data_parallel import _check_balance
 
 from dpbench.parallel.apply import apply_with, parallel_apply
 from dpbench.parallel.devices import DeviceLike, as_stock_id, check_exist, resolve_device, resolve_device_ids
-from dpbench.parallel.dispatch import Dispatcher
+from dpbench.parallel.dispatch.dispatcher import Dispatcher
 from dpbench.parallel.gather import gather, gather_to, resolve_target
 from dpbench.parallel.join import Target
 from dpbench.parallel.lanes import Lane

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dpbench.parallel import thread_hazards
+from dpbench.parallel.dispatch import thread_hazards
 from dpbench.parallel.flat import FlatCopy
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from dpbench.parallel import parallel_apply
-from dpbench.parallel.autotune import TRIES
-from dpbench.parallel.thread_hazards import ThreadHazards
+from dpbench.parallel.dispatch.autotune import TRIES
+from dpbench.parallel.dispatch.thread_hazards import ThreadHazards
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call, mlp
 

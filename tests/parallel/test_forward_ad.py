@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.parallel import sequential, thread_hazards
-from dpbench.parallel.autotune import TRIES
+from dpbench.parallel.dispatch import sequential, thread_hazards
+from dpbench.parallel.dispatch.autotune import TRIES
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call
 

@@ -12,10 +12,11 @@ import weakref
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, Policy, sequential
-from dpbench.parallel.context import ThreadState
-from dpbench.parallel.sequential import SequentialRun, StallWatchdog, check_progress
-from dpbench.parallel.thread_pool import ThreadPools
+from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel.dispatch import sequential
+from dpbench.parallel.dispatch.context import ThreadState
+from dpbench.parallel.dispatch.sequential import SequentialRun, StallWatchdog, check_progress
+from dpbench.parallel.dispatch.thread_pool import ThreadPools
 from tests.parallel.models import Call, mlp
 from tests.parallel.test_threads import has_ended
 

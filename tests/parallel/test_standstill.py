@@ -11,11 +11,11 @@ import time
 import pytest
 import torch
 
-from dpbench.parallel import sequential
-from dpbench.parallel.context import ThreadState
-from dpbench.parallel.sequential import SequentialRun, check_progress
-from dpbench.parallel.standstill import WatchedThread
-from dpbench.parallel.thread_pool import ThreadPools
+from dpbench.parallel.dispatch import sequential
+from dpbench.parallel.dispatch.context import ThreadState
+from dpbench.parallel.dispatch.sequential import SequentialRun, check_progress
+from dpbench.parallel.dispatch.standstill import WatchedThread
+from dpbench.parallel.dispatch.thread_pool import ThreadPools
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
 

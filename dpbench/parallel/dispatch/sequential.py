@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dpbench.parallel.context import ThreadState
-from dpbench.parallel.standstill import Moment, WatchedThread
-from dpbench.parallel.thread_hazards import ThreadHazards
-from dpbench.parallel.thread_pool import ThreadPools
+from dpbench.parallel.dispatch.context import ThreadState
+from dpbench.parallel.dispatch.standstill import Moment, WatchedThread
+from dpbench.parallel.dispatch.thread_hazards import ThreadHazards
+from dpbench.parallel.dispatch.thread_pool import ThreadPools
 
 Call = Callable[[], Any]
 

@@ -1,4 +1,4 @@
-"""How the replicas are called: all at once on long-lived threads, or one after the other."""
+"""Call the replicas in the way that the policy names."""
 
 import contextvars
 import warnings
@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from dpbench.parallel.autotune import Autotuner
-from dpbench.parallel.context import ThreadState
+from dpbench.parallel.dispatch.autotune import Autotuner
+from dpbench.parallel.dispatch.context import ThreadState
+from dpbench.parallel.dispatch.sequential import SequentialRun, StallWatchdog
+from dpbench.parallel.dispatch.thread_hazards import ThreadHazards, has_used_forward_ad
+from dpbench.parallel.dispatch.thread_pool import ThreadPools
 from dpbench.parallel.policy import Dispatch, Policy
-from dpbench.parallel.sequential import SequentialRun, StallWatchdog
-from dpbench.parallel.thread_hazards import ThreadHazards, has_used_forward_ad
-from dpbench.parallel.thread_pool import ThreadPools
 
 Call = Callable[[], Any]
 
