@@ -9,6 +9,10 @@ engine runs the node on that stream, and adds waits between nodes (torch/csrc/au
                                                                                                        v
     caller's streams: ──────────── backward() ──────────────────────────────────────────────────────  wait
 
+A hook on a gradient runs in the thread of the consumer, node B, after B's waits. No wait follows, so B sees the hook's
+work only if both are on one stream. If the gradient is on another device than B, the hook runs on that device's default
+stream: an engine thread has no other current stream there.
+
 The C++ engine cannot see simulated streams, so hooks on the nodes do this work. A node without an output on a simulated
 device has no hooks. A node gets its hooks when an operator first reads the tensor that it made (`assign_stream`), or
 when ``Function.apply`` returns. The hooks hold the streams of the node and of its successors, never the node itself:
@@ -19,15 +23,17 @@ Not exact:
 - One thread runs the whole pass, so the *host* order is not that of a GPU's threads. To see what could overlap, compare
   streams, not event ids.
 - The engine adds gradients out of place, as for every tensor subclass. On CUDA it may add in place.
-- A hook on a tensor runs on the stream of the node that gets the gradient. If that node is on another device, the hook
-  runs on the stream of the node that made the gradient.
 - A node that torch makes without an operator of its own has the stream of the node that follows it in the backward. An
   example is the node of a view after a write to its base.
 """
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -39,6 +45,7 @@ from dpbench.simulator.simulation import the_simulation
 from dpbench.simulator.tensor import SimTensor
 
 _KEY = "dpbench.simulator"
+_HERE = f"{Path(__file__).parent}{os.sep}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,11 +76,12 @@ def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
 def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHandoff) -> int:
     """Return the stream on which the engine adds two gradients, or calls a tensor's hook.
 
-    The stream waits for `tensors`.
-
-    It is the consumer's stream if that is on this device, else the producer's, else the current one.
+    The engine adds on the consumer's stream if that is on this device, else on the producer's, else on the current one.
+    That stream waits for `tensors`. A hook for a consumer on another device runs on the default stream, without a wait.
     """
     simulation = the_simulation()
+    if _runs_elsewhere(handoff, device) and _is_in_hook():
+        return device
     choices = (handoff.consumer, handoff.producer)
     stream = next((s for s in choices if s is not None and simulation.device_of(s) == device), current.stream(device))
     for tensor in tensors:
@@ -87,7 +95,8 @@ def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHand
 def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
     """Give `results` the consumer of the gradients `sources`.
 
-    The engine computed them between two nodes: it added gradients, or called a tensor's hook.
+    The engine computed them between two nodes: it added gradients, or called a tensor's hook. After a hook for a
+    consumer on another device, the consumer waits for the hook's arguments only.
     """
     backward = current.backward()
     if backward is None or backward.is_in_node:
@@ -95,9 +104,29 @@ def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], str
     for tensor in sources:
         handoff = _handoff_of(tensor, backward)
         if handoff is not None:
+            if not (_runs_elsewhere(handoff, the_simulation().device_of(stream)) and _is_in_hook()):
+                handoff = GradientHandoff(backward, the_simulation().now(stream), stream, handoff.consumer)
             for result in results:
-                result.handoff = GradientHandoff(backward, the_simulation().now(stream), stream, handoff.consumer)
+                result.handoff = handoff
             return
+
+
+def _runs_elsewhere(handoff: GradientHandoff, device: int) -> bool:
+    """Return whether the consumer of a gradient is on another device."""
+    return handoff.consumer is not None and the_simulation().device_of(handoff.consumer) != device
+
+
+def _is_in_hook() -> bool:
+    """Return whether a hook called the operator, and not the engine itself.
+
+    A hook has a Python frame above the frame that runs the engine.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        if frame.f_code is run_backward.__code__:
+            return False
+        frame = frame.f_back
+    return frame is not None
 
 
 def _handoff_of(tensor: Any, backward: Backward) -> GradientHandoff | None:

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -303,3 +304,35 @@ def test_no_graph_is_kept_alive():
     finally:
         gc.enable()
     assert left == (False, 0)
+
+
+class OnTwoDevices(torch.autograd.Function):
+    """Outputs on both devices, so the node belongs to sim:0; it sends the gradient of sim:1 on a stream of its own."""
+
+    waits_for_hooks = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone(), x.to("sim:1")
+
+    @staticmethod
+    def backward(ctx, here, there):
+        own = sim.Stream(1)
+        if OnTwoDevices.waits_for_hooks:
+            own.wait_stream(sim.default_stream(1))
+        with sim.stream(own):
+            sent = there.to("sim:0")
+        sim.current_stream(0).wait_stream(own)
+        return here + sent
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_no_node_waits_for_a_hook_on_another_device(is_waited_for, monkeypatch):
+    monkeypatch.setattr(OnTwoDevices, "waits_for_hooks", is_waited_for)
+    x = torch.randn(4).to("sim:0").requires_grad_()
+    here, there = OnTwoDevices.apply(x)
+    there.register_hook(lambda gradient: gradient * 2)
+    loss = here.sum() + there.sum().to("sim:0")
+    with nullcontext() if is_waited_for else pytest.raises(RaceError):
+        loss.backward()
+        assert x.grad.tolist() == [3.0] * 4

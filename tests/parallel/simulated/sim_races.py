@@ -130,6 +130,26 @@ def test_gradients_may_be_read_after_a_failed_backward_and_one_more_forward(poli
     wrapper(torch.randn(16, 5)).sum().backward()
 
 
+@pytest.mark.parametrize("is_in_place", [False, True], ids=["new", "in place"])
+@pytest.mark.parametrize("policy", ["default", "small buckets", "no overlap"])
+def test_hooks_of_delivered_weights_have_no_race(policy, is_in_place):
+    """The engine lets no node wait for a hook on another device."""
+
+    def forward(self, x):
+        self.layer.weight.register_hook((lambda grad: [grad.mul_(2)] and None) if is_in_place else (lambda g: g * 2))
+        return self.layer(x)
+
+    layer = nn.Linear(20, 20)
+    base = Call(forward, layer=layer).to("sim:0")
+    x = torch.randn(8, 20)
+    wrapper = DataParallel(base, DEVICES, policy=POLICIES[policy])
+    for _ in range(2):
+        base.zero_grad()
+        wrapper(x).sum().backward()
+        expected = 2 * x.sum(0).expand(20, 20)
+        torch.testing.assert_close(layer.weight.grad.cpu(), expected)
+
+
 def test_weights_may_be_written_after_a_forward_that_failed():
     def forward(self, x):
         raise KeyError
