@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.lanes import Stream, current_stream
+from dpbench.parallel.lanes import current_handle, current_stream
 
 
 class Arrival:
@@ -25,18 +25,19 @@ class Arrival:
     def __init__(self, device: torch.device, events: Sequence[Any]) -> None:
         self._device = device
         self._events = events
-        self._waited: list[Stream] = []
+        self._waited: list[int] = []
 
     def wait(self) -> None:
         """Make the current stream of the device wait for the events, once per stream."""
         if torch.compiler.is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one
             torch.compiler.disable(Arrival.wait)(self)
             return
-        stream = current_stream(self._device)
-        if stream not in self._waited:
+        handle = current_handle(self._device)
+        if handle not in self._waited:
+            stream = current_stream(self._device)
             for event in self._events:
                 stream.wait_event(event)
-            self._waited.append(stream)
+            self._waited.append(handle)
 
 
 class AwaitedTable(dict[str, Tensor | None]):

@@ -15,8 +15,9 @@ from torch import Tensor
 from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put
-from dpbench.parallel.flat import FlatCopy, StagingBuffer, shape_of, shaped_views
+from dpbench.parallel.flat import FlatCopy, Shape, StagingBuffer, flat_count, shape_of, shaped_views
 from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
+from dpbench.parallel.link_nodes import connect_links
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.replicatable import check_not_transformed
@@ -44,14 +45,14 @@ class Delivery:
 class Bucket:
     """Tensors of one dtype that are sent together, and their copies on the lanes.
 
-    `indices` are those of the tensors in the tree.
+    `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
     """
 
     def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer) -> None:
         self.indices = list(indices)
-        self._shapes = [shape_of(source) for source in sources]
-        self._byte_count = sum(_byte_count(source) for source in sources)
-        self._is_flat = len(sources) == 1 and sources[0].stride() == self._shapes[0][1]  # sent from the base's memory
+        self.shapes = [shape_of(source) for source in sources]
+        self._byte_count = flat_count(self.shapes, sources[0].dtype) * sources[0].element_size()
+        self._is_flat = len(sources) == 1 and sources[0].stride() == self.shapes[0][1]  # sent from the base's memory
         if not self._is_flat:
             staging.reserve(self._byte_count)
         self._staging = staging
@@ -65,7 +66,7 @@ class Bucket:
         A copy that already has this signature is not sent again.
         """
         while len(self._copies) < len(lanes) - 1:
-            self._copies.append(FlatCopy(self._shapes, sources[0].dtype))
+            self._copies.append(FlatCopy(self.shapes, sources[0].dtype))
         copies = self._copies[: len(lanes) - 1]
         outdated = [
             (copy, lane)
@@ -105,7 +106,7 @@ class Bucket:
         with use_stream(base.device, base.near):
             if self._packed is None:
                 flat = self._staging.memory(self._byte_count, base.device).view(sources[0].dtype)
-                self._packed = flat, shaped_views(flat, self._shapes)
+                self._packed = flat, shaped_views(flat, self.shapes)
             self._staging.wait_until_free(base.near)
             flat, views = self._packed
             torch._foreach_copy_(views, sources)
@@ -132,7 +133,7 @@ class Broadcaster:
         ]
         self._unbucketed = [indices[0] for indices in planned if not _fits_flat(tensors[indices[0]])]
         total = sum(_byte_count(tensor) for tensor in tensors)
-        self.has_overlap = total > policy.bucket_bytes  # else one wait for all costs less than a wait at every read
+        self._has_overlap = total > policy.bucket_bytes  # else one wait for all costs less than a wait at every read
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without raising a version
         self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
 
@@ -155,11 +156,30 @@ class Broadcaster:
             if len(lanes) > 1:
                 self._send_all(lanes, deliveries)
         if has_graph:
-            groups = [*(bucket.indices for bucket in self._buckets), *([i] for i in self._unbucketed)]
-            is_early = self._policy.overlap_reduce
-            for indices in groups:
-                connect(indices, [delivery.tensors for delivery in deliveries], reduce_lanes, is_early)
+            tensors = [delivery.tensors for delivery in deliveries]
+            for bucket in self._buckets:
+                self._connect(bucket.indices, bucket.shapes, tensors, reduce_lanes)
+            for i in self._unbucketed:
+                self._connect([i], None, tensors, reduce_lanes)
         return deliveries
+
+    def _connect(
+        self,
+        indices: Sequence[int],
+        shapes: Sequence[Shape] | None,
+        tensors: Sequence[list[Tensor]],
+        lanes: Sequence[Lane],
+    ) -> None:
+        """Lead the lanes' tensors that require grad back to the base's, with one sum for all lanes."""
+        wanted = [i for i in indices if self._tensors[i].requires_grad]
+        if not wanted:
+            return
+        if not any(lane.is_remote for lane in lanes):
+            connect(wanted, tensors, self._policy.overlap_reduce)
+            return
+        if shapes is not None and len(wanted) < len(indices):
+            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
+        connect_links(wanted, tensors, lanes, shapes, self._policy.overlap_reduce)
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)
@@ -167,7 +187,7 @@ class Broadcaster:
             self._send(bucket, lanes, deliveries)
         for i in self._unbucketed:
             _send_unbucketed(i, self._tensors[i], lanes, deliveries[1:])
-        if not self.has_overlap:
+        if not self._has_overlap:
             for delivery in deliveries:
                 delivery.await_all()
 
@@ -191,8 +211,7 @@ def _send_unbucketed(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: 
     """
     for lane, delivery in zip(lanes[1:], deliveries, strict=True):
         detached = source.detach()
-        is_here = lane.device == source.device
-        delivery.tensors[i] = detached.clone() if is_here else copy_to(detached, lane.device, lane.is_staged)
+        delivery.tensors[i] = copy_to(detached, lane.device, lane.is_staged)
 
 
 def _item(tensor: Tensor, is_buffer: bool, policy: Policy) -> Item:

@@ -17,6 +17,12 @@ from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, wa
 from dpbench.parallel.reference_counts import count_storage_uses
 from dpbench.parallel.transfer import copy_into
 
+ALIGNMENT_BYTES = 256
+"""Every tensor in a flat starts at a multiple of this.
+
+It is the alignment that ``cudaMalloc`` gives (CUDA C++ Programming Guide, Device Memory Accesses). Kernels that need
+16 bytes fail on less, and vectorised kernels become slower.
+"""
 Shape = tuple[torch.Size, tuple[int, ...]]
 """Sizes and strides of a tensor whose memory has no gaps."""
 
@@ -119,7 +125,24 @@ def shape_of(tensor: Tensor) -> Shape:
     return tensor.shape, tensor.stride()
 
 
+def flat_count(shapes: Sequence[Shape], dtype: torch.dtype) -> int:
+    """The number of elements of a flat for tensors of these shapes, each aligned."""
+    *_, end = _starts_and_end(shapes, dtype)
+    return end
+
+
 def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-    """Views of consecutive parts of `flat`, in the given shapes."""
-    parts = flat.split([size.numel() for size, _ in shapes])
-    return [part.as_strided(*shape) for part, shape in zip(parts, shapes, strict=True)]
+    """Views of consecutive parts of `flat` in the given shapes, each aligned."""
+    starts = _starts_and_end(shapes, flat.dtype)
+    return [flat.as_strided(*shape, start) for shape, start in zip(shapes, starts, strict=False)]
+
+
+def _starts_and_end(shapes: Sequence[Shape], dtype: torch.dtype) -> list[int]:
+    """The first element of each tensor, and the end of the last, without a gap behind it."""
+    step = max(1, ALIGNMENT_BYTES // dtype.itemsize)
+    starts, end = [], 0
+    for size, _ in shapes:
+        start = -(-end // step) * step
+        starts.append(start)
+        end = start + size.numel()
+    return [*starts, end]

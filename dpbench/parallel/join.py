@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from dpbench.parallel.lanes import Stream, current_stream, use_stream, wait_stream
+from dpbench.parallel.lanes import Stream, current_stream, is_link, use_stream, wait_stream
 from dpbench.parallel.transfer import copy_into, copy_to
 
 _SCALARS = (
@@ -49,7 +49,7 @@ def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
         warnings.warn(_SCALARS, stacklevel=2)
         tensors = [tensor.view(1) for tensor in tensors]
     dim = _counted_from_front(tensors[0], dim)
-    if all(tensor.device == target.device for tensor in tensors):
+    if not any(is_link(target.device, tensor.device) for tensor in tensors):
         return torch.cat(list(tensors), dim)
     return Join.apply(target, dim, *tensors)
 
@@ -87,7 +87,7 @@ class Join(Function):
         ):
             wait_stream(near, here)
             with use_stream(target.device, near):
-                grads.append(copy_to(part, device, target.is_staged))
+                grads.append(copy_to(part, device, target.is_staged) if is_link(target.device, device) else part)
         for near in target.nears:
             wait_stream(here, near)
         return (None, None, *grads)

@@ -43,7 +43,6 @@ class ReplicaSet:
         check_replicatable(tree)
         self.tree = tree
         self._broadcast = Broadcaster(tree, policy, watch)
-        self.has_overlap = self._broadcast.has_overlap
         self._shells: list[Shells] = []
 
     def is_idle(self) -> bool:
@@ -82,7 +81,7 @@ class ReplicaPool:
         self.devices = list(devices)
         self.streams = SideStreams(devices, policy.host_staged)
         self._policy = policy
-        self._has_links = any(device != devices[0] for device in devices)
+        self._unsettled = threading.local()  # `lanes` are those that the thread's last forward sent weights to
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self._lock = threading.Lock()
         self._tree: ModuleTree | None = None
@@ -128,10 +127,11 @@ class ReplicaPool:
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
         """Replicas of `base` on the first `count` devices, with its present values and state."""
         chosen, claim = self._claim(self.tree_of(base), count)
-        # One bucket on one device has nothing to overlap. On side streams the engine would make an event per gradient.
-        is_apart = self._has_links or chosen.has_overlap
-        lanes = self.streams.lanes(count, self._policy.overlap_broadcast and is_apart)
-        reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce and is_apart)
+        # Lanes on one device run one after the other anyway, so side streams would only add events.
+        has_links = self.streams.has_links
+        lanes = self.streams.lanes(count, self._policy.overlap_broadcast and has_links)
+        reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce and has_links)
+        self._unsettled.lanes = lanes
         try:
             return chosen.refresh(lanes, reduce_lanes)
         finally:
@@ -152,7 +152,8 @@ class ReplicaPool:
 
     def settle(self) -> None:
         """Make the base's compute stream wait until the side streams have read the weights."""
-        lanes = self.streams.lanes(len(self.devices), self._policy.overlap_broadcast)
+        lanes = getattr(self._unsettled, "lanes", [])
+        self._unsettled.lanes = []
         for lane in lanes:
             wait_stream(lanes[0].compute, lane.near)
 

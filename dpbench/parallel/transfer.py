@@ -28,14 +28,12 @@ def copy_into(destination: Tensor, source: Tensor, is_staged: bool = False) -> N
 
 
 def copy_to(tensor: Tensor, device: torch.device, is_staged: bool = False) -> Tensor:
-    """``tensor.to(device)``, on the current streams of both devices; differentiable.
+    """``tensor.to(device, copy=True)``, on the current streams of both devices; differentiable.
 
     A copy to the CPU blocks the host, since nothing else on the host would wait for its end.
     """
-    if tensor.device == device:
-        return tensor
     if _goes_directly(tensor.device, device, is_staged):
-        return tensor.to(device, non_blocking=device != CPU)
+        return tensor.to(device, non_blocking=device != CPU, copy=True)
     return tensor.to(CPU).to(device)
 
 
@@ -49,11 +47,11 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     the hub, as it does with some sparse ones. The optimizer has read it on the compute stream, but the allocator
     may give its memory to the hub again.
     """
-    if tensor.device == lane.device:
+    if tensor.device == lane.device and not (lane.is_remote and lane.device == base):
         return tensor
     near = lane.near if tensor.device == base else current_stream(tensor.device)
     wait_stream(near, current_stream(tensor.device))
-    if lane.device == base:
+    if not lane.is_remote:
         wait_stream(lane.far, lane.compute)
     with use_stream(tensor.device, near), use_stream(lane.device, lane.far):
         moved = copy_to(tensor, lane.device, lane.is_staged)
