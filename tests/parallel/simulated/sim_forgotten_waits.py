@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, broadcast_node, join, transfer
+from dpbench.parallel import DataParallel, Policy, join, link_nodes, transfer
 from dpbench.parallel import broadcast as broadcast_module
 from dpbench.parallel import flat as flat_module
 from dpbench.parallel.arrival import Arrival
@@ -67,22 +67,26 @@ def infer_elsewhere(policy):
             torch.zeros(16, 5, device="sim:0")
 
 
-def share_the_pool(policy):
-    """Other code may get the side streams too: they are from a pool (c10/cuda/CUDAStream.h).
-
-    It may allocate on them.
-    """
-    share_the_pool_of(normed(), torch.randn(16, 5), policy)
-
-
 def share_the_pool_unequally(policy):
-    """A lane lacks some gradients, so the sums are made one by one."""
-    layer = nn.Linear(5, 4)
-    base = Call(lambda self, x: self.layer(x) if x.device.index < 3 else x[:, :4], layer=layer)
-    share_the_pool_of(base, torch.randn(16, 5, requires_grad=True), policy)
+    """The last lane lacks the gradient of the bias, so the sums are made one by one.
+
+    Other code may get the side streams too: they are from a pool (c10/cuda/CUDAStream.h). It may allocate on them.
+    """
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.layer.weight, self.layer.bias if x.device.index < 3 else None)
+
+    share_the_pool_of(Call(forward, layer=nn.Linear(5, 4)), policy)
 
 
-def share_the_pool_of(base, x, policy):
+def share_the_pool_without_the_base(policy):
+    """The first lane has no gradients, so the sum is made in memory of another lane's near stream."""
+    forward = lambda self, x: self.layer(x) if x.device.index else x[:, :4]  # noqa: E731
+    share_the_pool_of(Call(forward, layer=nn.Linear(5, 4)), policy)
+
+
+def share_the_pool_of(base, policy):
+    x = torch.randn(16, 5, requires_grad=True)
     wrapper = DataParallel(base.to("sim:0"), DEVICES, policy=policy)
     for _ in range(3):
         wrapper(x).sum().backward()
@@ -93,9 +97,9 @@ def share_the_pool_of(base, x, policy):
         lanes = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_reduce)
         for lane in lanes:
             with torch.sim.stream(lane.near):
-                _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
+                _ = [torch.zeros_like(parameter) for parameter in base.parameters() for _ in range(8)]
                 lane.near.wait_stream(lanes[0].near)  # then memory that only the hub has used is free
-                _ = [torch.zeros_like(parameter) for parameter in base.parameters()]
+                _ = [torch.zeros_like(parameter) for parameter in base.parameters() for _ in range(8)]
 
 
 def delete_and_allocate(policy):
@@ -111,14 +115,26 @@ def delete_and_allocate(policy):
                 _ = [torch.zeros(count, device=lane.device) for count in (400, 20)]
 
 
+def allocate_behind_the_backward(policy):
+    """Each lane allocates while its packed gradients are still being sent."""
+    base = normed().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=policy)
+    for _ in range(3):
+        wrapper(torch.randn(16, 5)).sum().backward()
+        for device in DEVICES:
+            _ = [torch.zeros(count, device=device) for count in (4, 20, 100) for _ in range(8)]
+
+
 def train_from(place):
     return lambda policy: train(normed, policy, PLACES[place], lambda: torch.randn(16, 5), steps=6)
 
 
 HAND_OVERS = {
-    "gradients wait": (broadcast_node, "wait_stream", train_from("first device")),
-    "gradients kept": (broadcast_node, "record_stream", share_the_pool),
-    "some lanes' gradients kept": (broadcast_node, "record_stream", share_the_pool_unequally),
+    "gradients wait": (link_nodes, "wait_stream", train_from("first device")),
+    "gradients are packed": (link_nodes, "wait_event", train_from("first device")),
+    "packed gradients kept": (link_nodes, "record_stream", allocate_behind_the_backward),
+    "some lanes' gradients kept": (link_nodes, "_record_for_optimizer", share_the_pool_unequally),
+    "other lanes' gradients kept": (link_nodes, "_record_for_optimizer", share_the_pool_without_the_base),
     "sparse gradients": (transfer, "wait_stream", train_sparsely),
     "outputs wait": (join, "wait_stream", train_from("first device")),
     "weights kept": (flat_module, "record_stream", delete_and_allocate),
@@ -135,3 +151,29 @@ def test_each_hand_over_is_needed(name, monkeypatch):
     monkeypatch.setattr(module, verb, lambda *_: None)
     with pytest.raises(RaceError):
         [run(POLICIES[policy]) for policy in ("small buckets", "only copies")]
+
+
+def layers_on(devices):
+    base = nn.Sequential(*[nn.Linear(5, 5) for _ in range(6)]).to("sim:0")
+    wrapper = DataParallel(base, devices, policy=POLICIES["small buckets"])
+    hub = wrapper._replicas.streams.lanes(len(devices), is_overlapped=True)[0].near
+    return lambda: [wrapper(torch.randn(16, 5)).sum().backward() for _ in range(3)], hub
+
+
+@pytest.mark.parametrize("is_for_hub", [True, False], ids=["the sums", "the next gradients"])
+def test_sums_and_the_next_gradients_each_wait_for_the_other(is_for_hub, monkeypatch):
+    run, hub = layers_on(DEVICES)
+    run()
+    wait = link_nodes.wait_stream
+    monkeypatch.setattr(link_nodes, "wait_stream", lambda one, other: (one == hub) is is_for_hub or wait(one, other))
+    with pytest.raises(RaceError):
+        run()
+
+
+def test_forgetting_that_the_hub_reads_gradients_of_a_lane_on_its_device_is_a_race(monkeypatch):
+    run, hub = layers_on(["sim:0", "sim:1", "sim:0"])
+    run()
+    record = link_nodes.record_stream
+    monkeypatch.setattr(link_nodes, "record_stream", lambda tensor, one: one == hub or record(tensor, one))
+    with pytest.raises(RaceError):
+        run()

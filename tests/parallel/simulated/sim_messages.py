@@ -40,6 +40,19 @@ def traffic(wrap, make, is_training=True, steps=2):
     return messages, sizes
 
 
+def flat_bytes(*sizes):
+    """The bytes of a flat with tensors of these bytes, each at a multiple of 256 bytes."""
+    end = 0
+    for size in sizes:
+        end = -(-end // 256) * 256 + size
+    return end
+
+
+def gaps(make):
+    """The most bytes of gaps between a model's tensors: 256 for each, in each direction."""
+    return 2 * 256 * len(make().state_dict())
+
+
 def tuned(**policy):
     return lambda base: DataParallel(base, DEVICES, policy=Policy(dispatch="sequence", **policy))
 
@@ -79,7 +92,7 @@ def test_no_more_messages_or_bytes_than_stock_on_any_link(make):
     theirs, their_bytes = traffic(stock, make, steps=1)
     for link in ours:
         assert ours[link] <= theirs[link], link
-        assert our_bytes[link] <= their_bytes[link], link
+        assert our_bytes[link] <= their_bytes[link] + gaps(make), link
 
 
 def test_at_most_a_tenth_of_one_message_per_tensor():
@@ -87,17 +100,20 @@ def test_at_most_a_tenth_of_one_message_per_tensor():
     ours, our_bytes = traffic(tuned(), make)
     single, single_bytes = traffic(tuned(coalesce=False), make)
     assert ours.total() * 10 <= single.total()
-    assert our_bytes == single_bytes
+    assert our_bytes.keys() == single_bytes.keys()
+    for link in ours:
+        assert single_bytes[link] <= our_bytes[link] <= single_bytes[link] + gaps(make)
 
 
 @pytest.mark.parametrize("bucket_bytes", [4_000, 1_000])
 @pytest.mark.parametrize("wrap_with", [tuned, called])
-def test_smaller_buckets_are_more_messages_of_the_same_bytes(wrap_with, bucket_bytes):
+def test_smaller_buckets_are_more_messages_of_no_more_bytes(wrap_with, bucket_bytes):
     make = lambda: encoder(2, 8, 16)  # noqa: E731
     few, few_bytes = traffic(wrap_with(), make)
     many, many_bytes = traffic(wrap_with(bucket_bytes=bucket_bytes), make)
     assert many.total() > few.total()
-    assert many_bytes == few_bytes
+    for link in few:
+        assert few_bytes[link] - gaps(make) <= many_bytes[link] <= few_bytes[link]
 
 
 def parameter_bytes(wrap, make, is_training):
@@ -116,12 +132,12 @@ def frozen():
 def test_unchanged_parameters_are_not_sent_again():
     make = lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))  # noqa: E731
     assert parameter_bytes(tuned(skip_unchanged=True), make, is_training=False) == 0
-    assert parameter_bytes(tuned(), make, is_training=False) == 2 * 4 * (64 + 8)
+    assert parameter_bytes(tuned(), make, is_training=False) == flat_bytes(256, 32, 256, 32)
 
 
 def test_frozen_parameters_are_not_sent_again_in_training():
-    assert parameter_bytes(tuned(skip_unchanged=True), frozen, is_training=True) == 4 * (64 + 8)
-    assert parameter_bytes(tuned(), frozen, is_training=True) == 2 * 4 * (64 + 8)
+    assert parameter_bytes(tuned(skip_unchanged=True), frozen, is_training=True) == flat_bytes(256, 32)
+    assert parameter_bytes(tuned(), frozen, is_training=True) == flat_bytes(256, 32, 256, 32)
 
 
 def test_a_training_loop_allocates_nothing_new_and_keeps_its_memory_flat():

@@ -44,7 +44,7 @@ def operators(events, name, device):
 def gradient_copies(events):
     """Copies of gradients to the base's device by the broadcast's autograd nodes."""
     nodes = [e for e in events if isinstance(e, Copy) and e.destination == 0 and e.node]
-    return [e for e in nodes if "BroadcastNode" in e.node]
+    return [e for e in nodes if "SumNode" in e.node]
 
 
 @pytest.mark.parametrize("dispatch", ["sequence", "threads"])
@@ -124,9 +124,7 @@ def ready_share(backward, lane_share):
         own = {event_id} & all_work
         return own or set().union(*[needs(i, seen) for i in known[event_id].inputs])
 
-    reduces = [
-        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
-    ]
+    reduces = gradient_copies(backward)
     total = sum(e.size_bytes for e in reduces)
     return sum(e.size_bytes for e in reduces if needs(e.id, set()) <= done[e.source]) / total
 
@@ -150,9 +148,7 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
     last_layer = max(
         times[e.id][1] for e in backward if isinstance(e, Operator) and e.id in times and e.node and "Addmm" in e.node
     )
-    reduces = [
-        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
-    ]
+    reduces = gradient_copies(backward)
     early = sum(e.size_bytes for e in reduces if times[e.id][1] < last_layer)
     assert early >= 0.7 * sum(e.size_bytes for e in reduces)
 
@@ -162,15 +158,13 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
 def test_most_of_the_reduction_is_asked_for_before_the_backward_ends(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
     last_layer = max(e.id for device in range(4) for e in operators(backward, "aten.mm", device))
-    reduces = [
-        e for e in backward if isinstance(e, Copy) and e.destination == 0 and e.node and "BroadcastNode" in e.node
-    ]
+    reduces = gradient_copies(backward)
     assert sum(e.size_bytes for e in reduces if e.id < last_layer) >= 0.7 * sum(e.size_bytes for e in reduces)
 
 
 def test_the_reduction_does_not_hold_up_the_bases_own_backward():
     events, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence"))
-    adds = [e.id for e in operators(backward, "aten._foreach_add", 0)]
+    adds = [e.id for e in operators(backward, "aten.add_.", 0)]
     times = replay(events, dict.fromkeys(adds, 1000.0))
     layers = [times[e.id][1] for e in operators(backward, "aten.mm", 0) if e.node and "Addmm" in e.node]
     assert max(layers) < 1000
@@ -209,16 +203,16 @@ def test_the_gradients_of_one_lane_do_not_wait_for_those_of_another():
 def test_without_the_technique_the_reduction_runs_last():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence", overlap_reduce=False))
     last_layer = max(e.id for e in operators(backward, "aten.mm", 0))
-    assert min(e.id for e in operators(backward, "aten._foreach_add", 0)) > last_layer
+    assert min(e.id for e in operators(backward, "aten.add_.", 0)) > last_layer
 
 
 @pytest.mark.parametrize(
     ("devices", "policy", "streams"),
-    [(DEVICES[:1] * 4, {}, 1), (DEVICES[:1] * 4, POLICY, 5), (DEVICES, {}, 11)],  # 4 compute, 4 near, 3 far
+    [(DEVICES[:1] * 4, {}, 1), (DEVICES[:1] * 4, POLICY, 1), (DEVICES, {}, 11)],  # 4 compute, 4 near, 3 far
     ids=["one bucket", "many buckets", "many devices"],
 )
-def test_a_model_of_one_bucket_on_one_device_uses_no_side_streams(devices, policy, streams):
-    """Then there are no events: torch's engine makes one per gradient that changes streams."""
+def test_lanes_on_one_device_use_no_side_streams(devices, policy, streams):
+    """They run one after the other anyway. torch's engine makes an event for each gradient that changes streams."""
     base, x = stack().to("sim:0"), torch.randn(16, WIDTH).to("sim:0")
     wrapper = DataParallel(base, devices, policy=Policy(**policy, dispatch="sequence"))
     for _ in range(2):
