@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 
-from dpbench.simulator.backend import TESTED, is_tested
+from dpbench.simulator.torch_versions import TESTED, is_tested
 
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 """The environment of a child process that must not see a GPU: the simulator refuses to start beside one."""

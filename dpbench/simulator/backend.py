@@ -2,7 +2,7 @@
 
 This is the only file that uses torch's experimental interface.
 
-torch 2.13 lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard
+torch lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard
 supports one device and no streams. So this file also replaces the C++ functions below `torch.accelerator`,
 `torch.Stream`, `torch.Event` and `torch.nn.parallel`. Nothing is restored: the registration lasts as long as the
 process.
@@ -17,8 +17,8 @@ import torch
 from dpbench.simulator import autograd, comm, current, routing, torch_sim
 from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
+from dpbench.simulator.torch_versions import TESTED, function_apply, is_tested
 
-TESTED = ("2.13",)
 # The operators that autocast runs in lower precision on CUDA: aten/src/ATen/autocast_mode.h.
 _CAST_BY_AUTOCAST = """
 _convolution addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d
@@ -51,11 +51,6 @@ def simulate(devices: int = 4) -> None:
     _serve_accelerator()
     _serve_data_parallel()
     _serve_autograd()
-
-
-def is_tested(version: str) -> bool:
-    """Return whether the simulator was tested with this version of torch."""
-    return ".".join(version.split(".")[:2]) in TESTED
 
 
 def _check_torch() -> None:
@@ -152,7 +147,7 @@ def _serve_data_parallel() -> None:
 def _serve_autograd() -> None:
     """Wrap the entry into the autograd engine, and `Function.apply`."""
     engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
-    apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+    apply = function_apply()
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         return autograd.run_backward(engine, *args, **kwargs)

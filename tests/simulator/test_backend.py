@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dpbench.simulator import simulate
-from dpbench.simulator.backend import TESTED
 from dpbench.simulator.simulation import the_simulation
+from dpbench.simulator.torch_versions import TESTED
 from tests.simulated import NO_GPU
 
 
@@ -33,7 +33,7 @@ assert "dpbench" not in torch.autograd._engine_run_backward.__module__
 
 def test_an_untested_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "9.9.0+cpu")
-    with pytest.raises(RuntimeError, match=r"the simulator was tested with torch 2\.13; this is 9\.9\.0\+cpu"):
+    with pytest.raises(RuntimeError, match=r"the simulator was tested with torch 2\.13, 2\.14; this is 9\.9\.0\+cpu"):
         simulate(2)
 
 
