@@ -17,7 +17,7 @@ import torch
 from dpbench.simulator import autograd, comm, current, routing, torch_sim
 from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
-from dpbench.simulator.torch_versions import TESTED, function_apply, is_tested
+from dpbench.simulator.torch_versions import function_apply, why_unsupported
 
 # The operators that autocast runs in lower precision on CUDA: aten/src/ATen/autocast_mode.h.
 _CAST_BY_AUTOCAST = """
@@ -34,7 +34,7 @@ def simulate(devices: int = 4) -> None:
     """Register the devices ``sim:0`` to ``sim:<devices - 1>`` with torch, in this process.
 
     A second call must name the same number. Raise ValueError for a number that is not allowed. Raise RuntimeError for
-    a second number, an untested version of torch, another registered backend, or a real accelerator.
+    a second number, a version of torch that does not work, another registered backend, or a real accelerator.
     """
     if not isinstance(devices, int) or not 1 <= devices <= 64:
         raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
@@ -45,7 +45,14 @@ def simulate(devices: int = 4) -> None:
                 f"the simulator runs with {simulation.devices} devices; this process cannot start {devices}"
             )
         return
-    _check_torch()
+    _check_process()
+    if fault := why_unsupported(torch.__version__):
+        raise RuntimeError(fault)
+    start_devices(devices)
+
+
+def start_devices(devices: int) -> None:
+    """Register the devices with torch, whatever its version. `simulate` makes the checks."""
     _register()
     start(devices)
     _serve_accelerator()
@@ -53,9 +60,7 @@ def simulate(devices: int = 4) -> None:
     _serve_autograd()
 
 
-def _check_torch() -> None:
-    if not is_tested(torch.__version__):
-        raise RuntimeError(f"the simulator was tested with torch {', '.join(TESTED)}; this is {torch.__version__}")
+def _check_process() -> None:
     other = torch._C._get_privateuse1_backend_name()
     if other != "privateuseone":
         raise RuntimeError(
