@@ -11,14 +11,12 @@ import sys
 import pytest
 import torch
 
-from dpbench.simulator.backend import TESTED, is_tested
+from dpbench.simulator.torch_versions import why_unsupported
 
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 """The environment of a child process that must not see a GPU: the simulator refuses to start beside one."""
-needs_simulator = pytest.mark.skipif(
-    not is_tested(torch.__version__),
-    reason=f"the simulator was tested with torch {', '.join(TESTED)}, not with {torch.__version__}",
-)
+_why_unsupported = why_unsupported(torch.__version__)
+needs_simulator = pytest.mark.skipif(_why_unsupported is not None, reason=str(_why_unsupported))
 
 
 def run(arguments: list[str]) -> int:

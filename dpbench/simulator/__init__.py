@@ -5,7 +5,7 @@
 
 from dpbench.simulator.backend import simulate
 from dpbench.simulator.event_log import Recording
-from dpbench.simulator.races import RaceError
+from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.simulation import mark, recording
 
 __all__ = ["RaceError", "Recording", "mark", "recording", "simulate"]

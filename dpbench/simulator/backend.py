@@ -2,7 +2,7 @@
 
 This is the only file that uses torch's experimental interface.
 
-torch 2.13 lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard
+torch lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard
 supports one device and no streams. So this file also replaces the C++ functions below `torch.accelerator`,
 `torch.Stream`, `torch.Event` and `torch.nn.parallel`. Nothing is restored: the registration lasts as long as the
 process.
@@ -17,8 +17,8 @@ import torch
 from dpbench.simulator import autograd, comm, current, routing, torch_sim
 from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
+from dpbench.simulator.torch_versions import function_apply, why_unsupported
 
-TESTED = ("2.13",)
 # The operators that autocast runs in lower precision on CUDA: aten/src/ATen/autocast_mode.h.
 _CAST_BY_AUTOCAST = """
 _convolution addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d
@@ -34,7 +34,7 @@ def simulate(devices: int = 4) -> None:
     """Register the devices ``sim:0`` to ``sim:<devices - 1>`` with torch, in this process.
 
     A second call must name the same number. Raise ValueError for a number that is not allowed. Raise RuntimeError for
-    a second number, an untested version of torch, another registered backend, or a real accelerator.
+    a second number, a version of torch that does not work, another registered backend, or a real accelerator.
     """
     if not isinstance(devices, int) or not 1 <= devices <= 64:
         raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
@@ -45,7 +45,14 @@ def simulate(devices: int = 4) -> None:
                 f"the simulator runs with {simulation.devices} devices; this process cannot start {devices}"
             )
         return
-    _check_torch()
+    _check_process()
+    if fault := why_unsupported(torch.__version__):
+        raise RuntimeError(fault)
+    start_devices(devices)
+
+
+def start_devices(devices: int) -> None:
+    """Register the devices with torch, whatever its version. `simulate` makes the checks."""
     _register()
     start(devices)
     _serve_accelerator()
@@ -53,14 +60,7 @@ def simulate(devices: int = 4) -> None:
     _serve_autograd()
 
 
-def is_tested(version: str) -> bool:
-    """Return whether the simulator was tested with this version of torch."""
-    return ".".join(version.split(".")[:2]) in TESTED
-
-
-def _check_torch() -> None:
-    if not is_tested(torch.__version__):
-        raise RuntimeError(f"the simulator was tested with torch {', '.join(TESTED)}; this is {torch.__version__}")
+def _check_process() -> None:
     other = torch._C._get_privateuse1_backend_name()
     if other != "privateuseone":
         raise RuntimeError(
@@ -152,7 +152,7 @@ def _serve_data_parallel() -> None:
 def _serve_autograd() -> None:
     """Wrap the entry into the autograd engine, and `Function.apply`."""
     engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
-    apply = torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
+    apply = function_apply()
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         return autograd.run_backward(engine, *args, **kwargs)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from dpbench.simulator.allocator import Allocator, MemoryBlock
 from dpbench.simulator.event_log import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
-from dpbench.simulator.races import Launch
-from dpbench.simulator.regions import Region
-from dpbench.simulator.storages import SimStorage, StorageTable
+from dpbench.simulator.memory.allocator import Allocator, MemoryBlock
+from dpbench.simulator.memory.races import Launch
+from dpbench.simulator.memory.regions import Region
+from dpbench.simulator.memory.storages import SimStorage, StorageTable
 from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.simulator.current import GradientHandoff
-from dpbench.simulator.regions import Region, region
-from dpbench.simulator.storages import SimStorage
+from dpbench.simulator.memory.regions import Region, region
+from dpbench.simulator.memory.storages import SimStorage
 
 Bits = tuple[bool, bool]
 """Whether a tensor is lazily conjugated, and whether it is lazily negated."""

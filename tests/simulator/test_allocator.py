@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from dpbench.simulator.allocator import Allocator
+from dpbench.simulator.memory.allocator import Allocator
 from dpbench.simulator.streams import StreamOrder
 
 MIB = 1 << 20

@@ -3,21 +3,22 @@
 No test here starts the simulator.
 """
 
+import re
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from dpbench.simulator import simulate
-from dpbench.simulator.backend import TESTED
+from dpbench.simulator import simulate, torch_versions
 from dpbench.simulator.simulation import the_simulation
+from dpbench.simulator.torch_versions import TESTED
 from tests.simulated import NO_GPU
 
 
 @pytest.fixture
-def _tested(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", f"{TESTED[-1]}.0")
+def _no_accelerator(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
 
 
 def test_importing_registers_nothing():
@@ -31,20 +32,37 @@ assert "dpbench" not in torch.autograd._engine_run_backward.__module__
     subprocess.run([sys.executable, "-c", code], check=True, env=NO_GPU)
 
 
-def test_an_untested_torch_is_refused(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "9.9.0+cpu")
-    with pytest.raises(RuntimeError, match=r"the simulator was tested with torch 2\.13; this is 9\.9\.0\+cpu"):
+@pytest.mark.usefixtures("_no_accelerator")
+def test_an_older_torch_is_refused_without_a_trial(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.9.0+cpu")
+    monkeypatch.setattr(torch_versions, "fault_with", lambda _: pytest.fail("tried"))
+    with pytest.raises(
+        RuntimeError, match=r"^the simulator was tested with torch 2\.13, 2\.14; this is 2\.9\.0\+cpu, which is"
+    ):
         simulate(2)
 
 
-@pytest.mark.usefixtures("_tested")
+@pytest.mark.usefixtures("_no_accelerator")
+def test_a_newer_torch_whose_self_check_fails_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "9.9.0+cpu")
+    monkeypatch.setattr(torch_versions, "fault_with", lambda version: f"no races with {version}")
+    words = "this is 9.9.0+cpu, and its self-check failed: no races with 9.9.0+cpu"
+    with pytest.raises(RuntimeError, match=re.escape(words)):
+        simulate(2)
+
+
+@pytest.mark.parametrize("version", [f"{TESTED[0]}.0", f"{TESTED[-1]}.1+cu130", f"{TESTED[-1]}.0a0+git1"])
+def test_a_tested_torch_is_not_tried(monkeypatch, version):
+    monkeypatch.setattr(torch_versions, "fault_with", lambda _: pytest.fail("tried"))
+    assert torch_versions.why_unsupported(version) is None
+
+
 def test_another_backend_is_not_replaced(monkeypatch):
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
     with pytest.raises(RuntimeError, match="another backend, npu, is registered"):
         simulate(2)
 
 
-@pytest.mark.usefixtures("_tested")
 def test_a_real_accelerator_is_refused(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     with pytest.raises(RuntimeError, match="torch sees a real accelerator"):

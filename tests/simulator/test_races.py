@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from dpbench.simulator.races import Launch, RaceError, ShadowMemory
-from dpbench.simulator.regions import Region, region
+from dpbench.simulator.memory.races import Launch, RaceError, ShadowMemory
+from dpbench.simulator.memory.regions import Region, region
 from dpbench.simulator.streams import StreamOrder
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.simulator.regions import Region, region
+from dpbench.simulator.memory.regions import Region, region
 
 
 def bytes_of(address, sizes, strides, itemsize):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from dpbench.simulator.allocator import MemoryBlock
+from dpbench.simulator.memory.allocator import MemoryBlock
 
 
 class SimStorage:

@@ -18,7 +18,7 @@ and so may use a block named by `record_stream` earlier.
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from dpbench.simulator.races import ShadowMemory
+from dpbench.simulator.memory.races import ShadowMemory
 from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _MIB = 1 << 20

@@ -15,7 +15,7 @@ import itertools
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from dpbench.simulator.regions import Region
+from dpbench.simulator.memory.regions import Region
 from dpbench.simulator.streams import StreamOrder
 
 
