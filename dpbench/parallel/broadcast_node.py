@@ -58,14 +58,15 @@ class BroadcastNode(Function):
         dense = [i for i, column in enumerate(columns) if all(map(is_dense, column))]
         sums = [None if i in dense else sum_each(column) for i, column in enumerate(columns)]
         if dense:
-            put(_sum_together([[of_lane[i] for i in dense] for of_lane in per_lane]), sums, dense)
+            parts: list[list[Any]] = [[of_lane[i] for i in dense] for of_lane in per_lane]
+            put(_sum_together(parts), sums, dense)
         for i, (node, _) in enumerate(ctx.next_functions):
             if sums[i] is None:
                 sums[i] = zeros_for_hooks(node)
         return (None, *sums)
 
 
-def _sum_together(grads: Sequence[Sequence[Any]]) -> Sequence[Tensor]:
+def _sum_together(grads: Sequence[list[Any] | tuple[Any, ...]]) -> Sequence[Tensor]:
     """Sum dense gradients over the lanes, with one kernel per lane."""
     total = grads[0]
     for number, of_lane in enumerate(grads[1:]):

@@ -91,7 +91,13 @@ class LaneNode(Function):
     """One lane's tensors of one bucket; backward packs their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, token: Tensor, mailbox: Mailbox, number: int, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any,
+        token: Tensor,  # noqa: ARG004 - it links this node to the SumNode
+        mailbox: Mailbox,
+        number: int,
+        tensors: list[Tensor],
+    ) -> tuple[Tensor, ...]:
         # A missing gradient stays None: a parameter that no replica used has none, as with the bare module.
         ctx.set_materialize_grads(False)
         ctx.mailbox, ctx.number = mailbox, number
@@ -111,7 +117,7 @@ class LaneNode(Function):
         return None, None, None, None
 
 
-def _pack(grads: Sequence[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
+def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
     """The gradients as one flat tensor, in the layout of the base's tensors.
 
     With grad mode they are contiguous one after the other, by differentiable operators.
@@ -186,15 +192,14 @@ def _sum_columns(
     for (_, parcel), arrived in zip(having, _arrivals(having, base), strict=True):
         for i, part in zip(parcel.dense, _unpack(arrived, [shapes[i] for i in parcel.dense]), strict=True):
             # A sum of one part is a copy, because the next flat of its lane is received in the part's memory.
-            sums[i] = part.clone() if sums[i] is None else sums[i] + part
+            before = sums[i]
+            sums[i] = part.clone() if before is None else before + part
     for total in sums:
         _record_for_optimizer(total, base)
     return sums
 
 
-def _arrivals(
-    parcels: Sequence[tuple[Lane, Parcel]], base: Lane, is_first_kept: bool = False
-) -> Iterator[Tensor]:
+def _arrivals(parcels: Sequence[tuple[Lane, Parcel]], base: Lane, is_first_kept: bool = False) -> Iterator[Tensor]:
     """The flats on the base's device, to be read on the hub before the next one is asked for.
 
     With `is_first_kept` the caller keeps the first one, as the sum.
