@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpbench.results.counts import Phase, PhaseCounts, Traffic
-from dpbench.simulator.event_log import Allocate, Copy, Mark, Operator, Recording
+from dpbench.simulator.event_log import Allocate, Copy, HostCall, HostCallName, Mark, Operator, Recording
 from dpbench.simulator.event_log import RecordedEvent as Event
 
 
@@ -41,8 +41,16 @@ def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> Phase
         flops=sum(operator.flops for operator in operators),
         copies=dict(_links(copies)),
         allocations=sum(isinstance(event, Allocate) for event in events),
+        host_calls=dict(_host_calls(events)),
         peak_bytes=dict(peak_bytes),
     )
+
+
+def _host_calls(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+    """Yield each name and number of calls, zeros too, so that a first call is a change."""
+    counts = Counter(event.name for event in events if isinstance(event, HostCall))
+    for name in HostCallName:
+        yield str(name), counts[name]
 
 
 def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:

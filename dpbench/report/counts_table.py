@@ -110,6 +110,10 @@ def _sum(traffic: Mapping[str, Traffic] | None, fits: Callable[[str], bool], fie
     return None if traffic is None else sum(getattr(found, field) for name, found in traffic.items() if fits(name))
 
 
+def _host_call(name: str) -> Callable[[Counts], Value]:
+    return _total(lambda phase: None if phase.host_calls is None else phase.host_calls[name])
+
+
 def _between_devices(link: str) -> bool:
     return "host" not in link
 
@@ -147,6 +151,13 @@ _ROWS: dict[str, Callable[[Counts], Value]] = {
     "  bytes to it": _links(_to_host, "size_bytes"),
     "collectives": _total(lambda phase: _sum(phase.collectives, bool, "count")),
     "  bytes each rank": _total(lambda phase: _sum(phase.collectives, bool, "size_bytes")),
+    "events recorded": _host_call("event_record"),
+    "waits of streams": _host_call("stream_wait"),
+    "stream switches": _host_call("stream_switch"),
+    "stream lookups": _host_call("stream_lookup"),
+    "record_stream calls": _host_call("record_stream"),
+    "hand-overs by autograd": _host_call("engine_handover"),
+    "waits of the host": _host_call("host_wait"),
     "allocations": _total(lambda phase: phase.allocations),
     "peak bytes": _peak,
     "Python calls": _total(lambda phase: phase.python_calls),

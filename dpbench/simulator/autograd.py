@@ -41,6 +41,7 @@ from torch import Tensor
 
 from dpbench.simulator import current
 from dpbench.simulator.current import Backward, GradientHandoff
+from dpbench.simulator.event_log import HostCallName
 from dpbench.simulator.simulation import the_simulation
 from dpbench.simulator.tensor import SimTensor
 
@@ -220,6 +221,8 @@ def _after_node(node: _NodeStreams, results: Sequence[Tensor | None], _: Sequenc
     for result, consumer in zip(results, node.next_streams, strict=False):
         if isinstance(result, SimTensor):
             result.handoff = GradientHandoff(backward, ready, node.stream, consumer)
+            if consumer is not None and consumer != node.stream:
+                the_simulation().host_call(HostCallName.ENGINE_HANDOVER)
     if not results:
         backward.leaf_streams.add(node.stream)
     current.end_node()

@@ -132,6 +132,7 @@ def _serve_accelerator() -> None:
         "_accelerator_getStream": torch_sim.current_stream,
         "_accelerator_setStream": torch_sim.set_stream,
         "_accelerator_synchronizeDevice": torch_sim.synchronize,
+        "_sim_getCurrentRawStream": torch_sim.current_handle,  # as `_cuda_getCurrentRawStream`
     }.items():
         setattr(torch._C, name, function)
     torch.Stream = torch_sim.Stream  # type: ignore[misc,assignment]

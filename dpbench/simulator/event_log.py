@@ -13,13 +13,16 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from dpbench.results.files import replace_text
 
 FORMAT = "dpbench.events"
-VERSION = 1
+VERSION = 2
+"""Version 1 had no `HostCall`."""
+_READ = (1, VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +109,35 @@ class Mark:
     name: str
 
 
-RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | Mark
+class HostCallName(StrEnum):
+    """A call that costs the host time and the devices none, or that blocks the host.
+
+    `ENGINE_HANDOVER` is an event, a wait and a ``record_stream`` by which torch's engine hands one gradient to a node
+    on another stream. `STREAM_LOOKUP` makes a Python object for the current stream; `HANDLE_LOOKUP` gives its number.
+    `HOST_WAIT` is a synchronisation, an ``item()``, or a copy that blocks, whether or not anything is pending.
+    """
+
+    EVENT_RECORD = "event_record"
+    STREAM_WAIT = "stream_wait"
+    STREAM_SWITCH = "stream_switch"
+    STREAM_LOOKUP = "stream_lookup"
+    HANDLE_LOOKUP = "handle_lookup"
+    RECORD_STREAM = "record_stream"
+    ENGINE_HANDOVER = "engine_handover"
+    HOST_WAIT = "host_wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCall:
+    """A call on the host that starts no work on a device."""
+
+    id: int
+    name: HostCallName
+
+
+RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | HostCall | Mark
 _KINDS: dict[str, type[RecordedEvent]] = {
-    kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, Mark)
+    kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, HostCall, Mark)
 }
 
 
@@ -137,8 +166,8 @@ class Recording:
         """
         lines = path.read_text().splitlines()
         head = _object(lines[0], f"{path}:1") if lines else {}
-        if head.get("format") != FORMAT or head.get("version") != VERSION:
-            raise ValueError(f"{path}:1: not a {FORMAT} file of version {VERSION}")
+        if head.get("format") != FORMAT or head.get("version") not in _READ:
+            raise ValueError(f"{path}:1: not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
         events = [_event(line, f"{path}:{number}") for number, line in enumerate(lines[1:], start=2)]
         return cls(head["devices"], {int(stream): device for stream, device in head["streams"].items()}, events)
 
@@ -161,8 +190,10 @@ def _event(line: str, place: str) -> RecordedEvent:
     if kind is None:
         raise ValueError(f"{place}: not an event; its kind must be one of {', '.join(_KINDS)}")
     try:
+        if kind is HostCall:
+            values["name"] = HostCallName(str(values.get("name")))
         return kind(**values)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: not a {kind.__name__}: {error}") from None
 
 

@@ -8,6 +8,7 @@ import torch
 from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
 from dpbench.simulator.operators import aten
+from dpbench.simulator.event_log import HostCallName
 from dpbench.simulator.simulation import the_simulation
 
 
@@ -28,6 +29,7 @@ def run(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _record_stream(_: Any, args: Any, __: Any) -> None:
     tensor, stream = args
+    the_simulation().host_call(HostCallName.RECORD_STREAM)
     with the_simulation().lock:
         for storage in tensor.storages:
             storage.keep_for(stream.stream_id)

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import torch
 
-from dpbench.simulator.event_log import Allocate, Free, HostWait, Mark, Recorder, Recording, Wait
+from dpbench.simulator.event_log import (
+    Allocate,
+    Free,
+    HostCall,
+    HostCallName,
+    HostWait,
+    Mark,
+    Recorder,
+    Recording,
+    Wait,
+)
 from dpbench.simulator.memory.allocator import Allocator, MemoryBlock
 from dpbench.simulator.memory.races import Launch
 from dpbench.simulator.memory.regions import Region
@@ -78,8 +88,16 @@ class Simulation:
         if stream != other:
             self.wait(stream, self.now(other))
 
+    def host_call(self, *names: HostCallName) -> None:
+        """Record calls on the host."""
+        if self.recorder.running:
+            with self.lock:
+                for name in names:
+                    self.recorder.add(HostCall(id=self.recorder.next_id(), name=name))
+
     def host_wait(self, streams: Iterable[int]) -> None:
         """Let the host wait for the present work of the streams."""
+        self.host_call(HostCallName.HOST_WAIT)
         for stream in streams:
             self.host_wait_for(self.now(stream))
 

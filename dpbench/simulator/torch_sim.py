@@ -11,6 +11,7 @@ from typing import Self
 import torch
 
 from dpbench.simulator import current
+from dpbench.simulator.event_log import HostCallName
 from dpbench.simulator.simulation import running, the_simulation
 from dpbench.simulator.streams import VectorClock
 from dpbench.simulator.tensor import SimTensor
@@ -123,6 +124,7 @@ class Event:
         self.enable_timing, self.blocking = enable_timing, blocking
 
     def record(self, stream: "torch.Stream | None" = None) -> None:
+        the_simulation().host_call(HostCallName.EVENT_RECORD)
         self._reached = the_simulation().now((stream or current_stream(self.device)).stream_id)
 
     def wait(self, stream: "torch.Stream | None" = None) -> None:
@@ -130,10 +132,12 @@ class Event:
 
         An event that was never recorded has no effect.
         """
+        the_simulation().host_call(HostCallName.STREAM_WAIT)
         if self._reached is not None:
             the_simulation().wait((stream or current_stream()).stream_id, self._reached)
 
     def synchronize(self) -> None:
+        the_simulation().host_call(HostCallName.HOST_WAIT)
         if self._reached is not None:
             the_simulation().host_wait_for(self._reached)
 
@@ -161,6 +165,7 @@ class Stream(torch.Stream):
         event.wait(self)
 
     def wait_stream(self, stream: torch.Stream) -> None:
+        the_simulation().host_call(HostCallName.EVENT_RECORD, HostCallName.STREAM_WAIT)
         the_simulation().wait_stream(self.stream_id, stream.stream_id)
 
     def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
@@ -179,6 +184,7 @@ class Stream(torch.Stream):
         return False
 
     def __enter__(self) -> Self:
+        the_simulation().host_call(HostCallName.STREAM_SWITCH)
         current.enter_stream(self.device_index, self.stream_id)
         return self
 
@@ -191,7 +197,14 @@ def default_stream(device: DeviceLike = None) -> Stream:
     return Stream(index, stream_id=index)
 
 
+def current_handle(device: int) -> int:
+    """Return the number of the device's current stream, without a Python object for it."""
+    the_simulation().host_call(HostCallName.HANDLE_LOOKUP)
+    return current.stream(device)
+
+
 def current_stream(device: DeviceLike = None) -> Stream:
+    the_simulation().host_call(HostCallName.STREAM_LOOKUP)
     index = index_of(device)
     return Stream(index, stream_id=current.stream(index))
 
