@@ -16,7 +16,7 @@ from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put
 from dpbench.parallel.flat import FlatCopy, Shape, StagingBuffer, flat_count, shape_of, shaped_views
-from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
+from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_event, wait_stream
 from dpbench.parallel.link_nodes import connect_links
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import Policy
@@ -37,7 +37,7 @@ class Delivery:
 
     def await_all(self) -> None:
         """Wait for all tensors on the current stream of their device."""
-        for arrival in self.arrivals.values():
+        for arrival in dict.fromkeys(self.arrivals.values()):  # one for each bucket, not for each tensor
             arrival.wait()
         self.arrivals.clear()
 
@@ -77,7 +77,7 @@ class Bucket:
             base = lanes[0]
             packed = self._pack(sources, base)
             packed_at = record_event(base.device, base.near)
-            left_at = [self._send_to(copy, lane, base, packed) for copy, lane in outdated]
+            left_at = [self._send_to(copy, lane, base, packed, packed_at) for copy, lane in outdated]
             held = [] if signature is None else [source.detach() for source in sources]
             for copy, _ in outdated:
                 copy.sent, copy.sent_from = signature, held
@@ -92,9 +92,10 @@ class Bucket:
                 record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
         return copies
 
-    def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor) -> Any:
+    def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor, packed_at: Any) -> Any:
         """Copy on the lane's side streams; return the event after which `packed` has been read."""
-        wait_stream(lane.near, base.near)
+        if lane.near != base.near:
+            wait_event(lane.near, packed_at)
         with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
             copy.fill(packed, lane)
         return record_event(base.device, lane.near)

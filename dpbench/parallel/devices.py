@@ -64,8 +64,29 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
     kinds = {device.type for device in devices}
     if len(kinds) > 1:
         raise ValueError(f"device_ids is {list(device_ids)!r}; all lanes must be of one type, not {sorted(kinds)}")
+    if len(devices) > 1 and not has_streams(devices[0]):
+        raise ValueError(
+            f"device_ids is {list(device_ids)!r}; torch has no streams for {devices[0].type!r}, so one lane is allowed"
+        )
     check_exist("device_ids", devices)
     return devices
+
+
+def has_streams(device: torch.device) -> bool:
+    """Whether work of several lanes can be ordered on this type of device."""
+    return device.type == "cpu" or hasattr(_module_of(device), "Stream")
+
+
+def check_not_capturing(device: torch.device) -> None:
+    """Raise RuntimeError if the device's current stream captures a graph."""
+    if device.type == "cpu":
+        return
+    is_capturing = getattr(_module_of(device), "is_current_stream_capturing", None)
+    if is_capturing is not None and is_capturing():
+        raise RuntimeError(
+            "a graph capture is not supported: the wrapper allocates, sends and waits in ways that depend on earlier "
+            "forwards. Capture the bare module on one device"
+        )
 
 
 def check_exist(argument: str, devices: Sequence[torch.device]) -> None:

@@ -10,7 +10,9 @@ Each lane has two side streams, so that transfers of different lanes run at the 
                                     ║       ║       ║
     lanes' devices                far 1   far 2   far 3       far: the lane's end at its own device
                                 compute 1  2       3          compute: the caller's current stream, where replicas run
+                                inbound 1  2       3          inbound: chunks of the batch from the host
 
+The inbound stream carries nothing else, so that the next batch arrives while the last step still runs.
 Lane 0 is the base's. Its near stream is the *hub*, on which buckets are packed and gradients are summed.
 """
 
@@ -52,6 +54,13 @@ def is_link(base: torch.device, device: torch.device) -> bool:
     Tests let it return True for one device, so that its lanes take the paths of several devices.
     """
     return base != device
+
+
+def wait_for_all(devices: Sequence[torch.device]) -> None:
+    """Let the host wait for the current streams of the devices."""
+    for device in dict.fromkeys(devices):
+        if (stream := current_stream(device)) is not None:
+            stream.synchronize()
 
 
 def use_stream(device: torch.device, stream: Stream) -> AbstractContextManager[Any]:
@@ -96,6 +105,7 @@ class Lane:
     compute: Stream
     near: Stream
     far: Stream
+    inbound: Stream
     is_staged: bool = False
     """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
     is_remote: bool = False
@@ -109,10 +119,12 @@ class SideStreams:
         self._devices = list(devices)
         self._is_staged = is_staged
         self._is_remote = [i > 0 and is_link(devices[0], device) for i, device in enumerate(devices)]
-        self._streams: list[tuple[Stream, Stream]] = []
+        self._streams: list[tuple[Stream, Stream, Stream]] = []
         self._lock = threading.Lock()
         self._last: dict[tuple[bool, int], tuple[list[int], list[Lane]]] = {}
-        self._on_cpu = [Lane(device, None, None, None) for device in devices] if devices[0].type == "cpu" else None
+        self._on_cpu = (
+            [Lane(device, None, None, None, None) for device in devices] if devices[0].type == "cpu" else None
+        )
 
     @property
     def has_links(self) -> bool:
@@ -131,16 +143,17 @@ class SideStreams:
 
     def _new_lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
         computes = [current_stream(device) for device in self._devices[:count]]
-        pairs = [(computes[0], compute) for compute in computes]
+        sides = [(computes[0], compute, compute) for compute in computes]
         if is_overlapped:
             with self._lock:  # threads that begin together get the same streams, and so settle on those they sent on
-                self._streams = self._streams or [_new_pair(self._devices[0], device) for device in self._devices]
-            pairs = self._streams[:count]
-        rest = zip(self._devices, computes, pairs, self._is_remote, strict=False)
-        return [Lane(device, compute, *pair, self._is_staged, is_remote) for device, compute, pair, is_remote in rest]
+                self._streams = self._streams or [_new_streams(self._devices[0], device) for device in self._devices]
+            sides = self._streams[:count]
+        found = zip(self._devices, computes, sides, self._is_remote, strict=False)
+        return [Lane(device, compute, *side, self._is_staged, is_remote) for device, compute, side, is_remote in found]
 
 
-def _new_pair(base: torch.device, device: torch.device) -> tuple[Stream, Stream]:
+def _new_streams(base: torch.device, device: torch.device) -> tuple[Stream, Stream, Stream]:
+    """A lane's near, far and inbound stream."""
     module = torch.get_device_module(device)
     near = module.Stream(base)
-    return near, near if device == base else module.Stream(device)
+    return near, near if device == base else module.Stream(device), module.Stream(device)

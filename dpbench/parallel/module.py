@@ -9,7 +9,14 @@ from torch._C._profiler import _RecordFunctionFast  # `record_function`, but wit
 from torch.nn.parallel.data_parallel import _check_balance
 
 from dpbench.parallel.apply import apply_with, parallel_apply
-from dpbench.parallel.devices import DeviceLike, as_stock_id, check_exist, resolve_device, resolve_device_ids
+from dpbench.parallel.devices import (
+    DeviceLike,
+    as_stock_id,
+    check_exist,
+    check_not_capturing,
+    resolve_device,
+    resolve_device_ids,
+)
 from dpbench.parallel.dispatch.dispatcher import Dispatcher
 from dpbench.parallel.gather import gather, gather_to, resolve_target
 from dpbench.parallel.join import Target
@@ -91,6 +98,7 @@ class DataParallel(nn.DataParallel[T]):
             module = self.module
             if not self.device_ids:
                 return module(*inputs, **kwargs)
+            check_not_capturing(self.src_device_obj)
             self._pool().check_device(module)
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:

@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 MAX_SETS = 8
 """Sets that one wrapper keeps, so that as many forwards may wait for their backward."""
+UNUSED_FORWARDS = 100
+"""A set that this many forwards have not used is let go, with its copies of the weights."""
 MAX_CUSTOM_SETS = 2
 """The same if some modules are custom.
 
@@ -44,6 +46,8 @@ class ReplicaSet:
         self.tree = tree
         self._broadcast = Broadcaster(tree, policy, watch)
         self._shells: list[Shells] = []
+        self.last_forward = 0
+        """The number of the forward that used the set last."""
 
     def is_idle(self) -> bool:
         """Whether no other object refers to a shell of the set."""
@@ -86,6 +90,7 @@ class ReplicaPool:
         self._lock = threading.Lock()
         self._tree: ModuleTree | None = None
         self._sets: list[ReplicaSet] = []
+        self._forwards = 0
 
     def tree_of(self, base: nn.Module) -> ModuleTree:
         """The present tree of `base`; the kept one if it still holds."""
@@ -142,13 +147,22 @@ class ReplicaPool:
         with self._lock:
             for replica_set in self._sets if not is_fake else ():
                 if replica_set.tree is tree and replica_set.is_idle():
+                    self._note_use(replica_set)
                     return replica_set, replica_set.claim(count)
             check_device(tree.tensors, self.devices[0])  # `has_same_members` may have missed a tensor elsewhere
             made = ReplicaSet(tree, self._policy, self._watch)
             if self._tree is tree and not is_fake:
                 most = MAX_SETS if all(node.is_plain for node in tree.nodes) else MAX_CUSTOM_SETS
                 self._sets = [*self._sets[-most + 1 :], made]
+                self._note_use(made)
             return made, made.claim(count)
+
+    def _note_use(self, chosen: ReplicaSet) -> None:
+        """Count a forward, and let go of sets that have not been used for long."""
+        self._forwards += 1
+        chosen.last_forward = self._forwards
+        if len(self._sets) > 1:
+            self._sets = [kept for kept in self._sets if self._forwards - kept.last_forward < UNUSED_FORWARDS]
 
     def settle(self) -> None:
         """Make the base's compute stream wait until the side streams have read the weights."""

@@ -43,12 +43,21 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
     `record_stream` keeps the source until the copy is over, and the copy until the lane has used it.
 
-    On the base's device the copy also waits for the compute stream. There the engine may have cloned a gradient on
-    the hub, as it does with some sparse ones. The optimizer has read it on the compute stream, but the allocator
-    may give its memory to the hub again.
+    A tensor on the host has the lane's inbound stream, so the copy waits for no earlier step. That overlaps if the
+    tensor is pinned. If it is not, CUDA blocks the host until the copy is over, but no longer.
+
+    From another device, a copy to the base's device also waits for the compute stream. There the engine may have
+    cloned a gradient on the hub, as it does with some sparse ones. The optimizer has read it on the compute stream,
+    but the allocator may give its memory to the hub again.
     """
     if tensor.device == lane.device and not (lane.is_remote and lane.device == base):
         return tensor
+    if tensor.device == CPU:
+        with use_stream(lane.device, lane.inbound):
+            moved = copy_to(tensor, lane.device)
+        wait_stream(lane.compute, lane.inbound)
+        record_stream(moved, lane.compute)
+        return moved
     near = lane.near if tensor.device == base else current_stream(tensor.device)
     wait_stream(near, current_stream(tensor.device))
     if not lane.is_remote:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from dpbench.parallel import replicas
 from tests.parallel.four_lanes import LANES, sets_of, train, wrap
 from tests.parallel.models import Call, mlp
 
@@ -129,6 +130,18 @@ def test_the_pool_of_sets_is_bounded():
     for _ in range(20):
         wrapper(torch.randn(8))
     assert len(sets_of(wrapper)) <= 8
+
+
+def test_a_set_that_forwards_no_longer_need_is_let_go(monkeypatch):
+    monkeypatch.setattr(replicas, "UNUSED_FORWARDS", 5)
+    wrapper = wrap(mlp())
+    outputs = [wrapper(torch.randn(8, 5)) for _ in range(3)]  # each graph waits for its backward
+    assert len(sets_of(wrapper)) == 3
+    sum(output.sum() for output in outputs).backward()
+    del outputs
+    train(wrapper, 5)
+    assert len(sets_of(wrapper)) == 1
+    assert len({wrapper(torch.randn(8, 5)) for _ in range(2)}) == len(sets_of(wrapper)) == 2
 
 
 REGISTERING = {

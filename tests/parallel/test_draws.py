@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import parallel_apply
+from dpbench.parallel.dispatch import dispatcher
 from dpbench.parallel.dispatch.autotune import TRIES
 from dpbench.parallel.dispatch.thread_hazards import ThreadHazards
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
@@ -106,6 +107,16 @@ def test_the_check_of_a_generator_is_hidden_from_the_users_modes():
     torch.rand(1)
     (use,) = shared.uses()
     assert "from the generator of cpu," in use
+
+
+def test_threads_by_choice_are_checked_in_the_first_forwards_only(monkeypatch):
+    checks = []
+    monkeypatch.setattr(dispatcher, "HAZARD_CHECKS", 3)
+    monkeypatch.setattr(ThreadHazards, "uses", lambda self: checks.append(self) or [])
+    wrapper = wrap(mlp(), dispatch="threads")
+    for _ in range(10):
+        wrapper(torch.randn(8, 5))
+    assert len(checks) == 3
 
 
 def test_generators_are_not_checked_for_a_single_chunk(monkeypatch):

@@ -86,6 +86,7 @@ def test_requested_threads_go_on_with_one_warning(use):
 def test_rescued_replicas_are_warned_of(use, is_used, monkeypatch):
     monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
     monkeypatch.setattr(sequential, "SLOW_CHECKS", 2)
+    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1)
     wrapper = wrap(Call(lambda self, x: (time.sleep(0.3), is_used and use(), x)[-1]), dispatch="auto")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

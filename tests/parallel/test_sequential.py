@@ -28,6 +28,7 @@ def _quick_checks(monkeypatch):
     """Slow replicas are rescued soon; those that wait for a lock, as always."""
     monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
     monkeypatch.setattr(sequential, "SLOW_CHECKS", 2)
+    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1)
 
 
 def wrap(forward):
@@ -61,6 +62,18 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
         loop()
     assert len(caught) == 1
     assert len(set(threads[-LANES:])) == LANES
+
+
+@pytest.mark.usefixtures("_quick_checks")
+def test_slow_replicas_are_helped_later_in_the_first_forward_than_in_others(monkeypatch):
+    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1000)
+    is_slow = [True]
+    wrapper = wrap(lambda self, x: (time.sleep(0.3 * is_slow[0]), x)[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wrapper(torch.zeros(LANES, 1))  # a first forward may compile
+    with pytest.warns(UserWarning, match="others had not begun"):
+        wrapper(torch.zeros(LANES, 1))
 
 
 @pytest.mark.usefixtures("_quick_checks")

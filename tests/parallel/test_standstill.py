@@ -160,6 +160,7 @@ def test_a_lock_that_is_free_again_soon_is_no_wait():
 @pytest.mark.parametrize("kind", ["compute", "poll"])
 def test_a_slow_call_is_rescued_but_did_not_wait(kind, monkeypatch):
     monkeypatch.setattr(sequential, "SLOW_CHECKS", CHECKS)
+    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1)
     run = watch(NO_WAITS[kind], CHECKS + 1)
     assert run.rescue is not None
     assert not run.was_waiting

@@ -173,6 +173,7 @@ BAD_DEVICES = {
     "a device": (CPU, r"device_ids is device\(type='cpu'\); a list of"),
     "no device": (["cpu", None], "Expected a torch.device with a specified index or an integer, but got:None"),
     "a fraction": ([0.5], "Expected a torch.device with a specified index or an integer, but got:0.5"),
+    "no streams": (["mps"] * 2, r"device_ids is \['mps', 'mps'\]; torch has no streams for 'mps', so one lane is"),
     "no accelerator": (["meta"] * 2, "device meta cannot compute; 'cpu' and the accelerators of this machine"),
 }
 

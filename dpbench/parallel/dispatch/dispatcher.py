@@ -13,6 +13,7 @@ from dpbench.parallel.dispatch.context import ThreadState
 from dpbench.parallel.dispatch.sequential import SequentialRun, StallWatchdog
 from dpbench.parallel.dispatch.thread_hazards import ThreadHazards, has_used_forward_ad
 from dpbench.parallel.dispatch.thread_pool import ThreadPools
+from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
 
 Call = Callable[[], Any]
@@ -22,6 +23,8 @@ MAX_SLOW_RUNS = 2
 
 One may be slow for another reason, such as a first forward that reads files. After a wait for a lock one is enough.
 """
+HAZARD_CHECKS = 100
+"""Forwards on threads, by the user's choice, that are checked for use of shared state."""
 _STALLED = (
     "a replica waited, or ran for seconds, while others had not begun, so the others were started on threads. "
     'Replicas that wait for each other need Policy(dispatch="threads"), which starts all of them at once'
@@ -41,6 +44,7 @@ class Dispatcher:
         self._watchdog = StallWatchdog(self._pools)
         self._slow_runs = 0
         self._has_warned = False
+        self._checks_left = HAZARD_CHECKS
         self._autotuners: dict[Hashable, Autotuner[Dispatch]] = {}
 
     def run(
@@ -53,7 +57,8 @@ class Dispatcher:
         if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
             return [state.run_here(call) for call in calls]
         if self._dispatch is Dispatch.THREADS:
-            hazards = None if self._has_warned else ThreadHazards(devices)
+            hazards = None if self._has_warned or self._checks_left <= 0 else ThreadHazards(devices)
+            self._checks_left -= 1
             results = self._run_on_threads(calls, state)
             if hazards is not None:
                 self._warn(hazards.uses())
@@ -76,11 +81,16 @@ class Dispatcher:
             return self._run_sequentially(calls, devices, state)
         choice = autotuner.next_choice()
         hazards = ThreadHazards(devices)
+        is_trial = autotuner.chosen is None
+        if is_trial:
+            wait_for_all(devices)  # the time of a trial is that of the devices, not that of issuing their work
         with autotuner.timed(choice):
             if choice is Dispatch.SEQUENCE:
                 results = self._run_sequentially(calls, devices, state)
             else:
                 results = self._run_on_threads(calls, state)
+            if is_trial:
+                wait_for_all(devices)
         if uses := hazards.uses():
             autotuner.fix(Dispatch.SEQUENCE)
             if choice is Dispatch.THREADS:

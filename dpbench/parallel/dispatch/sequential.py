@@ -5,7 +5,8 @@ batch norm. In sequence the first would wait for ever. So a watchdog thread chec
 calls on threads in two cases:
 
 waiting   the running call waits for a lock while the process is idle (`standstill.py`), in a few checks running
-slow      no call has begun for seconds, as when replicas poll, or on a system that does not show waits
+slow      no call has begun for seconds, as when replicas poll, or on a system that does not show waits; in a
+          wrapper's first run for minutes
 
 Neither holds while the call is in a compiler or a debugger. If the call did not wait for the others, this changes
 nothing but the order of the calls: a mistake costs time, and the order in which random numbers are drawn.
@@ -37,6 +38,11 @@ WAITING_CHECKS = 2
 """A call that waits for a lock, in an idle process, is rescued after this many checks without a change."""
 SLOW_CHECKS = 40
 """Any call is rescued after this many checks, unless it compiles."""
+FIRST_FACTOR = 12
+"""Before a run of the wrapper has ended, a slow call gets this many times more checks.
+
+A first forward may compile, autotune or load kernels, for a minute and more, and threads would disturb that.
+"""
 _END: Any = object()
 _numbers = count()
 
@@ -58,6 +64,7 @@ class SequentialRun:
 
     `rescue` is the future of the calls that the watchdog has started, else None. `hazards` is their state at that
     moment, else None. `was_waiting` says that the running call then waited for a lock in an idle process.
+    `slow_checks` is the number of checks after which a call is slow.
     """
 
     __slots__ = (
@@ -71,6 +78,7 @@ class SequentialRun:
         "hazards",
         "number",
         "rescue",
+        "slow_checks",
         "was_waiting",
     )
 
@@ -85,6 +93,7 @@ class SequentialRun:
         self.rescue: Future[list[Any]] | None = None
         self.hazards: ThreadHazards | None = None
         self.was_waiting = False
+        self.slow_checks = SLOW_CHECKS
         self._thread = WatchedThread()
 
     @property
@@ -124,7 +133,7 @@ class SequentialRun:
         if sighting.pending_count < 1:
             return
         is_waiting = sighting.idle_checks >= WAITING_CHECKS and self._thread.waits_for_a_lock()
-        if (is_waiting or sighting.checks >= SLOW_CHECKS) and not self._thread.is_on_its_own(until=__name__):
+        if (is_waiting or sighting.checks >= self.slow_checks) and not self._thread.is_on_its_own(until=__name__):
             self.was_waiting = is_waiting
             self.start_pending(pools)
 
@@ -147,14 +156,19 @@ class StallWatchdog:
         self._pools = pools
         self._running: set[SequentialRun] = set()
         self._process: int | None = None
+        self._has_ended_once = False
 
     def run(self, sequential_run: SequentialRun) -> list[Any]:
         """Like `SequentialRun.run`, with a rescue if it stalls."""
         if self._process != os.getpid():  # the first run, or the first after a fork, which leaves the thread behind
             self._start()
+        if not self._has_ended_once:
+            sequential_run.slow_checks *= FIRST_FACTOR
         self._running.add(sequential_run)
         try:
-            return sequential_run.run()
+            results = sequential_run.run()
+            self._has_ended_once = True
+            return results
         finally:
             self._running.discard(sequential_run)
 

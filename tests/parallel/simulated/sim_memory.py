@@ -10,6 +10,8 @@ DEVICES = [f"sim:{i}" for i in range(4)]
 LAYERS, WIDTH = 12, 32
 LAYER_BYTES = 4 * (WIDTH * WIDTH + WIDTH)
 BUCKET_BYTES = 3 * LAYER_BYTES
+WIDE = 1600
+WIDE_BYTES = 4 * (WIDE * WIDE + WIDE)  # above 10 MiB, so that the allocator gives each its own segment
 
 
 def peaks_bytes(wrap):
@@ -24,6 +26,30 @@ def peaks_bytes(wrap):
         wrapper(torch.randn(16, WIDTH)).sum().backward()
         optimizer.step()
     return [torch.sim.max_memory_allocated(device) for device in DEVICES]
+
+
+def reserved_bytes(wrap, steps):
+    """The memory that device 0 has reserved after some training steps in which the host waits for nothing."""
+    base = nn.Sequential(*[nn.Linear(WIDE, WIDE) for _ in range(6)]).to("sim:0")
+    wrapper = wrap(base)
+    optimizer = torch.optim.SGD(base.parameters(), lr=0.01)
+    before = torch.sim.memory_reserved(0)
+    batch = torch.randn(16, WIDE)
+    after = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        wrapper(batch).sum().backward()
+        optimizer.step()
+        after.append(torch.sim.memory_reserved(0) - before)
+    return after
+
+
+def test_the_bases_device_needs_one_bucket_for_each_lane_more_than_stocks_however_far_the_host_runs_ahead():
+    policy = Policy(bucket_bytes=WIDE_BYTES, first_bucket_bytes=WIDE_BYTES, dispatch="sequence")
+    ours = reserved_bytes(lambda base: DataParallel(base, DEVICES, policy=policy), 50)
+    assert ours[3] == ours[-1]
+    stocks = reserved_bytes(lambda base: nn.DataParallel(base, [0, 1, 2, 3]), 4)
+    assert ours[-1] <= stocks[-1] + len(DEVICES) * WIDE_BYTES, (ours[-1], stocks[-1])
 
 
 @pytest.mark.parametrize("dispatch", ["sequence", "threads"])

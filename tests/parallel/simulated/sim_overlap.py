@@ -200,6 +200,20 @@ def test_the_gradients_of_one_lane_do_not_wait_for_those_of_another():
     assert times[copies[2][0]][1] < 1000
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_next_batch_leaves_the_host_before_the_last_step_is_over(overlap):
+    base = stack().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=Policy(**POLICY, dispatch="sequence", overlap_copies=overlap))
+    wrapper(torch.randn(16, WIDTH)).sum().backward()
+    with recording() as recorded:
+        for _ in range(2):
+            wrapper(torch.randn(16, WIDTH)).sum().backward()
+    batches = {e.destination: e.id for e in recorded.events if isinstance(e, Copy) and e.source is None}
+    first_layers = {d: operators(recorded.events, "aten.addmm", d)[0].id for d in range(4)}
+    times = replay(recorded.events, dict.fromkeys(first_layers.values(), 1000.0))
+    assert {times[copy][1] < 1000 for copy in batches.values()} == {overlap}
+
+
 def test_without_the_technique_the_reduction_runs_last():
     _, _, backward = recorded_step(Policy(**POLICY, dispatch="sequence", overlap_reduce=False))
     last_layer = max(e.id for e in operators(backward, "aten.mm", 0))
