@@ -36,7 +36,7 @@ def resolve_device(device: DeviceLike) -> torch.device:
     if device.type == "cpu":
         return CPU
     if device.index is None:
-        return torch.device(device.type, _module_of(device).current_device())
+        return torch.device(device.type, getattr(_module_of(device), "current_device", lambda: 0)())  # mps has one
     return device
 
 

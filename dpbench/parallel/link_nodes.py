@@ -31,7 +31,7 @@ from dpbench.parallel.transfer import copy_to
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Package:
     """One lane's gradients of one bucket, ready at the event `ready`.
 
     `flat` holds the gradients of the tensors `dense`, by their place in the bucket. `others` are sparse.
@@ -45,22 +45,22 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """One bucket's lanes and shapes, and the parcels of each backward pass, by its graph task.
+    """One bucket's lanes and shapes, and the packages of each backward pass, by its graph task.
 
     `shapes` are those of the tensors in a flat; None if no flat can hold them.
     """
 
     lanes: Sequence[Lane]
     shapes: Sequence[Shape] | None
-    parcels: dict[int, dict[int, Parcel]] = field(default_factory=dict)
+    packages: dict[int, dict[int, Package]] = field(default_factory=dict)
 
-    def post(self, number: int, parcel: Parcel) -> None:
-        self.parcels.setdefault(torch._C._current_graph_task_id(), {})[number] = parcel
+    def post(self, number: int, package: Package) -> None:
+        self.packages.setdefault(torch._C._current_graph_task_id(), {})[number] = package
 
-    def take(self) -> list[tuple[Lane, Parcel]]:
-        """The parcels of the present pass, in the order of the lanes; some lanes may have sent none."""
-        parcels = self.parcels.pop(torch._C._current_graph_task_id(), {})
-        return [(self.lanes[number], parcels[number]) for number in sorted(parcels)]
+    def take(self) -> list[tuple[Lane, Package]]:
+        """The packages of the present pass, in the order of the lanes; some lanes may have sent none."""
+        packages = self.packages.pop(torch._C._current_graph_task_id(), {})
+        return [(self.lanes[number], packages[number]) for number in sorted(packages)]
 
 
 def connect_links(
@@ -113,7 +113,7 @@ class LaneNode(Function):
         flat = _pack([grads[i] for i in dense], [shapes[i] for i in dense], lane) if dense else None
         others = {i: grad for i, grad in enumerate(grads) if grad is not None and i not in dense}
         ready = record_event(lane.device, lane.compute) if _is_apart(mailbox.lanes[0]) else None
-        mailbox.post(ctx.number, Parcel(flat, dense, others, ready))
+        mailbox.post(ctx.number, Package(flat, dense, others, ready))
         return None, None, None, None
 
 
@@ -152,16 +152,16 @@ class SumNode(Function):
     @staticmethod
     def backward(ctx: Any, _: None) -> tuple[Tensor | None, ...]:
         lanes, shapes = ctx.mailbox.lanes, ctx.mailbox.shapes
-        parcels = ctx.mailbox.take()
+        packages = ctx.mailbox.take()
         base: Lane = lanes[0]
-        columns = {parcel.dense for _, parcel in parcels}
+        columns = {package.dense for _, package in packages}
         sums: list[Tensor | None] = [None] * ctx.count
         if len(columns) == 1 and (dense := columns.pop()):
-            put(_unpack(_sum_flats(parcels, base), [shapes[i] for i in dense]), sums, dense)
+            put(_unpack(_sum_flats(packages, base), [shapes[i] for i in dense]), sums, dense)
         elif columns:
-            sums = _sum_columns(parcels, base, shapes, ctx.count)
+            sums = _sum_columns(packages, base, shapes, ctx.count)
         for i, (node, _) in enumerate(ctx.next_functions):
-            others = [_copy_other(i, parcel, lane, base) for lane, parcel in parcels if i in parcel.others]
+            others = [_copy_other(i, package, lane, base) for lane, package in packages if i in package.others]
             if others:
                 sums[i] = sum_each([sums[i], *others])
                 _record_for_optimizer(sums[i], base)
@@ -171,26 +171,26 @@ class SumNode(Function):
         return (None, *sums)
 
 
-def _sum_flats(parcels: Sequence[tuple[Lane, Parcel]], base: Lane) -> Tensor:
+def _sum_flats(packages: Sequence[tuple[Lane, Package]], base: Lane) -> Tensor:
     """Sum the flats, all of one size. They are added to the first one, unless grad mode needs them."""
     is_in_place = not torch.is_grad_enabled()
-    arrivals = _arrivals(parcels, base, is_first_kept=is_in_place)
+    arrivals = _arrivals(packages, base, is_first_kept=is_in_place)
     total = next(arrivals)
     for arrived in arrivals:
         total = total.add_(arrived) if is_in_place else total + arrived
-    if parcels[0][0].is_remote or not is_in_place:  # else it was allocated on the compute stream
+    if packages[0][0].is_remote or not is_in_place:  # else it was allocated on the compute stream
         _record_for_optimizer(total, base)
     return total
 
 
 def _sum_columns(
-    parcels: Sequence[tuple[Lane, Parcel]], base: Lane, shapes: Sequence[Shape], count: int
+    packages: Sequence[tuple[Lane, Package]], base: Lane, shapes: Sequence[Shape], count: int
 ) -> list[Tensor | None]:
     """Sum the flats of lanes that have gradients of different tensors."""
     sums: list[Tensor | None] = [None] * count
-    having = [(lane, parcel) for lane, parcel in parcels if parcel.dense]
-    for (_, parcel), arrived in zip(having, _arrivals(having, base), strict=True):
-        for i, part in zip(parcel.dense, _unpack(arrived, [shapes[i] for i in parcel.dense]), strict=True):
+    having = [(lane, package) for lane, package in packages if package.dense]
+    for (_, package), arrived in zip(having, _arrivals(having, base), strict=True):
+        for i, part in zip(package.dense, _unpack(arrived, [shapes[i] for i in package.dense]), strict=True):
             # A sum of one part is a copy, because the next flat of its lane is received in the part's memory.
             before = sums[i]
             sums[i] = part.clone() if before is None else before + part
@@ -199,42 +199,42 @@ def _sum_columns(
     return sums
 
 
-def _arrivals(parcels: Sequence[tuple[Lane, Parcel]], base: Lane, is_first_kept: bool = False) -> Iterator[Tensor]:
+def _arrivals(packages: Sequence[tuple[Lane, Package]], base: Lane, is_first_kept: bool = False) -> Iterator[Tensor]:
     """The flats on the base's device, to be read on the hub before the next one is asked for.
 
     With `is_first_kept` the caller keeps the first one, as the sum.
 
     All copies start before the hub waits for the first. Otherwise each would start after the previous had arrived.
     """
-    flats = [_receive(parcel, lane, base) if lane.is_remote else parcel.flat for lane, parcel in parcels]
-    for (lane, parcel), flat in zip(parcels, flats, strict=True):
+    flats = [_receive(package, lane, base) if lane.is_remote else package.flat for lane, package in packages]
+    for (lane, package), flat in zip(packages, flats, strict=True):
         assert flat is not None
         if lane.is_remote:
             wait_stream(base.near, lane.near)
         else:
-            _wait_for(base.near, parcel, lane)
+            _wait_for(base.near, package, lane)
         yield flat
         if lane.is_remote:
             wait_stream(lane.near, base.near)  # the next flat may be received in the same memory
-        elif _is_apart(base) and not (is_first_kept and parcel is parcels[0][1]):
+        elif _is_apart(base) and not (is_first_kept and package is packages[0][1]):
             record_stream(flat, base.near)
 
 
-def _receive(parcel: Parcel, lane: Lane, base: Lane) -> Tensor:
+def _receive(package: Package, lane: Lane, base: Lane) -> Tensor:
     """Copy a flat to the base's device on the lane's side streams. The hub then waits for the near stream."""
-    assert parcel.flat is not None
-    _wait_for(lane.far, parcel, lane)
+    assert package.flat is not None
+    _wait_for(lane.far, package, lane)
     if lane.far != lane.compute:
-        record_stream(parcel.flat, lane.far)
+        record_stream(package.flat, lane.far)
     with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
-        return copy_to(parcel.flat, base.device, lane.is_staged)
+        return copy_to(package.flat, base.device, lane.is_staged)
 
 
-def _copy_other(i: int, parcel: Parcel, lane: Lane, base: Lane) -> Tensor:
+def _copy_other(i: int, package: Package, lane: Lane, base: Lane) -> Tensor:
     """A gradient that is in no flat, to be read on the hub. It is sent on the lane's compute stream."""
-    grad = parcel.others[i]
+    grad = package.others[i]
     if not lane.is_remote:
-        _wait_for(base.near, parcel, lane)
+        _wait_for(base.near, package, lane)
         if _is_apart(base):
             record_stream(grad, base.near)
         return grad
@@ -242,10 +242,10 @@ def _copy_other(i: int, parcel: Parcel, lane: Lane, base: Lane) -> Tensor:
         return copy_to(grad, base.device, lane.is_staged)
 
 
-def _wait_for(stream: Any, parcel: Parcel, lane: Lane) -> None:
-    """Make the stream wait for the parcel, which was packed on the lane's compute stream."""
+def _wait_for(stream: Any, package: Package, lane: Lane) -> None:
+    """Make the stream wait for the package, which was packed on the lane's compute stream."""
     if stream != lane.compute:
-        wait_event(stream, parcel.ready)
+        wait_event(stream, package.ready)
 
 
 def _record_for_optimizer(total: Tensor | None, base: Lane) -> None:

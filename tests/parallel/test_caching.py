@@ -134,14 +134,22 @@ def test_the_pool_of_sets_is_bounded():
 
 def test_a_set_that_forwards_no_longer_need_is_let_go(monkeypatch):
     monkeypatch.setattr(replicas, "UNUSED_FORWARDS", 5)
-    wrapper = wrap(mlp())
-    outputs = [wrapper(torch.randn(8, 5)) for _ in range(3)]  # each graph waits for its backward
+    kept = []
+    wrapper = wrap(Call(lambda self, x: (kept.append(self), x)[1]))
+
+    def forwards(count, *, are_kept):
+        for _ in range(count):
+            wrapper(torch.randn(8))
+            if not are_kept:
+                kept.clear()
+
+    forwards(3, are_kept=True)
     assert len(sets_of(wrapper)) == 3
-    sum(output.sum() for output in outputs).backward()
-    del outputs
-    train(wrapper, 5)
+    kept.clear()
+    forwards(6, are_kept=False)
     assert len(sets_of(wrapper)) == 1
-    assert len({wrapper(torch.randn(8, 5)) for _ in range(2)}) == len(sets_of(wrapper)) == 2
+    forwards(2, are_kept=True)
+    assert len(sets_of(wrapper)) == 2
 
 
 REGISTERING = {
