@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import dpbench
 from dpbench.simulator import trial
 from dpbench.simulator.trial import Answer, digest, fault_with
 from tests.simulated import NO_GPU, needs_simulator
@@ -159,3 +161,11 @@ def test_a_check_without_an_answer_is_a_fault_that_is_not_kept(cache, monkeypatc
     monkeypatch.setattr(trial, "LIMIT_S", 0.2)
     assert fault_with("9.9.0", ("sleep", "60")) == "the self-check had no answer after 0.2 s"
     assert not cache.exists()
+
+
+def test_the_child_finds_this_dpbench_and_sees_no_gpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    code = "import os, sys; sys.exit(os.environ['PYTHONPATH'] + repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    root = Path(dpbench.__file__).parents[1]
+    assert fault_with("9.9.0", (sys.executable, "-P", "-c", code)).endswith(f": {root}:/elsewhere''")
