@@ -51,6 +51,7 @@ def checkout() -> Iterator[Path]:
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "m"]):
         subprocess.run([*git, *words], check=True)
     yield folder
+    assert str(folder) not in Path("/proc/self/mounts").read_text()  # or this would remove the machine's own files
     shutil.rmtree(folder)
 
 
@@ -213,6 +214,18 @@ def test_pip_is_configured_as_on_the_host_and_other_variables_stay_outside(with_
     done = call(with_root, "3.14", "pinned", "--", "sh", "-c", code, env={**os.environ, **kept})
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"wheels\nsimple\nfiles\n{config.read_text()}{wheels} http://p\n"
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["process-1", "another-process"])
+def test_the_mounts_of_the_machine_are_never_changed(with_root: Path, fresh: bool) -> None:
+    """Run the second part of the script by hand. The namespace around it is for the case that nothing refuses."""
+    inner = f"exec bash {with_root}/.ci/test_python --in-namespace $(readlink /proc/self/ns/mnt) 3.14 pinned"
+    fork = ["--pid", "--fork", "--mount-proc"] if fresh else []
+    command = ["unshare", "--mount", *fork, "bash", "-c", inner]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("test_python: --in-namespace: the mounts here are those of the machine")
+    assert not (with_root / "build").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
