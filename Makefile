@@ -7,6 +7,7 @@
 #   TORCH_INDEX=URL     take torch from this index alone, without its NVIDIA wheels, such as the index of its CPU builds
 #   ARGS="--batch 64"   arguments for the command
 #   WHEELS=build/wheels the folder that `make gpu-wheels` writes to and `make gpu` reads from
+#   PYTHON_VERSION=3.14 the Python that `make test-python` runs the tests with: 3.11, 3.13 or 3.14
 #   GPU_PYTHON=3.12     the Python version on x86-64 that `make gpu-wheels` fetches for
 
 PYTHON ?= python3
@@ -15,6 +16,7 @@ TORCH_INDEX ?=
 ARGS ?=
 WHEELS ?= build/wheels
 GPU_PYTHON ?= 3.12
+PYTHON_VERSION ?= 3.14
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,7 +37,7 @@ define environment
 	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
 endef
 
-.PHONY: compare test test-all gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv asv-html clean
+.PHONY: compare test test-all test-python gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv asv-html clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -49,6 +51,10 @@ test: $(READY)
 # `make test` runs a random sample of the large test tables and prints its seed. This target runs them in full.
 test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
+
+# The tests with another Python, that of a Debian release. Needs root; build/roots/ keeps what it installs.
+test-python:
+	@.ci/test_python "$(PYTHON_VERSION)" "$(if $(filter file,$(origin TORCH)),pinned,$(TORCH))" $(ARGS)
 
 gpu:
 	@$(PYTHON) benchmarks/on_gpu.py --wheels "$(WHEELS)" $(ARGS)

@@ -62,10 +62,13 @@ def test_few_files_are_tiny():
     assert len(tiny) < 15, sorted(map(str, tiny))
 
 
+# `build` holds Debian roots with pages of their own (.ci/test_python).
 PAGES = sorted(
     path
-    for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") and part != ".github" for part in path.relative_to(ROOT).parts)
+    for top in ROOT.iterdir()
+    if top.name == ".github" or not (top.name.startswith(".") or top.name == "build")
+    for path in ([top] if top.suffix == ".md" else top.rglob("*.md"))
+    if not any(part.startswith(".") for part in path.relative_to(top).parts)
 )
 READMES = [path for path in PAGES if path.name == "README.md"]
 
