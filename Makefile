@@ -51,7 +51,7 @@ test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
 
 gpu:
-	@$(PYTHON) benchmarks/on_gpu.py --wheels "$(WHEELS)" $(ARGS)
+	@$(PYTHON) -m benchmarks.on_gpu --wheels "$(WHEELS)" $(ARGS)
 
 # The packages that dpbench and its GPU tests need, 5 MiB. torch, numpy and scipy are left out: the GPU machine has them.
 gpu-wheels: $(READY)
