@@ -44,13 +44,13 @@ _LEAST_MINUTES = 9.0
 _REHEARSAL_MINUTES = 60.0
 _MOST = 10_000
 _COUNT = "import torch\nprint(torch.cuda.device_count() if torch.cuda.is_available() else f'torch {torch.__version__}')"
-_LACKING = f"""
-import importlib
-for name in {MODULES}:
+_LACKING = """
+import importlib, sys
+for name in sys.argv[1:]:
     try:
         importlib.import_module(name)
     except Exception as error:
-        print(f"{{name}} ({{type(error).__name__}})", end=" ")
+        print(f"{name} ({type(error).__name__})", end=" ")
 """
 
 
@@ -134,15 +134,16 @@ def prepare(wheels: Path, environment: Mapping[str, str]) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(SITE)]
         if subprocess.run([*pip, *found], check=False).returncode:
             raise CannotStartError(f"the wheels in {wheels} cannot be installed")
-    if lacking := answer(_LACKING, environment):
+    if lacking := answer(_LACKING, environment, *MODULES):
         raise CannotStartError(
             f"{sys.executable} cannot import {lacking}; `make gpu-wheels` fetches wheels that you can copy here"
         )
 
 
-def answer(code: str, environment: Mapping[str, str]) -> str:
+def answer(code: str, environment: Mapping[str, str], *arguments: str) -> str:
     """Return the last line that the code prints, or the last line of its error."""
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
 
 
@@ -215,7 +216,7 @@ def above_zero(kind: type[float]) -> Callable[[str], float]:
 
 
 def parse() -> argparse.Namespace:
-    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     dated = ROOT / "results" / "gpu" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or dated))
     parser.add_argument("--wheels", type=Path, default=ROOT / "build" / "wheels")

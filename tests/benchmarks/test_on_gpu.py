@@ -189,9 +189,9 @@ def wheel(folder, module, text):
 def test_wheels_are_used_and_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
     site, wheels = tmp_path / "site", tmp_path / "wheels"
     monkeypatch.setattr(on_gpu, "SITE", site)
+    monkeypatch.setattr(on_gpu, "MODULES", ("rich", "typer"))
     environment = os.environ | {"PYTHONPATH": str(site)}
     wheels.mkdir()
-    prepare(wheels, environment)
     wheel(wheels, "rich", "")
     prepare(wheels, environment)
     assert (site / "rich.py").exists()
