@@ -70,7 +70,7 @@ def run(step: Step, environment: Mapping[str, str], allowed: Allowance, say: Cal
         cwd=ROOT,
         env={**environment, **step.environment},
         start_new_session=True,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509 - no thread runs yet: the timers start later
+        preexec_fn=_prepare,  # noqa: PLW1509 - no thread runs yet: the timers start later
     ) as process:
 
         def cut() -> None:
@@ -94,8 +94,12 @@ def run(step: Step, environment: Mapping[str, str], allowed: Allowance, say: Cal
     return End(code, is_cut, time.monotonic() - begin_s, tuple(tail))
 
 
-def _end_with_parent() -> None:
-    """Make the kernel kill this process when its parent dies, as at a time limit (prctl(2))."""
+def _prepare() -> None:
+    """Let SIGINT end this process, and let the kernel kill it when its parent dies (prctl(2)).
+
+    A shell starts background commands with SIGINT ignored, and their children inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -157,6 +157,13 @@ def test_several_gpus_are_used_by_all_variants_with_a_gpu_for_each_lane(count, l
     assert parse_devices(value_of(steps["ahead"], "--devices")) == apart[-1]
 
 
+@pytest.mark.parametrize(("kind", "sanitizer", "device"), [("cuda", "1", None), ("cpu", None, "cpu")])
+def test_races_run_under_the_sanitizer_that_torch_has_with_cuda(kind, sanitizer, device):
+    _, races, *_ = steps_of(Place(kind, 2), Work(), Path("out"))
+    assert races.environment.get("TORCH_CUDA_SANITIZER") == sanitizer
+    assert races.environment.get("DPBENCH_GPU_TESTS_ON") == device
+
+
 @pytest.mark.parametrize("place", [Place("cuda", 1), Place("cuda", 8), Place("cpu", 2)])
 @pytest.mark.parametrize("is_rehearsal", [False, True])
 def test_every_command_is_one_that_dpbench_and_pytest_take(place, is_rehearsal):

@@ -121,6 +121,16 @@ def test_a_step_whose_time_is_up_is_cut_and_not_failed(code, end, tmp_path, monk
     assert exit_code == 3
 
 
+def test_a_step_can_be_cut_if_the_command_runs_in_the_background(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        hang = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: exit(1)"
+        _, _, rows = ran([python("hang", hang)], tmp_path, 4.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (rows["hang"]["outcome"], rows["hang"]["exit_code"]) == ("cut", 1)
+
+
 def test_an_interrupt_ends_with_a_summary_of_what_was_not_run(tmp_path):
     hang = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
     before = signal.getsignal(signal.SIGTERM)
@@ -141,19 +151,20 @@ def test_a_step_dies_with_the_process_that_started_it(tmp_path):
     A step left over would share the GPU with the next. The summary then has no exit code.
     """
     hang = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-    steps = f"[Step('hang', ('-c', {hang!r}), 1.0)]"
+    steps = f"[Step('first', ('-c', ''), 1.0), Step('hang', ('-c', {hang!r}), 1.0)]"
     say = "lambda text: print(text, end='', flush=True)"
     code = (
         "import os\nfrom pathlib import Path\nfrom benchmarks.on_gpu import Step, run_all\n"
         f"run_all({steps}, os.environ, Path({str(tmp_path)!r}), 60.0, {{}}, {say})"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout.readline().startswith("gpu: hang")
+        assert [starter.stdout.readline().split(",")[0] for _ in range(3)][-1] == "gpu: hang"
         hanging = psutil.Process(int(starter.stdout.readline()))
         starter.kill()
     hanging.wait(10)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert (summary["exit_code"], summary["steps"][0]["outcome"]) == (None, "not started")
+    assert summary["exit_code"] is None
+    assert [step["outcome"] for step in summary["steps"]] == ["passed", "not started"]
 
 
 @pytest.mark.parametrize("left_s", [10.0, 100.0, 500.0])
