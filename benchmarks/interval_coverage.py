@@ -29,7 +29,7 @@ def main() -> None:
     options = _options()
     print(heading("benchmarks.interval_coverage"))
     records = Store(options.records).read().records if options.records else measured(options)
-    samples_s = [record.samples_s for record in records if record.outcome is Outcome.OK]
+    samples_s = [record.step_times_s for record in records if record.outcome is Outcome.OK]
     case = records[0].case
     print(f"{len(samples_s)} rounds of {case.id}, {min(map(len, samples_s))} samples or more in each")
     for name, draw in (("any rounds", _any), ("ten successive rounds", _successive), ("every sample a round", _pooled)):

@@ -1,21 +1,23 @@
 """The time that telemetry adds to a step on a GPU.
 
-    python benchmarks/telemetry_cost.py [--device cuda:0] [--workload mlp/small] [--windows 40] [--steps 200]
+    python -m benchmarks.telemetry_cost [--device cuda:0] [--workload mlp/small] [--windows 40] [--steps 200]
 
 It times windows of steps with and without telemetry, in turn, in one process. Telemetry is read only at the two edges
 of a window, so the ratio of the median steps should be 1. The upper end of its 95 % interval must be at most 1.005.
 The script also prints the noise, as the ratio of two sets of windows without telemetry. And it prints how long reading
-both edges takes, which is outside the timed steps. Without a GPU it prints why it cannot run, and exits with 0.
+both edges takes, which is outside the timed steps. Without a GPU it prints why it cannot run, and exits with 77.
 """
 
 import argparse
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
 import torch
 
+from benchmarks.gpu_steps import NOT_RUN
 from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.telemetry import NoTelemetry, Telemetry, telemetry_of
 from dpbench.measure.interleave import PairedRatio, paired_ratio
@@ -26,13 +28,15 @@ from dpbench.sweep.variants import VariantName
 BOUND = 1.005
 
 
-def main() -> None:
+def main() -> int:
     options = parse()
     if not torch.cuda.is_available():
-        return print(f"not run: torch {torch.__version__} has no CUDA device; telemetry needs an NVIDIA GPU")
+        print(f"not run: torch {torch.__version__} has no CUDA device; telemetry needs an NVIDIA GPU")
+        return NOT_RUN
     device = torch.device(options.device)
     if isinstance(telemetry := telemetry_of([device]), NoTelemetry):
-        return print(f"not run: {telemetry.end(1)}")
+        print(f"not run: {telemetry.end(1)}")
+        return NOT_RUN
     step, clock = session_on(device, options.workload, options.batch).step, make_clock([device])
     for _ in range(options.steps):
         step()
@@ -47,7 +51,8 @@ def main() -> None:
             medians_s[kind].append(median_s)
             if kind == "on":
                 edges_s.append(edge_s)
-    return report(medians_s, edges_s, options, device)
+    report(medians_s, edges_s, options, device)
+    return 0
 
 
 def window(
@@ -100,4 +105,4 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -72,6 +72,7 @@ def compare(
     timeout: Annotated[str, option("Time for one process, without its sampling, such as 2m.")] = "2m",
     threads: Annotated[str | None, option("Intra-op threads of all lanes together; all cores by default.")] = None,
     seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",
+    steps_per_sample: Annotated[str, option("Steps without a wait for the devices; a time is a sample's share.")] = "1",
     allow_different: AllowDifferent = False,
     results: Results = _RESULTS,
     as_json: Json = False,
@@ -92,6 +93,7 @@ def compare(
             "timeout": timeout,
             "threads": threads,
             "seed": seed,
+            "steps_per_sample": steps_per_sample,
         }
     )
     make_path = partial(new_run_path, results, "compare")

@@ -1,5 +1,8 @@
-"""Memory, idle time and energy of the GPUs for a training step."""
+"""Memory, step time of a host that runs ahead, idle time and energy of the GPUs for a training step."""
 
+from statistics import median
+
+from dpbench.asv import grid
 from dpbench.results import readings
 
 from . import _case, _grid
@@ -23,6 +26,24 @@ class DeviceMemory(_OnGpus):
         return max(_values(peaks.values()))
 
 
+class RunAhead(_OnGpus):
+    """Samples of 20 steps without a wait between them, so that the host may run ahead of the devices.
+
+    The samples are seconds of a step, as in step_time.py, where the devices are idle after each step.
+    """
+
+    unit = "seconds"
+
+    def setup(self, machine, *point):
+        super().setup(machine, *point)
+        self.case = self.case.model_copy(update={"steps_per_sample": 20})
+
+    def track_step_time(self, *_):
+        return {"samples": list(grid.spaced(_case.measure(self.case).step_times_s)), "number": 1}
+
+    track_step_time.rounds = 2
+
+
 class _OnNvml(_OnGpus):
     def setup(self, machine, *point):
         if not machine.nvml_gpus:
@@ -43,7 +64,7 @@ class Utilisation(_OnNvml):
         gpus = _telemetry(record)
         counted = all(gpu.sm_busy_percent.value is not None for gpu in gpus)
         busy = _values([gpu.sm_busy_percent if counted else gpu.kernel_running_percent for gpu in gpus])
-        step_s = sorted(record.samples_s)[len(record.samples_s) // 2]
+        step_s = median(record.step_times_s)
         return step_s * (1 - sum(busy) / len(busy) / 100)
 
 

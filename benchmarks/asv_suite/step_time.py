@@ -15,6 +15,6 @@ class StepTime(_grid._OverGrid):
 
     def track_step_time(self, *_):
         record = _case.measure(self.case)
-        return {"samples": list(grid.spaced(record.samples_s)), "number": 1}
+        return {"samples": list(grid.spaced(record.step_times_s)), "number": 1}
 
     track_step_time.rounds = 2

@@ -119,7 +119,7 @@ def _facts(environment: Environment) -> Machine:
 
 def _measured(records: Sequence[Record]) -> Measured:
     """Return the estimate of `dpbench compare`, with asv's own statistics of the samples."""
-    rounds = [record.samples_s for record in records]
+    rounds = [record.step_times_s for record in records]
     samples = tuple(sample for each in rounds for sample in grid.spaced(each))
     low, _, high = interval_of_median(samples, Z99)
     q_25, q_75 = map(float, np.quantile(samples, (0.25, 0.75)))

@@ -137,7 +137,7 @@ def findings_of(records: list[Record]) -> list[Finding]:
     if failed is not None:
         reason = (failed.reason or "").splitlines()[0]
         return [unreliable("self-test", f"{failed.outcome}: {reason}", "run `dpbench compare` to see its last output")]
-    rounds = {record.round: record.samples_s for record in records}
+    rounds = {record.round: record.step_times_s for record in records}
     one, other = ([rounds[number] for number in sorted(rounds) if number % 2 == half] for half in (0, 1))
     noise = noise_of(one, other)
     return [_equal(noise), _spread(noise), _detectable(noise)]

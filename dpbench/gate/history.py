@@ -270,7 +270,7 @@ def _of_records(records: Iterable[Record], machine: Environment) -> dict[str, _T
     for record in {(record.run, *record.key): record for record in records}.values():
         if (commit := _commit_of(record, machine)) is not None:
             by_commit = measured.setdefault(record.case.id, {})
-            by_commit.setdefault(commit, []).append(median(record.samples_s))
+            by_commit.setdefault(commit, []).append(median(record.step_times_s))
     return measured
 
 

@@ -4,14 +4,14 @@ The process that measures imports torch; the parent process imports none of thes
 
     measurement.py        a case measured: samples, phases, memory, telemetry, comparison with the oracle
     session.py            a step: model, batches, variant and optimizer of a case
-    sample.py             warm up, then time single steps in one window, with readings at its edges
+    sample.py             warm up, then time samples of one or more steps in one window, with readings at its edges
     stopping.py           when warm-up and sampling end
     clock.py              the time once all devices are idle, and the time between two marks
     undisturbed.py        the time of a step without waits that other processes cause
     phases.py             seconds of forward, backward, optimiser and their parts
     fairness.py           does a variant compute what the oracle computes?
     threads.py, team.py   intra-op threads of a lane; the ranks of a case with one process per device
-    memory.py             peaks of host and device memory
+    memory.py             peaks of host and device memory; pinned batches
     environment.py        what must be equal before two records are compared
     gpu/                  telemetry and facts of NVIDIA GPUs, read with NVML
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeVar
 
 import torch
@@ -32,7 +33,7 @@ class WrongResultError(Exception):
 
 @dataclass(frozen=True)
 class Measurement:
-    """The seconds of each timed step, in order, and the metrics of the case."""
+    """The seconds of each sample, in order, and the metrics of the case."""
 
     samples_s: tuple[float, ...]
     metrics: Metrics
@@ -61,9 +62,10 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
         WarmUp(max_s=budget_s * _WARMUP_SHARE),
         StopRule(max_s=budget_s * (1 - _WARMUP_SHARE)),
         window=window,
+        steps_per_sample=case.steps_per_sample,
     )
     loss_last = _loss_of_a_step(session)
-    phases_s = phases_of(session, steps_worth(samples.times_s, budget_s))
+    phases_s = phases_of(session, steps_worth(median(samples.times_s) / case.steps_per_sample, budget_s))
     del session  # frees the model before the next session makes one
     error = error_against_oracle(open_session(case, team.rank, team.size, workload=workload))
     refuse_wrong_result(case, error)

@@ -1,15 +1,17 @@
-"""Peaks of host and device memory, and a setting of glibc that saves page faults."""
+"""Peaks of host and device memory, pinned host memory, and a setting of glibc that saves page faults."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import torch
+from torch import Tensor
 
 from dpbench.results.readings import Reading
 
 _BLOCK_BYTES = 31 * 2**20
 """Just below the limit of 32 MiB on 64-bit machines. After it is freed, twice as much stays with the process."""
+_PINNED = ("cuda",)
 
 
 def settle_host_memory() -> None:
@@ -22,6 +24,16 @@ def settle_host_memory() -> None:
     has read its data has high thresholds too. The block is never written, so it costs no memory.
     """
     torch.empty(_BLOCK_BYTES, dtype=torch.uint8)
+
+
+def ready_for_copies(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the host tensor in memory from which copies to `device` need no wait of the host.
+
+    That is pinned memory for CUDA. From other memory even a non-blocking copy may stall the host until the device's
+    stream is idle (CUDA Runtime API, "API synchronization behavior"). For other devices the tensor is returned as it
+    is.
+    """
+    return tensor.pin_memory() if device.type in _PINNED else tensor
 
 
 def peak_rss_bytes() -> int:

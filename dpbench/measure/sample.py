@@ -1,6 +1,6 @@
-"""Warm up, then time single steps.
+"""Warm up, then take samples. A sample is the time of one step, or of several without a wait between them.
 
-The time of these steps is the window; memory and telemetry are read at its edges.
+The time of all samples is the window; memory and telemetry are read at its edges.
 """
 
 import gc
@@ -56,10 +56,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Samples:
-    """The result of `sample`. `times_s` and `skew_s` have one entry per timed step, in order.
+    """The result of `sample`. `times_s` and `skew_s` have one entry per sample, in order.
 
-    `times_s` are the slowest rank's seconds. `skew_s` is the slowest rank's time less the fastest's. `lag_s` is the
-    median of this rank's time less the fastest's. `stopped_by` is ``interval`` or ``budget``.
+    `times_s` are the slowest rank's seconds for all steps of the sample. `skew_s` is the slowest rank's time less the
+    fastest's. `lag_s` is the median of this rank's time less the fastest's. `stopped_by` is ``interval`` or ``budget``.
     """
 
     times_s: tuple[float, ...]
@@ -70,15 +70,25 @@ class Samples:
 
 
 def sample(
-    step: Callable[[], object], clock: Clock, team: Team, warmup: WarmUp, rule: StopRule, *, window: Edges
+    step: Callable[[], object],
+    clock: Clock,
+    team: Team,
+    warmup: WarmUp,
+    rule: StopRule,
+    *,
+    window: Edges,
+    steps_per_sample: int = 1,
 ) -> Samples:
-    """Take steps until `warmup` is done, then time single steps until `rule` stops.
+    """Take steps until `warmup` is done, then take samples until `rule` stops.
+
+    Both rules get the seconds of `steps_per_sample` steps. The devices are idle before and after these, and nothing
+    waits for them in between. So the host may issue a step while the devices compute an earlier one.
 
     All ranks must call this. They take the same number of steps, because the rules get the same numbers in each rank.
     """
     begin_s = clock()
     while not warmup.done:
-        _, (slowest_s, _, elapsed_s) = _timed(step, clock, team, begin_s)
+        _, (slowest_s, _, elapsed_s) = _timed(step, steps_per_sample, clock, team, begin_s)
         warmup.add(slowest_s, elapsed_s)
     # Objects that exist now stay, so that no collection searches them during a sample.
     gc.collect()
@@ -88,21 +98,23 @@ def sample(
     window.begin()
     begin_s = clock()
     while rule.stopped_by is None:
-        own_s, (slowest_s, skew_s, elapsed_s) = _timed(step, clock, team, begin_s)
+        own_s, (slowest_s, skew_s, elapsed_s) = _timed(step, steps_per_sample, clock, team, begin_s)
         rule.add(slowest_s, elapsed_s)
         skews_s.append(skew_s)
         lags_s.append(own_s - slowest_s + skew_s)
-    window.end(len(skews_s))
+    window.end(len(skews_s) * steps_per_sample)
     gc.unfreeze()
-    return Samples(tuple(rule.samples_s), tuple(skews_s), median(lags_s), warmup.steps, rule.stopped_by)
+    warmup_steps = warmup.steps * steps_per_sample
+    return Samples(tuple(rule.samples_s), tuple(skews_s), median(lags_s), warmup_steps, rule.stopped_by)
 
 
 def _timed(
-    step: Callable[[], object], clock: Clock, team: Team, begin_s: float
+    step: Callable[[], object], steps: int, clock: Clock, team: Team, begin_s: float
 ) -> tuple[float, tuple[float, float, float]]:
-    """Take one step. Return this rank's seconds, and the team's (slowest, skew, elapsed)."""
+    """Take the steps of one sample. Return this rank's seconds, and the team's (slowest, skew, elapsed)."""
     team.line_up()
     start_s = clock()
-    step()
+    for _ in range(steps):
+        step()
     end_s = clock()
     return end_s - start_s, team.slowest(end_s - start_s, end_s - begin_s)

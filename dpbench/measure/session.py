@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.measure.memory import settle_host_memory
+from dpbench.measure.memory import ready_for_copies, settle_host_memory
 from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
@@ -37,7 +37,8 @@ class Session:
     """A case prepared for steps, in one process.
 
     `base` is the model, and `scheme` is the variant's forward around it. Batches are drawn beforehand and wait in host
-    memory; their copies to the devices are part of the step. `step` takes one step, of training or inference. It calls
+    memory, pinned if the devices are CUDA's, as from a DataLoader with `pin_memory=True`. Their copies to the devices
+    are part of the step. `step` takes one step, of training or inference. It calls
     its argument `enter` with each phase that begins.
     """
 
@@ -48,7 +49,7 @@ class Session:
         self.scheme = variant.wrap(self.base, list(placement.devices))
         self._loss = workload.loss
         self._optimizer = workload.optimizer(self.base.parameters())
-        self._batches = cycle([share_of(batch, placement) for batch in _pool(case, workload)])
+        self._batches = cycle(_pool(case, workload, placement))
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
     def _train(self, enter: Callable[[Phase], object] = lambda _: None) -> Tensor:
@@ -126,10 +127,15 @@ def device_of(output: Any, default: torch.device) -> torch.device:
     return next((leaf.device for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, Tensor)), default)
 
 
-def _pool(case: Case, workload: Workload) -> list[Batch]:
-    """Return the batches to cycle through: enough for varied data, few enough for memory."""
+def _pool(case: Case, workload: Workload, placement: RankPlacement) -> list[Batch]:
+    """Return the rank's batches to cycle through: enough for varied data, few enough for memory."""
     generator = torch.Generator().manual_seed(case.seed)
     first = draw_batch(case, workload, generator)
     batch_bytes = sum(t.nbytes for t in (*first.inputs, first.target))
     count = max(1, min(_POOL_BATCHES, _POOL_BYTES // max(batch_bytes, 1)))
-    return [first, *(draw_batch(case, workload, generator) for _ in range(count - 1))]
+    drawn = [first, *(draw_batch(case, workload, generator) for _ in range(count - 1))]
+    return [_ready_for_copies(share_of(batch, placement), placement.devices[0]) for batch in drawn]
+
+
+def _ready_for_copies(batch: Batch, device: torch.device) -> Batch:
+    return Batch(tuple(ready_for_copies(t, device) for t in batch.inputs), ready_for_copies(batch.target, device))

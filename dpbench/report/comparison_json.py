@@ -14,6 +14,7 @@ from dpbench.stats.rounds import Estimate
 from dpbench.sweep.case import Case
 
 SCHEMA = 1
+_AXES = {"variant", "workload", "batch", "devices", "mode", "dtype", "steps_per_sample"}
 
 
 def comparisons_json(found: Comparisons) -> dict[str, Any]:
@@ -49,9 +50,9 @@ def case_json(row: Row) -> dict[str, Any]:
     summary, case = row.summary, row.summary.case
     return {
         "id": case.id,
-        **case.model_dump(mode="json", include={"variant", "workload", "batch", "devices", "mode", "dtype"}),
+        **case.model_dump(mode="json", include=_AXES),
         "outcome": str(summary.outcome),
-        "step_time_s": _step_time(summary.step_time_s, sum(map(len, summary.samples_s))),
+        "step_time_s": _step_time(summary.step_time_s, sum(map(len, summary.step_times_s))),
         "ratio": None if row.ratio is None else {"to": str(row.ratio.to), **asdict(row.ratio.times)},
         "percent_of_limit": row.percent_of_limit,
         "percent_of_single": row.percent_of_single,

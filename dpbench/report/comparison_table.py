@@ -23,6 +23,10 @@ _LEGEND = (
     "time: median over rounds of the round's median step, with its 95 % interval over rounds. "
     "ratio: time over the reference's time; below 1 is faster. "
 )
+_STEPS_LEGEND = (
+    "steps per sample: that many steps ran without a wait for the devices between them; "
+    "a time is a sample's divided by its steps. "
+)
 _PERCENT_OF = {
     "limit": "% of limit: one device's time for its share alone, over the time; no scheme exceeds 100.",
     "single": "% of single: one device's time for the whole batch, over the time; may exceed 100.",
@@ -50,7 +54,8 @@ def comparisons_text(found: Comparisons) -> Group:
     for name, values in found.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
     percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)
-    legend = _LEGEND + " ".join(_PERCENT_OF[name] for name in percents)
+    several = any(comparison.setting.steps_per_sample > 1 for comparison in found.comparisons)
+    legend = _LEGEND + (_STEPS_LEGEND if several else "") + " ".join(_PERCENT_OF[name] for name in percents)
     return Group(*parts, *(Text(text, style="dim") for text in (legend, *legends)))
 
 
@@ -122,4 +127,5 @@ def _setting(case: Case) -> str:
     return (
         f"{case.workload}, batch {case.batch} on {format_devices(case.devices)}, {case.mode}, {case.dtype}, "
         f"{case.data} data, {case.threads} threads, seed {case.seed}"
+        f"{'' if case.steps_per_sample == 1 else f', {case.steps_per_sample} steps per sample'}"
     )

@@ -130,7 +130,7 @@ def _summaries(records: Sequence[Record], skipped: Iterable[Skip]) -> dict[Case,
 
 def _sort_key(case: Case) -> tuple[object, ...]:
     place = (case.workload, case.mode, case.dtype, case.data, len(case.devices), case.devices, case.batch)
-    return (*place, case.threads, case.seed, case.variant.order)
+    return (*place, case.threads, case.seed, case.steps_per_sample, case.variant.order)
 
 
 def _settings(summaries: Iterable[Case]) -> list[Case]:
@@ -174,4 +174,4 @@ def _ratio(summary: Summary, reference: Summary) -> Ratio:
     """
     if summary is reference:
         return Ratio(reference.case.variant, Estimate(1.0, None, None))
-    return Ratio(reference.case.variant, ratio_of_rounds(summary.samples_s, reference.samples_s))
+    return Ratio(reference.case.variant, ratio_of_rounds(summary.step_times_s, reference.step_times_s))

@@ -5,6 +5,7 @@ SCHEMA history
     2  telemetry by device, phases, lags of ranks, allocators' reserved peaks, more of the environment, outcome
        lost_gpu. An allocator's peak can be a reason. peak_rss_bytes is of all processes of the case; in schema 1 it
        was of the process that wrote the record.
+    3  a case has steps_per_sample. Earlier records have one step in a sample.
 """
 
 from datetime import datetime
@@ -36,7 +37,7 @@ def line_on_lost_gpu(text: str) -> str | None:
     return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
 
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def _moment(text: str) -> str:
@@ -106,7 +107,7 @@ class Metrics(BaseModel):
 
     - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
     - `skew_s` has, per sample, the slowest rank's time minus the fastest's. `rank_lag_s` has, per rank, the median of
-      its time minus the fastest's. Both are None for one process.
+      its sample's time minus the fastest's. Both are None for one process.
     - `phases_s` has, by phase, the median over steps beside the samples, or the reason why there is none. Several
       processes report that of rank 0. measure/phases.py defines the phases.
     - `relative_error` is the distance of the gradients (`infer`: outputs) from those of the plain module, run chunk by
@@ -141,7 +142,10 @@ class Metrics(BaseModel):
 
 
 class Record(BaseModel):
-    """One case in one round. `samples_s` holds every timed step in order, in seconds."""
+    """One case in one round.
+
+    `samples_s` holds the seconds of every sample in order. A sample has the case's `steps_per_sample` steps.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -168,6 +172,11 @@ class Record(BaseModel):
     def key(self) -> tuple[str, int]:
         """The case's id and the round: unique within one run."""
         return (self.case.id, self.round)
+
+    @property
+    def step_times_s(self) -> tuple[float, ...]:
+        """The seconds of a step, by sample: the sample's seconds divided by its steps."""
+        return tuple(sample_s / self.case.steps_per_sample for sample_s in self.samples_s)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON, with the case's id for readers without dpbench."""

@@ -27,16 +27,16 @@ class Loss:
 class Summary:
     """One case over its rounds.
 
-    `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times. `samples_s` has
-    one entry for each of the `rounds_ok`. `reason` also names the rounds that failed beside them. `loss` is None if
-    nothing was trained. `devices`, `phases` and `peak_rss_bytes` are of the same rounds.
+    `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times.
+    `step_times_s` has one entry for each of the `rounds_ok`. `reason` also names the rounds that failed beside them.
+    `loss` is None if nothing was trained. `devices`, `phases` and `peak_rss_bytes` are of the same rounds.
     """
 
     case: Case
     outcome: Outcome
     reason: str | None = None
     rounds: int = 0
-    samples_s: tuple[tuple[float, ...], ...] = ()
+    step_times_s: tuple[tuple[float, ...], ...] = ()
     step_time_s: Estimate | None = None
     loss: Loss | None = None
     devices: tuple[DeviceSummary, ...] = ()
@@ -45,7 +45,7 @@ class Summary:
 
     @property
     def rounds_ok(self) -> int:
-        return len(self.samples_s)
+        return len(self.step_times_s)
 
     @property
     def items_per_s(self) -> float | None:
@@ -60,8 +60,8 @@ def summarise(records: Sequence[Record]) -> Summary:
     if wrong:
         return Summary(case, Outcome.WRONG_RESULT, f"not the same computation: {_reasons(wrong)}", rounds)
     done = [record for record in records if record.outcome is Outcome.OK]
-    samples_s = tuple(record.samples_s for record in done)
-    if not samples_s:
+    step_times_s = tuple(record.step_times_s for record in done)
+    if not step_times_s:
         return Summary(case, failed[0].outcome, _reasons(failed), rounds)
     reason = f"{len(failed)} of {rounds} rounds failed: {_reasons(failed, named=True)}" if failed else None
     metrics = [record.metrics for record in done if record.metrics is not None]
@@ -70,11 +70,11 @@ def summarise(records: Sequence[Record]) -> Summary:
         Outcome.OK,
         reason,
         rounds,
-        samples_s,
-        median_of_rounds(samples_s),
+        step_times_s,
+        median_of_rounds(step_times_s),
         _loss(metrics),
         summarise_devices(metrics),
-        summarise_phases(metrics),
+        summarise_phases(metrics, case.steps_per_sample),
         _peak_rss_bytes(metrics),
     )
 

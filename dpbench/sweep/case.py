@@ -9,6 +9,8 @@ from dpbench.sweep.devices import are_shared, format_devices
 from dpbench.sweep.names import Data, Dtype, Mode
 from dpbench.sweep.variants import VariantId, VariantName
 
+MOST_STEPS_PER_SAMPLE = 100_000
+
 
 class Case(BaseModel):
     """All that defines one measurement.
@@ -17,7 +19,8 @@ class Case(BaseModel):
 
     `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per step, all lanes
     together. `devices` has one entry per lane. `threads` is the number of intra-op threads that all lanes share; it is
-    the same for all variants of a comparison.
+    the same for all variants of a comparison. A sample is the time of `steps_per_sample` steps. Nothing waits for the
+    devices between them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,6 +34,7 @@ class Case(BaseModel):
     data: Data = Data.RANDOM
     threads: int = Field(ge=1)
     seed: int = 0
+    steps_per_sample: int = Field(default=1, ge=1, le=MOST_STEPS_PER_SAMPLE)
 
     def of(self, variant: str) -> Self:
         """Return the case of another variant in this setting."""
@@ -43,10 +47,14 @@ class Case(BaseModel):
 
     @property
     def setting(self) -> str:
-        """The id without the variant. Cases of one setting are compared."""
+        """The id without the variant. Cases of one setting are compared.
+
+        It ends with ``|k20`` if a sample has 20 steps. A single step adds nothing, so ids of older records stay valid.
+        """
+        steps = "" if self.steps_per_sample == 1 else f"|k{self.steps_per_sample}"
         return (
             f"{self.workload}|b{self.batch}|{format_devices(self.devices)}|{self.mode}|{self.dtype}"
-            f"|{self.data}|t{self.threads}|s{self.seed}"
+            f"|{self.data}|t{self.threads}|s{self.seed}{steps}"
         )
 
 

@@ -94,6 +94,7 @@ def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int) -> Ite
             data=spec.data,
             threads=threads,
             seed=spec.seed,
+            steps_per_sample=spec.steps_per_sample,
         )
 
 

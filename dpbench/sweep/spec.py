@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from dpbench.errors import WrongInputError
+from dpbench.sweep.case import MOST_STEPS_PER_SAMPLE
 from dpbench.sweep.devices import format_devices, parse_devices
 from dpbench.sweep.explain import explain, one_of
 from dpbench.sweep.names import Data, Dtype, Mode, parse_workload
@@ -56,6 +57,7 @@ Seconds = Annotated[float, BeforeValidator(parse_duration)]
 NonEmpty = Annotated[tuple[T, ...], AfterValidator(_distinct), Field(min_length=1)]
 
 _DURATION = f"seconds as a number, or text such as 90s, 2m, 1.5h; above 0, {MOST}"
+_STEPS = f"a whole number from 1 to {MOST_STEPS_PER_SAMPLE}"
 
 
 def _one(kind: type[StrEnum]) -> dict[str, Any]:
@@ -71,7 +73,8 @@ class Spec(BaseModel):
 
     `batch` is global. Without `devices` the machine's default lanes are used, without `threads` all its cores.
     `budget_s` limits the whole sweep, `case_time_s` the sampling of one case in one round, `timeout_s` the life of one
-    child beside its sampling. Without a `reference`, ratios are to torch_dp if it runs, else to naive.
+    child beside its sampling. A sample is `steps_per_sample` steps. Without a `reference`, ratios are to torch_dp if it
+    runs, else to naive.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,6 +96,7 @@ class Spec(BaseModel):
     timeout_s: Seconds = Field(120.0, alias="timeout", description=_DURATION)
     threads: Annotated[Whole, Field(ge=1)] | None = Field(None, description="a whole number from 1")
     seed: Whole = Field(0, ge=0, lt=2**63, description="a whole number from 0 to 2**63 - 1")
+    steps_per_sample: Whole = Field(1, ge=1, le=MOST_STEPS_PER_SAMPLE, description=_STEPS)
     reference: VariantId | None = Field(None, description=f"one of {VARIANT}", examples=list(VariantName))
 
     @field_validator("reference")
@@ -105,7 +109,7 @@ class Spec(BaseModel):
 
 
 _LISTS = ("variants", "workloads", "batch", "devices", "modes", "dtypes")
-_WHOLE = ("batch", "rounds", "threads", "seed")
+_WHOLE = ("batch", "rounds", "threads", "seed", "steps_per_sample")
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 

@@ -128,6 +128,17 @@ def test_energy_is_of_all_gpus_together(measured):
         benchmark(gpu.Energy).track_energy_per_step()
 
 
+def test_a_host_that_runs_ahead_is_measured_in_seconds_of_a_step(monkeypatch):
+    one = Accelerator(device="cuda:0", name="GPU", memory_bytes=2**30)
+    machine = MachineInfo(
+        python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30, accelerators=(one,)
+    )
+    monkeypatch.setattr(_case, "measure", lambda asked: ok(asked, 0, (2.0, 4.0)))
+    made = gpu.RunAhead()
+    made.setup(machine, "tuned", "mlp/small", 64, 2)
+    assert made.track_step_time() == {"samples": [0.1, 0.2], "number": 1}
+
+
 def test_without_gpus_or_nvml_setup_skips_their_benchmarks():
     machine = MachineInfo(
         python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30, nvml_error="no library"

@@ -51,6 +51,18 @@ def test_a_variant_with_parameters_is_measured_and_shown(dpbench, tmp_path):
     assert variants == ["naive", "single", "tuned[bucket_bytes=1024,dispatch=threads]"]
 
 
+def test_a_sample_may_have_several_steps(dpbench, tmp_path):
+    done = dpbench("compare", *QUICK, "--variants", "naive,ddp", "--steps-per-sample", "50")
+    assert done.returncode == 0, done.stderr
+    assert "50 steps per sample" in done.stdout
+    _, found = records(tmp_path)
+    assert {r["case"]["variant"] for r in found} == {"single", "naive", "ddp"}
+    for record in found:
+        assert (record["case"]["steps_per_sample"], record["outcome"]) == (50, "ok")
+        # one step to know the first loss, then samples
+        assert divmod(record["metrics"]["warmup_steps"], 50)[1] == 1
+
+
 def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
     (tmp_path / "mine.py").write_text(FAILING)
     workloads = ",".join(["mlp/tiny", *(f"mine:{name}" for name in ("crash", "hang", "memory", "device", "raising"))])

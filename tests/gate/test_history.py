@@ -96,6 +96,13 @@ def test_records_of_clean_commits_are_series_by_case_with_medians_over_rounds() 
     assert second == Series(case(batch=32).id, (Point("b", 20, 7),))
 
 
+def test_a_records_point_is_the_time_of_one_step() -> None:
+    several = case().model_copy(update={"steps_per_sample": 20})
+    records = [ok(each, 0, [2.0], environment=at("a")) for each in (several, case())]
+    found = series_of([], records, DATES, ENVIRONMENT)[0]
+    assert {each.benchmark: each.points[0].step_s for each in found} == {several.id: 0.1, case().id: 2.0}
+
+
 def throttled(record: Record) -> Record:
     silent = Reading(reason="not on this GPU")
     readings = [name for name, field in DeviceTelemetry.model_fields.items() if field.annotation is Reading]

@@ -4,7 +4,13 @@ import sys
 import torch
 
 from dpbench.measure import memory
-from dpbench.measure.memory import peak_device_bytes, peak_in_status_bytes, peak_reserved_bytes, peak_rss_bytes
+from dpbench.measure.memory import (
+    peak_device_bytes,
+    peak_in_status_bytes,
+    peak_reserved_bytes,
+    peak_rss_bytes,
+    ready_for_copies,
+)
 from dpbench.measure.sample import Window
 from dpbench.results.readings import Reading
 
@@ -19,6 +25,13 @@ VmRSS:	   99999 kB
 def test_the_peak_is_read_from_the_status():
     assert peak_in_status_bytes(STATUS) == 123456 * 1024
     assert peak_in_status_bytes("Name:	python\nState:	Z (zombie)\n") == 0
+
+
+def test_memory_is_pinned_for_cuda_alone(monkeypatch):
+    host, pinned = torch.zeros(2), torch.ones(2)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned if tensor is host else None)
+    assert ready_for_copies(host, torch.device("cuda", 1)) is pinned
+    assert all(ready_for_copies(host, torch.device(name)) is host for name in ("cpu", "xpu:0", "privateuseone:0"))
 
 
 def test_child_processes_count_with_their_own_peaks():

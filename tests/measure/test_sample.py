@@ -69,3 +69,26 @@ def test_the_window_has_all_samples_and_no_warm_up():
     assert edges.steps == len(found.times_s)
     assert edges.ended_s == clock.time_s
     assert edges.ended_s - edges.began_s == sum(found.times_s)
+
+
+def test_a_sample_of_several_steps_has_no_wait_between_them():
+    order = []
+    clock = ScriptedClock()
+    edges = FakeEdges(clock)
+
+    def step():
+        order.append("step")
+        clock.advance(1.0)
+
+    def waiting_clock():
+        order.append("wait")
+        return clock()
+
+    warmup, rule = WarmUp(max_s=1e9), StopRule(max_s=1e9)
+    found = sample(step, waiting_clock, Solo(), warmup, rule, window=edges, steps_per_sample=3)
+    samples = "".join(map(str, order)).replace("step", "s").replace("wait", "w").replace("wsssw", "|")
+    assert set(samples) == {"w", "|"}  # the others are the beginnings of warm-up and window
+    assert samples.count("w") == 2
+    assert set(found.times_s) == {3.0}
+    assert edges.steps == 3 * len(found.times_s)
+    assert order.count("step") == found.warmup_steps + edges.steps

@@ -39,6 +39,23 @@ def test_host_memory_is_settled_before_the_model_is_made(monkeypatch):
     assert order == ["settled", "made"]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_batches_wait_in_memory_that_the_devices_copies_need(monkeypatch, ranks):
+    prepared = []
+
+    def prepare(tensor, device):
+        assert device == CPU[0]
+        prepared.append(tensor.clone())
+        return prepared[-1]
+
+    monkeypatch.setattr("dpbench.measure.session.ready_for_copies", prepare)
+    made = Session(case(), resolve("mlp/tiny", Data.RANDOM), PLAIN, RankPlacement(CPU, 0, ranks))
+    batches = [next(made._batches) for _ in range(16)]
+    found = {id(tensor) for batch in batches for tensor in (*batch.inputs, batch.target)}
+    assert found == set(map(id, prepared))
+    assert {len(tensor) for tensor in prepared} == {8 // ranks}
+
+
 def test_gradients_do_not_accumulate_over_steps():
     made = session()
     seen = []

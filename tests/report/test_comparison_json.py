@@ -27,6 +27,7 @@ def test_a_measured_case_has_every_field() -> None:
         "devices": ["cpu", "cpu"],
         "mode": "train",
         "dtype": "float32",
+        "steps_per_sample": 1,
         "outcome": "ok",
         "step_time_s": {"median": tenth, "low": tenth, "high": tenth, "samples": 6},
         "ratio": {"to": "naive", "value": half, "low": half, "high": half},

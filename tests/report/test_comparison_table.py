@@ -35,6 +35,15 @@ ON_CPU = [
 ]
 
 
+def test_steps_per_sample_are_in_the_title_and_the_legend_if_there_are_several() -> None:
+    several = case("tuned").model_copy(update={"steps_per_sample": 20})
+    text = " ".join(printed(compare(rounds(several, 0.25, 0.25)), 200).split())
+    assert "2 threads, seed 0, 20 steps per sample" in text
+    assert "tuned 12.5 [12.5, 12.5]" in text
+    assert "a time is a sample's divided by its steps" in text
+    assert "per sample" not in printed(compare(ON_CPU), 200)
+
+
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_table_has_a_title_units_and_every_number(width: int) -> None:
     text = printed(compare(ON_CPU), width)

@@ -46,6 +46,34 @@ def test_lanes_that_share_a_device_are_compared_with_naive_and_with_one_device()
     assert found.environment == ENVIRONMENT
 
 
+def test_samples_of_different_numbers_of_steps_are_not_compared() -> None:
+    def of_20_steps(records: list[Record]) -> list[Record]:
+        return [
+            one.model_copy(
+                update={
+                    "case": one.case.model_copy(update={"steps_per_sample": 20}),
+                    "samples_s": tuple(16 * sample_s for sample_s in one.samples_s),
+                }
+            )
+            for one in records
+        ]
+
+    single, naive, tuned = map(of_20_steps, (SINGLE, NAIVE, TUNED))
+    found = compare([*SINGLE, *NAIVE, *TUNED, *single, *naive, *tuned])
+    assert [comparison.setting.steps_per_sample for comparison in found.comparisons] == [1, 20]
+    for comparison in found.comparisons:
+        rows = by_variant(comparison)
+        assert {row.summary.case.steps_per_sample for row in rows.values()} == {comparison.setting.steps_per_sample}
+        assert rows["tuned"].ratio.times.value == pytest.approx(((0.1 * 0.12) / (0.2 * 0.22)) ** 0.5)
+        assert rows["single"].percent_of_single == 100
+    assert found.comparisons[1].rows[0].summary.step_time_s.value == pytest.approx(0.08)
+    alone = only(compare([*tuned, *NAIVE, *SINGLE][:2]))
+    assert alone.reference is None
+    mixed = compare([*tuned, *NAIVE, *SINGLE])
+    assert by_variant(mixed.comparisons[1])["tuned"].ratio is None
+    assert by_variant(mixed.comparisons[1])["tuned"].percent_of_single is None
+
+
 def test_lanes_with_a_device_each_are_held_against_one_devices_share() -> None:
     share = rounds(case("single", "cuda:0", batch=32), 0.08, 0.08)
     found = compare([*rounds(case("torch_dp", "cuda*2"), 0.2, 0.2), *rounds(case("tuned", "cuda*2"), 0.1, 0.1), *share])

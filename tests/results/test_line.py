@@ -43,6 +43,19 @@ def test_schema_1_is_read() -> None:
     assert parse_line(SCHEMA_1.replace(b'{"cuda:0": 1024}', b"null")).metrics.peak_device_bytes is None
 
 
+def test_a_sample_of_an_earlier_schema_has_one_step() -> None:
+    assert parse_line(SCHEMA_1).case.steps_per_sample == 1
+    fields = ok(case(), 0).to_json()
+    assert fields["case"].pop("steps_per_sample") == 1
+    assert parse_line(json.dumps({**fields, "schema": 2}).encode()).case == case()
+
+
+def test_samples_are_stored_as_measured_and_read_as_steps() -> None:
+    record = ok(case().model_copy(update={"steps_per_sample": 20}), 0, [2.0, 4.0])
+    assert json.loads(to_line(record))["samples_s"] == [2.0, 4.0]
+    assert parse_line(to_line(record)).step_times_s == (0.1, 0.2)
+
+
 def test_readings_are_kept_whole() -> None:
     peaks = {"cuda:0": Reading(value=5, source="somewhere", span_s=2), "cpu": Reading(reason="has none")}
     record = ok(case(), 0).model_copy(update={"metrics": METRICS.model_copy(update={"peak_device_bytes": peaks})})

@@ -9,9 +9,21 @@ from tests.results.making import METRICS, case, failed, ok
 def test_rounds_that_all_worked_have_times_and_no_reason() -> None:
     found = summarise([ok(case(), 0, [0.1, 0.3, 0.2]), ok(case(), 1, [0.4])])
     assert (found.outcome, found.reason, found.rounds_ok, found.rounds) == (Outcome.OK, None, 2, 2)
-    assert found.samples_s == ((0.1, 0.3, 0.2), (0.4,))
-    assert found.step_time_s == median_of_rounds(found.samples_s)
+    assert found.step_times_s == ((0.1, 0.3, 0.2), (0.4,))
+    assert found.step_time_s == median_of_rounds(found.step_times_s)
     assert found.items_per_s == pytest.approx(64 / 0.08**0.5 * 1.0, rel=1e-6)
+
+
+def test_all_times_of_a_summary_are_of_one_step() -> None:
+    metrics = METRICS.model_copy(update={"skew_s": (2.0, 4.0, 9.0), "rank_lag_s": (0.0, 6.0)})
+    one = ok(case().model_copy(update={"steps_per_sample": 20}), 0, [2.0, 4.0]).model_copy(update={"metrics": metrics})
+    found = summarise([one])
+    assert found.step_times_s == ((0.1, 0.2),)
+    assert found.step_time_s == median_of_rounds([(0.1, 0.2)])
+    assert found.phases is not None
+    assert found.phases.skew_s is not None
+    assert found.phases.skew_s.value == 0.2
+    assert [lag.value for lag in found.phases.rank_lag_s] == [0.0, 0.3]
 
 
 def test_failed_rounds_beside_good_ones_are_told_once_each() -> None:

@@ -16,6 +16,7 @@ cases = st.builds(
     data=st.sampled_from(Data),
     threads=st.integers(1, 3),
     seed=st.integers(0, 3),
+    steps_per_sample=st.integers(1, 3),
 )
 
 
@@ -34,6 +35,13 @@ def test_the_setting_leaves_out_the_variant_alone(case: Case, variant: VariantNa
 def test_an_id_is_the_same_text_for_ever() -> None:
     case = Case(variant=VariantName.TUNED, workload="mlp/small", batch=64, devices=("cpu", "cpu"), threads=2)
     assert case.id == "tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
+
+
+def test_only_several_steps_per_sample_are_in_the_id() -> None:
+    case = Case(variant=VariantName.TUNED, workload="mlp/small", batch=64, devices=("cpu",), threads=2)
+    several = case.model_copy(update={"steps_per_sample": 20})
+    assert several.id == f"{case.id}|k20"
+    assert several.setting == f"{case.setting}|k20"
 
 
 @given(cases)

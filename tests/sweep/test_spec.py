@@ -20,6 +20,7 @@ case_time = 0.5
 timeout = 90
 threads = 4
 seed = 7
+steps_per_sample = 20
 reference = "naive"
 """
 OPTIONS = {
@@ -36,6 +37,7 @@ OPTIONS = {
     "timeout": "90",
     "threads": "4",
     "seed": "7",
+    "steps_per_sample": "20",
     "reference": "naive",
 }
 
@@ -63,6 +65,7 @@ def test_a_file_and_options_with_the_same_names_are_the_same_spec(tmp_path: Path
         timeout=90,
         threads=4,
         seed=7,
+        steps_per_sample=20,
         reference=VariantName.NAIVE,
     )
     assert spec.devices == (("cpu", "cpu"), ("cuda:0", "cuda:1"))
@@ -82,12 +85,13 @@ def test_options_may_be_numbers_already() -> None:
 
 VARIANTS = "single, torch_dp, naive, floor, tuned, ddp, or one of the tuned_... that `dpbench list` shows"
 LIST = f"allowed: a list of {VARIANTS}"
+STEPS = "a whole number from 1 to 100000"
 WHOLE_BATCH = "a list of whole numbers from 1 to 2**31 - 1"
 HUGE = "1" + "0" * 17 + "..." + "0" * 19
 DURATION = "seconds as a number, or text such as 90s, 2m, 1.5h; above 0, at most 168h"
 KEYS = (
     "variants, workloads, batch, devices, modes, dtypes, data, rounds, "
-    "budget, case_time, timeout, threads, seed, reference"
+    "budget, case_time, timeout, threads, seed, steps_per_sample, reference"
 )
 
 
@@ -112,6 +116,12 @@ KEYS = (
         ("rounds = 5.0", "rounds: 5.0 is not allowed; allowed: a whole number from 1 to 1000"),
         ("threads = 0", "threads: 0 is not allowed; allowed: a whole number from 1"),
         ("seed = -1", "seed: -1 is not allowed; allowed: a whole number from 0 to 2**63 - 1"),
+        ("steps_per_sample = 0", f"steps_per_sample: 0 is not allowed; allowed: {STEPS}"),
+        ("steps_per_sample = -1", f"steps_per_sample: -1 is not allowed; allowed: {STEPS}"),
+        ("steps_per_sample = 100_001", f"steps_per_sample: 100001 is not allowed; allowed: {STEPS}"),
+        ("steps_per_sample = [1, 20]", f"steps_per_sample: [1, 20] is not allowed; allowed: {STEPS}"),
+        ("steps_per_sample = true", f"steps_per_sample: True is not allowed; allowed: {STEPS}"),
+        ('steps_per_sample = "abc"', f"steps_per_sample: 'abc' is not allowed; allowed: {STEPS}"),
         ('budget = "2d"', f"budget: '2d' is no duration above 0 and at most 168h; allowed: {DURATION}"),
         ("case_time = inf", f"case_time: inf is no duration above 0 and at most 168h; allowed: {DURATION}"),
         ("timeout = 0", f"timeout: 0 is no duration above 0 and at most 168h; allowed: {DURATION}"),
