@@ -26,6 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpbench.parallel.devices import CPU
+
 Stream = Any
 """A ``Stream`` of the device type's module; None on the CPU."""
 _NOTHING = nullcontext()
@@ -122,9 +124,9 @@ class SideStreams:
         self._streams: list[tuple[Stream, Stream, Stream]] = []
         self._lock = threading.Lock()
         self._last: dict[tuple[bool, int], tuple[list[int], list[Lane]]] = {}
-        self._on_cpu = (
-            [Lane(device, None, None, None, None) for device in devices] if devices[0].type == "cpu" else None
-        )
+        self._on_cpu = None
+        if devices[0].type == "cpu":
+            self._on_cpu = [Lane(CPU, None, None, None, None, is_remote=is_remote) for is_remote in self._is_remote]
 
     @property
     def has_links(self) -> bool:

@@ -68,7 +68,7 @@ PAUSES = {
     "before a batch leaves the host": delay("dpbench.parallel.transfer.copy_to"),
     "before a bucket is packed": delay("torch._foreach_copy_"),
     "before a bucket goes to a lane": delay("dpbench.parallel.flat.copy_into"),
-    "before gradients are summed": delay("dpbench.parallel.broadcast_node._sum_together"),
+    "before gradients are summed": delay("dpbench.parallel.link_nodes._sum_flats"),
     "in forward": lambda monkeypatch, base: base[4].register_forward_pre_hook(pause_here),
     "in backward": lambda monkeypatch, base: base[4].register_forward_hook(pause_in_backward),
     "before the optimizer": lambda monkeypatch, base: monkeypatch.setattr(SGD, "step", late(SGD.step)),
@@ -101,6 +101,7 @@ def test_a_pause_changes_no_number(place, is_from_host, lanes, dispatch, monkeyp
     torch.testing.assert_close(got, want)
 
 
+@pytest.mark.usefixtures("_remote")
 @pytest.mark.parametrize("policy", [{"skip_unchanged": True}, {"cache_replicas": False}, {"coalesce": False}], ids=str)
 def test_a_pause_changes_no_number_under_other_policies(policy, monkeypatch):
     base, batches = deep(), torch.randn(4, 8, WIDTH, dtype=torch.float64).to(DEVICE)
@@ -111,6 +112,7 @@ def test_a_pause_changes_no_number_under_other_policies(policy, monkeypatch):
     torch.testing.assert_close(train(wrapper, base, batches), want)
 
 
+@pytest.mark.usefixtures("_remote")
 @needs_streams
 def test_a_pause_shows_a_missing_wait(monkeypatch):
     """This shows that the tests above can fail. Under torch's sanitizer, the sanitizer raises."""
@@ -150,6 +152,7 @@ def assert_plain_gradients(base, x):
     assert_grads(base, {name: parameter.grad for name, parameter in expected.named_parameters()}, atol=1e-4)
 
 
+@pytest.mark.usefixtures("_remote")
 @pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
 def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overlapped, monkeypatch):
     from dpbench.parallel import flat
@@ -175,11 +178,12 @@ def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overla
     assert_plain_gradients(base, x)
 
 
+@pytest.mark.usefixtures("_remote")
 @pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
 def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs(is_overlapped, monkeypatch):
-    from dpbench.parallel import broadcast_node
+    from dpbench.parallel import link_nodes
 
-    hooks, pauses, sums, sum_together = [], [], [], broadcast_node._sum_together
+    hooks, pauses, sums, sum_flats = [], [], [], link_nodes._sum_flats
 
     def forward(self, x):
         hidden = self.first(x)
@@ -192,7 +196,7 @@ def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs
             pauses.append(pause(LONG))
 
     def sum_and_mark(*args):
-        total = sum_together(*args)
+        total = sum_flats(*args)
         sums.append(Moment())
         return total
 
@@ -200,7 +204,7 @@ def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs
     warm_up(base, x)
     base.function = forward
     wrapper = wrap(base, 2, overlap_reduce=is_overlapped, **ONE_TENSOR_EACH)
-    monkeypatch.setattr(broadcast_node, "_sum_together", sum_and_mark)
+    monkeypatch.setattr(link_nodes, "_sum_flats", sum_and_mark)
     wrapper(x).sum().backward()
     sums[0].wait()
     assert pauses[0].has_come() is not is_overlapped

@@ -9,6 +9,7 @@ from torch import nn
 from dpbench.parallel import DataParallel, Policy
 from dpbench.variants.naive import Naive
 from tests.parallel.histories import apply_in_sequence, assert_alike, play, random_policy
+from tests.parallel.remote import take_remote_paths
 from tests.sampling import sampled
 
 LANES = 3
@@ -29,8 +30,11 @@ class Stock(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("is_remote", [False, True], ids=["one device", "as if on several"])
 @pytest.mark.parametrize("seed", sampled(range(HISTORIES), SAMPLE))
-def test_a_history_equals_that_of_the_stock_algorithm(seed):
+def test_a_history_equals_that_of_the_stock_algorithm(seed, is_remote, monkeypatch):
+    if is_remote:
+        take_remote_paths(monkeypatch)
     stock = list(play(seed, Stock, "cpu"))
     for policy in (Policy(dispatch="sequence"), random_policy(random.Random(seed))):
         own = play(seed, lambda model, policy=policy: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
