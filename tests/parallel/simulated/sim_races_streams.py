@@ -124,8 +124,8 @@ def test_weights_read_on_another_stream_are_written_after(skip_unchanged):
 
 def test_threads_that_begin_together_get_the_same_side_streams(monkeypatch):
     """Otherwise the thread that began first would settle on the other's streams."""
-    new_pair = lanes._new_pair
-    monkeypatch.setattr(lanes, "_new_pair", lambda *devices: time.sleep(0.01) or new_pair(*devices))
+    new_streams = lanes._new_streams
+    monkeypatch.setattr(lanes, "_new_streams", lambda *devices: time.sleep(0.01) or new_streams(*devices))
     streams = lanes.SideStreams([torch.device(device) for device in DEVICES])
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _: streams.lanes(len(DEVICES), is_overlapped=True), range(2))
