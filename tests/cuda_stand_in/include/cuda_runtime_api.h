@@ -45,6 +45,9 @@ using cudaEvent_t = struct CUevent_st*;
 using cudaGraph_t = struct CUgraph_st*;
 using cudaGraphExec_t = struct CUgraphExec_st*;
 using cudaGraphNode_t = struct CUgraphNode_st*;
+using cudaUserObject_t = struct CUuserObject_st*;
+using cudaHostFn_t = void (*)(void*);
+constexpr unsigned cudaUserObjectNoDestructorSync = 1, cudaGraphUserObjectMove = 1;
 using CUdevice = int;
 using CUcontext = struct CUctx_st*;
 using CUresult = int;
@@ -113,4 +116,12 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id = nullptr,
+                                     cudaGraph_t* graph = nullptr, const cudaGraphNode_t** dependencies = nullptr,
+                                     const void** edges = nullptr, size_t* number = nullptr);
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy, unsigned count, unsigned flags);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count);
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags);
 }

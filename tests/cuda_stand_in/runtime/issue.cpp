@@ -80,6 +80,7 @@ cudaError_t issue(Stream& stream, Work work) {
     s.races.push_back(*race);
     if (s.are_raised) return fail(cudaErrorUnknown, *race);
   }
+  count(Counter::works);
   launch->tick = s.order.launch(stream.number);
   for (const Access& access : work.accesses) s.shadow.add(access, launch);
   stream.push([label = work.label, run = std::move(work.run)] { run_safely(label, run); }, true);
