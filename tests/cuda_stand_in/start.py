@@ -16,6 +16,7 @@ def take_over(torch: ModuleType) -> None:
     import ctypes
 
     operators = ctypes.CDLL(str(OPERATORS), mode=ctypes.RTLD_GLOBAL)
+    prefer_compiled_shapes(torch)
     torch.backends.cudnn.enabled = False
     torch.backends.mha.set_fastpath_enabled(False)
     for name in ("flash", "mem_efficient", "cudnn"):
@@ -25,6 +26,32 @@ def take_over(torch: ModuleType) -> None:
         queued(operators.stand_in_follow_allocator)  # the allocator exists once CUDA is initialised
     runtime = ctypes.CDLL("libcudart.so.13")
     atexit.register(runtime.stand_in_finish)
+
+
+def prefer_compiled_shapes(torch: ModuleType) -> None:
+    """Find shapes by torch's compiled kernels where it has them.
+
+    torch puts kernels in Python over many of them, which take milliseconds, and raise other errors.
+    """
+    meta = torch._meta_registrations
+    meta._meta_lib_dont_use_me_use_register_meta._destroy()
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    meta._meta_lib_dont_use_me_use_register_meta = library
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    chosen = {}
+    for kind in ("meta", "post_autograd", "pre_autograd"):  # the order of torch's own activate_meta
+        for operator, kernel in meta.global_decomposition_table[kind].items():
+            chosen.setdefault(operator, kernel)
+    for operator, kernel in chosen.items():
+        if not isinstance(operator, torch._ops.OpOverload) or not operator.name().startswith("aten::"):
+            continue
+        name = operator.name()
+        if name.startswith("aten::_foreach"):  # composed of operators that have compiled kernels
+            continue
+        if operator.is_view or has_kernel(name, "Meta") or has_kernel(name, "CompositeImplicitAutograd"):
+            continue
+        if name not in ("aten::clone", "aten::_to_copy", "aten::copy_"):  # these would call themselves
+            library.impl(operator, kernel)
 
 
 class AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):

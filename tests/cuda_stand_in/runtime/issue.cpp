@@ -54,7 +54,8 @@ void run_safely(const std::string& label, const std::function<void()>& run) {
   try {
     run();
   } catch (const std::exception& error) {
-    fail_later(label + ": " + error.what());
+    std::string text = error.what();
+    fail_later(label + ": " + text.substr(0, text.find('\n')));  // torch adds lines of addresses
   }
 }
 
