@@ -45,6 +45,7 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor to) {
 }  // namespace
 
 at::Tensor on_host(const at::Tensor& tensor) {
+  c10::InferenceMode off(false);  // the stream's thread writes to this tensor outside of inference mode
   if (!tensor.is_cuda()) return tensor.is_cpu() ? with_bits_of(tensor, tensor.clone()) : tensor;
   auto options = tensor.options().device(at::kCPU);
   return with_bits_of(tensor, at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), options));
