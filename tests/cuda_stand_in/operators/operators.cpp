@@ -29,6 +29,13 @@ bool is_written(const c10::Argument& argument) { return argument.alias_info() &&
 
 bool takes_host_indices(const c10::IValue& value) { return value.isOptionalTensorList(); }
 
+// torch's sparse CUDA kernels wait for the host too, because they count elements.
+bool has_sparse(const Stack& arguments) {
+  bool found = false;
+  for (const c10::IValue& value : arguments) for_each_tensor(value, [&](const at::Tensor& tensor) { found |= tensor.is_sparse(); });
+  return found;
+}
+
 // Return the device of the call. Raise if its tensors are on several, as torch's CUDA kernels do.
 c10::Device common_device(const c10::OperatorHandle& op, const Stack& arguments) {
   std::optional<c10::Device> found;
@@ -78,9 +85,7 @@ Stack real_outputs(const Call& call, const Stack& shaped) {
   for (size_t i = 0; i < shaped.size(); ++i) {
     if (auto argument = argument_of(call.op.schema(), i)) outputs.push_back(call.arguments[*argument]);
     else
-      outputs.push_back(map_tensors(shaped[i], [&](const at::Tensor& wanted) {
-        return at::empty_strided(wanted.sizes(), wanted.strides(), wanted.options().device(call.device).pinned_memory(false));
-      }));
+      outputs.push_back(map_tensors(shaped[i], [&](const at::Tensor& wanted) { return empty_as(wanted, call.device); }));
   }
   return outputs;
 }
@@ -119,9 +124,25 @@ void deliver(const c10::FunctionSchema& schema, const Stack& computed, const Sta
     for_each_tensor(places[i], [&](const at::Tensor& tensor) { to.push_back(tensor); });
     TORCH_CHECK(from.size() == to.size(), "the CPU kernel returned another number of tensors");
     for (size_t j = 0; j < to.size(); ++j) {
+      if (from[j].numel() == 0) continue;  // in eval, CPU's batch norm keeps no statistics where CUDA's leaves them unset
       TORCH_CHECK(from[j].sizes() == to[j].sizes(), "the CPU kernel returned ", from[j].sizes(), ", expected ", to[j].sizes());
-      to[j].copy_(from[j]);
+      copy_parts(to[j], from[j]);
     }
+  }
+}
+
+// Replace the written sparse arguments: the CPU kernel gave its own tensors other indices and values.
+void renew_written(const Call& call, const Stack& host_arguments) {
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    if (!is_written(call.op.schema().arguments()[i]) || !call.arguments[i].isTensor()) continue;
+    at::Tensor written = call.arguments[i].toTensor();
+    if (!written.is_sparse()) continue;
+    at::Tensor fresh = empty_as(host_arguments[i].toTensor(), call.device), from = host_arguments[i].toTensor();
+    issue_or_throw(current_stream(call.device), {call.op.operator_name().name, {access(fresh, true)}, [to = on_host(fresh), from] {
+                                                   at::AutoDispatchBelowADInplaceOrView guard;
+                                                   copy_parts(to, from);
+                                                 }, false});
+    written.copy_(fresh);
   }
 }
 
@@ -146,7 +167,8 @@ void launch(const Call& call, const Stack& outputs) {
 Stack launch_and_wait(const Call& call) {
   auto computed = std::make_shared<Stack>();
   Work work{call.op.operator_name().name, accesses_of(call, {}), nullptr, false};
-  work.run = [op = call.op, stack = arguments_on_host(call, {}), computed]() mutable {
+  Stack host_arguments = arguments_on_host(call, {});
+  work.run = [op = call.op, stack = host_arguments, computed]() mutable {
     compute(op, stack);
     *computed = stack;
   };
@@ -156,6 +178,7 @@ Stack launch_and_wait(const Call& call) {
     cudaGetLastError();
     TORCH_CHECK(false, cudaGetErrorString(error));
   }
+  renew_written(call, host_arguments);
   Stack outputs = real_outputs(call, *computed), places;
   std::vector<Access> written;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -180,7 +203,7 @@ void run_operator(const c10::OperatorHandle& op, Stack* stack) {
   Call call{op, arguments, common_device(op, arguments)};
   c10::DeviceGuard device_guard(call.device);
   Stack shaped_arguments = arguments;
-  std::optional<Stack> shaped = shapes_of(op, shaped_arguments);
+  std::optional<Stack> shaped = has_sparse(arguments) ? std::nullopt : shapes_of(op, shaped_arguments);
   Stack outputs;
   if (shaped) {
     resize_written(call, shaped_arguments);

@@ -55,6 +55,16 @@ void register_all(torch::Library& library) {
   library.impl("aten::copy_", torch::CppFunction::makeFromBoxedFunction<run_copy>());
 }
 
+// torch composes its other sparse kernels of these and of dense ones.
+void register_sparse(torch::Library& library) {
+  SilentHandler silent;
+  c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  const std::set<std::string> replaced{"aten::_coalesce", "aten::add", "aten::add_", "aten::mul", "aten::mul_",
+                                       "aten::addmm", "aten::addmm_", "aten::mm", "aten::bmm"};
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNamesForDispatchKey(c10::DispatchKey::SparseCUDA))
+    if (replaced.count(name.name)) library.impl(toString(name).c_str(), kernel_of(name.name));
+}
+
 // Tell the runtime of blocks that torch's allocator gets back: it decides by events when they may be used again.
 void follow_allocator(const c10::CachingDeviceAllocator::TraceEntry& entry) {
   using Entry = c10::CachingDeviceAllocator::TraceEntry;
@@ -66,6 +76,8 @@ void follow_allocator(const c10::CachingDeviceAllocator::TraceEntry& entry) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) { register_all(library); }
+
+TORCH_LIBRARY_IMPL(aten, SparseCUDA, library) { register_sparse(library); }
 
 extern "C" void stand_in_follow_allocator() { c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(follow_allocator); }
 

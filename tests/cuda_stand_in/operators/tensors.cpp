@@ -44,10 +44,29 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor to) {
 
 }  // namespace
 
+at::Tensor empty_as(const at::Tensor& wanted, c10::Device device) {
+  if (wanted.is_sparse())
+    return at::_sparse_coo_tensor_unsafe(empty_as(wanted._indices(), device), empty_as(wanted._values(), device), wanted.sizes(),
+                                         wanted.options().device(device), wanted.is_coalesced());
+  return at::empty_strided(wanted.sizes(), wanted.strides(), wanted.options().device(device).pinned_memory(false));
+}
+
+void copy_parts(const at::Tensor& to, const at::Tensor& from) {
+  if (!to.is_sparse()) {
+    to.copy_(from);
+    return;
+  }
+  to._indices().copy_(from._indices());
+  to._values().copy_(from._values());
+}
+
 at::Tensor on_host(const at::Tensor& tensor) {
   c10::InferenceMode off(false);  // the stream's thread writes to this tensor outside of inference mode
   if (!tensor.is_cuda()) return tensor.is_cpu() ? with_bits_of(tensor, tensor.clone()) : tensor;
   auto options = tensor.options().device(at::kCPU);
+  if (tensor.is_sparse())
+    return at::_sparse_coo_tensor_unsafe(on_host(tensor._indices()), on_host(tensor._values()), tensor.sizes(), options,
+                                         tensor.is_coalesced());
   return with_bits_of(tensor, at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), options));
 }
 
@@ -64,6 +83,11 @@ at::Tensor as_zeros(const at::Tensor& tensor) {
 
 Access access(const at::Tensor& tensor, bool is_write) {
   Access found{{}, is_write};
+  if (tensor.is_sparse()) {
+    for (const at::Tensor& part : {tensor._indices(), tensor._values()})
+      for (const Span& span : access(part, is_write).spans) found.spans.push_back(span);
+    return found;
+  }
   if (tensor.numel() == 0) return found;
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size, in elements
   for (int64_t i = 0; i < tensor.dim(); ++i)

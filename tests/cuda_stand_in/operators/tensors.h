@@ -20,6 +20,10 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
 // A CPU tensor over the memory of a CUDA tensor. It keeps nothing alive, as a kernel's pointer keeps nothing alive.
 // A CPU tensor is copied: a kernel gets the value that it has when it is launched.
 at::Tensor on_host(const at::Tensor& tensor);
+// A CUDA tensor for the elements of a tensor of another device, from torch's allocator.
+at::Tensor empty_as(const at::Tensor& wanted, c10::Device device);
+// Copy the elements, of a sparse tensor those of its indices and values.
+void copy_parts(const at::Tensor& to, const at::Tensor& from);
 // A tensor of the same shape without memory; a CPU tensor stays.
 at::Tensor as_meta(const at::Tensor& tensor);
 // A CPU tensor of the same shape, full of zeros; a CPU tensor stays.
