@@ -82,13 +82,14 @@ class Builder:
 
     def _missing_objects(self) -> list[list[str]]:
         commands = []
-        headers = [*HERE.glob("*/*.h")]
         with_torch = [*self._torch_flags(), f"-I{self._build}", "-include", "torch_headers.h", "-Winvalid-pch"]
         for source in sorted(HERE.glob("*/*.cpp")):
             target = self._object(source)
+            uses_torch = source.parent.name == "operators"
+            headers = HERE.glob("*/*.h" if uses_torch else "[ir]*/*.h")  # include/ and runtime/
             if _is_newer(target, [source, *headers]):
                 continue
-            further = with_torch if source.parent.name == "operators" else WARNINGS
+            further = with_torch if uses_torch else WARNINGS
             commands.append([self._compiler, *FLAGS, *further, "-c", str(source), "-o", str(target)])
         return commands
 

@@ -19,6 +19,8 @@ COUNTERS = (
 )
 """In the order of runtime/counters.h."""
 _TEXT_BYTES = 1 << 20
+RaceError = RuntimeError
+"""What the second of two racing operations raises. The text begins with the kind of race; `take_races` has it too."""
 
 
 @cache
