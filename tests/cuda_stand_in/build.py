@@ -19,7 +19,7 @@ import stubs  # noqa: E402
 TORCH = "2.14.1"
 FLAGS = ["-std=c++20", "-O1", "-fPIC", f"-I{HERE / 'include'}"]
 WARNINGS = ["-Wall", "-Werror"]  # not for files with torch's headers, which have warnings of their own
-RUNTIME = "clocks shadow streams issue devices memory copies events launches controls".split()
+RUNTIME = ["clocks", "shadow", "streams", "issue", "devices", "memory", "copies", "events", "launches", "controls"]
 SOURCES = {"libcudart.so.13": RUNTIME, "libcuda.so.1": ["driver"], "libnccl.so.2": ["nccl", "collectives"]}
 """The files of runtime/ that a library consists of; all its other functions are stubs."""
 ANSWERS = ["answers"]
@@ -123,7 +123,15 @@ class Builder:
         if _is_newer(target, objects):
             return
         command = [self._compiler, "-shared", "-o", str(target), *map(str, objects)]
-        command += [f"-L{self._torch / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cuda", "-ltorch_cpu", "-lc10", "-lc10_cuda"]
+        command += [
+            f"-L{self._torch / 'lib'}",
+            "-ltorch_python",
+            "-ltorch",
+            "-ltorch_cuda",
+            "-ltorch_cpu",
+            "-lc10",
+            "-lc10_cuda",
+        ]
         command += [f"-L{self._libraries}", "-l:libcudart.so.13", f"-Wl,-rpath,$ORIGIN:{self._torch / 'lib'}"]
         _run([*command, "-Wl,--unresolved-symbols=ignore-all"])
 

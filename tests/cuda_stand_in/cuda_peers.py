@@ -29,4 +29,6 @@ def test_tensors_of_any_layout_and_type_arrive():
 @pytest.mark.parametrize("wrap", [nn.DataParallel, DataParallel], ids=["stock", "tuned"])
 def test_a_step_equals_the_plain_modules(wrap):
     x = torch.randn(16, 5, dtype=torch.float64, device="cuda:0")
-    assert_same_step(lambda: normed().double().to("cuda:0"), lambda base: wrap(base, list(range(COUNT))), x, lanes=COUNT)
+    assert_same_step(
+        lambda: normed().double().to("cuda:0"), lambda base: wrap(base, list(range(COUNT))), x, lanes=COUNT
+    )

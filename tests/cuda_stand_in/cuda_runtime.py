@@ -154,8 +154,7 @@ def test_memory_that_another_stream_reads_needs_record_stream(is_recorded, side)
 
 def test_a_kernel_that_the_stand_in_lacks_is_named():
     sparse = torch.eye(3).to_sparse().to(HERE)
-    with pytest.raises(RuntimeError, match="the CUDA stand-in has no kernel .*"):
-        sparse.asin().to_dense()
+    with pytest.raises(RuntimeError, match="the CUDA stand-in has no kernel"):
         torch.sparse.softmax(sparse, 1)
 
 

@@ -1,4 +1,4 @@
-"""The wrapper on several devices: its numbers are the plain module's and the stock wrapper's, and no wait is missing."""
+"""The wrapper on several devices: its numbers are those of the stock wrapper, and no wait is missing."""
 
 import copy
 import random
@@ -32,7 +32,10 @@ MODELS = {
     "mlp": (mlp, lambda n: torch.randn(n, 5)),
     "batch norm": (normed, lambda n: torch.randn(n, 5)),
     "tied": (Tied, lambda n: torch.randint(11, (n, 3))),
-    "recurrent": (lambda: Call(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(5, 4, batch_first=True)), lambda n: torch.randn(n, 6, 5)),
+    "recurrent": (
+        lambda: Call(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(5, 4, batch_first=True)),
+        lambda n: torch.randn(n, 6, 5),
+    ),
     "convolution": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), lambda n: torch.randn(n, 3, 6, 6)),
 }
 
@@ -57,7 +60,9 @@ def lags(request):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_step_equals_the_plain_modules(name, policy):
     make, draw = MODELS[name]
-    assert_same_step(lambda: make().double().to("cuda:0"), lambda base: wrap(base, **POLICIES[policy]), here(draw(16)), lanes=COUNT)
+    assert_same_step(
+        lambda: make().double().to("cuda:0"), lambda base: wrap(base, **POLICIES[policy]), here(draw(16)), lanes=COUNT
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -1,4 +1,4 @@
-"""Load the stand-in's operators as soon as torch has been imported. Copied into ``.venv-cuda``, whose Python runs it."""
+"""Load the stand-in's operators after the import of torch. Copied into ``.venv-cuda``, whose Python runs it."""
 
 import importlib.abc
 import importlib.machinery
