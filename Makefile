@@ -22,6 +22,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 LOCK := .ci/lock.txt
+CUDA_VENV := .venv-cuda
+CUDA_PYTHON ?= python3.11
+CUDA_TORCH := 2.14.1
 ALONE := $(VENV)/alone
 TORCH_VERSION = $(if $(filter pinned,$(TORCH)),$(shell sed -n 's/^torch==//p' constraints.txt),$(TORCH))
 
@@ -37,7 +40,7 @@ define environment
 	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
 endef
 
-.PHONY: compare test test-all test-python gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv asv-html clean
+.PHONY: compare test test-all test-python cuda-tests gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv asv-html clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -55,6 +58,21 @@ test-all: test
 # The tests with another Python, that of a Debian release. Needs root; build/roots/ keeps what it installs.
 test-python:
 	@.ci/test_python "$(PYTHON_VERSION)" "$(if $(filter file,$(origin TORCH)),pinned,$(TORCH))" $(ARGS)
+
+# Tests on a stand-in for CUDA, without a GPU. See tests/cuda_stand_in/README.md.
+cuda-tests: $(CUDA_VENV)/.ready
+	@$(CUDA_VENV)/bin/python tests/cuda_stand_in/build.py $(CUDA_VENV)
+	@$(CUDA_VENV)/bin/python tests/cuda_stand_in/run.py $(CUDA_VENV) $(ARGS)
+
+$(CUDA_VENV)/.ready: $(LOCK) pyproject.toml
+	@$(CUDA_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { echo "cuda-tests: CUDA_PYTHON=$(CUDA_PYTHON) is not allowed; allowed: CPython 3.11" >&2; exit 2; }
+	@command -v g++ >/dev/null || { echo "cuda-tests: no C++ compiler: g++ is not on PATH" >&2; exit 2; }
+	rm -rf $(CUDA_VENV)
+	$(CUDA_PYTHON) -m venv $(CUDA_VENV)
+	@$(CUDA_VENV)/bin/python -m pip install --quiet --no-deps torch==$(CUDA_TORCH) || { echo "cuda-tests: no wheel of torch $(CUDA_TORCH) for this machine" >&2; exit 2; }
+	$(CUDA_VENV)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement $(LOCK)
+	$(CUDA_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
 
 gpu:
 	@$(PYTHON) -m benchmarks.on_gpu --wheels "$(WHEELS)" $(ARGS)

@@ -1,0 +1,83 @@
+"""Load the stand-in's operators after the import of torch. Copied into ``.venv-cuda``, whose Python runs it."""
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+OPERATORS = Path(__file__).parent / "nvidia/cu13/lib/libstand_in_operators.so"
+
+
+def take_over(torch: ModuleType) -> None:
+    """Replace torch's CUDA kernels, and turn off what needs kernels that only NVIDIA has."""
+    import atexit
+    import ctypes
+
+    operators = ctypes.CDLL(str(OPERATORS), mode=ctypes.RTLD_GLOBAL)
+    prefer_compiled_shapes(torch)
+    torch.backends.cudnn.enabled = False
+    torch.backends.mha.set_fastpath_enabled(False)
+    for name in ("flash", "mem_efficient", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{name}_sdp")(False)
+    if torch.cuda.is_available():
+        queued = torch.cuda._lazy_call
+        queued(operators.stand_in_follow_allocator)  # the allocator exists once CUDA is initialised
+    runtime = ctypes.CDLL("libcudart.so.13")
+    atexit.register(runtime.stand_in_finish)
+
+
+def prefer_compiled_shapes(torch: ModuleType) -> None:
+    """Find shapes by torch's compiled kernels where it has them.
+
+    torch puts kernels in Python over many of them, which take milliseconds, and raise other errors.
+    """
+    meta = torch._meta_registrations
+    meta._meta_lib_dont_use_me_use_register_meta._destroy()
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    meta._meta_lib_dont_use_me_use_register_meta = library
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    chosen = {}
+    for kind in ("meta", "post_autograd", "pre_autograd"):  # the order of torch's own activate_meta
+        for operator, kernel in meta.global_decomposition_table[kind].items():
+            chosen.setdefault(operator, kernel)
+    for operator, kernel in chosen.items():
+        if not isinstance(operator, torch._ops.OpOverload) or not operator.name().startswith("aten::"):
+            continue
+        name = operator.name()
+        if name.startswith("aten::_foreach"):  # composed of operators that have compiled kernels
+            continue
+        if operator.is_view or has_kernel(name, "Meta") or has_kernel(name, "CompositeImplicitAutograd"):
+            continue
+        if name not in ("aten::clone", "aten::_to_copy", "aten::copy_"):  # these would call themselves
+            library.impl(operator, kernel)
+
+
+class AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds torch by the other finders, and calls `take_over` when its import is over."""
+
+    def __init__(self) -> None:
+        self._spec: importlib.machinery.ModuleSpec | None = None
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != "torch" or self._spec is not None:
+            return None
+        self._spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if self._spec is None or self._spec.loader is None:
+            return None
+        loader = self._spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            take_over(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return self._spec
+
+
+if OPERATORS.exists():
+    sys.meta_path.insert(0, AfterTorch())
