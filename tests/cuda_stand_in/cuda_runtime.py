@@ -95,7 +95,7 @@ def write_late(x, side):
 def test_work_in_two_streams_without_a_wait_is_a_race_though_the_first_has_long_ended(earlier, x, side):
     text = earlier(x, side)
     time.sleep(0.1)
-    with pytest.raises(RuntimeError, match=text):
+    with pytest.raises(RuntimeError, match=text) as caught:
         x.add_(1)
     assert f"{__file__.rsplit('/', 1)[1]}:" in str(caught.value)
     assert len(control.take_races()) == 1
@@ -144,7 +144,7 @@ def test_memory_that_another_stream_reads_needs_record_stream(is_recorded, side)
             try:
                 torch.zeros(1000, device=HERE)
             except RuntimeError as error:
-                assert "record_stream" in str(error)
+                assert "record_stream" in str(error)  # noqa: PT017 - only some of the allocations race
                 assert not is_recorded
     torch.cuda.synchronize()
     with torch.cuda.stream(side):

@@ -14,6 +14,8 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 READS = {"contents": "read"}
 PERMISSIONS = {
     ("ci", "test"): READS,
+    ("ci", "newest-torch"): READS,
+    ("ci", "cuda-stand-in"): READS,
     ("ci", "wheel"): READS,
     ("gate", "measure"): READS,
     ("gate", "comment"): {"contents": "read", "pull-requests": "write"},
