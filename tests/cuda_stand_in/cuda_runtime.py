@@ -142,9 +142,9 @@ def test_memory_that_another_stream_reads_needs_record_stream(is_recorded, side)
         if is_recorded:
             made.record_stream(current)
         del made
-        with torch.cuda.stream(side):
-            with nullcontext() if is_recorded else pytest.raises(RuntimeError, match="record_stream must keep"):
-                torch.zeros(1000, device=HERE)
+        outcome = nullcontext() if is_recorded else pytest.raises(RuntimeError, match="record_stream must keep")
+        with torch.cuda.stream(side), outcome:
+            torch.zeros(1000, device=HERE)
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
         torch.zeros(1000, device=HERE)  # now the block is free
