@@ -1,5 +1,6 @@
 """Random models with forwards that do allowed and forbidden things, and note them in a log."""
 
+import threading
 from collections import Counter
 
 import torch
@@ -16,6 +17,7 @@ class Log:
 
     def __init__(self):
         self.facts, self.sums, self.calls, self.kept = [], {}, Counter(), []
+        self.lock = threading.Lock()  # the engine has a thread for each CUDA device, and they run hooks at once
 
     def __deepcopy__(self, memo):
         return self  # a model and its copies share one log
@@ -24,8 +26,10 @@ class Log:
         def note(gradient):
             # Stock gives an unused weight zeros, and a gradient of zero may differ from zero by rounding.
             if gradient is not None and gradient.abs().max() > TINY:
-                self.calls[name] += 1
-                self.sums[name] = self.sums.get(name, 0) + gradient.detach().cpu().sum()
+                value = gradient.detach().cpu().sum()
+                with self.lock:
+                    self.calls[name] += 1
+                    self.sums[name] = self.sums.get(name, 0) + value
 
         return note
 
