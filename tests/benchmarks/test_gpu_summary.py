@@ -36,7 +36,7 @@ def ended(exit_code=0, *tail, is_cut=False):
         (TESTS, ended(-9, "tests/gpu/x.py ..", is_cut=True), "cut", "its time was up; tests/gpu/x.py .."),
         (TESTS, ended(2, COUNTS, is_cut=True), "failed", None),
         (TESTS, ended(0, "== 3 passed in 1.00s ==", is_cut=True), "passed", "3 passed in 1.00s"),
-        (TESTS, ended(1, "== 3 passed, 2 errors in 1.00s =="), "failed", None),
+        (TESTS, ended(2, "== 1 passed, 2 errors in 1.00s ==", is_cut=True), "failed", None),
         (TESTS, ended(0, "== 7 skipped in 1.00s =="), "skipped", "7 skipped in 1.00s"),
         (TESTS, ended(5, "== no tests ran in 0.01s =="), "failed", "exit code 5; == no tests ran in 0.01s =="),
         (TESTS, ended(-11, "Segmentation fault"), "failed", "exit code -11; Segmentation fault"),
@@ -70,6 +70,10 @@ def test_a_comparison_is_judged_by_its_records(tmp_path):
     assert judged("all", ended(), tuned, ddp) == ("passed", "2 records")
     assert judged("lacks", ended(), tuned) == ("skipped", f"1 records, {lacking}")
     assert judged("bad", ended(), tuned, ddp, crashed) == ("failed", "1 of 3 records crashed; 2 records")
+    assert judged("one is bad", ended(), ddp, crashed) == (
+        "failed",
+        "1 of 2 records crashed; 1 records, no times of tuned on cuda:0+cuda:1",
+    )
     assert judged("cut", ended(130, is_cut=True), tuned) == ("cut", f"its time was up; 1 records, {lacking}")
     assert judged("cut and bad", ended(130, is_cut=True), ddp, crashed)[0] == "failed"
     assert judged("nothing", ended(1))[0] == "failed"
@@ -88,8 +92,8 @@ def test_how_busy_each_device_was_is_in_the_row(tmp_path):
     driver = telemetry(30.0, sm_busy_percent=none)
     blind = telemetry(30.0, sm_busy_percent=none, kernel_running_percent=Reading(reason="no samples"))
     records = [
-        measured(0, telemetry(50.0), driver),
-        measured(1, telemetry(70.0), blind),
+        measured(0, telemetry(50.0, kernel_running_percent=Reading(value=99.0)), driver),
+        measured(1, telemetry(70.0, kernel_running_percent=Reading(value=99.0)), blind),
         failed(case(), 0, "crashed", ""),
     ]
     folder = folder_with(tmp_path / "compared", *map(to_line, records))

@@ -108,6 +108,14 @@ def test_steps_run_after_a_failed_one_and_the_output_is_passed_on(tmp_path):
     assert re.search(r"^gpu: two +passed +\d+ s  x$", said, re.MULTILINE)
 
 
+def test_the_summary_says_what_is_not_started_while_the_first_step_runs(tmp_path):
+    code = (
+        f"import json; print([row['outcome'] for row in json.load(open({str(tmp_path / 'summary.json')!r}))['steps']])"
+    )
+    _, _, rows = ran([python("one", code), python("two", "pass")], tmp_path)
+    assert (rows["one"]["outcome"], rows["one"]["note"]) == ("passed", "['not started', 'not started']")
+
+
 @pytest.mark.parametrize(("code", "end"), [("pass", 1), ("import signal; signal.signal(2, signal.SIG_IGN)", -9)])
 def test_a_step_whose_time_is_up_is_cut_and_not_failed(code, end, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_run, "GRACE_S", 0.5)
