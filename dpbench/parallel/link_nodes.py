@@ -157,7 +157,10 @@ class SumNode(Function):
         columns = {package.dense for _, package in packages}
         sums: list[Tensor | None] = [None] * ctx.count
         if len(columns) == 1 and (dense := columns.pop()):
-            put(_unpack(_sum_flats(packages, base), [shapes[i] for i in dense]), sums, dense)
+            total = _sum_flats(packages, base)
+            if _is_apart(base) and not all(_keeps_gradient(node) for node, _ in ctx.next_functions):
+                record_stream(total, base.near)  # it may be freed before the compute stream waits for the hub
+            put(_unpack(total, [shapes[i] for i in dense]), sums, dense)
         elif columns:
             sums = _sum_columns(packages, base, shapes, ctx.count)
         for i, (node, _) in enumerate(ctx.next_functions):
@@ -169,6 +172,17 @@ class SumNode(Function):
                 sums[i] = zeros_for_hooks(node)
                 _record_for_optimizer(sums[i], base)
         return (None, *sums)
+
+
+def _keeps_gradient(node: Any) -> bool:
+    """Whether the node puts its gradient into ``.grad`` as it is, where it outlives the backward."""
+    parameter = getattr(node, "variable", None)
+    return (
+        parameter is not None
+        and parameter.grad is None
+        and not parameter._backward_hooks
+        and not parameter._post_accumulate_grad_hooks
+    )
 
 
 def _sum_flats(packages: Sequence[tuple[Lane, Package]], base: Lane) -> Tensor:
