@@ -106,7 +106,11 @@ def test_make_passes_version_torch_and_arguments(settings: list[str], expected: 
 
 def without_make() -> dict[str, str]:
     """Return the environment without the settings of the make that runs these tests."""
-    return {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES", "TORCH"}}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "TORCH"}
+    }
 
 
 def test_the_workflow_has_the_same_versions() -> None:
