@@ -29,6 +29,8 @@ from dpbench.sweep.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
 _MOST_TRIALS = 10_000
+_NAME_MAX = 255
+"""Bytes of a file name that Linux's file systems allow (limits.h)."""
 
 
 class _GateCommand(TyperCommand):
@@ -140,7 +142,8 @@ def _summary_file() -> Path | None:
 
 def _check_writable(path: Path) -> None:
     folder = path.absolute().parent
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK) or path.is_dir():
+    is_too_long = len(os.fsencode(path.name)) > _NAME_MAX
+    if is_too_long or not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK) or os.path.isdir(path):
         raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that exists")
 
 

@@ -132,6 +132,8 @@ def options() -> Iterator[Row]:
         (("gate", "--self-test", "--gates=-1"), 3, "--gates", None),
         (("gate", "--base=x", "--markdown=/no/such/x"), 3, "cannot be written", None),
         (("gate", "--base=x", "--markdown=/dev/null"), 3, "no device", None),
+        (("gate", "--base=x", f"--markdown={'9' * 400}"), 3, "cannot be written", None),
+        (("gate", "--base=x", f"--junit={'9' * 400}/x"), 3, "cannot be written", None),
         (("gate", "--base=x", "--markdown=a", "--junit=a"), 3, "--junit", None),
         (("gate", "--base=x", "--junit=a\0b"), 3, r"\S", 5),
         (("gate", "--base=x", "--worktree", "--head=y"), 3, "--head", None),
