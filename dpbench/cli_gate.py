@@ -1,5 +1,6 @@
 """`dpbench gate`: is a commit slower than another? Its exit codes are its verdicts."""
 
+import errno
 import os
 import signal
 import sys
@@ -142,8 +143,9 @@ def _summary_file() -> Path | None:
 
 def _check_writable(path: Path) -> None:
     folder = path.absolute().parent
-    is_too_long = len(os.fsencode(path.name)) > _NAME_MAX
-    if is_too_long or not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK) or os.path.isdir(path):
+    if len(os.fsencode(path.name)) > _NAME_MAX:
+        raise GateError(f"{str(path)!r} cannot be written: {os.strerror(errno.ENAMETOOLONG)}")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK) or os.path.isdir(path):
         raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that exists")
 
 
