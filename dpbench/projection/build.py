@@ -1,0 +1,276 @@
+"""From a recorded step to tasks on a described machine. Pure.
+
+Threads of the host:
+
+- ``main`` takes the step. The lanes' own threads, if the variant has them, start where ``main`` is then, and ``main``
+  goes on when all of them have ended.
+- While several threads run Python, an operator's Python part holds the interpreter lock and its native part does not.
+- In the backward torch's engine has a thread for each device. They start together, and ``main`` waits for all of them.
+  A node on one device cannot be issued before the nodes whose results it reads.
+
+Streams of a device run in order; between them there are only the recorded waits. All streams share the device's compute.
+Host calls that launch nothing are added to the next task of their thread.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dpbench.projection.kinds import kind_of
+from dpbench.projection.machine import HostCost, Kind, Machine
+from dpbench.projection.rates import name_of
+from dpbench.projection.tasks import LOCK, Rate, Role, Task, Tasks
+from dpbench.results.counts import Phase
+from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Recording, Wait
+from dpbench.results.recording import RecordedEvent as Event
+
+MAIN = 0
+_FLOP_KINDS = {Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL}
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What the recording has as several copies, and NCCL sends at once among all devices.
+
+    `name` is ``broadcast``, ``reduce`` or ``all_reduce``.
+    """
+
+    id: int
+    name: str
+    size_bytes: float
+    streams: tuple[int, ...]
+    thread: int
+    replaces: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a recording's events do not show: the numbers of modules and parameters of the model.
+
+    `is_replicated` is True if each step makes new replicas of all modules. With `has_foreach`, the optimizer has one
+    kernel for many parameters.
+    """
+
+    modules: int
+    parameters: int
+    is_replicated: bool = False
+    has_foreach: bool = True
+
+
+AnyEvent = Event | Collective
+
+
+@dataclass
+class _Thread:
+    """`last` is the thread's last task. `pending` are costs of calls that launched nothing. `waits` are tasks to await."""
+
+    last: int | None = None
+    pending: Counter[Rate] = field(default_factory=Counter)
+    waits: set[int] = field(default_factory=set)
+
+
+def build(recording: Recording, events: Sequence[AnyEvent], machine: Machine, facts: Facts, steps: int = 1) -> Tasks:
+    """Return the tasks of so many equal steps, one after the other."""
+    builder = _Builder(recording.streams, machine, facts)
+    for _ in range(steps):
+        builder.step(events)
+    return builder.tasks
+
+
+class _Builder:
+    def __init__(self, streams: Mapping[int, int], machine: Machine, facts: Facts) -> None:
+        self.tasks = Tasks()
+        self._device_of, self._machine, self._facts = streams, machine, facts
+        self._main = _Thread()
+        self._last_of_stream: dict[int, int] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        self._threads: dict[int, _Thread] = {MAIN: self._main}
+        self._awaited: dict[int, set[int]] = {}
+        self._done: dict[int, int] = {}
+        self._issued: dict[int, tuple[int, int]] = {}
+        self._foreach: dict[str, int] = {}
+        self._phase = ""
+        self._is_locked, self._last_of_lanes = False, -1
+
+    def step(self, events: Sequence[AnyEvent]) -> None:
+        self._reset()
+        lanes = [i for i, event in enumerate(events) if getattr(event, "thread", MAIN) != MAIN]
+        phases = _phase_of_each(events)
+        in_forward = [i for i in lanes if phases[i] != Phase.BACKWARD]
+        self._is_threaded = bool(in_forward)
+        self._last_of_lanes = in_forward[-1] if in_forward else -1
+        for i, event in enumerate(events):
+            self._join_lanes(i, event)
+            match event:
+                case Mark():
+                    self._begin(event.name)
+                case Operator():
+                    self._operator(event)
+                case Copy():
+                    self._copy(event)
+                case Collective():
+                    self._collective(event)
+                case Wait():
+                    self._awaited.setdefault(event.stream, set()).update(self._known(event.after))
+                case HostWait():
+                    self._thread(event.thread).waits.update(self._known(event.after))
+                case HostCall():
+                    self._thread(event.thread).pending[_host(event.name.value)] += 1
+        self._finish_threads()
+        self.tasks.step_ends.append(len(self.tasks))
+
+    # Threads
+
+    def _thread(self, number: int) -> _Thread:
+        found = self._threads.get(number)
+        if found is None:
+            found = self._threads[number] = _Thread()
+            if self._main.last is not None:
+                found.waits.add(self._main.last)
+            if self._phase != Phase.BACKWARD:
+                found.pending[_host(HostCost.THREAD_START)] += 1
+        return found
+
+    def _join_lanes(self, i: int, event: AnyEvent) -> None:
+        """Before the first event of the main thread after the lanes' last one, let the main thread wait for them."""
+        if self._is_threaded and i > self._last_of_lanes and getattr(event, "thread", MAIN) == MAIN:
+            self._finish_threads()
+            self._is_threaded = False
+
+    def _finish_threads(self) -> None:
+        """Let the main thread wait for all others, and forget them."""
+        for number, thread in self._threads.items():
+            if number != MAIN:
+                if thread.pending:
+                    self._on_host(number, "calls", Counter())
+                if thread.last is not None:
+                    self._main.waits.add(thread.last)
+        self._threads = {MAIN: self._main}
+
+    def _begin(self, name: str) -> None:
+        if self._phase == Phase.BACKWARD:
+            self._finish_threads()
+        self._phase = name
+        if name == Phase.FORWARD:
+            self._on_host(MAIN, "begin of the step", Counter({_host(HostCost.STEP): 1}))
+        elif name == Phase.BACKWARD:
+            self._on_host(MAIN, "begin of the backward", Counter({_host(HostCost.BACKWARD_START): 1}))
+        else:
+            cost = Counter({_host(HostCost.OPTIMISER_PARAMETER): self._facts.parameters})
+            self._on_host(MAIN, "begin of the optimizer", cost)
+
+    def _on_host(self, number: int, name: str, cost: Counter[Rate], before: Iterable[int] = ()) -> int:
+        """Add a task of a thread, and return its index."""
+        thread = self._thread(number)
+        waits = {*before, *thread.waits} | ({thread.last} if thread.last is not None else set())
+        cost = cost + thread.pending
+        thread.pending, thread.waits = Counter(), set()
+        resources = (f"thread {number}",)
+        native = cost.pop(_host(HostCost.FORWARD_NATIVE), 0)
+        if self._is_threaded and number != MAIN:
+            lock = Task(Role.HOST, name, (*resources, LOCK), dict(cost), tuple(waits), phase=self._phase)
+            thread.last = self.tasks.add(lock)
+            cost, waits = Counter(), {thread.last}
+        if native:
+            cost[_host(HostCost.FORWARD_NATIVE)] = native
+        if cost or thread.last is None or waits != {thread.last}:
+            task = Task(Role.HOST, name, resources, dict(cost), tuple(waits), phase=self._phase)
+            thread.last = self.tasks.add(task)
+        return thread.last
+
+    def _issue(self, event: Operator | Copy | Collective, cost: Counter[Rate], name: str) -> int:
+        inputs = () if isinstance(event, Collective) else event.inputs
+        others = {self._issued[i][1] for i in inputs if i in self._issued and self._issued[i][0] != event.thread}
+        before = others if self._phase == Phase.BACKWARD else set()
+        issued = self._on_host(event.thread, name, cost, before)
+        self._issued[event.id] = event.thread, issued
+        return issued
+
+    # Streams
+
+    def _known(self, events: Iterable[int]) -> set[int]:
+        return {self._done[event] for event in events if event in self._done}
+
+    def _on_stream(self, event_ids: Iterable[int], streams: Iterable[int], task: Task, issued: int) -> int:
+        """Add a task that runs on these streams after all that they wait for."""
+        before = {issued, *task.before}
+        for stream in streams:
+            before |= self._awaited.pop(stream, set())
+            if stream in self._last_of_stream:
+                before.add(self._last_of_stream[stream])
+        task.before, task.phase = tuple(before), self._phase
+        index = self.tasks.add(task)
+        for stream in streams:
+            self._last_of_stream[stream] = index
+        for event in event_ids:
+            self._done[event] = index
+        return index
+
+    def _operator(self, event: Operator) -> None:
+        if not event.is_launched:
+            self._thread(event.thread).pending[_host(HostCost.VIEW)] += 1
+            return
+        if self._phase == Phase.OPTIMISER and self._facts.has_foreach:
+            if event.name in self._foreach:
+                self._grow(self._foreach[event.name], event)
+                return
+            self._foreach[event.name] = len(self.tasks) + 1
+        issued = self._issue(event, self._call_cost(), event.name)
+        task = Task(
+            Role.COMPUTE, event.name, (f"compute {event.device}",), dict(compute_cost(event)), device=event.device
+        )
+        index = self._on_stream([event.id], [event.stream], task, issued)
+        if event.name in self._foreach:
+            self._foreach[event.name] = index
+
+    def _grow(self, index: int, event: Operator) -> None:
+        """Add an operator of the optimizer to the one kernel for many parameters."""
+        cost = self.tasks.all[index].cost
+        for rate, amount in compute_cost(event).items():
+            if rate != ("gap",):
+                cost[rate] = cost.get(rate, 0) + amount
+        self._done[event.id] = index
+
+    def _call_cost(self) -> Counter[Rate]:
+        if self._phase == Phase.BACKWARD:
+            return Counter({_host(HostCost.BACKWARD): 1})
+        return Counter({_host(HostCost.FORWARD_PYTHON): 1, _host(HostCost.FORWARD_NATIVE): 1})
+
+    def _copy(self, event: Copy) -> None:
+        name = f"copy {name_of(event.source)} to {name_of(event.destination)}"
+        issued = self._issue(event, Counter({_host(HostCost.COPY): 1}), name)
+        ends = name_of(event.source), name_of(event.destination)
+        cost: dict[Rate, float] = {("route", *ends): event.size_bytes, ("latency", *ends): 1}
+        links = self._machine.routes[event.source, event.destination]
+        self._on_stream([event.id], [event.stream], Task(Role.LINK, name, links, cost), issued)
+
+    def _collective(self, event: Collective) -> None:
+        devices = len(event.streams)
+        issued = self._issue(event, Counter({_host(HostCost.COLLECTIVE): devices}), event.name)
+        cost: dict[Rate, float] = {("collective", event.name, str(event.size_bytes)): 1}
+        task = Task(Role.LINK, event.name, ("nccl",), cost)
+        self._on_stream([event.id, *event.replaces], event.streams, task, issued)
+
+
+def _host(cost: str) -> Rate:
+    return ("host", str(cost))
+
+
+def compute_cost(event: Operator) -> dict[Rate, float]:
+    """Return what an operator costs its device."""
+    kind = kind_of(event.name)
+    cost: dict[Rate, float] = {("byte", kind): event.read_bytes + event.written_bytes, ("gap",): 1}
+    if event.flops and kind in _FLOP_KINDS:
+        cost["flop", kind] = event.flops
+    return cost
+
+
+def _phase_of_each(events: Sequence[AnyEvent]) -> list[str]:
+    found, phase = [], ""
+    for event in events:
+        if isinstance(event, Mark):
+            phase = event.name
+        found.append(phase)
+    return found

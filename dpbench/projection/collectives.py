@@ -1,0 +1,79 @@
+"""The stock wrapper's copies, as NCCL sends them where torch has it. Pure.
+
+The simulator follows torch's path without NCCL. With NCCL, one call replaces (torch/csrc/cuda/comm.cpp and
+torch/nn/parallel/comm.py)::
+
+    broadcast   copy 0 to 1, copy 0 to 2, ... of equal size               a ring from device 0
+    reduce      copy 1 to 0, add, copy 2 to 0, add, ... of equal size     a ring to device 0, which adds on the way
+"""
+
+from collections.abc import Sequence
+
+from dpbench.projection.build import AnyEvent, Collective
+from dpbench.results.recording import Copy, Operator, Recording
+
+_ADDS = ("aten.add.Tensor", "aten.add_.Tensor")
+_REDUCING_NODE = "BroadcastBackward"
+
+
+def with_collectives(recording: Recording, home: int = 0) -> list[AnyEvent]:
+    """Return the events of a recorded step with NCCL's collectives. `home` is the base's device."""
+    devices = tuple(dict.fromkeys(recording.streams.values()))
+    lanes = len(devices)
+    events, found, at = recording.events, [], 0
+    while at < len(events):
+        run = _run(events, at, lanes, home) if lanes > 1 else None
+        if run is None:
+            found.append(events[at])
+            at += 1
+        else:
+            replaced, end = run
+            found += _replaced(events[at:end], replaced, tuple(range(lanes)), home)
+            at = end
+    return found
+
+
+def _run(events: Sequence[AnyEvent], at: int, lanes: int, home: int) -> tuple[list[Copy], int] | None:
+    """Return the copies of the collective that begins with the event at this place, and the place of its end."""
+    first = events[at]
+    if not isinstance(first, Copy) or home not in (first.source, first.destination):
+        return None
+    outward = first.source == home
+    if first.source is None or first.destination is None or (outward and first.node is not None):
+        return None
+    if not outward and first.node != _REDUCING_NODE:
+        return None
+    copies, place, end = [], at, at
+    while place < len(events) and len(copies) < lanes - 1:
+        event = events[place]
+        if isinstance(event, Copy):
+            far = event.destination if outward else event.source
+            near = event.source if outward else event.destination
+            seen = {copy.destination if outward else copy.source for copy in copies}
+            if near != home or far is None or far in seen or event.size_bytes != first.size_bytes:
+                return None
+            copies.append(event)
+        elif isinstance(event, Operator) and event.is_launched and not (not outward and event.name in _ADDS):
+            return None
+        place += 1
+        end = place
+    if len(copies) < lanes - 1:
+        return None
+    while not outward and end < len(events):  # the addition of the last copy
+        event = events[end]
+        end += 1
+        if isinstance(event, Operator) and event.is_launched:
+            break
+    return copies, end
+
+
+def _replaced(events: Sequence[AnyEvent], copies: Sequence[Copy], streams: tuple[int, ...], home: int) -> list[AnyEvent]:
+    """Return the events without the copies and their additions, and the collective in place of the first copy."""
+    adds = [e for e in events if isinstance(e, Operator) and e.is_launched and e.name in _ADDS and e.device == home]
+    dropped = [copy.id for copy in copies] + [add.id for add in adds]
+    name = "broadcast" if copies[0].source == home else "reduce"
+    ids = set(dropped)
+    one = Collective(dropped[0], name, copies[0].size_bytes, streams, copies[0].thread, tuple(dropped))
+    kept = [event for event in events if event.id not in ids]
+    waits_before = [event for event in kept if event.id < dropped[0]]
+    return [*waits_before, one, *(event for event in kept if event.id > dropped[0])]

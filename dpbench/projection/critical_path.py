@@ -1,0 +1,42 @@
+"""Which parts of a step its length consists of. Pure.
+
+From the last task back: each task starts when one before it ends, or on time zero. Those tasks are the critical path::
+
+    thread main     [==][==]..........................
+    compute 0              [=======]         [===]         path: host, host, compute 0, link, compute 0
+    link 0 to 1                     [======]
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dpbench.projection.fifo import Schedule
+from dpbench.projection.tasks import Role, Tasks
+
+
+def critical_path(tasks: Tasks, found: Schedule) -> list[int]:
+    """Return the tasks of the critical path, the first one first."""
+    at: int | None = max(range(len(tasks)), key=lambda i: found.finishes[i])
+    path = []
+    while at is not None:
+        path.append(at)
+        before = {*tasks.all[at].before, *found.follows[at]}
+        at = max(before, key=lambda i: found.finishes[i], default=None)
+    return path[::-1]
+
+
+def shares_of_path(tasks: Tasks, found: Schedule, seconds: Sequence[float]) -> tuple[tuple[str, float], ...]:
+    """Return the parts of the critical path, largest first, as shares of its length."""
+    parts: Counter[str] = Counter()
+    for i in critical_path(tasks, found):
+        parts[part_of(tasks, i)] += found.finishes[i] - found.starts[i]
+    total = sum(parts.values()) or 1.0
+    return tuple((name, time / total) for name, time in parts.most_common())
+
+
+def part_of(tasks: Tasks, i: int) -> str:
+    """Return the part of a step that a task belongs to: ``host``, ``compute of device 0``, or what a link carries."""
+    task = tasks.all[i]
+    if task.role is Role.HOST:
+        return "host"
+    return f"compute of device {task.device}" if task.role is Role.COMPUTE else f"links: {task.name}"

@@ -1,0 +1,88 @@
+"""Projections of several variants on one machine, compared, and what to do. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpbench.projection.project import QUANTILES, Interval, Projection
+from dpbench.sweep.variants import VariantId, VariantName
+
+
+@dataclass(frozen=True)
+class ProjectedRow:
+    """A variant on a machine: its projection, or the `reason` why there is none.
+
+    `speed_up` is over one device that does its share alone, and at most the number of devices.
+    """
+
+    variant: VariantId
+    projection: Projection | None
+    speed_up: Interval | None = None
+    reason: str | None = None
+
+
+def with_speed_up(
+    projections: Mapping[VariantId, Projection | str], single: Projection, devices: int
+) -> tuple[ProjectedRow, ...]:
+    """Return a row for each variant, in the given order. A text in place of a projection is the reason."""
+    rows = []
+    for variant, found in projections.items():
+        if isinstance(found, str):
+            rows.append(ProjectedRow(variant, None, reason=found))
+        else:
+            ratio = ratio_of(single, found)
+            n = found.devices
+            rows.append(ProjectedRow(variant, found, Interval(ratio.low * n, ratio.mid * n, ratio.high * n)))
+    return tuple(rows)
+
+
+def ratio_of(one: Projection, other: Projection) -> Interval:
+    """Return the step time of `one` over that of `other`, with the interval of common draws."""
+    low, high = np.quantile(one.sample_s / other.sample_s, QUANTILES)
+    fair = one.fair_ratio / other.fair_ratio
+    mid = one.step_time_s.mid / other.step_time_s.mid
+    return Interval(float(low * min(fair, 1)), mid, float(high * max(fair, 1)))
+
+
+def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | None = None) -> str:
+    """Return one sentence: the variant to use, how sure that is, and what limits it.
+
+    `larger_batch` is by what factor more items a second the best variant has with twice the batch.
+    """
+    found = sorted(
+        (row for row in rows if row.projection is not None and row.variant.name is not VariantName.SINGLE),
+        key=lambda row: row.projection.step_time_s.mid / row.projection.batch if row.projection else 0.0,
+    )
+    if not found:
+        return f"On {machine} no scheme for several devices could be projected."
+    best = found[0]
+    rivals = [row for row in found[1:] if not _is_slower(row, best)]
+    assert best.projection is not None
+    assert best.speed_up is not None
+    gain = f"{best.speed_up.mid:.1f} times one device ({best.speed_up.low:.1f} to {best.speed_up.high:.1f})"
+    if rivals:
+        names = " and ".join([str(best.variant), *(str(row.variant) for row in rivals)])
+        text = f"On {machine} the best is not decided between {names}: {best.variant} has {gain}"
+    else:
+        text = f"On {machine} use {best.variant}: {gain}{_lead(found)}"
+    share = best.speed_up.mid / best.projection.devices
+    text += f", {share:.0%} of the limit"
+    what = best.projection.bound_by[0][0] if best.projection.bound_by else "nothing"
+    text += f"; what binds is the {what}" if share < 0.95 else ""
+    if larger_batch is not None and larger_batch > 1.03:
+        text += f"; twice the batch gives {larger_batch - 1:.0%} more items a second"
+    return text + "."
+
+
+def _lead(found: Sequence[ProjectedRow]) -> str:
+    if len(found) < 2 or found[0].projection is None or found[1].projection is None:
+        return ""
+    ratio = ratio_of(found[1].projection, found[0].projection)
+    return f", {ratio.mid - 1:.0%} faster than {found[1].variant} ({ratio.low - 1:.0%} to {ratio.high - 1:.0%})"
+
+
+def _is_slower(row: ProjectedRow, best: ProjectedRow) -> bool:
+    assert row.projection is not None
+    assert best.projection is not None
+    return ratio_of(row.projection, best.projection).low > 1.0

@@ -1,0 +1,100 @@
+"""How many seconds a unit of each rate takes on a machine, in each draw of its parameters. Pure.
+
+==========================  ======================================================================
+``flop``, kind              a floating-point operation of this kind of operator
+``byte``, kind              a byte that it reads or writes
+``gap``                     the time between two queued kernels
+``host``, cost              a call on the host
+``route``, from, to         a byte of a copy: the slowest link of its route
+``latency``, from, to       a copy
+``collective``, name, size  a collective of NCCL with so many bytes
+``slowed``, rate...         the rate while a collective runs beside it
+==========================  ======================================================================
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbench.projection.machine import Kind, Machine
+from dpbench.projection.nccl import collective_s
+from dpbench.projection.tasks import Rate
+
+Array = NDArray[np.float64]
+HOST = "host"
+_TENSOR_KINDS = {Kind.CONVOLUTION}
+"""The kinds that torch computes in TF32 by default, where the device can."""
+
+
+class Rates:
+    """The seconds for a unit of each rate, with an entry for each draw. `values` are the draws of the parameters.
+
+    `formats` names the number format of the kinds of operators that are not computed in float32.
+    """
+
+    def __init__(self, machine: Machine, values: Mapping[str, Array], formats: Mapping[Kind, str]) -> None:
+        self._machine, self._values, self._formats = machine, values, formats
+
+    def table(self, rates: Sequence[Rate]) -> Array:
+        """Return a row for each rate."""
+        return np.stack([self._of(rate) for rate in rates])
+
+    def _of(self, rate: Rate) -> Array:
+        what, *names = rate
+        match what:
+            case "flop":
+                return self._flop(Kind(names[0]))
+            case "byte":
+                return self._device_time(1 / (self._value("device.bandwidth") * self._value(f"byte_efficiency.{names[0]}")))
+            case "gap":
+                return self._value("device.gap")
+            case "host":
+                return self._value(f"host.{names[0]}") * self._value("host.factor")
+            case "route":
+                return np.maximum.reduce([1 / self._value(f"link.{kind}.bandwidth") for kind in self._kinds(names)])
+            case "latency":
+                return np.maximum.reduce([self._value(f"link.{kind}.latency") for kind in self._kinds(names)])
+            case "collective":
+                return collective_s(names[0], float(names[1]), self._machine, self._value)
+            case "slowed":
+                return self._of(tuple(names)) * self._value("overlap")
+        raise ValueError(f"{rate} is not a rate")
+
+    def _value(self, name: str) -> Array:
+        return self._values[name]
+
+    def _device_time(self, seconds: Array) -> Array:
+        return seconds * self._value("device.factor")
+
+    def _flop(self, kind: Kind) -> Array:
+        number_format = self._formats.get(kind, "float32")
+        peak = self._value(f"device.{number_format}") * self._value(f"flop_efficiency.{kind}")
+        return self._device_time(1 / peak)
+
+    def _kinds(self, names: Sequence[str]) -> list[str]:
+        source, destination = (end_of(name) for name in names)
+        by_name = {link.name: link.kind for link in self._machine.links}
+        return [by_name[link] for link in self._machine.routes[source, destination]]
+
+
+def name_of(end: int | None) -> str:
+    """Return the name of a copy's end in a rate."""
+    return HOST if end is None else str(end)
+
+
+def end_of(name: str) -> int | None:
+    """Return the copy's end that `name_of` named."""
+    return None if name == HOST else int(name)
+
+
+def formats_of(machine: Machine, math: str) -> dict[Kind, str]:
+    """Return the number format of each kind of operator that is not computed in float32.
+
+    `math` is ``default``: as torch does, convolutions in TF32 where the device has it; ``float32``: nothing else; or
+    ``tf32``: matrix products too.
+    """
+    if math == "float32" or "tf32" not in machine.device.peaks:
+        return {}
+    kinds = _TENSOR_KINDS if math == "default" else {Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL}
+    return dict.fromkeys(kinds, "tf32")

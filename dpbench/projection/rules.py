@@ -1,0 +1,93 @@
+"""How each variant is projected: which recording it needs, and what its events become. Pure.
+
+==========  =============================  ======================================================
+variant     recording                      events
+==========  =============================  ======================================================
+single      one device, its share          as recorded
+torch_dp    all lanes                      copies become NCCL's collectives; new replicas each step
+naive       all lanes                      as recorded; new replicas each step
+tuned...    all lanes                      as recorded
+ddp         one device, its share          with buckets and all-reduces
+==========  =============================  ======================================================
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpbench.errors import WrongInputError
+from dpbench.projection.build import AnyEvent, Facts
+from dpbench.projection.collectives import with_collectives
+from dpbench.projection.ddp import ddp_events
+from dpbench.projection.machine import Machine
+from dpbench.results.recording import Recording
+from dpbench.sweep.variants import VariantId, VariantName
+
+Change = Callable[[Recording], tuple[Recording, Sequence[AnyEvent]]]
+
+
+class ProjectionError(WrongInputError):
+    """Something cannot be projected. The text is one line: the field, its value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`change` returns the events to replay. `on_one_device` means that the recording is of one device's share."""
+
+    change: Change
+    on_one_device: bool = False
+    on_several_machines: bool = False
+    is_replicated: bool = False
+    needs_gradients: bool = False
+
+
+def _as_recorded(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
+    return recording, recording.events
+
+
+def _stock(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
+    return recording, with_collectives(recording)
+
+
+_RULES = {
+    VariantName.SINGLE: Rule(_as_recorded, on_one_device=True, on_several_machines=True),
+    VariantName.TORCH_DP: Rule(_stock, is_replicated=True),
+    VariantName.NAIVE: Rule(_as_recorded, is_replicated=True),
+    VariantName.DDP: Rule(ddp_events, on_one_device=True, on_several_machines=True, needs_gradients=True),
+}
+_TUNED = Rule(_as_recorded)
+_DISPATCHES = ("sequence", "threads")
+
+
+def rule_of(variant: VariantId) -> Rule:
+    """Return the rule of a variant. Raise ProjectionError if it has none."""
+    if "cache_replicas" in variant.values and not variant.values["cache_replicas"]:
+        return Rule(_as_recorded, is_replicated=True)
+    if "dispatch" in variant.name.parameters or "dispatch" in variant.name.fixed:
+        return _TUNED
+    rule = _RULES.get(variant.name)
+    if rule is None or (variant.name is VariantName.DDP and variant.values):
+        allowed = ", ".join([*_RULES, "tuned and its ablations"])
+        raise ProjectionError(f"variants: {str(variant)!r} has no rule for a projection; allowed: {allowed}")
+    return rule
+
+
+def why_not(variant: VariantId, machine: Machine) -> str | None:
+    """Return why a variant cannot run on a machine, None if it can."""
+    several = machine.ring is not None and machine.ring.machines > 1
+    if several and not rule_of(variant).on_several_machines:
+        return "one process cannot use the devices of several machines"
+    return None
+
+
+def check_batch(batch: int, devices: int) -> None:
+    """Raise ProjectionError unless each device gets as many items as the others, and at least one."""
+    if batch < devices or batch % devices:
+        raise ProjectionError(f"batch: {batch} items on {devices} devices; allowed: a multiple of {devices}")
+
+
+def facts_of(recording: Recording, rule: Rule) -> Facts:
+    """Return the facts that a recording's events do not show."""
+    model = recording.model
+    if model is None:
+        return Facts(0, 0, is_replicated=rule.is_replicated)
+    return Facts(model.modules, model.parameters, is_replicated=rule.is_replicated)

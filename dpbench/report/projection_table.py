@@ -1,0 +1,124 @@
+"""Projections of one workload on several machines, as tables and as JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from dpbench.projection.project import Interval, Projection
+from dpbench.projection.ranking import ProjectedRow
+from dpbench.report.units import number, time_unit
+from dpbench.report.wide_table import NONE, Column, WideTable, folded
+
+SCHEMA = 1
+_MOST_SENSITIVE = 3
+_LEGEND = (
+    "Projected, not measured. Times: the mid case, and in brackets where 90 % of the draws of the machine's parameters "
+    "lie. Speed-up: over one device that computes its share alone; its limit is the number of devices. Bound by: the "
+    "largest part of the critical path. Hidden: the share of the communication that the step does not wait for."
+)
+
+
+@dataclass(frozen=True)
+class MachineProjection:
+    """All rows of a machine, and the advice. `notes` say what the machine's file or the recordings leave open."""
+
+    machine: str
+    workload: str
+    batch: int
+    math: str
+    rows: Sequence[ProjectedRow]
+    advice: str
+    notes: tuple[str, ...] = ()
+
+
+def projections_text(found: Sequence[MachineProjection]) -> Group:
+    """Return a table for each machine, with the advice below it, and a legend at the end."""
+    parts: list[RenderableType] = []
+    for each in found:
+        parts += [_table(each), *map(Text, _reasons(each)), *map(Text, _sensitive(each)), *map(Text, each.notes)]
+        parts += [Text(each.advice, style="bold"), Text()]
+    return Group(*parts, Text(_LEGEND, style="dim"))
+
+
+def projections_json(found: Sequence[MachineProjection]) -> dict[str, Any]:
+    """Return the same as one JSON object. Times are in seconds."""
+    return {"schema": SCHEMA, "projections": [_machine_json(each) for each in found]}
+
+
+def _table(found: MachineProjection) -> WideTable:
+    rows = [row for row in found.rows if row.projection is not None]
+    unit = time_unit(row.projection.step_time_s.mid for row in rows if row.projection)
+    shown = [(row.projection, row.speed_up) for row in rows if row.projection is not None]
+    columns = [
+        Column(f"step time\n{unit[1]}", [interval(p.step_time_s, unit[0]) for p, _ in shown]),
+        Column("speed-up", [NONE if s is None else interval(s) for _, s in shown]),
+        Column("% of\nlimit", [NONE if s is None else f"{100 * s.mid / p.devices:.0f}" for p, s in shown]),
+        Column("bound by", [_bound(p) for p, _ in shown]),
+        Column("hidden", [NONE if p.hidden is None else f"{p.hidden:.0%}" for p, _ in shown]),
+    ]
+    title = f"{found.workload} on {found.machine}, batch {found.batch}, {found.math} math"
+    return WideTable(title, [Column("variant", [folded(row.variant) for row in rows])], columns)
+
+
+def interval(found: Interval, unit: float = 1.0) -> str:
+    """Return a text such as ``5.61 [5.20, 6.02]``."""
+    return f"{number(found.mid / unit)} [{number(found.low / unit)}, {number(found.high / unit)}]"
+
+
+def _bound(found: Projection) -> str:
+    if not found.bound_by:
+        return NONE
+    name, share = found.bound_by[0]
+    return f"{name} {share:.0%}"
+
+
+def _reasons(found: MachineProjection) -> Iterator[str]:
+    yield from (f"{row.variant}: {row.reason}" for row in found.rows if row.reason is not None)
+
+
+def _sensitive(found: MachineProjection) -> Iterator[str]:
+    for row in found.rows:
+        if row.projection is not None:
+            worst = row.projection.sensitivities[:_MOST_SENSITIVE]
+            parts = (f"{each.parameter} {each.low - 1:+.0%} / {each.high - 1:+.0%}" for each in worst)
+            yield f"{row.variant}, step time if a parameter is low / high: {', '.join(parts)}"
+
+
+def _machine_json(found: MachineProjection) -> dict[str, Any]:
+    return {
+        "machine": found.machine,
+        "workload": found.workload,
+        "batch": found.batch,
+        "math": found.math,
+        "advice": found.advice,
+        "notes": list(found.notes),
+        "variants": [_row_json(row) for row in found.rows],
+    }
+
+
+def _row_json(row: ProjectedRow) -> dict[str, Any]:
+    found = row.projection
+    if found is None:
+        return {"variant": str(row.variant), "reason": row.reason}
+    return {
+        "variant": str(row.variant),
+        "devices": found.devices,
+        "step_time_s": _interval_json(found.step_time_s),
+        "speed_up": None if row.speed_up is None else _interval_json(row.speed_up),
+        "bound_by": [{"part": name, "share": share} for name, share in found.bound_by],
+        "saved_if_free": {str(role): share for role, share in found.saved.items()},
+        "hidden_share": found.hidden,
+        "communication_s": found.communication_s,
+        "fair_sharing_ratio": found.fair_ratio,
+        "sensitivities": [
+            {"parameter": each.parameter, "low_ratio": each.low, "high_ratio": each.high}
+            for each in found.sensitivities
+        ],
+    }
+
+
+def _interval_json(found: Interval) -> dict[str, float]:
+    return {"low": found.low, "mid": found.mid, "high": found.high}
