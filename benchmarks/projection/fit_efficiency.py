@@ -1,0 +1,135 @@
+"""Print the tables ``[efficiency.*]`` of `dpbench/machines/parts.toml`.
+
+An operator's time is ``FLOPs / (peak x flop share) + bytes / (bandwidth x byte share)``, as `dpbench project` adds.
+`neusight_labels.csv` has the measured times. low, mid and high are the 10, 50 and 90 % quantiles of the shares.
+
+    layer norm, softmax, element-wise   byte share = bytes / bandwidth / time
+    linear, batched matrix product      flop share = FLOPs / peak / (time - bytes at the element-wise share)
+
+Shares above 1 become 1: cards clock higher than the peak's nominal clock. Kinds without labels have a range of our own,
+and `source` says so.
+"""
+
+import csv
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+LABELS = HERE / "neusight_labels.csv"
+PARTS = HERE.parents[1] / "dpbench" / "machines" / "parts.toml"
+FLOAT32_CONVOLUTION = (0.45, 0.6, 0.75)
+TF32_CONVOLUTION = (0.25, 0.4, 0.55)
+DESKTOP_CONVOLUTION = (0.2, 0.4, 0.65)
+# By name of a table: the labels' devices, by how much the interval is widened, and the share of convolutions.
+GROUPS = {
+    "pascal": (("P100-PCIE",), 1.0, FLOAT32_CONVOLUTION),
+    "volta": (("V100-PCIE",), 1.0, FLOAT32_CONVOLUTION),
+    "turing-t4": (("T4",), 1.0, (0.3, 0.5, 0.65)),
+    "turing-desktop": (("T4", "V100-PCIE"), 1.0, FLOAT32_CONVOLUTION),
+    "ampere-a100": (("A100-PCIE-40", "A100-PCIE-80"), 1.0, TF32_CONVOLUTION),
+    "ampere-ada-desktop": (("A100-PCIE-40", "A100-PCIE-80", "L4"), 1.0, DESKTOP_CONVOLUTION),
+    "hopper": (("H100-SXM",), 1.0, TF32_CONVOLUTION),
+    "hopper-h200": (("H100-SXM",), 1.15, TF32_CONVOLUTION),
+    "ada-l4": (("L4",), 1.0, (0.15, 0.35, 0.55)),
+}
+# The device in parts.toml whose peaks are those of the labels' card.
+PEAKS_OF = {
+    "P100-PCIE": "P100-PCIE",
+    "V100-PCIE": "V100-PCIE",
+    "T4": "T4",
+    "A100-PCIE-40": "A100-PCIE-40",
+    "A100-PCIE-80": "A100-PCIE-80",
+    "H100-SXM": "H100-SXM",
+    "L4": "L4",
+}
+MEASURED = {"linear": "matmul", "bmm": "batched_matmul", "ln": "norm", "softmax": "softmax"}
+TENSORS = {"add": 3, "mul": 3}  # read and written; others 2
+FLOAT_BYTES = 4
+FEW = (0.2, 0.5, 1.0)
+# Kinds without labels: factors of the element-wise byte share.
+OF_ELEMENTWISE = {
+    "convolution": (0.85, 1.0, 1.0),
+    "matmul": (1.0, 1.0, 1.0),
+    "batched_matmul": (1.0, 1.0, 1.0),
+    "reduction": (0.5, 0.85, 1.0),
+    "index": (0.2, 0.6, 1.0),
+    "move": (0.5, 0.85, 1.0),
+}
+
+
+def sizes(operator: str, shape: str) -> tuple[float, float]:
+    """Return FLOPs and bytes of an operator in float32."""
+    numbers = [int(size) for size in shape.split("x")]
+    if operator in ("linear", "bmm"):
+        batch, rows, inner, columns = numbers
+        weights = inner * columns * (batch if operator == "bmm" else 1)
+        return 2 * batch * rows * inner * columns, FLOAT_BYTES * (batch * rows * (inner + columns) + weights)
+    rows, columns = numbers
+    return 0, FLOAT_BYTES * rows * columns * TENSORS.get(operator, 2)
+
+
+def shares() -> dict[tuple[str, str], list[float]]:
+    """Return the measured shares by the labels' device and kind."""
+    devices = tomllib.loads(PARTS.read_text())["device"]
+    with LABELS.open(newline="") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    found = defaultdict(list)
+    for pass_ in ("bytes", "FLOPs"):
+        for row in rows:
+            name, operator, seconds = row["device"], row["operator"], float(row["measured_ms"]) / 1e3
+            flops, moved = sizes(operator, row["shape"])
+            device = devices[PEAKS_OF[name]]
+            moving = moved / (device["bandwidth"]["mid"] * 1e9)
+            if pass_ == "bytes" and not flops:
+                found[name, MEASURED.get(operator, "elementwise")].append(min(1.0, moving / seconds))
+            elif pass_ == "FLOPs" and flops:
+                rest = seconds - moving / np.median(found[name, "elementwise"])
+                peak = device["peak"]["float32"]["mid"] * 1e12
+                found[name, MEASURED[operator]].append(min(1.0, flops / peak / rest) if rest > 0 else 1.0)
+    return found
+
+
+def quantiles(values: list[float], widened: float) -> tuple[float, float, float]:
+    """Return the 10, 50 and 90 % quantiles, the outer ones moved outwards by a factor."""
+    low, mid, high = (float(q) for q in np.quantile(values, (0.1, 0.5, 0.9)))
+    return low / widened, mid, min(1.0, high * widened)
+
+
+def line(kind: str, numbers: tuple[float, float, float], source: str) -> str:
+    """Return one quantity as TOML."""
+    low, mid, high = (f"{number:.2f}" for number in numbers)
+    return f'{kind} = {{ low = {low}, mid = {mid}, high = {high}, unit = "ratio", source = "{source}" }}'
+
+
+def main() -> None:
+    """Print all tables."""
+    found = shares()
+    for group, (devices, widened, convolution) in GROUPS.items():
+        kinds = {}
+        for kind in (*MEASURED.values(), "elementwise"):
+            values = [value for device in devices for value in found[device, kind]]
+            text = f"fit_efficiency.py: {len(values)} of NeuSight's labels on {' and '.join(devices)}"
+            text += "" if widened == 1 else f", widened by {widened:g}; not this card"
+            text += "; not this card" if "desktop" in group else ""
+            kinds[kind] = (quantiles(values, widened), text)
+        print(f"\n[efficiency.{group}.flop]")
+        own = "our range, not fitted; cuDNN's convolutions against the products above; of tf32 if the card has it"
+        print(line("convolution", convolution, own))
+        for kind in ("matmul", "batched_matmul"):
+            print(line(kind, *kinds[kind]))
+        for kind in ("norm", "softmax", "elementwise", "reduction", "index", "move"):
+            print(line(kind, FEW, "our range, not fitted; its bytes count, not its FLOPs"))
+        print(f"\n[efficiency.{group}.byte]")
+        base = kinds["elementwise"][0]
+        for kind, factors in OF_ELEMENTWISE.items():
+            numbers = tuple(share * factor for share, factor in zip(base, factors, strict=True))
+            print(line(kind, numbers, "our range, not fitted; from the element-wise share"))
+        for kind in ("norm", "softmax", "elementwise"):
+            print(line(kind, *kinds[kind]))
+
+
+if __name__ == "__main__":
+    main()

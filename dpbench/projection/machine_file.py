@@ -1,0 +1,180 @@
+"""Described machines as files: `dpbench/machines/*.toml` and the user's own."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from dpbench.projection.fields import Fields, MachineFileError
+from dpbench.projection.layout_file import read_layout
+from dpbench.projection.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
+from dpbench.projection.topology import kinds_of, links_of, routes_of
+from dpbench.sweep.explain import nearest, one_of
+from dpbench.sweep.outside import one_line, read_toml, shown
+
+_FOLDER = Path(str(files("dpbench"))) / "machines"
+_PARTS = "parts"
+_PROTOCOLS = ("ll", "ll128", "simple")
+_PEAKS = ("float32", "tf32")
+
+
+def machine_names() -> tuple[str, ...]:
+    """Return the names of the machines that come with dpbench, sorted."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _PARTS))
+
+
+def load_machine(name_or_path: str) -> Machine:
+    """Return a machine that comes with dpbench, or the machine in a file that ends with ``.toml``.
+
+    Raise MachineFileError.
+    """
+    if name_or_path in machine_names():
+        path = _FOLDER / f"{name_or_path}.toml"
+    elif name_or_path.endswith(".toml"):
+        path = Path(name_or_path)
+    else:
+        names = machine_names()
+        allowed = f"{one_of(names)}, or a path that ends with .toml"
+        raise MachineFileError(
+            one_line(f"machine: {shown(name_or_path)} is unknown{nearest(name_or_path, names)}; allowed: {allowed}")
+        )
+    return _Reader(_read(path), _read(_FOLDER / f"{_PARTS}.toml")).machine(path.stem)
+
+
+def _read(path: Path) -> Fields:
+    try:
+        return Fields(str(path), "", read_toml(path))
+    except OSError as error:
+        raise MachineFileError(
+            one_line(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file of a machine")
+        ) from error
+    except ValueError as error:
+        raise MachineFileError(one_line(f"{path}: is not TOML: {error}")) from error
+
+
+class _Reader:
+    """One machine's file, and the parts that it may name."""
+
+    def __init__(self, file: Fields, parts: Fields) -> None:
+        self.file = file
+        self.parts = parts
+
+    def machine(self, name: str) -> Machine:
+        file = self.file
+        links = file.below("links")
+        layout = read_layout(file, links, self._link_names(links))
+        device, host = self._device(), self._host()
+        kinds = {layout.kinds[role]: self._link(links, role) for role in layout.kinds}
+        ring = self._ring(layout.machines) if layout.devices * layout.machines > 1 else None
+        found = Machine(
+            name=name,
+            devices=layout.devices * layout.machines,
+            device=device,
+            host=host,
+            links=links_of(layout),
+            kinds=kinds_of(layout, kinds),
+            routes=routes_of(layout),
+            ring=ring,
+            nccl=self._nccl(ring) if ring is not None else {},
+            overlap=self._quantity("overlap"),
+            skew=self._quantity("skew"),
+            notes=file.texts("notes") if file.has("notes") else (),
+        )
+        links.refuse_others()
+        file.refuse_others()
+        return found
+
+    def _part(self, fields: Fields, key: str, kind: str) -> tuple[str, Fields]:
+        """Return the name and the table of a part: one of `parts`, or a table in the file itself, named as its key."""
+        known = self.parts.table[kind]
+        value = fields.get(key, f"a table, or one of {one_of(known)}")
+        if isinstance(value, dict):
+            return key, fields.below(key)
+        name = fields.name(key, known)
+        return name, self.parts.below(kind).below(name)
+
+    def _quantity(self, key: str) -> Quantity:
+        """Return a ratio of at least 1 that the file names or holds."""
+        file, parts = self.file, self.parts.below(key)
+        inline = isinstance(file.get(key, f"a table, or one of {one_of(parts.table)}"), dict)
+        found = file.quantity(key, "ratio") if inline else parts.quantity(file.name(key, parts.table), "ratio")
+        if found.low < 1:
+            file.refuse_value(f"{key}.low", found.low, "a ratio of at least 1")
+        return found
+
+    def _device(self) -> Device:
+        name, fields = self._part(self.file, "device", "device")
+        peak = fields.below("peak")
+        peaks = {dtype: peak.quantity(dtype, "flops") for dtype in _PEAKS if dtype == _PEAKS[0] or peak.has(dtype)}
+        peak.refuse_others()
+        _, efficiency = self._part(fields, "efficiency", "efficiency")
+        device = Device(
+            name=name,
+            memory_bytes=fields.quantity("memory", "bytes").mid,
+            peaks=peaks,
+            bandwidth=fields.quantity("bandwidth", "bandwidth"),
+            flop_efficiency=_shares(efficiency.below("flop")),
+            byte_efficiency=_shares(efficiency.below("byte")),
+            gap=fields.quantity("gap", "seconds"),
+            factor=fields.quantity("factor", "ratio"),
+        )
+        efficiency.refuse_others()
+        fields.refuse_others()
+        return device
+
+    def _host(self) -> Host:
+        name, fields = self._part(self.file, "host", "host")
+        _, costs = self._part(fields, "costs", "costs")
+        host = Host(
+            name=name,
+            costs={cost: costs.quantity(cost, "seconds") for cost in HostCost},
+            factor=fields.quantity("factor", "ratio"),
+        )
+        costs.refuse_others()
+        fields.refuse_others()
+        return host
+
+    def _link_names(self, links: Fields) -> dict[str, str]:
+        return {role: self._part(links, role, "link")[0] for role in links.table}
+
+    def _link(self, links: Fields, role: str) -> LinkKind:
+        _, fields = self._part(links, role, "link")
+        kind = LinkKind(fields.quantity("bandwidth", "bandwidth"), fields.quantity("latency", "seconds"))
+        fields.refuse_others()
+        return kind
+
+    def _ring(self, machines: int) -> Ring:
+        _, fields = self._part(self.file, "ring", "ring")
+        ring = Ring(fields.quantity("bus_bandwidth", "bandwidth"), fields.name("hop", ("nvlink", "pcie")), machines)
+        fields.refuse_others()
+        return ring
+
+    def _nccl(self, ring: Ring) -> dict[str, Quantity]:
+        """Return the constants that can matter on this ring. NCCL uses LL128 over NVLink alone."""
+        _, fields = self._part(self.file, "nccl", "nccl")
+        found = dict[str, Quantity]()
+        for algorithm in ("ring", "tree"):
+            for protocol in _PROTOCOLS:
+                ends = {
+                    "base": f"{algorithm}_base_{protocol}",
+                    "nvlink": f"{algorithm}_nvlink_{protocol}",
+                    "pcie": f"{algorithm}_pcie_{protocol}",
+                    "network": f"{algorithm}_network_{protocol}",
+                }
+                values = {end: fields.quantity(key, "seconds") for end, key in ends.items()}
+                values["share"] = fields.quantity(f"{algorithm}_share_{protocol}", "ratio")
+                if protocol == "ll128" and ring.hop != "nvlink":
+                    continue
+                used = {"base": "base", "hop": ring.hop, "share": "share"}
+                if ring.machines > 1:
+                    used["network"] = "network"
+                found |= {f"{algorithm}_{use}_{protocol}": values[end] for use, end in used.items()}
+        fields.refuse_others()
+        return found
+
+
+def _shares(fields: Fields) -> dict[Kind, Quantity]:
+    found = {kind: fields.quantity(kind, "ratio") for kind in Kind}
+    for kind, share in found.items():
+        if share.high > 1:
+            fields.refuse_value(f"{kind}.high", share.high, "a share above 0, at most 1")
+    fields.refuse_others()
+    return found

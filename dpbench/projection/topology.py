@@ -1,0 +1,149 @@
+"""The links of a described machine, and the links that each copy takes. Pure.
+
+    host memory of the machine
+      │ uplink.0.up/.down          one for each PCIe switch with several devices, shared by them
+    switch ── switch               socket.0-1: from one CPU socket to the other
+      │ pcie.3.up/.down            one for each device
+    device 3 ── device 4           nvlink.3-4, or nvswitch.3.out and nvswitch.4.in
+
+A copy takes NVLink only if one joins both devices: NVLink is not routed. Without peer access, a copy passes through
+host memory, at the speed of the link ``staged``, one for each source device. Each machine has one network link.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpbench.projection.machine import Link, LinkKind, Quantity
+
+Place = int | None
+Routes = dict[tuple[Place, Place], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the devices of one machine are joined, and how many such machines there are.
+
+    `switches` has the devices of each PCIe switch; a device on a root port has a switch of its own. `sockets` has the
+    switches of each CPU socket. `nvlinks` counts the links between pairs of devices, smaller index first. `ports` is
+    the number of links from each device to NVSwitch, 0 without one. `kinds` has the link kind for each of ``pcie``,
+    ``uplink``, ``socket``, ``nvlink``, ``staged`` and ``network`` that the machine has.
+    """
+
+    devices: int
+    machines: int
+    switches: tuple[tuple[int, ...], ...]
+    sockets: tuple[tuple[int, ...], ...]
+    peer: bool
+    nvlinks: Mapping[tuple[int, int], int]
+    ports: int
+    kinds: Mapping[str, str]
+
+    def switch_of(self, device: int) -> int:
+        """Return the PCIe switch of a device of one machine."""
+        return next(i for i, devices in enumerate(self.switches) if device in devices)
+
+    def socket_of(self, switch: int) -> int:
+        """Return the CPU socket of a switch."""
+        return next(i for i, switches in enumerate(self.sockets) if switch in switches)
+
+
+def links_of(layout: Layout) -> tuple[Link, ...]:
+    """Return every link of all machines."""
+    found = dict[str, Link]()
+    for route in routes_of(layout).values():
+        for name in route:
+            found[name] = Link(name, _kind(layout, name))
+    return tuple(sorted(found.values(), key=lambda link: link.name))
+
+
+def routes_of(layout: Layout) -> Routes:
+    """Return the link names for each pair of places: devices of all machines, and None for the host of a device."""
+    total = layout.devices * layout.machines
+    routes: Routes = {}
+    for device in range(total):
+        routes[None, device] = tuple(_to_device(layout, device))
+        routes[device, None] = tuple(_from_device(layout, device))
+        for other in range(total):
+            if device != other:
+                routes[device, other] = tuple(_between(layout, device, other))
+    return routes
+
+
+def kinds_of(layout: Layout, parts: Mapping[str, LinkKind]) -> dict[str, LinkKind]:
+    """Return the kinds of all links by name, from the kinds of single links in `parts`.
+
+    Several NVLinks between two devices are one link with their bandwidth together: ``nvlink2x2``. A port to NVSwitch
+    has half of the latency, because a route has two: ``nvlink3x12port``.
+    """
+    kinds = dict[str, LinkKind]()
+    for link in links_of(layout):
+        role = link.name.partition(".")[0]
+        if role not in ("nvlink", "nvswitch"):
+            kinds[link.kind] = parts[link.kind]
+            continue
+        single = parts[layout.kinds["nvlink"]]
+        count = layout.ports if role == "nvswitch" else layout.nvlinks[_pair(layout, link.name)]
+        share = 0.5 if role == "nvswitch" else 1.0
+        kinds[link.kind] = LinkKind(scaled(single.bandwidth, count), scaled(single.latency, share))
+    return kinds
+
+
+def scaled(quantity: Quantity, factor: float) -> Quantity:
+    """Return a multiple of a quantity. Its source names the factor."""
+    if factor == 1:
+        return quantity
+    low, mid, high = (factor * number for number in (quantity.low, quantity.mid, quantity.high))
+    return Quantity(low, mid, high, f"{factor:g} x: {quantity.source}")
+
+
+def _between(layout: Layout, source: int, destination: int) -> list[str]:
+    here, a = divmod(source, layout.devices)
+    there, b = divmod(destination, layout.devices)
+    if here != there:
+        network = [f"network.{here}.out", f"network.{there}.in"]
+        return _from_device(layout, source) + network + _to_device(layout, destination)
+    if (min(a, b), max(a, b)) in layout.nvlinks:
+        return [f"nvlink.{source}-{destination}"]
+    if layout.ports:
+        return [f"nvswitch.{source}.out", f"nvswitch.{destination}.in"]
+    if not layout.peer:
+        return [*_from_device(layout, source), f"staged.{source}", *_to_device(layout, destination)]
+    from_switch, to_switch = layout.switch_of(a), layout.switch_of(b)
+    if from_switch == to_switch:
+        return [f"pcie.{source}.up", f"pcie.{destination}.down"]
+    from_socket, to_socket = layout.socket_of(from_switch), layout.socket_of(to_switch)
+    sockets = len(layout.sockets)
+    cross = [f"socket.{here * sockets + from_socket}-{here * sockets + to_socket}"] if from_socket != to_socket else []
+    return _from_device(layout, source) + cross + _to_device(layout, destination)
+
+
+def _from_device(layout: Layout, device: int) -> list[str]:
+    return [f"pcie.{device}.up", *(f"{uplink}.up" for uplink in _uplink(layout, device))]
+
+
+def _to_device(layout: Layout, device: int) -> list[str]:
+    return [*(f"{uplink}.down" for uplink in _uplink(layout, device)), f"pcie.{device}.down"]
+
+
+def _uplink(layout: Layout, device: int) -> list[str]:
+    """Return the shared uplink of a device's switch. A switch with one device has none: its link is the device's."""
+    machine, local = divmod(device, layout.devices)
+    switch = layout.switch_of(local)
+    alone = len(layout.switches[switch]) == 1
+    return [] if alone else [f"uplink.{machine * len(layout.switches) + switch}"]
+
+
+def _kind(layout: Layout, name: str) -> str:
+    role = name.partition(".")[0]
+    if role == "nvswitch":
+        return f"{layout.kinds['nvlink']}x{layout.ports}port"
+    if role == "nvlink":
+        count = layout.nvlinks[_pair(layout, name)]
+        return layout.kinds["nvlink"] + (f"x{count}" if count > 1 else "")
+    return layout.kinds[role]
+
+
+def _pair(layout: Layout, name: str) -> tuple[int, int]:
+    """Return the devices, within their machine, of a link named ``nvlink.9-8``."""
+    a, b = (int(text) % layout.devices for text in name.partition(".")[2].split("-"))
+    return min(a, b), max(a, b)
