@@ -47,13 +47,13 @@ class Collective:
 class Facts:
     """What a recording's events do not show: the numbers of modules and parameters of the model.
 
-    `is_replicated` is True if each step makes new replicas of all modules. With `has_foreach`, the optimizer has one
-    kernel for many parameters.
+    `replicas` is the number of new replicas of all modules that each step makes on the host. With `has_foreach`, the
+    optimizer has one kernel for many parameters.
     """
 
     modules: int
     parameters: int
-    is_replicated: bool = False
+    replicas: int = 0
     has_foreach: bool = True
 
 
@@ -92,7 +92,7 @@ class _Builder:
         self._issued: dict[int, tuple[int, int]] = {}
         self._foreach: dict[str, int] = {}
         self._phase = ""
-        self._is_locked, self._last_of_lanes = False, -1
+        self._is_threaded, self._is_replicated, self._last_of_lanes = False, False, -1
 
     def step(self, events: Sequence[AnyEvent]) -> None:
         self._reset()
@@ -126,12 +126,21 @@ class _Builder:
     def _thread(self, number: int) -> _Thread:
         found = self._threads.get(number)
         if found is None:
+            if self._phase != Phase.BACKWARD:
+                self._replicate()
             found = self._threads[number] = _Thread()
             if self._main.last is not None:
                 found.waits.add(self._main.last)
             if self._phase != Phase.BACKWARD:
                 found.pending[_host(HostCost.THREAD_START)] += 1
         return found
+
+    def _replicate(self) -> None:
+        """Before the first lane computes, let the main thread make the replicas."""
+        if not self._is_replicated and self._facts.replicas:
+            self._is_replicated = True
+            cost = {_host(HostCost.REPLICATE_MODULE): self._facts.modules * self._facts.replicas}
+            self._on_host(MAIN, "replicate", Counter(cost))
 
     def _join_lanes(self, i: int, event: AnyEvent) -> None:
         """Before the first event of the main thread after the lanes' last one, let the main thread wait for them."""
@@ -217,6 +226,8 @@ class _Builder:
                 self._grow(self._foreach[event.name], event)
                 return
             self._foreach[event.name] = len(self.tasks) + 1
+        if event.flops:
+            self._replicate()
         issued = self._issue(event, self._call_cost(), event.name)
         task = Task(
             Role.COMPUTE, event.name, (f"compute {event.device}",), dict(compute_cost(event)), device=event.device

@@ -1,7 +1,7 @@
 """A projection: the step time of one variant on one machine, how sure it is, and why it is so. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,19 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
         tasks=tasks,
         schedule=found,
     )
+
+
+def limited_by_loader(found: Projection, items_per_s: float) -> Projection:
+    """Return the projection with a data loader that delivers so many items a second, and not more."""
+    limit_s = found.batch / items_per_s
+    time = found.step_time_s
+    slower = {
+        "step_time_s": Interval(max(time.low, limit_s), max(time.mid, limit_s), max(time.high, limit_s)),
+        "sample_s": np.maximum(found.sample_s, limit_s),
+    }
+    if time.mid < limit_s:
+        slower["bound_by"] = (("data loader", 1.0),)
+    return replace(found, **slower)  # type: ignore[arg-type]  # the fields' own types
 
 
 def _with_free_parts(names: Sequence[Rate], table: Array, handover: Array) -> tuple[Array, Array]:

@@ -22,8 +22,21 @@ class ProjectedRow:
     reason: str | None = None
 
 
+@dataclass(frozen=True)
+class MachineProjection:
+    """All rows of a machine, and the advice. `notes` say what the machine's file or the recordings leave open."""
+
+    machine: str
+    workload: str
+    batch: int
+    math: str
+    rows: Sequence[ProjectedRow]
+    advice: str
+    notes: tuple[str, ...] = ()
+
+
 def with_speed_up(
-    projections: Mapping[VariantId, Projection | str], single: Projection, devices: int
+    projections: Mapping[VariantId, Projection | str], single: Projection
 ) -> tuple[ProjectedRow, ...]:
     """Return a row for each variant, in the given order. A text in place of a projection is the reason."""
     rows = []

@@ -88,6 +88,5 @@ def check_batch(batch: int, devices: int) -> None:
 def facts_of(recording: Recording, rule: Rule) -> Facts:
     """Return the facts that a recording's events do not show."""
     model = recording.model
-    if model is None:
-        return Facts(0, 0, is_replicated=rule.is_replicated)
-    return Facts(model.modules, model.parameters, is_replicated=rule.is_replicated)
+    replicas = recording.devices - 1 if rule.is_replicated else 0
+    return Facts(model.modules, model.parameters, replicas) if model is not None else Facts(0, 0)

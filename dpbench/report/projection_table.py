@@ -1,14 +1,13 @@
 """Projections of one workload on several machines, as tables and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.projection.project import Interval, Projection
-from dpbench.projection.ranking import ProjectedRow
+from dpbench.projection.ranking import MachineProjection, ProjectedRow
 from dpbench.report.units import number, time_unit
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
 
@@ -19,19 +18,6 @@ _LEGEND = (
     "lie. Speed-up: over one device that computes its share alone; its limit is the number of devices. Bound by: the "
     "largest part of the critical path. Hidden: the share of the communication that the step does not wait for."
 )
-
-
-@dataclass(frozen=True)
-class MachineProjection:
-    """All rows of a machine, and the advice. `notes` say what the machine's file or the recordings leave open."""
-
-    machine: str
-    workload: str
-    batch: int
-    math: str
-    rows: Sequence[ProjectedRow]
-    advice: str
-    notes: tuple[str, ...] = ()
 
 
 def projections_text(found: Sequence[MachineProjection]) -> Group:

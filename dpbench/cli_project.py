@@ -1,0 +1,107 @@
+"""The command `dpbench project`: step times on machines that are only described."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dpbench.cli_shared import Json, example, option, show, show_lines
+from dpbench.errors import ExitCode
+from dpbench.projection.machine import Machine
+from dpbench.projection.machine_file import load_machine, machine_names
+from dpbench.projection.rules import ProjectionError
+from dpbench.projection.timeline import chrome_trace
+from dpbench.report.projection_table import projections_json, projections_text
+from dpbench.results.files import replace_text
+from dpbench.run.project_all import Recorded, project_machine, record_all
+from dpbench.sweep.names import parse_workload
+from dpbench.sweep.variants import VariantId, split_list
+
+_VARIANTS = "single,torch_dp,tuned[dispatch=sequence],tuned[dispatch=threads],ddp"
+_MATHS = ("default", "float32", "tf32")
+
+
+def project(
+    workload: Annotated[str | None, typer.Argument(help="Such as convnet/base or my_model:factory.")] = None,
+    *,
+    machine: Annotated[str | None, option("Names or TOML files, such as 8xV100-pcie,4xA100-nvswitch.")] = None,
+    variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.")] = _VARIANTS,
+    batch: Annotated[str | None, option("Items in the global batch; 32 for each device by default.")] = None,
+    math: Annotated[str, option("default: convolutions in TF32 where the device can; float32; tf32.")] = "default",
+    ahead: Annotated[bool, typer.Option("--ahead", help="The host does not wait for the devices after a step.")] = False,
+    loader: Annotated[float | None, option("Items a second that the data loader can deliver.")] = None,
+    events: Annotated[Path | None, option("Write the timeline of one variant on one machine, for Perfetto.")] = None,
+    list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,
+    as_json: Json = False,
+) -> ExitCode:
+    """Project step times on described machines, from steps that were recorded on simulated devices."""
+    if list_machines:
+        _list(as_json)
+        return ExitCode.OK
+    if workload is None or machine is None:
+        missing = "WORKLOAD" if workload is None else "--machine"
+        raise ProjectionError(f"{missing}: is missing; allowed: dpbench project WORKLOAD --machine NAME, or --list")
+    machines = [load_machine(name) for name in split_list(machine)]
+    chosen = _variants(variants)
+    _check(workload, math, loader)
+    if events is not None and (len(machines) > 1 or len(chosen) > 1):
+        raise ProjectionError("events: several variants or machines; allowed: one of each")
+    recorded = _record(workload, chosen, machines)
+    size = None if batch is None else _batch(batch)
+    found = [
+        project_machine(each, recorded, workload, chosen, batch=size, math=math, ahead=ahead, loader=loader)
+        for each in machines
+    ]
+    if events is not None:
+        row = found[0].rows[0].projection
+        if row is None:
+            raise ProjectionError(f"events: {found[0].rows[0].reason}; allowed: a variant that can be projected")
+        replace_text(events, json.dumps(chrome_trace(row.tasks, row.schedule)))
+    show(projections_json(found) if as_json else projections_text(found))
+    return ExitCode.OK
+
+
+def _record(workload: str, variants: Sequence[VariantId], machines: Sequence[Machine]) -> Recorded:
+    with Console(stderr=True).status(f"recording {workload}, unless it is cached"):
+        return record_all(workload, variants, machines)
+
+
+def _variants(text: str) -> list[VariantId]:
+    try:
+        return list(dict.fromkeys(VariantId(word) for word in split_list(text)))
+    except ValueError as error:
+        raise ProjectionError(f"variants: {error}") from None
+
+
+def _check(workload: str, math: str, loader: float | None) -> None:
+    try:
+        parse_workload(workload)
+    except ValueError as error:
+        raise ProjectionError(f"workload: {error}") from None
+    if math not in _MATHS:
+        raise ProjectionError(f"math: {math!r} is not allowed; allowed: {', '.join(_MATHS)}")
+    if loader is not None and not 0 < loader < float("inf"):
+        raise ProjectionError(f"loader: {loader} is not allowed; allowed: items a second, above 0")
+
+
+def _batch(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
+        raise ProjectionError(f"batch: {text!r} is not allowed; allowed: a number of items, such as 256")
+    return int(text)
+
+
+def _list(as_json: bool) -> None:
+    machines = [load_machine(name) for name in machine_names()]
+    if as_json:
+        show({"machines": [{"name": each.name, "devices": each.devices} for each in machines]})
+    else:
+        show_lines(f"{each.name:24} {each.devices} x {each.device.name}, host {each.host.name}" for each in machines)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `project` to the command line."""
+    text = "dpbench project convnet/base --machine 8xV100-pcie,4xA100-nvswitch --batch 256"
+    app.command("project", epilog=example(text))(project)

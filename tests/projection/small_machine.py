@@ -1,0 +1,60 @@
+"""A small described machine with round numbers, and recordings made by hand."""
+
+from dataclasses import replace
+
+from dpbench.projection.machine import Device, Host, HostCost, Kind, Link, LinkKind, Machine, Quantity, Ring
+from dpbench.results.recording import Copy, Mark, Operator, RecordedEvent, Recording
+
+
+def about(mid: float) -> Quantity:
+    return Quantity(mid * 0.8, mid, mid * 1.25, "a test")
+
+
+def machine(devices: int = 2, **changes: object) -> Machine:
+    """Return a machine whose host costs are 1 us each, and whose devices compute 1e12 FLOP/s on 1e12 bytes/s."""
+    ports = [(f"up {i}", f"down {i}") for i in range(devices)]
+    routes: dict[tuple[int | None, int | None], tuple[str, ...]] = {}
+    for i in range(devices):
+        routes[None, i], routes[i, None] = (f"down {i}",), (f"up {i}",)
+        routes |= {(i, j): (f"up {i}", f"down {j}") for j in range(devices) if i != j}
+    one = about(1.0)
+    made = Machine(
+        name="small",
+        devices=devices,
+        device=Device(
+            "D",
+            1e10,
+            {"float32": about(1e12), "tf32": about(4e12)},
+            about(1e12),
+            dict.fromkeys(Kind, one),
+            dict.fromkeys(Kind, one),
+            about(1e-6),
+            one,
+        ),
+        host=Host("H", {cost: about(1e-6) for cost in HostCost}, one),
+        links=tuple(Link(name, "wire") for pair in ports for name in pair),
+        kinds={"wire": LinkKind(about(1e10), about(1e-6))},
+        routes=routes,
+        ring=Ring(about(1e10), "pcie"),
+        nccl={},
+        overlap=Quantity(1.0, 1.1, 1.4, "a test"),
+        skew=Quantity(1.0, 1.01, 1.03, "a test"),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]  # fields by name
+
+
+def operator(number: int, device: int = 0, name: str = "aten.mm.default", **more: object) -> Operator:
+    given = {"stream": device, "flops": 10**9, "read_bytes": 10**6, "written_bytes": 10**6, **more}
+    return Operator(id=number, name=name, device=device, **given)  # type: ignore[arg-type]  # fields by name
+
+
+def copy(number: int, source: int | None, destination: int | None, size_bytes: int, stream: int, **more: object) -> Copy:
+    return Copy(
+        id=number, source=source, destination=destination, size_bytes=size_bytes, stream=stream, **more  # type: ignore[arg-type]
+    )
+
+
+def recording(*events: RecordedEvent, devices: int = 2, phase: str = "forward") -> Recording:
+    """Return a recording of one phase. Stream i is of device i, and stream n + i too."""
+    streams = {i: i % devices for i in range(2 * devices)}
+    return Recording(devices, streams, [Mark(id=0, name=phase), *events])
