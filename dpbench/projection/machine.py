@@ -102,7 +102,10 @@ class Link:
 
 @dataclass(frozen=True)
 class LinkKind:
-    """`bandwidth` in bytes/s, that a copy reaches in one direction; `latency` of a copy, in seconds."""
+    """`bandwidth` in bytes/s, that a copy reaches in one direction; `latency` of a copy, in seconds.
+
+    A route has the largest latency of its links.
+    """
 
     bandwidth: Quantity
     latency: Quantity

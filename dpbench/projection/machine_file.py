@@ -1,18 +1,19 @@
 """Described machines as files: `dpbench/machines/*.toml` and the user's own."""
 
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 
 from dpbench.projection.fields import Fields, MachineFileError
 from dpbench.projection.layout_file import read_layout
 from dpbench.projection.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
+from dpbench.projection.nccl import PROTOCOLS
 from dpbench.projection.topology import kinds_of, links_of, routes_of
 from dpbench.sweep.explain import nearest, one_of
 from dpbench.sweep.outside import one_line, read_toml, shown
 
 _FOLDER = Path(str(files("dpbench"))) / "machines"
 _PARTS = "parts"
-_PROTOCOLS = ("ll", "ll128", "simple")
 _PEAKS = ("float32", "tf32")
 
 
@@ -148,25 +149,20 @@ class _Reader:
         return ring
 
     def _nccl(self, ring: Ring) -> dict[str, Quantity]:
-        """Return the constants that can matter on this ring. NCCL uses LL128 over NVLink alone."""
+        """Return the constants that matter on this ring, such as ``ring_hop_simple``.
+
+        NCCL uses LL128 over NVLink alone (remembered from its tuning.cc, not read).
+        """
         _, fields = self._part(self.file, "nccl", "nccl")
         found = dict[str, Quantity]()
-        for algorithm in ("ring", "tree"):
-            for protocol in _PROTOCOLS:
-                ends = {
-                    "base": f"{algorithm}_base_{protocol}",
-                    "nvlink": f"{algorithm}_nvlink_{protocol}",
-                    "pcie": f"{algorithm}_pcie_{protocol}",
-                    "network": f"{algorithm}_network_{protocol}",
-                }
-                values = {end: fields.quantity(key, "seconds") for end, key in ends.items()}
-                values["share"] = fields.quantity(f"{algorithm}_share_{protocol}", "ratio")
-                if protocol == "ll128" and ring.hop != "nvlink":
-                    continue
-                used = {"base": "base", "hop": ring.hop, "share": "share"}
-                if ring.machines > 1:
-                    used["network"] = "network"
-                found |= {f"{algorithm}_{use}_{protocol}": values[end] for use, end in used.items()}
+        for algorithm, protocol in product(("ring", "tree"), PROTOCOLS):
+            ends = {end: f"{algorithm}_{end}_{protocol}" for end in ("base", "nvlink", "pcie", "network", "share")}
+            values = {end: fields.quantity(key, "ratio" if end == "share" else "seconds") for end, key in ends.items()}
+            if protocol == "ll128" and ring.hop != "nvlink":
+                continue
+            values["hop"] = values[ring.hop]
+            used = ("base", "hop", "share", "network") if ring.machines > 1 else ("base", "hop", "share")
+            found |= {f"{algorithm}_{use}_{protocol}": values[use] for use in used}
         fields.refuse_others()
         return found
 

@@ -72,8 +72,7 @@ def routes_of(layout: Layout) -> Routes:
 def kinds_of(layout: Layout, parts: Mapping[str, LinkKind]) -> dict[str, LinkKind]:
     """Return the kinds of all links by name, from the kinds of single links in `parts`.
 
-    Several NVLinks between two devices are one link with their bandwidth together: ``nvlink2x2``. A port to NVSwitch
-    has half of the latency, because a route has two: ``nvlink3x12port``.
+    Several NVLinks between two devices, or from one to NVSwitch, are one link with all their bandwidth: ``nvlink2x2``.
     """
     kinds = dict[str, LinkKind]()
     for link in links_of(layout):
@@ -83,17 +82,13 @@ def kinds_of(layout: Layout, parts: Mapping[str, LinkKind]) -> dict[str, LinkKin
             continue
         single = parts[layout.kinds["nvlink"]]
         count = layout.ports if role == "nvswitch" else layout.nvlinks[_pair(layout, link.name)]
-        share = 0.5 if role == "nvswitch" else 1.0
-        kinds[link.kind] = LinkKind(scaled(single.bandwidth, count), scaled(single.latency, share))
+        kinds[link.kind] = LinkKind(_times(single.bandwidth, count), single.latency)
     return kinds
 
 
-def scaled(quantity: Quantity, factor: float) -> Quantity:
-    """Return a multiple of a quantity. Its source names the factor."""
-    if factor == 1:
-        return quantity
-    low, mid, high = (factor * number for number in (quantity.low, quantity.mid, quantity.high))
-    return Quantity(low, mid, high, f"{factor:g} x: {quantity.source}")
+def _times(quantity: Quantity, count: int) -> Quantity:
+    source = quantity.source if count == 1 else f"{count} times: {quantity.source}"
+    return Quantity(count * quantity.low, count * quantity.mid, count * quantity.high, source)
 
 
 def _between(layout: Layout, source: int, destination: int) -> list[str]:
@@ -136,7 +131,7 @@ def _uplink(layout: Layout, device: int) -> list[str]:
 def _kind(layout: Layout, name: str) -> str:
     role = name.partition(".")[0]
     if role == "nvswitch":
-        return f"{layout.kinds['nvlink']}x{layout.ports}port"
+        return f"{layout.kinds['nvlink']}x{layout.ports}"
     if role == "nvlink":
         count = layout.nvlinks[_pair(layout, name)]
         return layout.kinds["nvlink"] + (f"x{count}" if count > 1 else "")
