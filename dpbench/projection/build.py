@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.projection.kinds import kind_of
-from dpbench.projection.machine import HostCost, Kind, Machine
+from dpbench.projection.machine import FLOP_KINDS, HostCost, Machine
 from dpbench.projection.rates import name_of
 from dpbench.projection.tasks import LOCK, Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
@@ -25,7 +25,6 @@ from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, 
 from dpbench.results.recording import RecordedEvent as Event
 
 MAIN = 0
-_FLOP_KINDS = {Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL}
 
 
 @dataclass(frozen=True)
@@ -273,7 +272,7 @@ def compute_cost(event: Operator) -> dict[Rate, float]:
     """Return what an operator costs its device."""
     kind = kind_of(event.name)
     cost: dict[Rate, float] = {("byte", kind): event.read_bytes + event.written_bytes, ("gap",): 1}
-    if event.flops and kind in _FLOP_KINDS:
+    if event.flops and kind in FLOP_KINDS:
         cost["flop", kind] = event.flops
     return cost
 

@@ -55,33 +55,35 @@ def _events(recording: Recording, buckets: Buckets, own: int) -> Iterator[AnyEve
     ends = set(bucket_ends(ready, buckets))
     ids = iter(range(max(event.id for event in recording.events) + 1, 1 << 62))
     compute = next(iter(recording.streams))
+    buffer_bytes = recording.model.buffer_bytes if recording.model is not None else 0
+    engine = 1 + recording.devices
     seen, held, sent = 0, 0.0, []
     last = 0
     for event in recording.events:
         if isinstance(event, Mark) and event.name == Phase.OPTIMISER:
             yield Wait(id=next(ids), stream=compute, after=tuple(sent))
             if not buckets.is_view:
-                yield from (_move(gradient, next(ids), compute) for gradient in ready)
+                yield from (_move(gradient, next(ids), compute, engine) for gradient in ready)
         yield event
-        if isinstance(event, Mark) and event.name == Phase.FORWARD and recording.buffer_bytes:
-            yield Collective(next(ids), "broadcast", recording.buffer_bytes, (compute,), 0)
+        if isinstance(event, Mark) and event.name == Phase.FORWARD and buffer_bytes:
+            yield Collective(next(ids), "broadcast", buffer_bytes, (compute,), 0)
         if isinstance(event, GradientReady):
             held += event.size_bytes
             if not buckets.is_view:
-                move = _move(event, next(ids), compute)
+                move = _move(event, next(ids), compute, engine)
                 yield move
                 last = move.id
             if seen in ends:
                 yield Wait(id=next(ids), stream=own, after=(last,))
                 sent.append(next(ids))
-                yield Collective(sent[-1], "all_reduce", held, (own,), _engine(recording, event))
+                yield Collective(sent[-1], "all_reduce", held, (own,), engine)
                 held = 0.0
             seen += 1
         elif isinstance(event, Operator) and event.is_launched:
             last = event.id
 
 
-def _move(gradient: GradientReady, number: int, stream: int) -> Operator:
+def _move(gradient: GradientReady, number: int, stream: int, engine: int) -> Operator:
     size = gradient.size_bytes
     return Operator(
         id=number,
@@ -90,8 +92,6 @@ def _move(gradient: GradientReady, number: int, stream: int) -> Operator:
         stream=stream,
         read_bytes=size,
         written_bytes=size,
+        thread=engine,
     )
 
-
-def _engine(recording: Recording, gradient: GradientReady) -> int:
-    return 1 + recording.devices + gradient.device

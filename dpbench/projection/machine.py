@@ -23,6 +23,10 @@ class Kind(StrEnum):
     MOVE = "move"
 
 
+FLOP_KINDS = (Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL)
+"""The kinds whose floating-point operations are counted. The others cost their bytes alone."""
+
+
 class HostCost(StrEnum):
     """What the host does for a step, in seconds each.
 
@@ -152,7 +156,7 @@ class Machine:
         found = {f"device.{name}": peak for name, peak in self.device.peaks.items()}
         found |= {"device.bandwidth": self.device.bandwidth, "device.gap": self.device.gap}
         found |= {"device.factor": self.device.factor, "host.factor": self.host.factor}
-        found |= {f"flop_efficiency.{kind}": value for kind, value in self.device.flop_efficiency.items()}
+        found |= {f"flop_efficiency.{kind}": self.device.flop_efficiency[kind] for kind in FLOP_KINDS}
         found |= {f"byte_efficiency.{kind}": value for kind, value in self.device.byte_efficiency.items()}
         found |= {f"host.{cost}": value for cost, value in self.host.costs.items()}
         for name, kind in self.kinds.items():

@@ -23,7 +23,7 @@ def slowed_beside(tasks: Tasks, seconds: Sequence[float]) -> Tasks:
 
 
 def _slow(tasks: list[Task], step: range, seconds: Sequence[float]) -> None:
-    sent = [i for i in step if tasks[i].name == "all_reduce"]
+    sent = [i for i in step if tasks[i].role is Role.LINK and tasks[i].name == "all_reduce"]
     if not sent:
         return
     beside = [i for i in step if i > sent[0] and tasks[i].role is Role.COMPUTE and tasks[i].phase == Phase.BACKWARD]
