@@ -1,6 +1,6 @@
 """One step at any batch, from recordings at two or three small ones.
 
-Pure: numpy, without torch. FLOPs and bytes of an event are affine in the global batch, so two recordings give the line::
+Pure: numpy, without torch. FLOPs and bytes of an event are affine in the global batch. Two recordings give the line::
 
     flops(batch) = constant + per_item x batch
 
@@ -60,7 +60,8 @@ def merge(recordings: Mapping[int, Recording]) -> AffineStep:
     steps = [_step(recordings[batch]) for batch in batches]
     first = steps[0]
     partners = [_matched(first, step, (batches[0], batch)) for step, batch in zip(steps, batches, strict=True)]
-    quantities, not_affine = {}, set[int]()
+    quantities: dict[str, Any] = {}
+    not_affine: set[int] = set()
     for quantity in QUANTITIES:
         values = np.array(
             [
