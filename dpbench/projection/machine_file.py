@@ -75,8 +75,8 @@ class _Reader:
             routes=routes_of(layout),
             ring=ring,
             nccl=self._nccl(ring) if ring is not None else {},
-            overlap=self._quantity("overlap"),
-            skew=self._quantity("skew"),
+            overlap=self._slowdown("overlap"),
+            skew=self._slowdown("skew"),
             notes=file.texts("notes") if file.has("notes") else (),
         )
         file.refuse_others()
@@ -91,13 +91,18 @@ class _Reader:
         name = fields.name(key, known)
         return name, self.parts.below(kind).below(name)
 
-    def _quantity(self, key: str) -> Quantity:
-        """Return a ratio of at least 1 that the file names or holds."""
-        file, parts = self.file, self.parts.below(key)
-        inline = isinstance(file.get(key, f"a table, or one of {one_of(parts.table)}"), dict)
-        found = file.quantity(key, "ratio") if inline else parts.quantity(file.name(key, parts.table), "ratio")
+    def _quantity(self, fields: Fields, key: str, kind: str, dimension: str) -> Quantity:
+        """Return a number that a file names, one of the parts `kind`, or holds."""
+        parts = self.parts.below(kind)
+        if isinstance(fields.get(key, f"a table, or one of {one_of(parts.table)}"), str):
+            return parts.quantity(fields.name(key, parts.table), dimension)
+        return fields.quantity(key, dimension)
+
+    def _slowdown(self, key: str) -> Quantity:
+        """Return a ratio of at least 1."""
+        found = self._quantity(self.file, key, key, "ratio")
         if found.low < 1:
-            file.refuse_value(f"{key}.low", found.low, "a ratio of at least 1")
+            self.file.refuse_value(f"{key}.low", found.low, "a ratio of at least 1")
         return found
 
     def _device(self) -> Device:
@@ -113,8 +118,8 @@ class _Reader:
             bandwidth=fields.quantity("bandwidth", "bandwidth"),
             flop_efficiency=_shares(efficiency.below("flop")),
             byte_efficiency=_shares(efficiency.below("byte")),
-            gap=fields.quantity("gap", "seconds"),
-            factor=fields.quantity("factor", "ratio"),
+            gap=self._quantity(fields, "gap", "gap", "seconds"),
+            factor=self._quantity(fields, "factor", "board", "ratio"),
         )
         efficiency.refuse_others()
         fields.refuse_others()

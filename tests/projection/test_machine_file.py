@@ -67,11 +67,14 @@ def test_a_single_device_has_no_ring(tmp_path: Path) -> None:
     assert (machine.ring, machine.nccl, set(machine.routes)) == (None, {}, {(None, 0), (0, None)})
 
 
+MEMORY = f"memory = {quantity(2, 'GiB')}"
 GAP = f"gap = {quantity(1500, 'ns')}"
 # The mistake: what is replaced, by what, and a part of the line.
 MISTAKES = {
     "no TOML": ("devices = 4", "devices =", "is not TOML"),
-    "missing number": (GAP, "", "device.gap: missing; allowed: { low = , mid = , high = , unit = 'ns', 'us'"),
+    "missing number": (MEMORY, "", "device.memory: missing; allowed: { low = , mid = , high = , unit = 'B', 'KiB'"),
+    "missing number that may be a name": (GAP, "", "device.gap: missing; allowed: a table, or one of queued"),
+    "unknown name of a number": (GAP, 'gap = "queue"', "device.gap: 'queue' is not allowed, did you mean 'queued'?"),
     "missing low": (
         GAP,
         'gap = { mid = 1, high = 1, unit = "us", source = "x" }',
