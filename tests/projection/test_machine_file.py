@@ -122,6 +122,7 @@ MISTAKES = {
     "unknown peak": ("float32 =", "float16 = 1\nfloat32 =", "device.peak.float16: unknown key"),
     "no peak": ("[device.peak]\nfloat32", "[device.peak]\ntf32", "device.peak.float32: missing"),
     "wrong hop": ('hop = "pcie"', 'hop = "infiniband"', "ring.hop: 'infiniband' is not allowed; allowed: nvlink, pcie"),
+    "no ll128": ("ll128 = false", "", "ring.ll128: missing; allowed: true or false"),
     "no ring": ("[ring]", "[rings]", "ring: missing; allowed: a table, or one of dgx1-volta-8"),
     "a ratio below 1": (
         "skew = { low = 1,",
