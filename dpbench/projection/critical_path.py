@@ -8,7 +8,6 @@ From the last task back: each task starts when one before it ends, or on time ze
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
 from dpbench.projection.fifo import Schedule
 from dpbench.projection.tasks import Role, Tasks
@@ -25,7 +24,7 @@ def critical_path(tasks: Tasks, found: Schedule) -> list[int]:
     return path[::-1]
 
 
-def shares_of_path(tasks: Tasks, found: Schedule, seconds: Sequence[float]) -> tuple[tuple[str, float], ...]:
+def shares_of_path(tasks: Tasks, found: Schedule) -> tuple[tuple[str, float], ...]:
     """Return the parts of the critical path, largest first, as shares of its length."""
     parts: Counter[str] = Counter()
     for i in critical_path(tasks, found):

@@ -92,7 +92,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
         batch=batch,
         step_time_s=_interval(step, draws, fair),
         sample_s=step[draws.sample],
-        bound_by=shares_of_path(tasks, found, seconds[:, 0].tolist()),
+        bound_by=shares_of_path(tasks, found),
         saved={role: 1 - float(times[draws.count + i] / times[0]) for i, role in enumerate(Role)},
         hidden=_hidden(tasks, found, float(times[0]), float(times[draws.count + list(Role).index(Role.LINK)])),
         communication_s=communication_s(tasks, found),
