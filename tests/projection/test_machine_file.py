@@ -60,10 +60,9 @@ def single_device() -> str:
     start, ring = INLINE.index("nvlinks"), INLINE.index("[ring]")
     text = INLINE[:ring].replace(INLINE[start : INLINE.index("overlap")], "")
     text = re.sub(r"^(uplink|socket|nvlink) = .*\n", "", text, flags=re.MULTILINE)
-    text = (
+    return (
         text.replace("devices = 4", "devices = 1").replace("[[0, 1], [2, 3]]", "[[0]]").replace("[[0], [1]]", "[[0]]")
     )
-    return text
 
 
 def test_a_single_device_has_no_ring(tmp_path: Path) -> None:
