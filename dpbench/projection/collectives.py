@@ -20,7 +20,8 @@ def with_collectives(recording: Recording, home: int = 0) -> list[AnyEvent]:
     """Return the events of a recorded step with NCCL's collectives. `home` is the base's device."""
     devices = tuple(dict.fromkeys(recording.streams.values()))
     lanes = len(devices)
-    events, found, at = recording.events, [], 0
+    events, at = recording.events, 0
+    found: list[AnyEvent] = []
     while at < len(events):
         run = _run(events, at, lanes, home) if lanes > 1 else None
         if run is None:

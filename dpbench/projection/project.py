@@ -73,7 +73,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
     rates = Rates(machine, draws.values, formats_of(machine, math))
     first_names, first_amounts = costs(tasks)
     mid_seconds = first_amounts @ rates.table(first_names)[:, 0]
-    tasks = slowed_beside(tasks, mid_seconds)
+    tasks = slowed_beside(tasks, mid_seconds.tolist())
     names, amounts = costs(tasks)
     table = rates.table(names)
     handover = rates.table([("host", HostCost.LOCK_HANDOVER)])[0]

@@ -63,10 +63,12 @@ class Rates:
         return self._value(f"host.{names[0]}") * self._value("host.factor")
 
     def _route(self, names: Sequence[str]) -> Array:
-        return np.maximum.reduce([1 / self._value(f"link.{kind}.bandwidth") for kind in self._kinds(names)])
+        slowest: Array = np.maximum.reduce([1 / self._value(f"link.{kind}.bandwidth") for kind in self._kinds(names)])
+        return slowest
 
     def _latency(self, names: Sequence[str]) -> Array:
-        return np.maximum.reduce([self._value(f"link.{kind}.latency") for kind in self._kinds(names)])
+        longest: Array = np.maximum.reduce([self._value(f"link.{kind}.latency") for kind in self._kinds(names)])
+        return longest
 
     def _collective(self, names: Sequence[str]) -> Array:
         return collective_s(names[0], float(names[1]), self._machine, self._value)

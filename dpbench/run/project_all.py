@@ -28,9 +28,8 @@ def record_all(workload: str, variants: Sequence[VariantId], machines: Sequence[
     try:
         return {(variant, lanes): record_step(workload, variant, lanes) for variant, lanes in dict.fromkeys(wanted)}
     except NotAffineError as error:
-        raise ProjectionError(
-            f"workload: {workload!r}: {error}; allowed: a step that is the same at each batch"
-        ) from None
+        text = f"workload: {workload!r}: {error}; allowed: a step that is the same at each batch"
+        raise ProjectionError(text) from None
 
 
 def _needed(variants: Sequence[VariantId], machine: Machine) -> list[VariantId]:
