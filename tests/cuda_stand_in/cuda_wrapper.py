@@ -91,3 +91,16 @@ def test_a_history_equals_that_of_the_stock_wrapper(seed):
     stock = list(play(seed, lambda model: Stock(model, list(range(COUNT))), "cuda:0"))
     policy = random_policy(random.Random(seed))
     assert_alike(stock, play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "cuda:0"), f"{policy}")
+
+
+def test_a_graph_capture_is_refused_in_one_clear_line():
+    wrapper, x, graph = wrap(mlp().to("cuda:0")), torch.randn(16, 5, device="cuda:0"), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        assert torch.cuda.is_current_stream_capturing()
+        with pytest.raises(RuntimeError, match="a graph capture is not supported"):
+            wrapper(x)
+        with pytest.raises(RuntimeError):  # the stand-in makes no graph
+            graph.capture_end()
+    assert wrapper(x).shape == (16, 3)

@@ -23,17 +23,20 @@ PLUGIN = (
     "python_files=cuda_*.py test_*.py",
 )
 HERE = "tests/cuda_stand_in"
-# A file or folder and its options, each in a process of its own. tests/gpu uses one device, so it runs once.
-# Its telemetry test needs a driver's NVML. Its test of a missing wait expects wrong numbers, and here a race is raised.
 SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
     "wrapper": (f"{HERE}/cuda_wrapper.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "forgotten waits": (f"{HERE}/cuda_forgotten_waits.py",),
-    "gpu": ("tests/gpu", "-k", "not telemetry and not shows_a_missing_wait and not gates_round"),
+    "counts": (f"{HERE}/cuda_counts.py",),
+    "memory": (f"{HERE}/cuda_memory.py",),
+    "compare": (f"{HERE}/cuda_compare.py",),
+    "gpu": ("tests/gpu",),
+    "rehearsal": (f"{HERE}/cuda_rehearsal.py",),
 }
-ONCE = {"gpu": 1}
-"""Suites that run for one number of devices only."""
+"""A file or folder for each, in a process of its own."""
+ON = {"gpu": {1}, "memory": {4}, "compare": {2, 4}, "rehearsal": {2}}
+"""The numbers of devices of a suite that does not run on all. tests/gpu uses one device."""
 NOTHING_TO_RUN = 5
 
 
@@ -49,7 +52,7 @@ def main() -> int:
     failed = []
     for count in map(int, counts):
         for name, arguments in SUITES.items():
-            if options.only not in (None, name) or ONCE.get(name, count) != count:
+            if options.only not in (None, name) or count not in ON.get(name, {count}):
                 continue
             print(f"== {name} on {count} devices", flush=True)  # noqa: T201
             if run(options.venv, count, [*arguments, *further]) not in (0, NOTHING_TO_RUN):
@@ -61,7 +64,7 @@ def main() -> int:
 def run(venv: Path, devices: int, arguments: list[str]) -> int:
     environment = {**os.environ, "DPBENCH_CUDA_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
-    command = [venv / "bin/python", "-m", "pytest", *PLUGIN, "-q", "-rs", *arguments]
+    command = [venv / "bin/python", "-m", "pytest", *PLUGIN, "-q", "-rsP", "--durations=5", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
