@@ -75,7 +75,9 @@ def counted(work):
 
 def test_what_the_host_does_is_counted(x, side):
     assert counted(lambda: x.add_(1)) == {"works": 1}
-    assert counted(lambda: side.wait_stream(torch.cuda.current_stream())) == {"events_recorded": 1, "waits": 1}
+    wait = {"events_recorded": 1, "programs_events": 1, "waits": 1, "programs_waits": 1}
+    assert counted(lambda: side.wait_stream(torch.cuda.current_stream())) == wait
+    assert counted(lambda: x.record_stream(side)) == {"record_streams": 1}
     assert counted(torch.cuda.current_stream().synchronize) == {"host_waits": 1}
     assert counted(lambda: x.copy_(torch.zeros(1000)))["pageable_copies"] == 1
 
