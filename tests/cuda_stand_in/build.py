@@ -19,7 +19,19 @@ import stubs  # noqa: E402
 TORCH = "2.14.1"
 FLAGS = ["-std=c++20", "-O1", "-fPIC", f"-I{HERE / 'include'}"]
 WARNINGS = ["-Wall", "-Werror"]  # not for files with torch's headers, which have warnings of their own
-RUNTIME = ["counters", "clocks", "shadow", "streams", "issue", "devices", "memory", "copies", "events", "launches", "controls"]
+RUNTIME = [
+    "counters",
+    "clocks",
+    "shadow",
+    "streams",
+    "issue",
+    "devices",
+    "memory",
+    "copies",
+    "events",
+    "launches",
+    "controls",
+]
 SOURCES = {"libcudart.so.13": RUNTIME, "libcuda.so.1": ["driver"], "libnccl.so.2": ["nccl", "collectives"]}
 """The files of runtime/ that a library consists of; all its other functions are stubs."""
 ANSWERS = ["answers"]

@@ -1,6 +1,6 @@
 """Run the tests on the stand-in, on 1, 2, 4 and 8 devices. `make cuda-tests` calls this.
 
-    python tests/cuda_stand_in/run.py VENV [--devices 1,2,4,8] [--only NAME] [ARGUMENT OF PYTEST...]
+    python tests/cuda_stand_in/run.py VENV [--devices 1,2,4,8] [--only NAME,NAME] [ARGUMENT OF PYTEST...]
 
 Exit codes: 0 all passed, 1 some failed, 2 wrong input.
 """
@@ -44,19 +44,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("venv", type=Path)
     parser.add_argument("--devices", default="1,2,4,8")
-    parser.add_argument("--only", choices=SUITES)
+    parser.add_argument("--only", default=",".join(SUITES))
     options, further = parser.parse_known_args()
     counts = options.devices.split(",")
     if not all(count.isdigit() and 0 < int(count) <= 64 for count in counts):
         parser.error(f"--devices: '{options.devices}' is not allowed; allowed: numbers from 1 to 64, such as 1,2,4,8")
-    failed = []
+    wanted = options.only.split(",")
+    if not set(wanted) <= set(SUITES):
+        parser.error(f"--only: '{options.only}' is not allowed; allowed: {', '.join(SUITES)}, with commas between them")
+    failed, ran = [], 0
     for count in map(int, counts):
         for name, arguments in SUITES.items():
-            if options.only not in (None, name) or count not in ON.get(name, {count}):
+            if name not in wanted or count not in ON.get(name, {count}):
                 continue
+            ran += 1
             print(f"== {name} on {count} devices", flush=True)  # noqa: T201
             if run(options.venv, count, [*arguments, *further]) not in (0, NOTHING_TO_RUN):
                 failed.append(f"{name} on {count}")
+    if not ran:
+        parser.error(f"--only: '{options.only}' has no tests for {options.devices} devices")
     print("failed: " + ", ".join(failed) if failed else "all passed")  # noqa: T201
     return 1 if failed else 0
 
