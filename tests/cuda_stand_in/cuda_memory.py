@@ -8,9 +8,9 @@ from dpbench.parallel import DataParallel, Policy
 from tests.cuda_stand_in import control
 
 LANES = 4
-STEPS = 50
+STEPS, STOCKS_STEPS = 50, 8
 LAG_S = 0.001
-LAYERS, WIDE = 6, 1700
+LAYERS, WIDE = 3, 1700
 WIDE_BYTES = 4 * (WIDE * WIDE + WIDE)  # above 10 MiB, so that the allocator gives each its own segment
 SEGMENT_BYTES = 2 << 20
 BUCKET_BYTES = -(-WIDE_BYTES // SEGMENT_BYTES) * SEGMENT_BYTES
@@ -19,7 +19,7 @@ if torch.cuda.device_count() < LANES:
     pytest.skip(f"these runs have {LANES} devices, and there are {torch.cuda.device_count()}", allow_module_level=True)
 
 
-def reserved_bytes(wrap, slow):
+def reserved_bytes(wrap, slow, steps):
     """Return what device 0 has reserved after each step. One device lags, and the host waits for nothing."""
     for device in range(LANES):
         torch.cuda.synchronize(device)
@@ -30,23 +30,23 @@ def reserved_bytes(wrap, slow):
     torch.cuda.synchronize()
     waits = control.counts()["host_waits"]
     with control.lagging({slow: LAG_S}):
-        for _ in range(STEPS):
+        for _ in range(steps):
             optimizer.zero_grad()
             wrapper(batch).sum().backward()
             optimizer.step()
             after.append(torch.cuda.memory_reserved(0) - before)
+        assert not torch.cuda.current_stream(0).query()  # the host is ahead
     assert control.counts()["host_waits"] == waits
     return after
 
 
-@pytest.mark.parametrize("slow", [0, 1, LANES - 1])
-def test_the_first_device_reserves_a_few_buckets_more_than_stocks(slow):
+@pytest.mark.parametrize("slow", [0, LANES - 1])
+def test_the_first_device_reserves_at_most_a_bucket_for_each_lane_more_than_stocks(slow):
     policy = Policy(bucket_bytes=WIDE_BYTES, first_bucket_bytes=WIDE_BYTES, dispatch="sequence")
     devices = [f"cuda:{index}" for index in range(LANES)]
-    ours = reserved_bytes(lambda base: DataParallel(base, devices, policy=policy), slow)
-    stocks = reserved_bytes(lambda base: nn.DataParallel(base, list(range(LANES))), slow)
+    ours = reserved_bytes(lambda base: DataParallel(base, devices, policy=policy), slow, STEPS)
+    stocks = reserved_bytes(lambda base: nn.DataParallel(base, list(range(LANES))), slow, STOCKS_STEPS)
     for name, found in (("tuned", ours), ("stock", stocks)):
-        buckets = [round(found[step - 1] / BUCKET_BYTES, 1) for step in (1, 4, STEPS // 2, STEPS)]
-        print(f"device {slow} lags, {name}: {buckets} buckets after 1, 4, {STEPS // 2}, {STEPS} steps")  # noqa: T201
+        print(f"device {slow} lags, {name}: {[round(each / BUCKET_BYTES, 1) for each in found]} buckets")  # noqa: T201
     assert ours[STEPS // 2 - 1] == ours[-1]
-    assert ours[-1] <= stocks[-1] + (LANES + 1) * BUCKET_BYTES
+    assert ours[-1] <= stocks[-1] + LANES * BUCKET_BYTES
