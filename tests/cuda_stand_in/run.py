@@ -35,6 +35,8 @@ SUITES = {
     "rehearsal": (f"{HERE}/cuda_rehearsal.py",),
 }
 """A file or folder for each, in a process of its own."""
+UNASKED = [name for name in SUITES if name != "rehearsal"]
+"""The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
 ON = {"gpu": {1}, "memory": {4}, "compare": {2, 4}, "rehearsal": {2}}
 """The numbers of devices of a suite that does not run on all. tests/gpu uses one device."""
 NOTHING_TO_RUN = 5
@@ -44,7 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("venv", type=Path)
     parser.add_argument("--devices", default="1,2,4,8")
-    parser.add_argument("--only", default=",".join(SUITES))
+    parser.add_argument("--only", default=",".join(UNASKED))
     options, further = parser.parse_known_args()
     counts = options.devices.split(",")
     if not all(count.isdigit() and 0 < int(count) <= 64 for count in counts):

@@ -25,9 +25,8 @@ def take_over(torch: ModuleType) -> None:
     for name in ("flash", "mem_efficient", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{name}_sdp")(False)
     torch.distributed.distributed_c10d._NCCL_AVAILABLE = False  # the stand-in's NCCL knows one process
-    if torch.cuda.is_available():
-        queued = torch.cuda._lazy_call
-        queued(operators.stand_in_follow_allocator)  # the allocator exists once CUDA is initialised
+    # The allocator exists once CUDA is initialised. To ask before whether there is a device would forbid forks.
+    torch.cuda._lazy_call(operators.stand_in_follow_allocator)
     runtime = ctypes.CDLL("libcudart.so.13")
     atexit.register(runtime.stand_in_finish)
 
