@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -24,6 +25,30 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 def option(text: str) -> Any:
     """Return an option with this help text."""
     return typer.Option(help=text)
+
+
+def output_option(text: str) -> Any:
+    """Return an option with this help text. Its value is the path of a file that is written."""
+    return typer.Option(help=text, parser=_option_path, metavar="<path>")
+
+
+def output_path(text: str) -> Path:
+    """Return the path of a file that is written.
+
+    Raise ValueError for one that ends like a folder's, such as ``x/``, unless the folder exists: `Path` drops the end,
+    so a file called ``x`` would be written. A folder that exists cannot be written anyway.
+    """
+    if text.endswith(("/", "/.")) and not os.path.isdir(text):
+        raise ValueError(f"{text!r} cannot be written, because it ends like a folder; allowed: a file")
+    return Path(text)
+
+
+def _option_path(given: str | Path) -> Path:
+    """Return the path of an option, given by its text or by its default."""
+    try:
+        return output_path(str(given))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
 
 
 def example(text: str) -> str:
