@@ -35,9 +35,11 @@ def output_option(text: str) -> Any:
 def output_path(text: str) -> Path:
     """Return the path of a file that is written.
 
-    Raise ValueError for one that ends like a folder's, such as ``x/``, unless the folder exists: `Path` drops the end,
-    so a file called ``x`` would be written. A folder that exists cannot be written anyway.
+    Raise ValueError for one with a null byte, and for one that ends like a folder's, such as ``x/``: `Path` drops the
+    end, so a file called ``x`` would be written. A folder that exists is left to the caller, which cannot write it.
     """
+    if "\0" in text:
+        raise ValueError(f"{text!r} cannot be written, because it has a null byte; allowed: a file")
     if text.endswith(("/", "/.")) and not os.path.isdir(text):
         raise ValueError(f"{text!r} cannot be written, because it ends like a folder; allowed: a file")
     return Path(text)
