@@ -17,18 +17,7 @@ import typer
 from rich.console import Console
 
 from dpbench import __version__, cli_asv, cli_gate
-from dpbench.cli_shared import (
-    Json,
-    complain,
-    example,
-    guarded_streams,
-    option,
-    output_option,
-    show,
-    show_lines,
-    unusable,
-    warn,
-)
+from dpbench.cli_shared import Json, complain, example, guarded_streams, option, show, show_lines, unusable, warn
 from dpbench.doctor.ask import ask_health
 from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
@@ -155,7 +144,9 @@ def counts(
     workloads: Annotated[str | None, option("mlp/small by default.")] = None,
     batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
     devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
-    events: Annotated[Path | None, output_option("Write the simulated devices' events to this file; one case.")] = None,
+    events: Annotated[
+        Path | None, option("Write the simulated devices' events to this file; one case.", is_output=True)
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare the committed set with its expectations.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Write the expectations anew.")] = False,
     expected: Annotated[Path, option("Folder of expectations.")] = FOLDER,

@@ -11,13 +11,13 @@ from dpbench.asv.export import commit_date_ms, export
 from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
 from dpbench.asv.report import asv_json, asv_text
-from dpbench.cli_shared import Json, example, option, output_option, show, show_lines, unusable, warn
+from dpbench.cli_shared import Json, example, option, show, show_lines, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.results.store import Store
 from dpbench.run.ask import ask_machine
 
 MachineName = Annotated[str | None, option("This machine's name in asv; the host's name by default.")]
-MachineFile = Annotated[Path, output_option("asv's machine file.")]
+MachineFile = Annotated[Path, option("asv's machine file.", is_output=True)]
 Results = Annotated[Path, option("asv's results folder.")]
 _RESULTS = Path("results/asv")
 

@@ -22,14 +22,9 @@ from dpbench.sweep.outside import one_line, printable
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 
 
-def option(text: str) -> Any:
-    """Return an option with this help text."""
-    return typer.Option(help=text)
-
-
-def output_option(text: str) -> Any:
-    """Return an option with this help text. Its value is the path of a file that is written."""
-    return typer.Option(help=text, parser=_option_path, metavar="<path>")
+def option(text: str, *, is_output: bool = False) -> Any:
+    """Return an option with this help text. `is_output` says that its value is the path of a file that is written."""
+    return typer.Option(help=text, parser=_option_path, metavar="<path>") if is_output else typer.Option(help=text)
 
 
 def output_path(text: str) -> Path:
