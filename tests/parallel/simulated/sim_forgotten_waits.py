@@ -180,9 +180,9 @@ def test_forgetting_that_the_hub_reads_gradients_of_a_lane_on_its_device_is_a_ra
 
 
 def test_forgetting_the_hub_for_sums_that_are_added_to_gradients_is_a_race(monkeypatch):
-    """The sum is freed once it is added to ``.grad``, on the hub; its memory is that of the compute stream."""
+    """Without this the sum is freed once it is added to ``.grad``; its memory is that of the compute stream."""
     run, _ = layers_on(DEVICES)
     run()
-    monkeypatch.setattr(link_nodes, "_keeps_gradient", lambda _: True)
+    monkeypatch.setattr(link_nodes, "_keep_until_the_end", lambda _: None)
     with pytest.raises(RaceError):
         run()
