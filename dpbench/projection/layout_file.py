@@ -6,7 +6,7 @@ from dpbench.projection.fields import Fields
 from dpbench.projection.topology import Layout
 from dpbench.sweep.explain import one_of
 
-_ROLES = ("pcie", "uplink", "socket", "nvlink", "staged", "network")
+LINK_ROLES = ("pcie", "uplink", "socket", "nvlink", "staged", "network")
 _MOST_DEVICES = 64
 _MOST_LINKS = 36
 _SWITCHES = "a list with the devices of each PCIe switch, each device once"
@@ -88,12 +88,11 @@ def _check_roles(links: Fields, layout: Layout) -> None:
         needed |= _slow_roles(layout)
     if layout.machines > 1:
         needed.add("network")
-    for role in _ROLES:
-        if role in needed and not links.has(role):
-            links.refuse(role, "missing; allowed: the name of a link, or a table with bandwidth and latency")
-        if role in links.table and role not in needed:
-            links.refuse(role, f"no copy takes this link here; allowed: {one_of(sorted(needed))}")
     links.refuse_others()
+    for role in sorted(needed - links.table.keys()):
+        links.refuse(role, "missing; allowed: the name of a link, or a table with bandwidth and latency")
+    for role in sorted(links.table.keys() - needed):
+        links.refuse(role, f"no copy takes this link here; allowed: {one_of(sorted(needed))}")
 
 
 def _slow_roles(layout: Layout) -> set[str]:

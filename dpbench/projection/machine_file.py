@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 
 from dpbench.projection.fields import Fields, MachineFileError
-from dpbench.projection.layout_file import read_layout
+from dpbench.projection.layout_file import LINK_ROLES, read_layout
 from dpbench.projection.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
 from dpbench.projection.nccl import PROTOCOLS
 from dpbench.projection.topology import kinds_of, links_of, routes_of
@@ -79,7 +79,6 @@ class _Reader:
             skew=self._quantity("skew"),
             notes=file.texts("notes") if file.has("notes") else (),
         )
-        links.refuse_others()
         file.refuse_others()
         return found
 
@@ -134,7 +133,7 @@ class _Reader:
         return host
 
     def _link_names(self, links: Fields) -> dict[str, str]:
-        return {role: self._part(links, role, "link")[0] for role in links.table}
+        return {role: self._part(links, role, "link")[0] for role in LINK_ROLES if links.has(role)}
 
     def _link(self, links: Fields, role: str) -> LinkKind:
         _, fields = self._part(links, role, "link")

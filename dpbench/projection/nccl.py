@@ -30,8 +30,8 @@ _SMALLEST_BYTES = 64
 def collective_s(op: str, size_bytes: float, machine: Machine, value: Callable[[str], Array]) -> Array:
     """Return the seconds that a collective among all devices takes, an entry for each draw.
 
-    `op` is ``broadcast``, ``reduce`` or ``all_reduce``; others raise KeyError. `size_bytes` is the size of the tensor on one device. `value` returns the draws of a parameter of
-    `Machine.parameters`. A single device needs no time.
+    `op` is ``broadcast``, ``reduce`` or ``all_reduce``; others raise KeyError. `size_bytes` is the size of the tensor
+    on one device. `value` returns the draws of a parameter of `Machine.parameters`. A single device needs no time.
     """
     if machine.ring is None:
         return np.zeros_like(value("overlap"))

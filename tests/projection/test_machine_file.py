@@ -1,0 +1,193 @@
+"""A user's machine file: its values in SI units, and one line for each kind of mistake."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dpbench.errors import ExitCode, WrongInputError
+from dpbench.projection.machine import HostCost, Kind, Machine
+from dpbench.projection.machine_file import load_machine, machine_names
+from tests.projection.machine_text import INLINE, quantity
+
+
+def loaded(folder: Path, text: str) -> Machine:
+    file = folder / "mine.toml"
+    file.write_text(text)
+    return load_machine(str(file))
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(WrongInputError) as error:
+        loaded(folder, text)
+    assert error.value.exit_code == ExitCode.WRONG_INPUT
+    line = str(error.value)
+    assert line.isprintable()
+    assert line.startswith(f"{folder / 'mine.toml'}: ")
+    return line.removeprefix(f"{folder / 'mine.toml'}: ")
+
+
+def test_a_file_with_all_parts_inline_has_its_numbers_in_si_units(tmp_path: Path) -> None:
+    machine = loaded(tmp_path, INLINE)
+    assert (machine.name, machine.devices, machine.notes) == ("mine", 4, ("mine",))
+    assert machine.device.memory_bytes == 2 * 2**30
+    assert machine.device.bandwidth.mid == 100e9
+    assert machine.device.gap.mid == pytest.approx(1.5e-6)
+    assert {name: peak.mid for name, peak in machine.device.peaks.items()} == {"float32": 2e12}
+    assert set(machine.device.flop_efficiency) == set(machine.device.byte_efficiency) == set(Kind)
+    assert set(machine.host.costs) == set(HostCost)
+    assert {round(cost.mid * 1e9) for cost in machine.host.costs.values()} == {10_000}
+    assert (machine.overlap.low, machine.overlap.mid, machine.overlap.high) == (1, 1.1, 1.2)
+    assert machine.ring is not None
+    assert (machine.ring.bus_bandwidth.low, machine.ring.bus_bandwidth.high) == (8e9, 10e9)
+    assert {name: kind.bandwidth.mid for name, kind in machine.kinds.items()} == {
+        "pcie": 10e9,
+        "uplink": 10e9,
+        "socket": 10e9,
+        "nvlinkx2": 20e9,
+    }
+    assert machine.device.gap.source == "x"
+
+
+def test_parts_of_one_file_may_be_named_and_inline(tmp_path: Path) -> None:
+    device = INLINE[INLINE.index("[device]") : INLINE.index("[host]")]
+    machine = loaded(tmp_path, 'device = "V100-SXM"\n' + INLINE.replace(device, ""))
+    assert machine.device.peaks["float32"].mid == 15.7e12
+    assert machine.host.factor.source == "x"
+
+
+def test_a_single_device_has_no_ring(tmp_path: Path) -> None:
+    start, ring = INLINE.index("nvlinks"), INLINE.index("[ring]")
+    text = INLINE[:ring].replace(INLINE[start : INLINE.index("overlap")], "")
+    text = re.sub(r"^(uplink|socket|nvlink) = .*\n", "", text, flags=re.MULTILINE)
+    text = (
+        text.replace("devices = 4", "devices = 1").replace("[[0, 1], [2, 3]]", "[[0]]").replace("[[0], [1]]", "[[0]]")
+    )
+    machine = loaded(tmp_path, text)
+    assert (machine.ring, machine.nccl, set(machine.routes)) == (None, {}, {(None, 0), (0, None)})
+
+
+GAP = f"gap = {quantity(1500, 'ns')}"
+# The mistake: what is replaced, by what, and a part of the line.
+MISTAKES = {
+    "no TOML": ("devices = 4", "devices =", "is not TOML"),
+    "missing number": (GAP, "", "device.gap: missing; allowed: { low = , mid = , high = , unit = 'ns', 'us'"),
+    "missing low": (
+        GAP,
+        'gap = { mid = 1, high = 1, unit = "us", source = "x" }',
+        "device.gap.low: missing; allowed: a",
+    ),
+    "a bare number": (GAP, "gap = 3", "device.gap: 3 is not allowed; allowed: { low"),
+    "negative": (GAP, f"gap = {quantity(-1, 'us')}", "device.gap.low: -1 is not allowed; allowed: a number above 0"),
+    "zero": (GAP, f"gap = {quantity(0, 'us')}", "device.gap.low: 0 is not allowed"),
+    "infinite": (GAP, 'gap = { low = 1, mid = 1, high = inf, unit = "us", source = "x" }', "device.gap.high: inf is"),
+    "no number": (GAP, 'gap = { low = nan, mid = 1, high = 1, unit = "us", source = "x" }', "device.gap.low: nan is"),
+    "a truth value": (
+        GAP,
+        'gap = { low = true, mid = 1, high = 1, unit = "us", source = "x" }',
+        "device.gap.low: True",
+    ),
+    "a text": (GAP, 'gap = { low = "1", mid = 1, high = 1, unit = "us", source = "x" }', "device.gap.low: '1' is"),
+    "huge": (GAP, f"gap = {quantity(1e300, 's')}", "device.gap.high: 1e+300 is not allowed"),
+    "low > mid": (GAP, f"gap = {quantity(3, 'us', 2, 4)}", "device.gap: low = 3, mid = 2, high = 4 is not allowed"),
+    "mid > high": (
+        GAP,
+        f"gap = {quantity(1, 'us', 2, 1.5)}",
+        "device.gap: low = 1, mid = 2, high = 1.5 is not allowed",
+    ),
+    "no unit": (GAP, 'gap = { low = 1, mid = 1, high = 1, source = "x" }', "device.gap.unit: missing; allowed: ns, us"),
+    "wrong unit": (
+        GAP,
+        f"gap = {quantity(1, 'GB/s')}",
+        "device.gap.unit: 'GB/s' is not allowed; allowed: ns, us, ms, s",
+    ),
+    "no source": (
+        GAP,
+        'gap = { low = 1, mid = 1, high = 1, unit = "us" }',
+        "device.gap.source: missing; allowed: a text",
+    ),
+    "empty source": (GAP, f"gap = {quantity(1, 'us', source=' ')}", "device.gap.source: ' ' is not allowed"),
+    "unknown key of a number": (
+        GAP,
+        GAP.replace(" }", ", unti = 1 }"),
+        "device.gap.unti: unknown key, did you mean 'unit'?",
+    ),
+    "unknown link": ("pcie = {", 'pcie = "pcie9" #{', "links.pcie: 'pcie9' is not allowed, did you mean 'pcie5'?"),
+    "unknown key": ("devices = 4", "devices = 4\nswitch = 1", "switch: unknown key, did you mean 'switches'?"),
+    "unknown kind of link": ("pcie = {", 'pci = "pcie3"\npcie = {', "links.pci: unknown key, did you mean 'pcie'?"),
+    "unknown cost": ("stream_wait =", "stream_wai =", "host.costs.stream_wait: missing"),
+    "unknown peak": ("float32 =", "float16 = 1\nfloat32 =", "device.peak.float16: unknown key"),
+    "no peak": ("[device.peak]\nfloat32", "[device.peak]\ntf32", "device.peak.float32: missing"),
+    "wrong hop": ('hop = "pcie"', 'hop = "infiniband"', "ring.hop: 'infiniband' is not allowed; allowed: nvlink, pcie"),
+    "no ring": ("[ring]", "[rings]", "ring: missing; allowed: a table, or one of dgx1-volta-8"),
+    "a ratio below 1": (
+        "skew = { low = 1,",
+        "skew = { low = 0.5,",
+        "skew.low: 0.5 is not allowed; allowed: a ratio of at",
+    ),
+    "no devices": ("devices = 4", "devices = 0", "devices: 0 is not allowed; allowed: a whole number from 1 to 64"),
+    "devices as text": ("devices = 4", 'devices = "4"', "devices: '4' is not allowed"),
+    "a truth value as devices": ("devices = 4", "devices = true", "devices: True is not allowed"),
+    "peer as text": ("peer = true", 'peer = "yes"', "peer: 'yes' is not allowed; allowed: true or false"),
+    "no peer": ("peer = true", "", "peer: missing; allowed: true or false"),
+    "a switch with an unknown device": ("[[0, 1], [2, 3]]", "[[0, 1], [2, 3, 4]]", "switches: device 4 is unknown"),
+    "a switch with a negative device": ("[[0, 1], [2, 3]]", "[[0, 1], [2, 3, -1]]", "switches: device -1 is unknown"),
+    "a device on two switches": ("[[0, 1], [2, 3]]", "[[0, 1], [2, 3, 1]]", "switches: device 1 is there twice"),
+    "a device on no switch": ("[[0, 1], [2, 3]]", "[[0, 1], [2]]", "switches: device 3 is missing"),
+    "an empty switch": ("[[0, 1], [2, 3]]", "[[0, 1], [2, 3], []]", "switches: an empty list is not allowed"),
+    "switches as numbers": (
+        "[[0, 1], [2, 3]]",
+        "[0, 1, 2, 3]",
+        "switches: [0, 1, 2, 3] is not allowed; allowed: a list",
+    ),
+    "a socket with an unknown switch": ("[[0], [1]]", "[[0], [2]]", "sockets: switch 2 is unknown; allowed: 0 to 1"),
+    "an NVLink with itself": ("[[0, 1, 2]]", "[[1, 1, 2]]", "nvlinks: [1, 1, 2] joins device 1 with itself"),
+    "an NVLink to an unknown device": ("[[0, 1, 2]]", "[[0, 4, 2]]", "nvlinks: device 4 of [0, 4, 2] is unknown"),
+    "an NVLink twice": ("[[0, 1, 2]]", "[[0, 1, 2], [1, 0, 1]]", "nvlinks: pair [0, 1] is there twice"),
+    "an NVLink without number": ("[[0, 1, 2]]", "[[0, 1]]", "nvlinks: [0, 1] is not allowed"),
+    "an NVLink of no link": ("[[0, 1, 2]]", "[[0, 1, 0]]", "nvlinks: [0, 1, 0] is not allowed"),
+    "NVLinks and NVSwitch": (
+        "peer = true",
+        "peer = true\nnvswitch_links = 6",
+        "nvlinks: not allowed beside nvswitch_links",
+    ),
+    "no NVLink kind": ("nvlink = {", "#", "links.nvlink: missing"),
+    "no uplink kind": ("uplink = {", "#", "links.uplink: missing"),
+    "no socket kind": ("socket = {", "#", "links.socket: missing"),
+    "no staged kind": ("peer = true", "peer = false", "links.staged: missing; allowed: the name of a link, or a"),
+    "a needless kind": ("pcie = {", 'network = "network100"\npcie = {', "links.network: no copy takes this link here"),
+    "several machines without network": ("peer = true", "peer = true\nmachines = 2", "links.network: missing"),
+    "notes as text": ('notes = ["mine"]', 'notes = "mine"', "notes: 'mine' is not allowed; allowed: a list of texts"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "said"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_one_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in INLINE
+    assert refused(tmp_path, INLINE.replace(old, new, 1)).startswith(said)
+
+
+def test_a_share_above_one_is_refused(tmp_path: Path) -> None:
+    old, new = (f"norm = {quantity(share, 'ratio')}" for share in (0.5, 1.5))
+    assert refused(tmp_path, INLINE.replace(old, new, 1)).startswith("device.efficiency.flop.norm.high: 1.5 is not")
+
+
+def test_an_unknown_device_lists_the_known_ones(tmp_path: Path) -> None:
+    device = INLINE[INLINE.index("[device]") : INLINE.index("[host]")]
+    line = refused(tmp_path, 'device = "V100-SXN"\n' + INLINE.replace(device, ""))
+    assert line.startswith("device: 'V100-SXN' is not allowed, did you mean 'V100-SXM'?; allowed: P100-SXM, ")
+
+
+@pytest.mark.parametrize("name", ["8xV100", "parts", "", "../machines/8xV100-sxm", "\x1b[31m"])
+def test_an_unknown_machine_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(WrongInputError) as error:
+        load_machine(name)
+    line = str(error.value)
+    assert line.startswith("machine: ")
+    assert ", ".join(machine_names()) in line
+    assert line.isprintable()
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(WrongInputError, match=r"none\.toml: cannot be read: No such file"):
+        load_machine(str(tmp_path / "none.toml"))

@@ -1,0 +1,103 @@
+"""The machines that come with dpbench."""
+
+import runpy
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dpbench.projection.machine import Machine
+from dpbench.projection.machine_file import load_machine, machine_names
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "dpbench" / "machines"
+PARTS = tomllib.loads((FOLDER / "parts.toml").read_text())
+FILES = {name: tomllib.loads((FOLDER / f"{name}.toml").read_text()) for name in machine_names()}
+cached = cache(load_machine)
+EXPECTED = """
+    8xV100-sxm 4xV100-sxm 8xV100-pcie 2xV100-pcie 4xT4-pcie 2xTITAN-RTX-nvlink 2xTITAN-RTX-pcie 8x2080Ti-pcie
+    4x3090-pcie 8x3090-pcie 4x4090-pcie 4xA100-nvswitch 8xA100-nvswitch 8xA100-pcie 4xA100-sxm-40 8xH100-sxm 4xH100-sxm
+    8xH200-sxm 4xL4-pcie 8xP100-sxm 2x8xA100-100gb 2x8xV100-100gb 2x8xV100-4x100gb
+"""
+
+
+@pytest.fixture(params=machine_names())
+def machine(request: pytest.FixtureRequest) -> Machine:
+    return cached(request.param)
+
+
+def test_the_names_are_these() -> None:
+    assert sorted(EXPECTED.split()) == list(machine_names())
+
+
+def test_the_name_counts_the_devices(machine: Machine) -> None:
+    count = 1
+    for part in machine.name.split("x"):
+        if not part.isdigit():
+            break
+        count *= int(part)
+    assert machine.devices == count
+
+
+def test_every_pair_has_a_route_over_links_that_exist(machine: Machine) -> None:
+    places = (None, *range(machine.devices))
+    pairs = {(a, b) for a in places for b in places if a != b}
+    assert set(machine.routes) == pairs
+    names = {link.name for link in machine.links}
+    assert len(names) == len(machine.links)
+    taken = {name for route in machine.routes.values() for name in route}
+    assert taken == names
+    assert all(route and len(set(route)) == len(route) for route in machine.routes.values())
+    assert {link.kind for link in machine.links} == set(machine.kinds)
+
+
+def test_every_quantity_has_bounds_and_a_source(machine: Machine) -> None:
+    parameters = machine.parameters()
+    assert len(parameters) > 50
+    for name, quantity in parameters.items():
+        assert 0 < quantity.low <= quantity.mid <= quantity.high, name
+        assert len(quantity.source) > 5, name
+
+
+def test_numbers_are_of_the_right_size(machine: Machine) -> None:
+    """A slip of a unit is a factor of 1,000."""
+    assert 8 * 2**30 < machine.device.memory_bytes < 256 * 2**30
+    assert 5e12 < machine.device.peaks["float32"].mid < 1e14
+    assert 2e11 < machine.device.bandwidth.mid < 1e13
+    assert 5e-7 < machine.device.gap.mid < 1e-5
+    assert machine.ring is not None
+    assert 3e9 < machine.ring.bus_bandwidth.low < machine.ring.bus_bandwidth.high < 1e12
+    for kind in machine.kinds.values():
+        assert 4e9 < kind.bandwidth.low < kind.bandwidth.high < 1e12
+        assert 1e-6 < kind.latency.low < kind.latency.high < 1e-4
+    assert all(1e-7 < cost.mid < 1e-3 for cost in machine.host.costs.values())
+
+
+def test_a_ring_is_not_faster_than_the_links_of_a_device(machine: Machine) -> None:
+    """NVLS adds in the switch, so H100's upper bound may exceed its links."""
+    assert machine.ring is not None
+    bandwidth = {link.name: machine.kinds[link.kind].bandwidth.high for link in machine.links}
+    out = {name for (source, to), route in machine.routes.items() if source == 0 and to for name in route[:1]}
+    assert machine.ring.bus_bandwidth.mid <= sum(bandwidth[name] for name in out)
+
+
+def test_every_part_is_used_by_a_machine() -> None:
+    named = {key: {FILES[name][key] for name in FILES} for key in ("device", "host", "ring", "nccl", "overlap", "skew")}
+    named["link"] = {link for name in FILES for link in FILES[name]["links"].values()}
+    labelled = runpy.run_path(str(ROOT / "benchmarks" / "projection" / "fit_efficiency.py"))["PEAKS_OF"].values()
+    assert set(PARTS["device"]) == named["device"] | set(labelled)
+    for key in ("host", "ring", "nccl", "overlap", "skew", "link"):
+        assert set(PARTS[key]) == named[key], key
+    assert {device["efficiency"] for device in PARTS["device"].values()} == set(PARTS["efficiency"])
+
+
+def test_the_efficiencies_are_what_the_fit_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "projection" / "fit_efficiency.py"))["main"]()
+    assert tomllib.loads(capsys.readouterr().out)["efficiency"] == PARTS["efficiency"]
+
+
+def test_the_wheel_takes_the_machine_files() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["dpbench"]
+    taken = {path for pattern in patterns for path in (ROOT / "dpbench").glob(pattern)}
+    assert set(FOLDER.glob("*.toml")) <= taken
