@@ -22,7 +22,11 @@ DEVICES = {
     "NVIDIA H100 80GB HBM3": "H100-SXM",
     "NVIDIA L4": "L4",
 }
-MATRIX = {"linear": ("B", "M", "N", "K"), "bmm": ("B", "M", "N", "K")}
+SIZES = {
+    "linear": ("B", "M", "N", "K"),
+    "bmm": ("B", "M", "N", "K"),
+    "conv": ("B", "Input_Channel", "Output_Channel", "Kernel_Szie", "Input_Size", "Stride", "Padding"),
+}
 VECTOR = ("ln", "softmax", "add", "mul", "gelu", "relu")
 SHORTEST_MS = 0.1
 MOST = 30
@@ -30,22 +34,24 @@ DATA, LABELS = Path("scripts/asplos/data/dataset"), Path("scripts/asplos/label")
 HEADER = """\
 # Operators on one GPU, measured by NeuSight (Lee et al., ASPLOS 2025): https://github.com/sitar-lab/NeuSight,
 # scripts/asplos/data/dataset and scripts/asplos/label. Copyright (c) 2025 Georgia Institute of Technology and Microsoft
-# Corporation, MIT licence: permission is granted to copy, modify and publish it if this notice stays with it; it comes
-# without warranty of any kind. This extract is made by extract_labels.py. float32 without TF32, torch 2.1, forward.
-# shape: linear and bmm batch x rows x inner x columns; others rows x columns.
+# Corporation; its MIT licence is in neusight_labels.LICENSE. This extract is made by extract_labels.py. float32 without
+# TF32, torch 2.1, forward.
+# shape: linear and bmm batch x rows x inner x columns; conv batch x channels in x out x kernel x image x stride x
+# padding (random shapes); others rows x columns.
 """
 
 
 def dataset(clone: Path) -> list[tuple[str, str, str, float]]:
-    """Return rows with the shapes of models, and for V100's bmm, which has few of them, also random shapes."""
+    """Return rows with the shapes of models; random ones for convolutions and, as there are few others, V100's bmm."""
     files = [clone / DATA / "test" / f"{name}.csv" for name in ("linear", "bmm", "softmax", "ln", "elem")]
     files.append(clone / DATA / "train/collect/bmm/p2.1.0/Tesla V100-PCIE-32GB.csv")
+    files += sorted((clone / DATA / "train/collect/conv/p2.1.0").glob("*.csv"))
     rows = []
     for file in files:
         with file.open(newline="") as opened:
             for row in csv.DictReader(opened):
                 operator = row["OPName"]
-                sizes = MATRIX.get(operator, ("B", "H") if operator in VECTOR else ())
+                sizes = SIZES.get(operator, ("B", "H") if operator in VECTOR else ())
                 if sizes and row["Device"] in DEVICES:
                     shape = "x".join(str(int(float(row[size]))) for size in sizes)
                     rows.append((DEVICES[row["Device"]], operator, shape, float(row["Latency"])))

@@ -9,11 +9,13 @@ cpu     Python calls, of all lanes in one process           python_calls.py
 
 import gc
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import distributed as dist
 
 from dpbench.measure.dependencies import dependencies
+from dpbench.measure.model_events import facts_of, gradients_logged
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
 from dpbench.measure.session import Session, open_session
@@ -28,8 +30,12 @@ from dpbench.sweep.variants import VariantId, VariantName
 _STEPS_BEFORE = 2
 
 
-def count(case: Case, connect: Callable[[torch.device], Team]) -> tuple[Counts, Recording | None]:
+def count(
+    case: Case, connect: Callable[[torch.device], Team], *, gradients: bool = False
+) -> tuple[Counts, Recording | None]:
     """Return the case's counters, and the recording if its devices are simulated.
+
+    With `gradients` the recording says when each gradient of the base is final.
 
     Simulated devices must have been started. With one process per device, each rank calls this.
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
@@ -46,7 +52,7 @@ def count(case: Case, connect: Callable[[torch.device], Team]) -> tuple[Counts, 
         return _count_ranks(session, team), None
     if session.placement.devices[0].type == "cpu":
         return _count_calls(session), None
-    return _count_simulated(session)
+    return _count_simulated(session, gradients)
 
 
 def _counted(variant: VariantId) -> VariantId:
@@ -73,7 +79,7 @@ def _count_calls(session: Session) -> Counts:
     return Counts(phases={phase: PhaseCounts(python_calls=n) for phase, n in calls.by_phase().items()})
 
 
-def _count_simulated(session: Session) -> tuple[Counts, Recording]:
+def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recording]:
     sim = torch.get_device_module("sim")
     devices = sorted({device.index for device in session.placement.devices})
     peaks: list[dict[str, int]] = []
@@ -90,10 +96,11 @@ def _count_simulated(session: Session) -> tuple[Counts, Recording]:
 
     for device in devices:
         sim.synchronize(device)
-    with recording() as recorded:
+    with gradients_logged(session.base) if gradients else nullcontext(), recording() as recorded:
         loss = session.step(enter)
         read_peaks()
         del loss
+    recorded.model = facts_of(session.base)
     phases = counts_by_phase(recorded, peaks[1:])  # the first peaks are from before the step
     has_reduction = Phase.BACKWARD in phases and len(devices) > 1
     found = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None

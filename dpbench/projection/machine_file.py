@@ -1,5 +1,17 @@
-"""Described machines as files: `dpbench/machines/*.toml` and the user's own."""
+"""Described machines as files: `dpbench/machines/*.toml` and the user's own.
 
+device = "V100-PCIE"                    a part of parts.toml, or a table [device] of the same form
+host = "xeon-2018"                      likewise, as are ring, nccl, overlap, skew and the links
+devices = 4                             of one machine
+machines = 1                            equal ones; may be left out
+switches = [[0, 1], [2], [3]]           the devices of each PCIe switch
+sockets = [[0], [1, 2]]                 the switches of each CPU socket
+peer = true                             whether devices reach each other's memory over PCIe
+nvlinks = [[0, 1, 2]]                   pairs with their number of links; or nvswitch_links = 12, of each device
+[links]                                 pcie, and as needed uplink, socket, nvlink, staged and network
+"""
+
+from collections.abc import Collection
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -64,7 +76,7 @@ class _Reader:
         layout = read_layout(file, links, self._link_names(links))
         device, host = self._device(), self._host()
         kinds = {layout.kinds[role]: self._link(links, role) for role in layout.kinds}
-        ring = self._ring(layout.machines) if layout.devices * layout.machines > 1 else None
+        ring, nccl = self._ring(layout.machines) if layout.devices * layout.machines > 1 else (None, {})
         found = Machine(
             name=name,
             devices=layout.devices * layout.machines,
@@ -74,9 +86,9 @@ class _Reader:
             kinds=kinds_of(layout, kinds),
             routes=routes_of(layout),
             ring=ring,
-            nccl=self._nccl(ring) if ring is not None else {},
-            overlap=self._quantity("overlap"),
-            skew=self._quantity("skew"),
+            nccl=nccl,
+            overlap=self._slowdown("overlap"),
+            skew=self._slowdown("skew"),
             notes=file.texts("notes") if file.has("notes") else (),
         )
         file.refuse_others()
@@ -91,13 +103,18 @@ class _Reader:
         name = fields.name(key, known)
         return name, self.parts.below(kind).below(name)
 
-    def _quantity(self, key: str) -> Quantity:
-        """Return a ratio of at least 1 that the file names or holds."""
-        file, parts = self.file, self.parts.below(key)
-        inline = isinstance(file.get(key, f"a table, or one of {one_of(parts.table)}"), dict)
-        found = file.quantity(key, "ratio") if inline else parts.quantity(file.name(key, parts.table), "ratio")
+    def _quantity(self, fields: Fields, key: str, kind: str, dimension: str) -> Quantity:
+        """Return a number that a file names, one of the parts `kind`, or holds."""
+        parts = self.parts.below(kind)
+        if isinstance(fields.get(key, f"a table, or one of {one_of(parts.table)}"), str):
+            return parts.quantity(fields.name(key, parts.table), dimension)
+        return fields.quantity(key, dimension)
+
+    def _slowdown(self, key: str) -> Quantity:
+        """Return a ratio of at least 1."""
+        found = self._quantity(self.file, key, key, "ratio")
         if found.low < 1:
-            file.refuse_value(f"{key}.low", found.low, "a ratio of at least 1")
+            self.file.refuse_value(f"{key}.low", found.low, "a ratio of at least 1")
         return found
 
     def _device(self) -> Device:
@@ -113,8 +130,8 @@ class _Reader:
             bandwidth=fields.quantity("bandwidth", "bandwidth"),
             flop_efficiency=_shares(efficiency.below("flop")),
             byte_efficiency=_shares(efficiency.below("byte")),
-            gap=fields.quantity("gap", "seconds"),
-            factor=fields.quantity("factor", "ratio"),
+            gap=self._quantity(fields, "gap", "gap", "seconds"),
+            factor=self._quantity(fields, "factor", "board", "ratio"),
         )
         efficiency.refuse_others()
         fields.refuse_others()
@@ -141,23 +158,22 @@ class _Reader:
         fields.refuse_others()
         return kind
 
-    def _ring(self, machines: int) -> Ring:
+    def _ring(self, machines: int) -> tuple[Ring, dict[str, Quantity]]:
+        """Return the ring, and NCCL's constants for it."""
         _, fields = self._part(self.file, "ring", "ring")
         ring = Ring(fields.quantity("bus_bandwidth", "bandwidth"), fields.name("hop", ("nvlink", "pcie")), machines)
+        protocols = tuple(name for name in PROTOCOLS if name != "ll128" or fields.flag("ll128"))
         fields.refuse_others()
-        return ring
+        return ring, self._nccl(ring, protocols)
 
-    def _nccl(self, ring: Ring) -> dict[str, Quantity]:
-        """Return the constants that matter on this ring, such as ``ring_hop_simple``.
-
-        NCCL uses LL128 over NVLink alone (remembered from its tuning.cc, not read).
-        """
+    def _nccl(self, ring: Ring, protocols: Collection[str]) -> dict[str, Quantity]:
+        """Return the constants that matter on this ring, such as ``ring_hop_simple``."""
         _, fields = self._part(self.file, "nccl", "nccl")
         found = dict[str, Quantity]()
         for algorithm, protocol in product(("ring", "tree"), PROTOCOLS):
             ends = {end: f"{algorithm}_{end}_{protocol}" for end in ("base", "nvlink", "pcie", "network", "share")}
             values = {end: fields.quantity(key, "ratio" if end == "share" else "seconds") for end, key in ends.items()}
-            if protocol == "ll128" and ring.hop != "nvlink":
+            if protocol not in protocols:
                 continue
             values["hop"] = values[ring.hop]
             used = ("base", "hop", "share", "network") if ring.machines > 1 else ("base", "hop", "share")

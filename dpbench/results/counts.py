@@ -110,7 +110,8 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
 class CountRecord(_Frozen):
     """The answer of the child that counted one case.
 
-    SKIPPED means that it cannot be counted, with the reason.
+    SKIPPED means that it cannot be counted, with the reason. `why_numbers` says why the case was computed with numbers
+    although the job asked for shapes only.
     """
 
     case: Case
@@ -118,6 +119,7 @@ class CountRecord(_Frozen):
     reason: str | None = None
     counts: Counts | None = None
     environment: Environment | None = None
+    why_numbers: str | None = None
 
     @model_validator(mode="after")
     def _only_ok_has_numbers(self) -> Self:

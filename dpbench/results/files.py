@@ -16,6 +16,11 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
+    """Replace the file by this text, as `replace_bytes` does."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
     """Write a new file, sync it and rename it to `path`; a link stays a link.
 
     Raise OSError and leave the old file if that fails, or if the path is a device, a pipe or a folder.
@@ -25,9 +30,9 @@ def replace_text(path: Path, text: str) -> None:
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
+        with os.fdopen(fd, "wb") as file:
             os.fchmod(fd, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-            file.write(text)
+            file.write(content)
             file.flush()
             os.fsync(fd)
         Path(name).replace(path)

@@ -50,8 +50,16 @@ def count_all(
         assert len(cases) == 1
         _check_writable(events)
     jobs = tuple(CountJob(case=case, events=os.path.realpath(events) if events else None) for case in cases)
-    request = CountJobs(jobs=jobs, timeout_s=timeout_s, folder=str(folder) if folder else None)
-    end = launch(COUNTER, request.model_dump_json(), timeout_s * (len(cases) + 1))
+    return run_jobs(jobs, folder=folder, launch=launch, timeout_s=timeout_s)
+
+
+def run_jobs(
+    jobs: Sequence[CountJob], *, folder: Path | None = None, launch: Launcher = launch, timeout_s: float = 120.0
+) -> tuple[CountRecord, ...]:
+    """Return one record for each job, in their order. Raises CountingError if the child fails as a whole."""
+    request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s, folder=str(folder) if folder else None)
+    attempts = sum(1 if job.numbers else 2 for job in jobs)
+    end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
     try:
         return CountRecords.model_validate_json(end.record).records
     except ValidationError:

@@ -53,13 +53,17 @@ class ProbeRequest(BaseModel):
 class CountJob(BaseModel):
     """One case to count.
 
-    The recording of simulated devices is written to the file `events`, if there is one.
+    The recording of simulated devices is written to the file `events`, if there is one. With `gradients` it says when
+    each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
+    again with numbers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     case: Case
     events: str | None = None
+    numbers: bool = True
+    gradients: bool = False
 
 
 class CountJobs(BaseModel):

@@ -30,11 +30,15 @@ _raise_pending = ctypes.pythonapi.Py_IsInitialized
 """Raises the pending error, if there is one: ctypes checks for errors after any call of ``pythonapi``."""
 
 
-def simulate(devices: int = 4) -> None:
+def simulate(devices: int = 4, *, numbers: bool = True) -> None:
     """Register the devices ``sim:0`` to ``sim:<devices - 1>`` with torch, in this process.
 
-    A second call must name the same number. Raise ValueError for a number that is not allowed. Raise RuntimeError for
-    a second number, a version of torch that does not work, another registered backend, or a real accelerator.
+    Without `numbers` nothing is computed: tensors have shapes and no values, and the events stay the same. What needs
+    a value, such as ``item()``, raises NotImplementedError.
+
+    A second call must name the same number, and the same `numbers`. Raise ValueError for a number that is not allowed.
+    Raise RuntimeError for a second number, a version of torch that does not work, another registered backend, or a
+    real accelerator.
     """
     if not isinstance(devices, int) or not 1 <= devices <= 64:
         raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
@@ -44,17 +48,19 @@ def simulate(devices: int = 4) -> None:
             raise RuntimeError(
                 f"the simulator runs with {simulation.devices} devices; this process cannot start {devices}"
             )
+        if simulation.numbers != numbers:
+            raise RuntimeError(f"the simulator runs with numbers={simulation.numbers}; this process cannot change that")
         return
     _check_process()
     if fault := why_unsupported(torch.__version__):
         raise RuntimeError(fault)
-    start_devices(devices)
+    start_devices(devices, numbers=numbers)
 
 
-def start_devices(devices: int) -> None:
+def start_devices(devices: int, *, numbers: bool = True) -> None:
     """Register the devices with torch, whatever its version. `simulate` makes the checks."""
     _register()
-    start(devices)
+    start(devices, numbers)
     _serve_accelerator()
     _serve_data_parallel()
     _serve_autograd()

@@ -1,4 +1,4 @@
-"""An operator on one device: check it, compute it on the CPU, record it."""
+"""An operator on one device: check it, compute it on the CPU or only its shapes, record it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.simulator import autograd
+from dpbench.simulator import autograd, shapes
 from dpbench.simulator.arguments import map_tensors, raw, simulated_in, tensors_in, with_index
 from dpbench.simulator.event_log import Operator
 from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments
+from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation
 from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
 
@@ -43,15 +44,18 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
     simulation, tensors = the_simulation(), tensors_in((args, kwargs))
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
     device = _common_device(known, tensors, simulated, args)
-    cpu_kwargs = {name: raw(value) for name, value in kwargs.items()}
+    cpu_args, cpu_kwargs = raw(args), {name: raw(value) for name, value in kwargs.items()}
     if known.takes_device and kwargs.get("device") is not None:
         device = with_index(kwargs["device"])
-        cpu_kwargs["device"] = "cpu"
-    if known.takes_generator and kwargs.get("generator") is None and device.type == "sim":
-        cpu_kwargs["generator"] = simulation.generators[device.index]
-    result = _on_cpu(on_cpu or func, func, raw(args), cpu_kwargs)
+        cpu_kwargs["device"] = simulation.raw_device if device.type == "sim" else "cpu"
     if device.type == "cpu":
-        return result
+        return _on_cpu(on_cpu or func, func, cpu_args, cpu_kwargs)
+    if not simulation.numbers:
+        result = shapes.run(on_cpu or func, func, cpu_args, cpu_kwargs)
+    else:
+        if known.takes_generator and kwargs.get("generator") is None:
+            cpu_kwargs["generator"] = simulation.generators[device.index]
+        result = _on_cpu(on_cpu or func, func, cpu_args, cpu_kwargs)
     call = _Call(func, known, args, kwargs, simulated, device, autograd.stream_of(device.index, simulated))
     with simulation.lock:
         simulation.drain()
@@ -161,6 +165,7 @@ def _identity(call: _Call) -> dict[str, Any]:
         "device": call.device.index,
         "stream": call.stream,
         "node": autograd.node_name(),
+        "thread": thread_key(),
     }
 
 

@@ -14,13 +14,15 @@ pinned memory CUDA blocks too.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from dpbench.simulator import autograd
+from dpbench.simulator import autograd, shapes
 from dpbench.simulator.arguments import raw, with_index
 from dpbench.simulator.compute import compute, wrap
 from dpbench.simulator.event_log import Copy
 from dpbench.simulator.operators import aten
+from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation
 from dpbench.simulator.tensor import SimTensor, parts
 
@@ -38,8 +40,8 @@ def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
         raise NotImplementedError("the simulator does not support pinned memory")
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
-    value = aten._to_copy.default(raw(source), **options)
     simulation = the_simulation()
+    value = _converted(source, target, options)
     with simulation.lock:
         simulation.drain()
         if target.type == "cpu":
@@ -56,8 +58,11 @@ def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
     non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
     if source.device == destination.device:
         return compute(func, args, kwargs)
-    raw(destination).copy_(raw(source))
     simulation = the_simulation()
+    if simulation.numbers or isinstance(destination, SimTensor):
+        raw(destination).copy_(raw(source))
+    else:
+        destination.zero_()
     with simulation.lock:
         simulation.drain()
         _record(simulation, source, destination, non_blocking)
@@ -76,12 +81,22 @@ def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
 
 def item(func: Any, args: Any, _: Any) -> Any:
     """Return ``tensor.item()``; the host waits for the number."""
-    value = func(raw(args[0]))
     simulation = the_simulation()
+    if not simulation.numbers:
+        raise shapes.NumbersNeededError("item()")
+    value = func(raw(args[0]))
     with simulation.lock:
         simulation.drain()
         _record(simulation, args[0], args[0].raw, non_blocking=False)
     return value
+
+
+def _converted(source: Tensor, target: torch.device, options: dict[str, Any]) -> Tensor:
+    """Return the CPU tensor of a copy of `source`; without numbers, its shape, or zeros for the host."""
+    if the_simulation().numbers:
+        return aten._to_copy.default(raw(source), **options)
+    value = aten._to_copy.default(raw(source), **options, device="meta")
+    return shapes.zeros(value) if target.type == "cpu" else value
 
 
 def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
@@ -109,6 +124,7 @@ def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blo
                 inputs=inputs,
                 node=autograd.node_name(),
                 line=launch.line,
+                thread=thread_key(),
             )
         )
     if from_stream is not None and to_stream is not None:

@@ -4,14 +4,16 @@ Counters and replays read it. Every event has an `id` that grows in program orde
 order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
 wrote the bytes that an event reads.
 
+`thread` is the thread of the host that made the event: 0 takes the step. Another thread has 1 + the index of the device
+of its first event with a device, or the next free number. Events of two threads follow each other by chance, unless
+one thread waits for the other.
+
 To replay a log, start an `Operator` or `Copy` when three things are true: the host has reached it, the event before it
 in its stream has finished, and so have all events that its stream waits for. With other streams it could start as soon
 as its `inputs` have finished.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +22,9 @@ from typing import Any
 from dpbench.results.files import replace_text
 
 FORMAT = "dpbench.events"
-VERSION = 2
-"""Version 1 had no `HostCall`."""
-_READ = (1, VERSION)
+VERSION = 3
+"""Version 1 had no `HostCall`. Version 2 had no `thread`, no `GradientReady` and no facts about the model."""
+_READ = (1, 2, VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Operator:
     inputs: tuple[int, ...] = ()
     node: str | None = None
     line: str = ""
+    thread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Copy:
     inputs: tuple[int, ...] = ()
     node: str | None = None
     line: str = ""
+    thread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,7 @@ class Wait:
     id: int
     stream: int
     after: tuple[int, ...]
+    thread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,7 @@ class HostWait:
 
     id: int
     after: tuple[int, ...]
+    thread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,28 +139,66 @@ class HostCall:
 
     id: int
     name: HostCallName
+    thread: int = 0
 
 
-RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | HostCall | Mark
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientReady:
+    """The gradient of a parameter is final: autograd has added the last part to ``parameter.grad``.
+
+    `parameter` is its position in ``base.parameters()``.
+    """
+
+    id: int
+    parameter: int
+    size_bytes: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """Facts about the model that no event shows.
+
+    `modules`, `parameters` and `buffers` are numbers of them, a shared one counted once. `parameter_sizes` has the
+    bytes of each parameter, in the order of ``base.parameters()``.
+    """
+
+    modules: int
+    parameters: int
+    buffers: int
+    parameter_bytes: int
+    buffer_bytes: int
+    parameter_sizes: tuple[int, ...]
+
+
+RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | HostCall | GradientReady | Mark
+ON_THREADS = (Operator, Copy, Wait, HostWait, HostCall)
+"""The events that have a `thread`."""
 _KINDS: dict[str, type[RecordedEvent]] = {
-    kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, HostCall, Mark)
+    kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, HostCall, GradientReady, Mark)
 }
 
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """The events of one `recording()` block; `streams` maps each stream to its device's index."""
+    """The events of one `recording()` block; `streams` maps each stream to its device's index.
+
+    `model` is None if the caller has not set it.
+    """
 
     devices: int
     streams: dict[int, int] = field(default_factory=dict)
     events: list[RecordedEvent] = field(default_factory=list)
+    model: ModelFacts | None = None
 
     def write(self, path: Path) -> None:
-        """Write one JSON object a line: format, version, devices and streams; then the events.
+        """Write one JSON object a line: format, version, devices, streams and model; then the events.
 
         Raise OSError and leave an old file as it was if that fails.
         """
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
+        if self.model is not None:
+            head["model"] = asdict(self.model)
         lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
         replace_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -169,7 +213,8 @@ class Recording:
         if head.get("format") != FORMAT or head.get("version") not in _READ:
             raise ValueError(f"{path}:1: not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
         events = [_event(line, f"{path}:{number}") for number, line in enumerate(lines[1:], start=2)]
-        return cls(head["devices"], {int(stream): device for stream, device in head["streams"].items()}, events)
+        streams = {int(stream): device for stream, device in head["streams"].items()}
+        return cls(head["devices"], streams, events, _model(head.get("model"), f"{path}:1"))
 
 
 def _object(line: str, place: str) -> dict[str, Any]:
@@ -180,6 +225,15 @@ def _object(line: str, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{place}: not a JSON object")
     return value
+
+
+def _model(values: Any, place: str) -> ModelFacts | None:
+    if values is None:
+        return None
+    try:
+        return ModelFacts(**{**values, "parameter_sizes": tuple(values["parameter_sizes"])})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{place}: not the facts about a model: {error}") from None
 
 
 def _event(line: str, place: str) -> RecordedEvent:
@@ -195,28 +249,3 @@ def _event(line: str, place: str) -> RecordedEvent:
         return kind(**values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: not a {kind.__name__}: {error}") from None
-
-
-class Recorder:
-    """Counts the event ids, and adds events to the recordings that run."""
-
-    def __init__(self) -> None:
-        self._last = 0
-        self.running: list[Recording] = []
-
-    def next_id(self) -> int:
-        self._last += 1
-        return self._last
-
-    def add(self, event: RecordedEvent) -> None:
-        for recording in self.running:
-            recording.events.append(event)
-
-    @contextmanager
-    def record(self, recording: Recording) -> Iterator[Recording]:
-        """Add all events of a block to `recording`."""
-        self.running.append(recording)
-        try:
-            yield recording
-        finally:
-            self.running.remove(recording)

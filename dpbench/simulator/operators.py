@@ -112,6 +112,11 @@ def answers_host(func: Any, args: Any) -> bool:
     return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
 
 
+def decides_size(func: Any, args: Any) -> bool:
+    """Return whether the numbers decide a size of the result, or an answer of the host."""
+    return answers_host(func, args) and func is not aten.index_put_.default and "index_put" not in facts(func).name
+
+
 def _has(at: int | str, args: Any) -> bool:
     return isinstance(at, str) or at < len(args)
 

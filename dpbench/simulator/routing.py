@@ -37,7 +37,8 @@ def _record_stream(_: Any, args: Any, __: Any) -> None:
 
 def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
     """Run dropout with random numbers from the device's own generator."""
-    generator = the_simulation().generators[args[0].device.index]
+    simulation = the_simulation()
+    generator = simulation.generators[args[0].device.index] if simulation.numbers else None
 
     def on_cpu(values: torch.Tensor, probability: float, training: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
         if training is False:

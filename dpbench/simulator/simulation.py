@@ -14,11 +14,11 @@ import torch
 from dpbench.simulator.event_log import (
     Allocate,
     Free,
+    GradientReady,
     HostCall,
     HostCallName,
     HostWait,
     Mark,
-    Recorder,
     Recording,
     Wait,
 )
@@ -26,6 +26,7 @@ from dpbench.simulator.memory.allocator import Allocator, MemoryBlock
 from dpbench.simulator.memory.races import Launch
 from dpbench.simulator.memory.regions import Region
 from dpbench.simulator.memory.storages import SimStorage, StorageTable
+from dpbench.simulator.recorder import Recorder, thread_key
 from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
@@ -38,11 +39,13 @@ class Simulation:
     Its methods take `lock`; torch's computations run outside it.
 
     The tick of an operation in the vector clocks is the id of its event in the log. The default stream of device i is
-    stream i.
+    stream i. Without `numbers`, tensors have shapes and no values.
     """
 
-    def __init__(self, devices: int) -> None:
+    def __init__(self, devices: int, numbers: bool = True) -> None:
         self.devices = devices
+        self.numbers = numbers
+        self.raw_device = torch.device("cpu" if numbers else "meta")
         self.lock = threading.RLock()
         self.order = StreamOrder()
         self.allocators = [Allocator((index + 1) << 40, self.order) for index in range(devices)]
@@ -78,9 +81,8 @@ class Simulation:
         with self.lock:
             unfinished = self.order.unfinished(clock, stream)
             if unfinished and self.recorder.running:
-                self.recorder.add(
-                    Wait(id=self.recorder.next_id(), stream=stream, after=tuple(sorted(unfinished.values())))
-                )
+                after = tuple(sorted(unfinished.values()))
+                self.recorder.add(Wait(id=self.recorder.next_id(), stream=stream, after=after, thread=thread_key()))
             self.order.wait(stream, clock)
 
     def wait_stream(self, stream: int, other: int) -> None:
@@ -93,7 +95,7 @@ class Simulation:
         if self.recorder.running:
             with self.lock:
                 for name in names:
-                    self.recorder.add(HostCall(id=self.recorder.next_id(), name=name))
+                    self.recorder.add(HostCall(id=self.recorder.next_id(), name=name, thread=thread_key()))
 
     def host_wait(self, streams: Iterable[int]) -> None:
         """Let the host wait for the present work of the streams."""
@@ -106,7 +108,8 @@ class Simulation:
         with self.lock:
             unfinished = self.order.unfinished_for_host(clock)
             if unfinished and self.recorder.running:
-                self.recorder.add(HostWait(id=self.recorder.next_id(), after=tuple(sorted(unfinished.values()))))
+                after = tuple(sorted(unfinished.values()))
+                self.recorder.add(HostWait(id=self.recorder.next_id(), after=after, thread=thread_key()))
             self.order.host_wait(clock)
 
     def streams(self) -> dict[int, int]:
@@ -201,10 +204,10 @@ def user_line() -> str:
 _started: list[Simulation] = []
 
 
-def start(devices: int) -> None:
+def start(devices: int, numbers: bool) -> None:
     """Start the simulation of this process; allowed once."""
     assert not _started
-    _started.append(Simulation(devices))
+    _started.append(Simulation(devices, numbers))
 
 
 def running() -> Simulation | None:
@@ -229,6 +232,17 @@ def recording() -> Iterator[Recording]:
         yield recording
         simulation.drain()
     recording.streams = simulation.streams()
+
+
+def log_gradient(parameter: int, size_bytes: int, device: int) -> None:
+    """Add a `GradientReady` to the recordings that run."""
+    simulation = the_simulation()
+    if simulation.recorder.running:
+        with simulation.lock:
+            event_id = simulation.recorder.next_id()
+            simulation.recorder.add(
+                GradientReady(id=event_id, parameter=parameter, size_bytes=size_bytes, device=device)
+            )
 
 
 def mark(name: str) -> None:

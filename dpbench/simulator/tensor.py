@@ -102,6 +102,8 @@ class SimTensor(Tensor):
         return storage.address + int(self.raw.storage_offset()) * self.raw.itemsize if storage.block else 0
 
     def tolist(self) -> Any:
+        if self.raw.is_meta:
+            raise NotImplementedError("tolist() needs numbers; simulate(numbers=True) has them")
         return self.cpu().tolist()
 
     def __format__(self, format_spec: str) -> str:
@@ -121,12 +123,15 @@ class SimTensor(Tensor):
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.raw.is_meta:
+            raise NotImplementedError("pickling a tensor needs numbers; simulate(numbers=True) has them")
         is_parameter = isinstance(self, nn.Parameter)
         return rebuild, (self.detach().cpu(), str(self.device), self.requires_grad, is_parameter)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         grad = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn else ", requires_grad=True" * self.requires_grad
-        return f"{str(self.raw)[:-1]}, device='{self.device}'{grad})"
+        values = f"tensor(..., size={tuple(self.size())}, " if self.raw.is_meta else f"{str(self.raw)[:-1]}, "
+        return f"{values}device='{self.device}'{grad})"
 
 
 def rebuild(value: Tensor, device: str, requires_grad: bool, is_parameter: bool) -> Tensor:

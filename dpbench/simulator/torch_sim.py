@@ -105,7 +105,8 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    return index_of(device) != index_of(peer_device)
+    """Return whether the devices are two, and copies have numbers: the caller may test whether they arrive."""
+    return index_of(device) != index_of(peer_device) and the_simulation().numbers
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

@@ -53,6 +53,7 @@ factor = {quantity(1, "ratio")}
 
 [ring]
 hop = "pcie"
+ll128 = false
 bus_bandwidth = {quantity(8, "GB/s", 9, 10)}
 
 [nccl]

@@ -67,11 +67,14 @@ def test_a_single_device_has_no_ring(tmp_path: Path) -> None:
     assert (machine.ring, machine.nccl, set(machine.routes)) == (None, {}, {(None, 0), (0, None)})
 
 
+MEMORY = f"memory = {quantity(2, 'GiB')}"
 GAP = f"gap = {quantity(1500, 'ns')}"
 # The mistake: what is replaced, by what, and a part of the line.
 MISTAKES = {
     "no TOML": ("devices = 4", "devices =", "is not TOML"),
-    "missing number": (GAP, "", "device.gap: missing; allowed: { low = , mid = , high = , unit = 'ns', 'us'"),
+    "missing number": (MEMORY, "", "device.memory: missing; allowed: { low = , mid = , high = , unit = 'B', 'KiB'"),
+    "missing number that may be a name": (GAP, "", "device.gap: missing; allowed: a table, or one of queued"),
+    "unknown name of a number": (GAP, 'gap = "queue"', "device.gap: 'queue' is not allowed, did you mean 'queued'?"),
     "missing low": (
         GAP,
         'gap = { mid = 1, high = 1, unit = "us", source = "x" }',
@@ -119,6 +122,7 @@ MISTAKES = {
     "unknown peak": ("float32 =", "float16 = 1\nfloat32 =", "device.peak.float16: unknown key"),
     "no peak": ("[device.peak]\nfloat32", "[device.peak]\ntf32", "device.peak.float32: missing"),
     "wrong hop": ('hop = "pcie"', 'hop = "infiniband"', "ring.hop: 'infiniband' is not allowed; allowed: nvlink, pcie"),
+    "no ll128": ("ll128 = false", "", "ring.ll128: missing; allowed: true or false"),
     "no ring": ("[ring]", "[rings]", "ring: missing; allowed: a table, or one of dgx1-volta-8"),
     "a ratio below 1": (
         "skew = { low = 1,",

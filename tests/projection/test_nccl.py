@@ -49,11 +49,13 @@ def test_a_small_all_reduce_on_pcie_is_ll_at_half_the_bandwidth() -> None:
     assert seconds("all_reduce", 1000, machine) == pytest.approx(by_hand)
 
 
-def test_ll128_is_for_nvlink_alone() -> None:
+def test_ll128_is_for_nvlink_of_server_cards_alone() -> None:
     machine = load_machine("8xV100-sxm")
     by_hand = 14e-6 + 14 * 1.9e-6 + 14 / 8 * 4e6 / (0.9375 * 124e9)
     assert seconds("all_reduce", 4e6, machine) == pytest.approx(by_hand)
-    assert not any("ll128" in name for name in load_machine("8xV100-pcie").nccl)
+    without = {name for name in machine_names() if not any("ll128" in key for key in load_machine(name).nccl)}
+    pcie = {name for name in machine_names() if "pcie" in name}
+    assert without == pcie | {"8xP100-sxm", "2xTITAN-RTX-nvlink"}
 
 
 def test_a_large_broadcast_is_pipelined() -> None:
@@ -82,6 +84,15 @@ def test_a_tree_is_slowest_in_nccls_middle_sizes() -> None:
     rest = 6.8e-6 + 14 * 0.6e-6 + 2 * 5e-6
     per_byte = [(time - rest) / (64 * 2**i) for i, time in zip((12, 24), times, strict=True)]
     assert per_byte[0] / per_byte[1] == pytest.approx(1 / 0.4)
+
+
+@given(st.sampled_from(["ll", "ll128", "simple"]), st.floats(64, 2**31), st.floats(1, 2))
+def test_more_bytes_never_take_a_tree_less(protocol: str, size: float, factor: float) -> None:
+    machine = load_machine("2x8xV100-100gb")
+    others = {name: 100.0 for name in machine.nccl if "_base_" in name and name != f"tree_base_{protocol}"}
+    alone = {f"nccl__{name}": value for name, value in others.items()}
+    less, more = (seconds("all_reduce", each, machine, **alone) for each in (size, size * factor))
+    assert less <= more * (1 + 1e-12) < 100
 
 
 def test_a_single_device_needs_no_time() -> None:

@@ -61,6 +61,7 @@ class _Fork:
 def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
     waiting, running = list(enumerate(request.jobs)), dict[int, tuple[int, _Fork]]()
     found: dict[int, CountRecord] = {}
+    why_numbers: dict[int, str] = {}
     while waiting or running:
         while waiting and len(running) < usable_cores():
             index, job = waiting.pop(0)
@@ -68,7 +69,12 @@ def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
             running[pid] = index, fork
         pid, status = os.wait()
         index, fork = running.pop(pid)
-        found[index] = _record_of(fork, os.waitstatus_to_exitcode(status), request.timeout_s)
+        record = _record_of(fork, os.waitstatus_to_exitcode(status), request.timeout_s)
+        if not fork.job.numbers and record.outcome in (Outcome.SKIPPED, Outcome.CRASHED):
+            why_numbers[index] = record.why
+            waiting.append((index, fork.job.model_copy(update={"numbers": True})))
+            continue
+        found[index] = record.model_copy(update={"why_numbers": why_numbers.get(index)})
     return tuple(found[index] for index in range(len(found)))
 
 

@@ -43,7 +43,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     if fault := _start_simulator(job):
         return skipped(f"devices: {fault}")
     try:
-        counts, recording = count(job.case, connector(rendezvous))
+        counts, recording = count(job.case, connector(rendezvous), gradients=job.gradients)
     except WorkloadError as error:
         return skipped(str(error))
     except NotImplementedError as error:
@@ -70,7 +70,7 @@ def _start_simulator(job: CountJob) -> str | None:
     from dpbench.simulator import simulate
 
     try:
-        simulate(max(indices) + 1)
+        simulate(max(indices) + 1, numbers=job.numbers)
     except (RuntimeError, ValueError) as error:
         return str(error)
     return None

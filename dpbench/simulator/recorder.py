@@ -1,0 +1,100 @@
+"""Adds events to the recordings that run, with the thread of the host that made each.
+
+Pure Python, without torch. While a recording runs, each thread has a key. At its end, the keys become small numbers
+that do not depend on which thread came first.
+"""
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from dpbench.simulator.event_log import ON_THREADS, Copy, Operator, RecordedEvent, Recording
+
+_keys = itertools.count(1)
+
+
+class _Key(threading.local):
+    """The key of a thread, never used again. The main thread has 0."""
+
+    def __init__(self) -> None:
+        self.key = 0 if threading.current_thread() is threading.main_thread() else next(_keys)
+
+
+_own = _Key()
+
+
+def thread_key() -> int:
+    """Return the key of this thread."""
+    return _own.key
+
+
+def numbers_of_threads(taker: int, first_devices: Iterable[tuple[int, int | None]], devices: int) -> dict[int, int]:
+    """Return the number of each thread, by its key.
+
+    `taker` is the thread that takes the step; its number is 0. `first_devices` has the other threads in the order of
+    their first events, each with the device of its first event with a device, or None. The number is 1 + that device.
+    If it is taken, or there is no device, it is the next number above `devices`.
+    """
+    numbers = {taker: 0}
+    taken = {0}
+    free = itertools.count(devices + 1)
+    for key, device in sorted(first_devices, key=lambda each: (each[1] is None, each[1] or 0)):
+        if key == taker:
+            continue
+        own = None if device is None else device + 1
+        numbers[key] = next(free) if own is None or own in taken else own
+        taken.add(numbers[key])
+    return numbers
+
+
+class Recorder:
+    """Counts the event ids, and adds events to the recordings that run."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self.running: list[Recording] = []
+
+    def next_id(self) -> int:
+        self._last += 1
+        return self._last
+
+    def add(self, event: RecordedEvent) -> None:
+        """Add an event; its `thread` is a `thread_key`, until the recording ends."""
+        for recording in self.running:
+            recording.events.append(event)
+
+    @contextmanager
+    def record(self, recording: Recording) -> Iterator[Recording]:
+        """Add all events of a block to `recording`."""
+        self.running.append(recording)
+        taker = thread_key()
+        try:
+            yield recording
+        finally:
+            self.running.remove(recording)
+            recording.events = _with_numbers(recording, taker)
+
+
+def _with_numbers(recording: Recording, taker: int) -> list[RecordedEvent]:
+    """Return the events with the number of each thread in place of its key."""
+    firsts: dict[int, int | None] = {}
+    for event in recording.events:
+        if isinstance(event, ON_THREADS) and firsts.get(event.thread) is None:
+            firsts[event.thread] = _device_of(event)
+    numbers = numbers_of_threads(taker, firsts.items(), recording.devices)
+    return [
+        replace(event, thread=numbers[event.thread])
+        if isinstance(event, ON_THREADS) and numbers[event.thread] != event.thread
+        else event
+        for event in recording.events
+    ]
+
+
+def _device_of(event: RecordedEvent) -> int | None:
+    if isinstance(event, Operator):
+        return event.device
+    if isinstance(event, Copy):
+        return event.source if event.source is not None else event.destination
+    return None

@@ -1,0 +1,80 @@
+"""A step recorded at small batches, and the cache of steps."""
+
+import numpy as np
+import pytest
+
+from dpbench.projection.affine_step import KINDS
+from dpbench.run import record_step as recorder
+from dpbench.run.count_all import NotCountableError
+from dpbench.run.record_step import record_step, step_key
+from tests.simulated import needs_simulator
+
+FACTORY = """
+from torch import nn
+import torch
+from dpbench.workloads.workload import Batch, Workload
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 10)
+    def forward(self, x):
+        return self.layer(x) * (1.0 if x.sum().item() < 1e9 else 2.0)
+
+def make():
+    batch = lambda size, generator: Batch((torch.randn(size, 4),), torch.zeros(size, dtype=torch.long))
+    return Workload(model=Model, batch=batch, loss=nn.functional.cross_entropy)
+"""
+
+
+def not_launched(*_):
+    raise AssertionError("launched")
+
+
+@needs_simulator
+def test_a_step_is_recorded_once_and_a_damaged_cache_costs_only_time(tmp_path):
+    step = record_step("mlp/tiny", "ddp", 2, folder=tmp_path)
+    gradients = step.parameter[step.kind == KINDS.index("GradientReady")]
+    assert sorted(gradients) == list(range(step.model.parameters)), "each gradient is ready once"
+    assert step.batches == (2, 3, 4)
+    assert step.not_affine == ()
+    assert step.flops[:, 1].sum() > 0
+    again = record_step("mlp/tiny", "single", 1, folder=tmp_path, launch=not_launched)
+    assert np.array_equal(again.flops, step.flops)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(AssertionError, match="launched"):
+        record_step("mlp/tiny", "single", 1, folder=tmp_path, launch=not_launched)
+
+
+@needs_simulator
+def test_a_model_that_needs_numbers_is_recorded_with_them(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+    step = record_step("mine:make", "tuned", 2, folder=tmp_path / "file" / "absent")
+    assert step.model.parameters == 2
+
+
+@needs_simulator
+def test_a_case_that_cannot_be_recorded_is_refused(tmp_path):
+    with pytest.raises(NotCountableError, match="absent"):
+        record_step("absent:make", "tuned", 2, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_key_holds_what_decides_the_step(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FACTORY)
+    first = step_key("mine:make", "tuned", 2)
+    assert first == step_key("mine:make", "tuned", 2)
+    keys = {
+        first,
+        step_key("mine:make", "naive", 2),
+        step_key("mine:make", "tuned", 3),
+        step_key("mlp/tiny", "tuned", 2),
+    }
+    (tmp_path / "mine.py").write_text(FACTORY + "\n")
+    keys.add(step_key("mine:make", "tuned", 2))
+    monkeypatch.setattr(recorder, "_sources", lambda: "other")
+    keys.add(step_key("mine:make", "tuned", 2))
+    assert len(keys) == 6
