@@ -37,9 +37,8 @@ def calibrated(draws: Draws, single: Tasks, machine: Machine, math: str, measure
 
     All parameters but one factor keep their draws. Raise ArithmeticError if there are no such factors.
     """
-
     at_first = project(single, machine, draws, devices=1, batch=1, math=math)
-    name = HOST if at_first.saved[Role.HOST] > at_first.saved[Role.COMPUTE] else DEVICE
+    name, other = (HOST, DEVICE) if at_first.saved[Role.HOST] > at_first.saved[Role.COMPUTE] else (DEVICE, HOST)
     values = dict(draws.values)
     shrunk = np.zeros(draws.count, dtype=bool)
     factor, ratio = values[name], at_first.draws_s / measured_s
@@ -51,11 +50,12 @@ def calibrated(draws: Draws, single: Tasks, machine: Machine, math: str, measure
         shrunk |= found < LEAST
         last_factor, last_ratio = factor, ratio
         factor = np.where(shrunk, factor / ratio, found)
-        values[name] = factor
-        other = HOST if name == DEVICE else DEVICE
-        values[other] = np.where(shrunk, values[other] / ratio, values[other])
-        ratio = project(single, machine, replace(draws, values=values), devices=1, batch=1, math=math).draws_s / measured_s
-    raise ArithmeticError(f"{machine.name}: no factor gives {measured_s} s; a draw stays {ratio.max():.3f} times as long")
+        values[name], values[other] = factor, np.where(shrunk, values[other] / ratio, values[other])
+        changed = replace(draws, values=values)
+        ratio = project(single, machine, changed, devices=1, batch=1, math=math).draws_s / measured_s
+    raise ArithmeticError(
+        f"{machine.name}: no factor gives a step of {measured_s} s; a draw takes {ratio.max():.3f} of it"
+    )
 
 
 def _next_factor(factor: Array, ratio: Array, last_factor: Array, last_ratio: Array) -> Array:

@@ -123,17 +123,17 @@ def _tokens(size: Gpt2Size, items: int, generator: torch.Generator) -> Batch:
     return Batch((ids, torch.ones(items, size.tokens), ids.clone()), torch.zeros(items))
 
 
-def _mean_loss(output: tuple[Tensor, ...], target: Tensor) -> Tensor:
+def _mean_loss(output: tuple[Tensor, ...], _: Tensor) -> Tensor:
     return output[0].mean()
 
 
 class ClippedAdamW(AdamW):
     """AdamW behind a limit on the norm of all gradients, as in the Trainer."""
 
-    def step(self, closure: object = None) -> None:  # type: ignore[override]  # no closure here
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         parameters = [p for group in self.param_groups for p in group["params"]]
         nn.utils.clip_grad_norm_(parameters, 1.0, foreach=False)
-        super().step()
+        super().step(closure)
 
 
 class Attention(nn.Module):

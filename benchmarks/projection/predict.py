@@ -1,10 +1,11 @@
 """Predict the published steps on several devices from recorded steps, with one factor from one device. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
 from benchmarks.projection.calibrate import Calibration, calibrated
+from benchmarks.projection.published import as_published
 from benchmarks.projection.row_file import Case, Series, Table
 from dpbench.projection.affine import AffineStep
 from dpbench.projection.build import AnyEvent, build
@@ -16,8 +17,7 @@ from dpbench.projection.project import Projection, limited_by_loader, project
 from dpbench.projection.rules import facts_of, rule_of
 from dpbench.projection.subset import first_devices
 from dpbench.projection.tasks import Tasks
-from dpbench.results.counts import Phase
-from dpbench.results.recording import Copy, Mark, Recording
+from dpbench.results.recording import Copy
 from dpbench.sweep.variants import VariantId, VariantName
 
 STEPS_AHEAD = 3
@@ -47,9 +47,16 @@ class Prediction:
     notes: tuple[str, ...]
 
 
-def lanes_of(case: Case) -> int:
-    """Return on how many lanes the case's step is recorded."""
-    return 1 if rule_of(VariantId(VariantName(case.variant))).on_one_device else machine_of(case).devices
+def recorded(workload: str, variant: VariantId, devices: int) -> tuple[str, VariantId, int]:
+    """Return the workload, the variant and the number of lanes whose recording a projection on `devices` needs."""
+    return (workload, SINGLE, 1) if rule_of(variant).on_one_device else (workload, variant, devices)
+
+
+def recordings_of(table: Table) -> set[tuple[str, VariantId, int]]:
+    """Return all recordings that the cases of a table need."""
+    cases = [(series.workload, case) for series in table.series for case in series.cases]
+    found = {recorded(name, VariantId(VariantName(case.variant)), machine_of(case).devices) for name, case in cases}
+    return found | {(name, SINGLE, 1) for name, _ in cases}
 
 
 @cache
@@ -101,7 +108,7 @@ class Predictor:
             calibration=own,
             perfect_s=one_s,
             naive_s=one_s + self._naive_s(series, variant, machine, copied_bytes),
-            notes=self._step_of(series.workload, variant, lanes_of(case)).notes,
+            notes=self._step_of(*recorded(series.workload, variant, machine.devices)).notes,
         )
 
     def _calibration(self, series: Series, machine: Machine) -> Calibration | None:
@@ -118,9 +125,9 @@ class Predictor:
     def _tasks(self, series: Series, variant: VariantId, machine: Machine) -> tuple[Tasks, float]:
         """Return the tasks, and the bytes that the recorded step copies between devices."""
         rule = rule_of(variant)
-        lanes = 1 if rule.on_one_device else machine.devices
-        step = self._step_of(series.workload, variant, lanes)
-        recording = _as_published(step.at(series.items * lanes), series)
+        _, _, lanes = key = recorded(series.workload, variant, machine.devices)
+        step = self._step_of(*key)
+        recording = as_published(step.at(series.items * lanes), self._table, series)
         events: list[AnyEvent]
         if variant.name is VariantName.DDP:
             recording, events = ddp_events(recording, Buckets(bucket_bytes=series.bucket_mib * MIB))
@@ -140,27 +147,7 @@ class Predictor:
         if variant.name is not VariantName.DDP:
             by_name = {link.name: machine.kinds[link.kind].bandwidth.mid for link in machine.links}
             return copied_bytes / min(by_name[link] for link in machine.routes[0, 1])
-        model = self._step_of(series.workload, variant, 1).at(series.items).model
+        model = self._step_of(series.workload, SINGLE, 1).at(series.items).model
         assert model is not None
         assert machine.ring is not None
         return 2 * (n - 1) / n * model.parameter_bytes / machine.ring.bus_bandwidth.mid
-
-
-def _as_published(recording: Recording, series: Series) -> Recording:
-    """Return the recording without what the published run does not have."""
-    changed = recording
-    if not series.broadcast_buffers and recording.model is not None:
-        changed = replace(changed, model=replace(recording.model, buffer_bytes=0))
-    if not series.optimiser:
-        end = next(i for i, e in enumerate(recording.events) if isinstance(e, Mark) and e.name == Phase.OPTIMISER)
-        changed = replace(changed, events=recording.events[: end + 1])
-    return changed
-
-
-def predict_all(tables: Mapping[str, Table], step_of: StepOf) -> dict[str, list[Prediction]]:
-    """Return the predictions of all tables, by the tables' names."""
-    return {
-        name: [predictor.predict(series, case) for series in table.series for case in series.cases]
-        for name, table in tables.items()
-        for predictor in [Predictor(table, step_of)]
-    }

@@ -1,5 +1,6 @@
-"""The published tables: `rows/*.toml`, read strictly. A wrong value is one line with the file, the key and the value."""
+"""The published tables: `rows/*.toml`, read strictly. A wrong value is one line with file, key and value."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -14,6 +15,17 @@ ENOUGH = 4
 Text = Annotated[str, Field(min_length=3)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Spec = Annotated[int, Field(ge=1, le=5)]
+
+
+class Data(StrEnum):
+    """Where a step's batch is when the step begins.
+
+    LOADER: in host memory. HOME: too, and it goes to device 0 as a whole before it is cut. DEVICE: on its device.
+    """
+
+    LOADER = "loader"
+    HOME = "home"
+    DEVICE = "device"
 
 
 class RowFileError(WrongInputError):
@@ -64,7 +76,8 @@ class Table(_Strict):
     """A published table.
 
     `spec` says how completely the run is described, 5 is complete; below 4, `why_not` says what is missing. `math` is a
-    name for `formats_of`. `ahead` is whether the host begins a step before the devices end the last one.
+    name for `formats_of`. `ahead` is whether the host begins a step before the devices end the last one. `remark` is
+    the reason for an error.
     """
 
     title: Text
@@ -76,6 +89,8 @@ class Table(_Strict):
     ahead: bool
     ahead_because: Text
     has_foreach: bool
+    data: Annotated[Data, Field(strict=False)]
+    remark: Text | None = None
     series: Annotated[list[Series], Field(min_length=1)]
 
     @model_validator(mode="after")

@@ -49,9 +49,10 @@ class Projection:
     """What a step costs.
 
     `step_time_s` has the interval. `sample_s` are the draws behind it; draws of two variants on one machine belong
-    together. `draws_s` are all draws, in the order of `Draws.values`, without the limit of a data loader. `bound_by` are the parts of the critical path, largest first, as shares. `saved` is by what share the step
-    were shorter if links, host or computation cost nothing. `hidden` is the share of the communication that the step
-    does not wait for, None if nothing is sent. `fair_ratio` is the step time with fairly shared links, as a ratio.
+    together. `draws_s` are all draws in the order of `Draws.values`, without the limit of a data loader. `bound_by`
+    are the parts of the critical path, largest first, as shares. `saved` is by what share the step were shorter if
+    links, host or computation cost nothing. `hidden` is the share of the communication that the step does not wait
+    for, None if nothing is sent. `fair_ratio` is the step time with fairly shared links, as a ratio.
     """
 
     devices: int

@@ -59,7 +59,7 @@ def _ring(machine: Machine, count: int) -> Ring | None:
 def _nvlinks(machine: Machine, count: int) -> float:
     """Return the bytes/s of the NVLinks that the first devices have between them: of the device with the least."""
     kinds = {link.name: machine.kinds[link.kind].bandwidth.mid for link in machine.links}
-    direct = {i: 0.0 for i in range(count)}
+    direct = dict.fromkeys(range(count), 0.0)
     for (source, destination), links in machine.routes.items():
         ends_kept = source is not None and source < count and destination is not None and destination < count
         if ends_kept and links[0].startswith(_NVLINK):
