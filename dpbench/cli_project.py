@@ -31,7 +31,9 @@ def project(
     variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.")] = _VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 32 for each device by default.")] = None,
     math: Annotated[str, option("default: convolutions in TF32 where the device can; float32; tf32.")] = "default",
-    ahead: Annotated[bool, typer.Option("--ahead", help="The host does not wait for the devices after a step.")] = False,
+    ahead: Annotated[
+        bool, typer.Option("--ahead", help="The host does not wait for the devices after a step.")
+    ] = False,
     loader: Annotated[float | None, option("Items a second that the data loader can deliver.")] = None,
     events: Annotated[Path | None, option("Write the timeline of one variant on one machine, for Perfetto.")] = None,
     list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,

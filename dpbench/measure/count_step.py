@@ -23,7 +23,7 @@ from dpbench.measure.simulated_counts import counts_by_phase
 from dpbench.measure.team import Team
 from dpbench.results.counts import Counts, Phase, PhaseCounts
 from dpbench.simulator import mark, recording
-from dpbench.simulator.event_log import Recording
+from dpbench.results.recording import Recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 

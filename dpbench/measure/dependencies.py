@@ -1,7 +1,7 @@
 """How far a step overlaps communication with computation.
 
 The answer is in the dependencies between copies and operators. An event of a recording
-(`simulator/event_log.py`) comes after the events that wrote its inputs, after the previous event of its stream, and
+(`results/recording.py`) comes after the events that wrote its inputs, after the previous event of its stream, and
 after the events that its stream or the host waited for. The order of the host's calls does not count.
 
 **Broadcast.** The broadcast are the copies between devices in the forward that carry no data of this step's batch. A
@@ -23,8 +23,8 @@ from typing import TypeGuard
 
 from dpbench.measure.simulated_counts import events_by_phase
 from dpbench.results.counts import Dependencies, Phase
-from dpbench.simulator.event_log import Copy, HostWait, Operator, Recording, Wait
-from dpbench.simulator.event_log import RecordedEvent as Event
+from dpbench.results.recording import Copy, HostWait, Operator, Recording, Wait
+from dpbench.results.recording import RecordedEvent as Event
 
 Work = Operator | Copy
 

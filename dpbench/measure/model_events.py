@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from dpbench.simulator.event_log import ModelFacts
+from dpbench.results.recording import ModelFacts
 from dpbench.simulator.simulation import log_gradient
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.projection.affine_step import KINDS, QUANTITIES, AffineStep
-from dpbench.simulator.event_log import Allocate, Free, Mark, RecordedEvent, Recording
+from dpbench.results.recording import Allocate, Free, Mark, RecordedEvent, Recording
 
 _RELATIVE = 1e-9
 _TEXTS = ("name", "node")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.results.files import replace_bytes
-from dpbench.simulator.event_log import ModelFacts
+from dpbench.results.recording import ModelFacts
 
 FORMAT = "dpbench.step"
 VERSION = 1

@@ -67,7 +67,9 @@ def _run(events: Sequence[AnyEvent], at: int, lanes: int, home: int) -> tuple[li
     return copies, end
 
 
-def _replaced(events: Sequence[AnyEvent], copies: Sequence[Copy], streams: tuple[int, ...], home: int) -> list[AnyEvent]:
+def _replaced(
+    events: Sequence[AnyEvent], copies: Sequence[Copy], streams: tuple[int, ...], home: int
+) -> list[AnyEvent]:
     """Return the events without the copies and their additions, and the collective in place of the first copy."""
     adds = [e for e in events if isinstance(e, Operator) and e.is_launched and e.name in _ADDS and e.device == home]
     dropped = [copy.id for copy in copies] + [add.id for add in adds]

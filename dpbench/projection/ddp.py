@@ -94,4 +94,3 @@ def _move(gradient: GradientReady, number: int, stream: int, engine: int) -> Ope
         written_bytes=size,
         thread=engine,
     )
-

@@ -150,9 +150,7 @@ def _sensitivities(step: Array, draws: Draws) -> tuple[Sensitivity, ...]:
 
 def communication_s(tasks: Tasks, found: Schedule) -> float:
     """Return for how long at least one link carries something."""
-    spans = sorted(
-        (found.starts[i], found.finishes[i]) for i, task in enumerate(tasks.all) if task.role is Role.LINK
-    )
+    spans = sorted((found.starts[i], found.finishes[i]) for i, task in enumerate(tasks.all) if task.role is Role.LINK)
     total, end = 0.0, 0.0
     for start, finish in spans:
         total += max(finish - max(start, end), 0.0)

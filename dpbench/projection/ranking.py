@@ -35,9 +35,7 @@ class MachineProjection:
     notes: tuple[str, ...] = ()
 
 
-def with_speed_up(
-    projections: Mapping[VariantId, Projection | str], single: Projection
-) -> tuple[ProjectedRow, ...]:
+def with_speed_up(projections: Mapping[VariantId, Projection | str], single: Projection) -> tuple[ProjectedRow, ...]:
     """Return a row for each variant, in the given order. A text in place of a projection is the reason."""
     rows = []
     for variant, found in projections.items():

@@ -46,7 +46,9 @@ class Rates:
             case "flop":
                 return self._flop(Kind(names[0]))
             case "byte":
-                return self._device_time(1 / (self._value("device.bandwidth") * self._value(f"byte_efficiency.{names[0]}")))
+                return self._device_time(
+                    1 / (self._value("device.bandwidth") * self._value(f"byte_efficiency.{names[0]}"))
+                )
             case "gap":
                 return self._value("device.gap")
             case "host":

@@ -45,7 +45,7 @@ class PhaseCounts(_Frozen):
     - `operators` are dispatched to the devices; views and copies are among them. `kernels` are those that compute.
     - `flops` are by torch's formulas for matrix products, convolutions and attention; other operators count 0.
     - `copies` are by link, such as ``host->sim:0`` or ``sim:0->sim:1``.
-    - `host_calls` start no work on a device, or block the host: `HostCallName` in simulator/event_log.py.
+    - `host_calls` start no work on a device, or block the host: `HostCallName` in results/recording.py.
     - `allocations` are of device memory. `peak_bytes` is the most that was allocated on each device.
 
     On CPU lanes: `python_calls`, see measure/python_calls.py.

@@ -25,7 +25,7 @@ from dpbench.run.count_all import CountingError, NotCountableError, run_jobs
 from dpbench.run.launch import launch
 from dpbench.run.messages import CountJob
 from dpbench.run.runner import Launcher
-from dpbench.simulator.event_log import Recording
+from dpbench.results.recording import Recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 

@@ -1,29 +1,29 @@
 """Simulated accelerators ``sim:0`` to ``sim:n-1`` that compute on the CPU and find races.
 
 ``simulate(devices=4)`` registers the devices for the life of the process. README.md lists what is real and what is not.
-Importing this package, or `event_log.py`, does not import torch.
+Importing this package does not import torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpbench.results.recording import Recording
     from dpbench.simulator.backend import simulate
-    from dpbench.simulator.event_log import Recording
     from dpbench.simulator.memory.races import RaceError
     from dpbench.simulator.simulation import mark, recording
 
 __all__ = ["RaceError", "Recording", "mark", "recording", "simulate"]
 _MODULES = {
-    "simulate": "backend",
-    "Recording": "event_log",
-    "RaceError": "memory.races",
-    "mark": "simulation",
-    "recording": "simulation",
+    "simulate": "dpbench.simulator.backend",
+    "Recording": "dpbench.results.recording",
+    "RaceError": "dpbench.simulator.memory.races",
+    "mark": "dpbench.simulator.simulation",
+    "recording": "dpbench.simulator.simulation",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -41,7 +41,7 @@ from torch import Tensor
 
 from dpbench.simulator import current
 from dpbench.simulator.current import Backward, GradientHandoff
-from dpbench.simulator.event_log import HostCallName
+from dpbench.results.recording import HostCallName
 from dpbench.simulator.simulation import the_simulation
 from dpbench.simulator.tensor import SimTensor
 

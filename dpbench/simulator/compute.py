@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dpbench.simulator import autograd, shapes
 from dpbench.simulator.arguments import map_tensors, raw, simulated_in, tensors_in, with_index
-from dpbench.simulator.event_log import Operator
+from dpbench.results.recording import Operator
 from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments
 from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation
@@ -165,7 +165,7 @@ def _identity(call: _Call) -> dict[str, Any]:
         "device": call.device.index,
         "stream": call.stream,
         "node": autograd.node_name(),
-        "thread": thread_key(),
+        "thread": thread_key(call.device.index),
     }
 
 

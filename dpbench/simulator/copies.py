@@ -20,7 +20,7 @@ from torch import Tensor
 from dpbench.simulator import autograd, shapes
 from dpbench.simulator.arguments import raw, with_index
 from dpbench.simulator.compute import compute, wrap
-from dpbench.simulator.event_log import Copy
+from dpbench.results.recording import Copy
 from dpbench.simulator.operators import aten
 from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dpbench.simulator.event_log import ON_THREADS, Copy, Operator, RecordedEvent, Recording
+from dpbench.results.recording import ON_THREADS, Copy, Operator, RecordedEvent, Recording
+from dpbench.simulator import current
 
 _keys = itertools.count(1)
 
@@ -25,23 +26,34 @@ class _Key(threading.local):
 _own = _Key()
 
 
-def thread_key() -> int:
-    """Return the key of this thread."""
-    return _own.key
+def thread_key(device: int | None = None) -> int:
+    """Return the key of this thread.
+
+    In a backward pass it is that of the engine's thread for the device of the running node: -1 - device. Between two
+    nodes it is that for `device`, on which an operator runs.
+    """
+    backward = current.backward()
+    if backward is None:
+        return _own.key
+    return -1 - (current.device() if backward.is_in_node or device is None else device)
 
 
 def numbers_of_threads(taker: int, first_devices: Iterable[tuple[int, int | None]], devices: int) -> dict[int, int]:
     """Return the number of each thread, by its key.
 
     `taker` is the thread that takes the step; its number is 0. `first_devices` has the other threads in the order of
-    their first events, each with the device of its first event with a device, or None. The number is 1 + that device.
-    If it is taken, or there is no device, it is the next number above `devices`.
+    their first events, each with the device of its first event with a device, or None. The number is 1 + that device,
+    and 1 + `devices` + its device for a thread of the engine. If it is taken, or there is no device, it is the next
+    number above those.
     """
     numbers = {taker: 0}
     taken = {0}
-    free = itertools.count(devices + 1)
+    free = itertools.count(2 * devices + 1)
     for key, device in sorted(first_devices, key=lambda each: (each[1] is None, each[1] or 0)):
         if key == taker:
+            continue
+        if key < 0:
+            numbers[key] = devices - key
             continue
         own = None if device is None else device + 1
         numbers[key] = next(free) if own is None or own in taken else own

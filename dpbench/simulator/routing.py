@@ -7,7 +7,7 @@ import torch
 
 from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
-from dpbench.simulator.event_log import HostCallName
+from dpbench.results.recording import HostCallName
 from dpbench.simulator.operators import aten
 from dpbench.simulator.simulation import the_simulation
 

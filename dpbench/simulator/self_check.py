@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.simulator import backend
-from dpbench.simulator.event_log import Copy, Operator, Recording
+from dpbench.results.recording import Copy, Operator, Recording
 from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.simulation import recording
 from dpbench.simulator.trial import Answer, digest

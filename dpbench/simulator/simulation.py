@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from dpbench.simulator.event_log import (
+from dpbench.results.recording import (
     Allocate,
     Free,
     GradientReady,

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 
 from dpbench.simulator import current
-from dpbench.simulator.event_log import HostCallName
+from dpbench.results.recording import HostCallName
 from dpbench.simulator.simulation import running, the_simulation
 from dpbench.simulator.streams import VectorClock
 from dpbench.simulator.tensor import SimTensor

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.measure.dependencies import dependencies
-from dpbench.simulator.event_log import Copy, HostWait, Mark, Operator, Recording, Wait
+from dpbench.results.recording import Copy, HostWait, Mark, Operator, Recording, Wait
 
 BYTES = 100
 

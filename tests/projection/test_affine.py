@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.projection.affine import NotAffineError, merge
 from dpbench.projection.affine_step import KINDS, AffineStep
-from dpbench.simulator.event_log import (
+from dpbench.results.recording import (
     Allocate,
     Copy,
     GradientReady,

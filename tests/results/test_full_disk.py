@@ -37,7 +37,7 @@ import sys
 from pathlib import Path
 from dpbench.results import expected
 from dpbench.results.expected import Expected, ExpectedError
-from dpbench.simulator.event_log import Mark, Recording
+from dpbench.results.recording import Mark, Recording
 folder = Path(sys.argv[1])
 path, events = folder / "counts.json", folder / "events.jsonl"
 path.write_text("old")

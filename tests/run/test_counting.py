@@ -11,7 +11,7 @@ from dpbench.results.record import Outcome
 from dpbench.run.count_all import COUNTER, CountingError, NotCountableError, count_all, countable
 from dpbench.run.launch import launch
 from dpbench.run.start import child_command
-from dpbench.simulator.event_log import Recording
+from dpbench.results.recording import Recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.counted_cases import checked_cases
 from dpbench.sweep.names import Family

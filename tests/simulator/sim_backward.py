@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dpbench.simulator import RaceError, autograd, recording
-from dpbench.simulator.event_log import Operator
+from dpbench.results.recording import Operator
 from dpbench.simulator.simulation import Simulation
 
 sim = torch.get_device_module("sim")

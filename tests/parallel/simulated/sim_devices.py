@@ -19,7 +19,7 @@ from dpbench.parallel import (
     transfer,
 )
 from dpbench.simulator import recording
-from dpbench.simulator.event_log import Copy
+from dpbench.results.recording import Copy
 from tests.parallel.models import Call, mlp, normed
 
 FOUR = [f"sim:{i}" for i in range(4)]

@@ -9,7 +9,7 @@ from torch import nn
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.dispatch.autotune import TRIES
 from dpbench.simulator import recording
-from dpbench.simulator.event_log import HostCall, HostCallName
+from dpbench.results.recording import HostCall, HostCallName
 from tests.parallel.models import Call, mlp
 
 DEVICES = [f"sim:{i}" for i in range(4)]

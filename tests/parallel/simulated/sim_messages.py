@@ -9,7 +9,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, data_parallel
 from dpbench.simulator import recording
-from dpbench.simulator.event_log import Copy
+from dpbench.results.recording import Copy
 
 DEVICES = [f"sim:{i}" for i in range(4)]
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.simulator import mark, recording
-from dpbench.simulator.event_log import Copy, Mark, Operator, Wait
+from dpbench.results.recording import Copy, Mark, Operator, Wait
 from tests.parallel.models import Call
 from tests.parallel.simulated.replay import replay
 

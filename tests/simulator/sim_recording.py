@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from dpbench.simulator import Recording, mark, recording
-from dpbench.simulator.event_log import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
+from dpbench.results.recording import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
 
 sim = torch.get_device_module("sim")
 
@@ -21,7 +21,7 @@ def test_operators_have_their_flops_bytes_and_inputs():
     product, add, transpose = of(recorded, Operator)
     assert (product.name, product.device, product.flops) == ("aten.mm.default", 1, 2 * 2 * 3 * 4)
     assert (product.read_bytes, product.written_bytes) == ((6 + 12) * 4, 8 * 4)
-    assert "sim_event_log.py:" in product.line
+    assert "sim_recording.py:" in product.line
     assert (add.inputs, add.read_bytes, add.written_bytes) == ((product.id,), 32, 32)
     assert not transpose.is_launched
     assert len(of(recorded, Allocate)) == 1
@@ -131,6 +131,17 @@ def test_the_stock_wrapper_sends_each_parameter_out_and_each_gradient_back():
         assert sent[None, device] == 2 * 8 * 4, "a chunk of the batch"
         assert sent[0, device] == size + 2 * 2 * 4, "the parameters, and the gradient of the chunk's output"
         assert sent[device, 0] == size + 2 * 2 * 4, "the gradients, and the chunk's output"
+
+
+def test_a_thread_is_the_lanes_own_or_that_of_the_engine():
+    _, recorded = step()
+    backward = [event for event in of(recorded, Operator) if event.node is not None]
+    forward = [event for event in of(recorded, Operator) if event.name == "aten.addmm.default" and event.node is None]
+    assert {(event.thread, event.device) for event in forward} == {(1 + i, i) for i in range(4)}
+    of_lanes = {(event.thread, event.device) for event in backward if "AddmmBackward" in event.node}
+    assert of_lanes == {(5 + i, i) for i in range(4)}
+    # the node that sends the gradients to the base works on all devices, and runs in the thread of one
+    assert {copy.thread for copy in of(recorded, Copy) if copy.node == "BroadcastBackward"} == {5}
 
 
 def test_a_recording_is_read_back_from_its_file(tmp_path):
