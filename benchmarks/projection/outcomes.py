@@ -39,7 +39,7 @@ class Outcome:
     perfect: float
     naive: float
     bound_by: str
-    notes: tuple[str, ...]
+    not_affine: tuple[str, ...]
     measured: float | None
 
     @property
@@ -112,7 +112,7 @@ def outcome_of(name: str, table: Table, found: Prediction) -> Outcome:
         perfect=found.perfect_s * 1e3,
         naive=found.naive_s * 1e3,
         bound_by=f"{part} {share:.0%}",
-        notes=found.notes,
+        not_affine=found.not_affine,
         measured=case.measured_ms,
     )
 

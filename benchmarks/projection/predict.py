@@ -7,13 +7,14 @@ from functools import cache
 from benchmarks.projection.calibrate import Calibration, calibrated
 from benchmarks.projection.published import as_published
 from benchmarks.projection.row_file import Case, Series, Table
-from dpbench.projection.affine import AffineStep
+from dpbench.projection.affine_step import AffineStep
 from dpbench.projection.build import AnyEvent, build
 from dpbench.projection.ddp import MIB, Buckets, ddp_events
 from dpbench.projection.draws import Draws, draw
 from dpbench.projection.machine import Machine
 from dpbench.projection.machine_file import load_machine
 from dpbench.projection.project import Projection, limited_by_loader, project
+from dpbench.projection.recording_at import recording_at
 from dpbench.projection.rules import facts_of, rule_of
 from dpbench.projection.subset import first_devices
 from dpbench.projection.tasks import Tasks
@@ -44,7 +45,7 @@ class Prediction:
     calibration: Calibration | None
     perfect_s: float
     naive_s: float
-    notes: tuple[str, ...]
+    not_affine: tuple[str, ...]
 
 
 def recorded(workload: str, variant: VariantId, devices: int) -> tuple[str, VariantId, int]:
@@ -108,7 +109,7 @@ class Predictor:
             calibration=own,
             perfect_s=one_s,
             naive_s=one_s + self._naive_s(series, variant, machine, copied_bytes),
-            notes=self._step_of(*recorded(series.workload, variant, machine.devices)).notes,
+            not_affine=self._step_of(*recorded(series.workload, variant, machine.devices)).not_affine,
         )
 
     def _calibration(self, series: Series, machine: Machine) -> Calibration | None:
@@ -127,7 +128,7 @@ class Predictor:
         rule = rule_of(variant)
         _, _, lanes = key = recorded(series.workload, variant, machine.devices)
         step = self._step_of(*key)
-        recording = as_published(step.at(series.items * lanes), self._table, series)
+        recording = as_published(recording_at(step, series.items * lanes), self._table, series)
         events: list[AnyEvent]
         if variant.name is VariantName.DDP:
             recording, events = ddp_events(recording, Buckets(bucket_bytes=series.bucket_mib * MIB))
@@ -147,7 +148,7 @@ class Predictor:
         if variant.name is not VariantName.DDP:
             by_name = {link.name: machine.kinds[link.kind].bandwidth.mid for link in machine.links}
             return copied_bytes / min(by_name[link] for link in machine.routes[0, 1])
-        model = self._step_of(series.workload, SINGLE, 1).at(series.items).model
+        model = self._step_of(series.workload, SINGLE, 1).model
         assert model is not None
         assert machine.ring is not None
         return 2 * (n - 1) / n * model.parameter_bytes / machine.ring.bus_bandwidth.mid
