@@ -12,6 +12,7 @@ from benchmarks.projection.calibrate import CLOSE, DEVICE, HOST, calibrated
 from benchmarks.projection.outcomes import Order, Outcome, as_json, coverage_of, totals_of
 from benchmarks.projection.predict import recordings_of
 from benchmarks.projection.published import as_published
+from benchmarks.projection.report import page
 from benchmarks.projection.row_file import ROWS, Data, RowFileError, Table, load_table, load_tables
 from benchmarks.projection.validate import PREDICTIONS, compared, recording_file
 from dpbench.projection.build import Facts, build
@@ -171,6 +172,20 @@ def test_errors_are_of_the_claimed_rows():
     assert totals["DP, step"].worst == pytest.approx(0.1)
     assert not totals["DP, step"].is_missed
     assert coverage_of(found) == (2, 3)
+
+
+def test_the_page_prints_what_is_missed_and_why():
+    tables = {"t": table_with("loader").model_copy(update={"remark": "the ring is slower."})}
+    found = [outcome("ddp", 105, 100), outcome("ddp", 100, 125), outcome("ddp", 1, 100, "no batch is said")]
+    orders = [Order("a", "b", Interval(1.1, 1.2, 1.3), 0.9)]
+    lines = page("$ command", tables, found, orders, 0.8).splitlines()
+    assert "| DDP, scaling | 2 | 14.9% | 25.0% | 7% | **missed** |" in lines
+    assert "| inside the 90 % interval | 2 | | 50% inside | 80% inside | **missed** |" in lines
+    assert "- t: no batch is said." in lines
+    assert "- t: the ring is slower." in lines
+    assert "| a | b | 1.200 (1.100 to 1.300) | 0.900 | **wrong** |" in lines
+    (row,) = [line for line in lines if "| 125 |" in line]
+    assert row.split(" | ")[6:11] == ["125", "**out**", "+25.0%", "+60.0%", "+140.0%"]
 
 
 def test_an_order_is_claimed_only_where_the_interval_excludes_one():
