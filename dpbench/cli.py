@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from dpbench import __version__, cli_asv, cli_gate
+from dpbench import __version__, cli_asv, cli_gate, cli_project
 from dpbench.cli_shared import Json, complain, example, guarded_streams, option, show, show_lines, unusable, warn
 from dpbench.doctor.ask import ask_health
 from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
@@ -257,6 +257,7 @@ def _measure(
 
 cli_asv.add_to(app)
 cli_gate.add_to(app)
+cli_project.add_to(app)
 
 
 def main() -> NoReturn:

@@ -8,22 +8,24 @@ cpu     Python calls, of all lanes in one process           python_calls.py
 """
 
 import gc
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
 
 from dpbench.measure.dependencies import dependencies
-from dpbench.measure.model_events import facts_of, gradients_logged
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase
 from dpbench.measure.team import Team
 from dpbench.results.counts import Counts, Phase, PhaseCounts
+from dpbench.results.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
-from dpbench.results.recording import Recording
+from dpbench.simulator.simulation import log_gradient
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 
@@ -105,3 +107,39 @@ def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recordi
     has_reduction = Phase.BACKWARD in phases and len(devices) > 1
     found = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None
     return Counts(phases=phases, dependencies=found), recorded
+
+
+def facts_of(base: nn.Module) -> ModelFacts:
+    """Return the facts about the model that no event shows."""
+    sizes = tuple(parameter.nbytes for parameter in base.parameters())
+    buffers = [buffer.nbytes for buffer in base.buffers()]
+    return ModelFacts(
+        modules=sum(1 for _ in base.modules()),
+        parameters=len(sizes),
+        buffers=len(buffers),
+        parameter_bytes=sum(sizes),
+        buffer_bytes=sum(buffers),
+        parameter_sizes=sizes,
+    )
+
+
+@contextmanager
+def gradients_logged(base: nn.Module) -> Iterator[None]:
+    """Log a `GradientReady` each time that autograd has accumulated a gradient of the base.
+
+    A parameter whose gradient comes in parts has one event for each part; the last one counts.
+    """
+
+    def log(position: int, parameter: Tensor) -> None:
+        log_gradient(position, parameter.nbytes, parameter.device.index)
+
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(partial(log, position))
+        for position, parameter in enumerate(base.parameters())
+        if parameter.requires_grad
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -8,7 +8,7 @@ Threads of the host:
 - In the backward torch's engine has a thread for each device. They start together, and ``main`` waits for all of them.
   A node on one device cannot be issued before the nodes whose results it reads.
 
-Streams of a device run in order; between them there are only the recorded waits. All streams share the device's compute.
+A device's streams run in order; between them there are only the recorded waits. They share the device's compute.
 Host calls that launch nothing are added to the next task of their thread.
 """
 
@@ -61,7 +61,7 @@ AnyEvent = Event | Collective
 
 @dataclass
 class _Thread:
-    """`last` is the thread's last task. `pending` are costs of calls that launched nothing. `waits` are tasks to await."""
+    """`last` is its last task, `pending` are costs of calls that launched nothing, `waits` are tasks to await."""
 
     last: int | None = None
     pending: Counter[Rate] = field(default_factory=Counter)

@@ -20,7 +20,8 @@ def with_collectives(recording: Recording, home: int = 0) -> list[AnyEvent]:
     """Return the events of a recorded step with NCCL's collectives. `home` is the base's device."""
     devices = tuple(dict.fromkeys(recording.streams.values()))
     lanes = len(devices)
-    events, found, at = recording.events, [], 0
+    events, at = recording.events, 0
+    found: list[AnyEvent] = []
     while at < len(events):
         run = _run(events, at, lanes, home) if lanes > 1 else None
         if run is None:
@@ -36,35 +37,38 @@ def with_collectives(recording: Recording, home: int = 0) -> list[AnyEvent]:
 def _run(events: Sequence[AnyEvent], at: int, lanes: int, home: int) -> tuple[list[Copy], int] | None:
     """Return the copies of the collective that begins with the event at this place, and the place of its end."""
     first = events[at]
-    if not isinstance(first, Copy) or home not in (first.source, first.destination):
+    if not isinstance(first, Copy) or not _may_begin(first, home):
         return None
     outward = first.source == home
-    if first.source is None or first.destination is None or (outward and first.node is not None):
-        return None
-    if not outward and first.node != _REDUCING_NODE:
-        return None
-    copies, place, end = [], at, at
-    while place < len(events) and len(copies) < lanes - 1:
+    copies: dict[int | None, Copy] = {}
+    for place in range(at, len(events)):
         event = events[place]
         if isinstance(event, Copy):
-            far = event.destination if outward else event.source
-            near = event.source if outward else event.destination
-            seen = {copy.destination if outward else copy.source for copy in copies}
-            if near != home or far is None or far in seen or event.size_bytes != first.size_bytes:
+            near, far = (event.source, event.destination) if outward else (event.destination, event.source)
+            if near != home or far in (None, *copies) or event.size_bytes != first.size_bytes:
                 return None
-            copies.append(event)
-        elif isinstance(event, Operator) and event.is_launched and not (not outward and event.name in _ADDS):
+            copies[far] = event
+            if len(copies) == lanes - 1:
+                return list(copies.values()), place + 1 if outward else _after_addition(events, place + 1)
+        elif isinstance(event, Operator) and event.is_launched and (outward or event.name not in _ADDS):
             return None
-        place += 1
-        end = place
-    if len(copies) < lanes - 1:
-        return None
-    while not outward and end < len(events):  # the addition of the last copy
-        event = events[end]
-        end += 1
+    return None
+
+
+def _may_begin(copy: Copy, home: int) -> bool:
+    """Return whether a copy can be the first of a broadcast or a reduction."""
+    if copy.source is None or copy.destination is None:
+        return False
+    return copy.node is None if copy.source == home else copy.destination == home and copy.node == _REDUCING_NODE
+
+
+def _after_addition(events: Sequence[AnyEvent], place: int) -> int:
+    """Return the place after the next operator, which adds what the last copy has brought."""
+    for at in range(place, len(events)):
+        event = events[at]
         if isinstance(event, Operator) and event.is_launched:
-            break
-    return copies, end
+            return at + 1
+    return len(events)
 
 
 def _replaced(

@@ -7,8 +7,7 @@ From the last task back: each task starts when one before it ends, or on time ze
     link 0 to 1                     [======]
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
 
 from dpbench.projection.fifo import Schedule
 from dpbench.projection.tasks import Role, Tasks
@@ -25,13 +24,13 @@ def critical_path(tasks: Tasks, found: Schedule) -> list[int]:
     return path[::-1]
 
 
-def shares_of_path(tasks: Tasks, found: Schedule, seconds: Sequence[float]) -> tuple[tuple[str, float], ...]:
+def shares_of_path(tasks: Tasks, found: Schedule) -> tuple[tuple[str, float], ...]:
     """Return the parts of the critical path, largest first, as shares of its length."""
-    parts: Counter[str] = Counter()
+    parts: defaultdict[str, float] = defaultdict(float)
     for i in critical_path(tasks, found):
         parts[part_of(tasks, i)] += found.finishes[i] - found.starts[i]
     total = sum(parts.values()) or 1.0
-    return tuple((name, time / total) for name, time in parts.most_common())
+    return tuple((name, time / total) for name, time in sorted(parts.items(), key=lambda part: -part[1]))
 
 
 def part_of(tasks: Tasks, i: int) -> str:

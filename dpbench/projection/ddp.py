@@ -57,7 +57,8 @@ def _events(recording: Recording, buckets: Buckets, own: int) -> Iterator[AnyEve
     compute = next(iter(recording.streams))
     buffer_bytes = recording.model.buffer_bytes if recording.model is not None else 0
     engine = 1 + recording.devices
-    seen, held, sent = 0, 0.0, []
+    seen, held = 0, 0.0
+    sent: list[int] = []
     last = 0
     for event in recording.events:
         if isinstance(event, Mark) and event.name == Phase.OPTIMISER:

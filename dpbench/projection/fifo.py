@@ -22,7 +22,7 @@ class Schedule:
 
 
 def schedule(tasks: Tasks, seconds: Sequence[float], handover_s: float = 0.0) -> Schedule:
-    """Return the schedule of tasks that take `seconds` each, and `handover_s` more where the lock changes its thread."""
+    """Return the schedule of tasks that take `seconds` each, and `handover_s` more where the lock changes hands."""
     count = len(tasks)
     users: list[list[int]] = [[] for _ in range(count)]
     missing, ready, heap = [0] * count, [0.0] * count, []

@@ -1,14 +1,18 @@
 """Described machines as files: `dpbench/machines/*.toml` and the user's own.
 
-device = "V100-PCIE"                    a part of parts.toml, or a table [device] of the same form
-host = "xeon-2018"                      likewise, as are ring, nccl, overlap, skew and the links
-devices = 4                             of one machine
-machines = 1                            equal ones; may be left out
-switches = [[0, 1], [2], [3]]           the devices of each PCIe switch
-sockets = [[0], [1, 2]]                 the switches of each CPU socket
-peer = true                             whether devices reach each other's memory over PCIe
-nvlinks = [[0, 1, 2]]                   pairs with their number of links; or nvswitch_links = 12, of each device
-[links]                                 pcie, and as needed uplink, socket, nvlink, staged and network
+A file has these keys::
+
+    device = "V100-PCIE"                    a part of parts.toml, or a table [device] of the same form
+    host = "xeon-2018"                      likewise, as are ring, nccl, overlap, skew and the links
+    devices = 4                             of one machine
+    machines = 1                            equal ones; may be left out
+    switches = [[0, 1], [2], [3]]           the devices of each PCIe switch
+    sockets = [[0], [1, 2]]                 the switches of each CPU socket
+    peer = true                             whether devices reach each other's memory over PCIe
+    nvlinks = [[0, 1, 2]]                   pairs with their number of links; or nvswitch_links = 12, of each device
+    [links]                                 pcie, and as needed uplink, socket, nvlink, staged and network
+
+A number is ``{ low = 1, mid = 1.5, high = 3, unit = "us", source = "..." }``. `fields.py` lists the units.
 """
 
 from collections.abc import Collection

@@ -75,7 +75,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
     rates = Rates(machine, draws.values, formats_of(machine, math))
     first_names, first_amounts = costs(tasks)
     mid_seconds = first_amounts @ rates.table(first_names)[:, 0]
-    tasks = slowed_beside(tasks, mid_seconds)
+    tasks = slowed_beside(tasks, mid_seconds.tolist())
     names, amounts = costs(tasks)
     table = rates.table(names)
     handover = rates.table([("host", HostCost.LOCK_HANDOVER)])[0]
@@ -95,7 +95,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
         step_time_s=_interval(step, draws, fair),
         sample_s=step[draws.sample],
         draws_s=step,
-        bound_by=shares_of_path(tasks, found, seconds[:, 0].tolist()),
+        bound_by=shares_of_path(tasks, found),
         saved={role: 1 - float(times[draws.count + i] / times[0]) for i, role in enumerate(Role)},
         hidden=_hidden(tasks, found, float(times[0]), float(times[draws.count + list(Role).index(Role.LINK)])),
         communication_s=communication_s(tasks, found),

@@ -12,7 +12,8 @@
 ==========================  ======================================================================
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,26 +43,7 @@ class Rates:
 
     def _of(self, rate: Rate) -> Array:
         what, *names = rate
-        match what:
-            case "flop":
-                return self._flop(Kind(names[0]))
-            case "byte":
-                return self._device_time(
-                    1 / (self._value("device.bandwidth") * self._value(f"byte_efficiency.{names[0]}"))
-                )
-            case "gap":
-                return self._value("device.gap")
-            case "host":
-                return self._value(f"host.{names[0]}") * self._value("host.factor")
-            case "route":
-                return np.maximum.reduce([1 / self._value(f"link.{kind}.bandwidth") for kind in self._kinds(names)])
-            case "latency":
-                return np.maximum.reduce([self._value(f"link.{kind}.latency") for kind in self._kinds(names)])
-            case "collective":
-                return collective_s(names[0], float(names[1]), self._machine, self._value)
-            case "slowed":
-                return self._of(tuple(names)) * self._value("overlap")
-        raise ValueError(f"{rate} is not a rate")
+        return self._RULES[what](self, names)
 
     def _value(self, name: str) -> Array:
         return self._values[name]
@@ -69,10 +51,44 @@ class Rates:
     def _device_time(self, seconds: Array) -> Array:
         return seconds * self._value("device.factor")
 
-    def _flop(self, kind: Kind) -> Array:
-        number_format = self._formats.get(kind, "float32")
-        peak = self._value(f"device.{number_format}") * self._value(f"flop_efficiency.{kind}")
+    def _flop(self, names: Sequence[str]) -> Array:
+        number_format = self._formats.get(Kind(names[0]), "float32")
+        peak = self._value(f"device.{number_format}") * self._value(f"flop_efficiency.{names[0]}")
         return self._device_time(1 / peak)
+
+    def _byte(self, names: Sequence[str]) -> Array:
+        return self._device_time(1 / (self._value("device.bandwidth") * self._value(f"byte_efficiency.{names[0]}")))
+
+    def _host(self, names: Sequence[str]) -> Array:
+        return self._value(f"host.{names[0]}") * self._value("host.factor")
+
+    def _route(self, names: Sequence[str]) -> Array:
+        slowest: Array = np.maximum.reduce([1 / self._value(f"link.{kind}.bandwidth") for kind in self._kinds(names)])
+        return slowest
+
+    def _latency(self, names: Sequence[str]) -> Array:
+        longest: Array = np.maximum.reduce([self._value(f"link.{kind}.latency") for kind in self._kinds(names)])
+        return longest
+
+    def _collective(self, names: Sequence[str]) -> Array:
+        return collective_s(names[0], float(names[1]), self._machine, self._value)
+
+    def _slowed(self, names: Sequence[str]) -> Array:
+        return self._of(tuple(names)) * self._value("overlap")
+
+    def _gap(self, _: Sequence[str]) -> Array:
+        return self._value("device.gap")
+
+    _RULES: ClassVar[Mapping[str, Callable[["Rates", Sequence[str]], Array]]] = {
+        "flop": _flop,
+        "byte": _byte,
+        "gap": _gap,
+        "host": _host,
+        "route": _route,
+        "latency": _latency,
+        "collective": _collective,
+        "slowed": _slowed,
+    }
 
     def _kinds(self, names: Sequence[str]) -> list[str]:
         source, destination = (end_of(name) for name in names)

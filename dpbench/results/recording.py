@@ -6,8 +6,8 @@ wrote the bytes that an event reads.
 
 `thread` is the thread of the host that made the event: 0 takes the step. Another thread has 1 + the index of the device
 of its first event with a device, or the next free number. In the backward a thread of torch's engine has 1 + the number
-of devices + its device's index: the simulator runs all nodes in one thread, and says in which one CUDA's engine would. Events of two threads follow each other by chance, unless
-one thread waits for the other.
+of devices + its device's index: the simulator runs all nodes in one thread, and says in which one CUDA's engine would.
+Events of two threads follow each other by chance, unless one thread waits for the other.
 
 To replay a log, start an `Operator` or `Copy` when three things are true: the host has reached it, the event before it
 in its stream has finished, and so have all events that its stream waits for. With other streams it could start as soon

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-from dpbench.projection.affine import AffineStep
+from dpbench.projection.affine import NotAffineError
+from dpbench.projection.affine_step import AffineStep
 from dpbench.projection.build import build
 from dpbench.projection.draws import Draws, draw
 from dpbench.projection.machine import Machine
 from dpbench.projection.project import Projection, limited_by_loader
 from dpbench.projection.project import project as project_tasks
 from dpbench.projection.ranking import MachineProjection, advice, with_speed_up
-from dpbench.projection.rules import check_batch, facts_of, rule_of, why_not
-from dpbench.run.record_step import record_steps
+from dpbench.projection.recording_at import recording_at
+from dpbench.projection.rules import ProjectionError, check_batch, facts_of, rule_of, why_not
+from dpbench.run.record_step import record_step
 from dpbench.sweep.variants import VariantId, VariantName
 
 SINGLE = VariantId(VariantName.SINGLE)
@@ -23,7 +25,11 @@ Recorded = Mapping[tuple[VariantId, int], AffineStep]
 def record_all(workload: str, variants: Sequence[VariantId], machines: Sequence[Machine]) -> Recorded:
     """Return all steps that the projections need. Raise ReportedError if one cannot be recorded."""
     wanted = [(variant, lanes_of(variant, machine)) for machine in machines for variant in _needed(variants, machine)]
-    return record_steps(workload, tuple(dict.fromkeys(wanted)))
+    try:
+        return {(variant, lanes): record_step(workload, variant, lanes) for variant, lanes in dict.fromkeys(wanted)}
+    except NotAffineError as error:
+        text = f"workload: {workload!r}: {error}; allowed: a step that is the same at each batch"
+        raise ProjectionError(text) from None
 
 
 def _needed(variants: Sequence[VariantId], machine: Machine) -> list[VariantId]:
@@ -75,9 +81,10 @@ class _Projector:
     def project(self, variant: VariantId, batch: int) -> Projection:
         machine, rule = self._machine, rule_of(variant)
         step = self._recorded[variant, lanes_of(variant, machine)]
-        self.notes += [f"{variant}: {note}" for note in step.notes]
+        if step.not_affine:
+            self.notes.append(f"{variant}: not affine in the batch: {', '.join(step.not_affine)}")
         share = batch // machine.devices if rule.on_one_device else batch
-        recording, events = rule.change(step.at(share))
+        recording, events = rule.change(recording_at(step, share))
         tasks = build(recording, events, machine, facts_of(recording, rule), self._steps)
         is_single = variant == SINGLE
         devices, size = (1, share) if is_single else (machine.devices, batch)

@@ -21,11 +21,11 @@ from dpbench import __version__
 from dpbench.projection.affine import merge
 from dpbench.projection.affine_step import AffineStep
 from dpbench.results.record import Outcome
+from dpbench.results.recording import Recording
 from dpbench.run.count_all import CountingError, NotCountableError, run_jobs
 from dpbench.run.launch import launch
 from dpbench.run.messages import CountJob
 from dpbench.run.runner import Launcher
-from dpbench.results.recording import Recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 

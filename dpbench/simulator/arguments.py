@@ -1,4 +1,8 @@
-"""The arguments of an operator call: the tensors in them, their CPU values, their device."""
+"""The arguments of an operator call: the tensors in them, their CPU values, their device.
+
+In a simulation without numbers a ``meta`` tensor stands where the CPU tensor stands.
+It has sizes, strides and a storage without memory, so nothing is computed. Numbers on the host are then zeros.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpbench.simulator.operators import aten, decides_size
 from dpbench.simulator.tensor import NO_BITS, SimTensor, toggled
 from dpbench.simulator.torch_sim import index_of
+
+_BAGS = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+_SUM, _MAX = 0, 2
 
 
 def tensors_in(values: Any) -> list[Tensor]:
@@ -60,3 +68,126 @@ def with_index(device: Any) -> torch.device:
     """
     device = torch.device(device)
     return torch.device("sim", index_of(device)) if device.type == "sim" else device
+
+
+class NumbersNeededError(NotImplementedError):
+    """An operator needs numbers, and the simulation has none."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(
+            what if "needs numbers" in str(what) else f"{what} needs numbers; simulate(numbers=True) has them"
+        )
+
+
+def run_shapes(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+    """Return the result of `function` on ``meta`` tensors.
+
+    Raise NumbersNeededError with the name of `func` if the numbers decide its result's size.
+    """
+    if decides_size(func, args):
+        raise NumbersNeededError(func)
+    if "generator" in kwargs:
+        kwargs = {**kwargs, "generator": None}
+    key = _shape_key(func, args, kwargs) if function is func else None
+    known = _known_shapes.get(key)
+    if known is not None:
+        return _made(known)
+    result = _run_on_meta(function, func, args, kwargs)
+    if key is not None and (shapes := _shapes_of(result)) is not None:
+        _known_shapes[key] = shapes
+    return result
+
+
+Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
+_known_shapes: dict[Any, Layout | tuple[Layout, ...]] = {}
+"""The layouts of results by operator and arguments. torch's ``meta`` kernels are Python, and as slow as computing."""
+
+
+def _shape_key(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return a key of the arguments' layouts; None if the result may share memory with them."""
+    if func not in _is_fresh:
+        schema = func._schema
+        _is_fresh[func] = not any(a.alias_info for a in (*schema.arguments, *schema.returns)) and not func.is_view
+    if not _is_fresh[func]:
+        return None
+    try:
+        key = (func, _layouts(args), _layouts(tuple(sorted(kwargs.items()))))
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+_is_fresh: dict[Any, bool] = {}
+
+
+def _layouts(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided or value.storage_offset() or not value.is_meta:
+            raise TypeError("no layout that decides a result's")
+        return (value.size(), value.stride(), value.dtype)
+    if isinstance(value, (list, tuple)):
+        return (type(value), *(map(_layouts, value)))
+    return (type(value), value)
+
+
+def _shapes_of(result: Any) -> Layout | tuple[Layout, ...] | None:
+    """Return the layouts of a tensor or a tuple of tensors without gaps; None for any other result."""
+    found = result if type(result) is tuple else (result,)
+    for each in found:
+        if not isinstance(each, Tensor) or each.layout != torch.strided or each.storage_offset():
+            return None
+        if each.untyped_storage().nbytes() != each.numel() * each.itemsize:
+            return None
+    if len({id(each) for each in found}) != len(found):
+        return None
+    layouts = tuple((each.size(), each.stride(), each.dtype) for each in found)
+    return layouts if type(result) is tuple else layouts[0]
+
+
+def _made(known: Any) -> Any:
+    if isinstance(known[0], torch.Size):
+        return torch.empty_strided(known[0], known[1], dtype=known[2], device="meta")
+    return tuple(torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in known)
+
+
+def _run_on_meta(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        result = function(*on_meta(args), **{name: on_meta(value) for name, value in kwargs.items()})
+    except NotImplementedError as error:
+        raise NumbersNeededError(func) from error
+    except RuntimeError as error:
+        if "meta tensor" not in str(error):
+            raise
+        raise NumbersNeededError(func) from error
+    return _bags_as_on_cpu(result, args, kwargs) if func in _BAGS else result
+
+
+def _bags_as_on_cpu(result: tuple[Tensor, ...], args: Any, kwargs: Any) -> tuple[Tensor, ...]:
+    """Return an embedding bag's outputs with the sizes of the CPU kernel; on ``meta`` they have those of CUDA.
+
+    Source: aten/src/ATen/native/EmbeddingBag.cpp.
+    """
+    output, bag_of_index, bag_sizes, largest = result
+    mode = args[4] if len(args) > 4 else kwargs.get("mode", _SUM)
+    padding = args[8] if len(args) > 8 else kwargs.get("padding_idx", -1)
+    if mode != _MAX:
+        largest = bag_sizes.new_empty(bag_sizes.size())
+    if mode == _SUM and padding < 0 and output.dtype in (torch.float32, torch.float16):
+        bag_of_index = bag_of_index.new_empty(0)
+    return output, bag_of_index, bag_sizes, largest
+
+
+def on_meta(value: Any) -> Any:
+    """Return the same nesting with each tensor on ``meta``; there it keeps its sizes and strides."""
+    return map_tensors(value, lambda tensor: tensor if tensor.is_meta else tensor.to("meta"))
+
+
+def zeros(shape: Tensor) -> Tensor:
+    """Return a CPU tensor of zeros with the sizes and strides of a ``meta`` tensor.
+
+    Raise NumbersNeededError for a sparse tensor.
+    """
+    if shape.layout != torch.strided:
+        raise NumbersNeededError(f"copying a tensor of layout {shape.layout} to the host")
+    return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype).zero_()

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.simulator import autograd, shapes
-from dpbench.simulator.arguments import map_tensors, raw, simulated_in, tensors_in, with_index
 from dpbench.results.recording import Operator
+from dpbench.simulator import autograd
+from dpbench.simulator.arguments import map_tensors, raw, run_shapes, simulated_in, tensors_in, with_index
 from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments
 from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation
@@ -51,7 +51,7 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
     if device.type == "cpu":
         return _on_cpu(on_cpu or func, func, cpu_args, cpu_kwargs)
     if not simulation.numbers:
-        result = shapes.run(on_cpu or func, func, cpu_args, cpu_kwargs)
+        result = run_shapes(on_cpu or func, func, cpu_args, cpu_kwargs)
     else:
         if known.takes_generator and kwargs.get("generator") is None:
             cpu_kwargs["generator"] = simulation.generators[device.index]

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.simulator import autograd, shapes
-from dpbench.simulator.arguments import raw, with_index
-from dpbench.simulator.compute import compute, wrap
 from dpbench.results.recording import Copy
+from dpbench.simulator import autograd
+from dpbench.simulator.arguments import NumbersNeededError, raw, with_index, zeros
+from dpbench.simulator.compute import compute, wrap
 from dpbench.simulator.operators import aten
 from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation
@@ -83,7 +83,7 @@ def item(func: Any, args: Any, _: Any) -> Any:
     """Return ``tensor.item()``; the host waits for the number."""
     simulation = the_simulation()
     if not simulation.numbers:
-        raise shapes.NumbersNeededError("item()")
+        raise NumbersNeededError("item()")
     value = func(raw(args[0]))
     with simulation.lock:
         simulation.drain()
@@ -96,7 +96,7 @@ def _converted(source: Tensor, target: torch.device, options: dict[str, Any]) ->
     if the_simulation().numbers:
         return aten._to_copy.default(raw(source), **options)
     value = aten._to_copy.default(raw(source), **options, device="meta")
-    return shapes.zeros(value) if target.type == "cpu" else value
+    return zeros(value) if target.type == "cpu" else value
 
 
 def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
+from dpbench.results.recording import HostCallName
 from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
-from dpbench.results.recording import HostCallName
 from dpbench.simulator.operators import aten
 from dpbench.simulator.simulation import the_simulation
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.simulator import backend
 from dpbench.results.recording import Copy, Operator, Recording
+from dpbench.simulator import backend
 from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.simulation import recording
 from dpbench.simulator.trial import Answer, digest

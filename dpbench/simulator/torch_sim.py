@@ -10,8 +10,8 @@ from typing import Self
 
 import torch
 
-from dpbench.simulator import current
 from dpbench.results.recording import HostCallName
+from dpbench.simulator import current
 from dpbench.simulator.simulation import running, the_simulation
 from dpbench.simulator.streams import VectorClock
 from dpbench.simulator.tensor import SimTensor

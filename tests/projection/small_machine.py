@@ -48,9 +48,16 @@ def operator(number: int, device: int = 0, name: str = "aten.mm.default", **more
     return Operator(id=number, name=name, device=device, **given)  # type: ignore[arg-type]  # fields by name
 
 
-def copy(number: int, source: int | None, destination: int | None, size_bytes: int, stream: int, **more: object) -> Copy:
+def copy(
+    number: int, source: int | None, destination: int | None, size_bytes: int, stream: int, **more: object
+) -> Copy:
     return Copy(
-        id=number, source=source, destination=destination, size_bytes=size_bytes, stream=stream, **more  # type: ignore[arg-type]
+        id=number,
+        source=source,
+        destination=destination,
+        size_bytes=size_bytes,
+        stream=stream,
+        **more,  # type: ignore[arg-type]
     )
 
 

@@ -72,7 +72,9 @@ def test_the_engine_has_a_thread_for_each_device():
 
 
 def test_the_optimizer_has_one_kernel_for_many_parameters():
-    r = recording(operator(1, name="aten.add_.Tensor", flops=0), operator(2, name="aten.add_.Tensor", flops=0), phase="optimiser")
+    r = recording(
+        operator(1, name="aten.add_.Tensor", flops=0), operator(2, name="aten.add_.Tensor", flops=0), phase="optimiser"
+    )
     together = build(r, r.events, machine(), FACTS)
     apart = build(r, r.events, machine(), Facts(3, 5, has_foreach=False))
     assert [sum(task.role is Role.COMPUTE for task in made.all) for made in (together, apart)] == [1, 2]

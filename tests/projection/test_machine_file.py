@@ -56,15 +56,23 @@ def test_parts_of_one_file_may_be_named_and_inline(tmp_path: Path) -> None:
     assert machine.host.factor.source == "x"
 
 
-def test_a_single_device_has_no_ring(tmp_path: Path) -> None:
+def single_device() -> str:
     start, ring = INLINE.index("nvlinks"), INLINE.index("[ring]")
     text = INLINE[:ring].replace(INLINE[start : INLINE.index("overlap")], "")
     text = re.sub(r"^(uplink|socket|nvlink) = .*\n", "", text, flags=re.MULTILINE)
-    text = (
+    return (
         text.replace("devices = 4", "devices = 1").replace("[[0, 1], [2, 3]]", "[[0]]").replace("[[0], [1]]", "[[0]]")
     )
-    machine = loaded(tmp_path, text)
+
+
+def test_a_single_device_has_no_ring(tmp_path: Path) -> None:
+    machine = loaded(tmp_path, single_device())
     assert (machine.ring, machine.nccl, set(machine.routes)) == (None, {}, {(None, 0), (0, None)})
+
+
+def test_a_single_device_has_no_nvswitch(tmp_path: Path) -> None:
+    line = refused(tmp_path, "nvswitch_links = 6\n" + single_device())
+    assert line == "nvswitch_links: not allowed for one device; allowed: leave it out"
 
 
 MEMORY = f"memory = {quantity(2, 'GiB')}"

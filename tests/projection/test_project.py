@@ -17,11 +17,19 @@ from dpbench.projection.ranking import advice, with_speed_up
 from dpbench.projection.rates import Rates, formats_of, name_of
 from dpbench.projection.tasks import Role
 from dpbench.projection.timeline import chrome_trace
-from dpbench.results.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Operator, Recording, Wait
+from dpbench.results.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording, Wait
 from dpbench.sweep.variants import VariantId
 from tests.projection.small_machine import copy, operator
 
-FASTER = ("device.float32", "device.tf32", "device.bandwidth", "flop_efficiency", "byte_efficiency", "bandwidth", "_share_")
+FASTER = (
+    "device.float32",
+    "device.tf32",
+    "device.bandwidth",
+    "flop_efficiency",
+    "byte_efficiency",
+    "bandwidth",
+    "_share_",
+)
 NAMES = ("convolution", "bmm", "mm", "native_layer_norm", "_softmax", "relu", "sum", "embedding", "cat")
 
 
@@ -32,14 +40,26 @@ def everything() -> Recording:
     events += [HostCall(id=next(number), name=name) for name in HostCallName]
     events += [copy(next(number), None, i, 10**6, i) for i in (0, 1)]
     events += [sent := copy(next(number), 0, 1, 10**6, 0), Wait(id=next(number), stream=1, after=(sent.id,))]
-    for i in range(2):
-        events += [operator(next(number), lane, f"aten.{name}.default", thread=1 + lane) for name in NAMES for lane in (0, 1)]
+    for _i in range(2):
+        events += [
+            operator(next(number), lane, f"aten.{name}.default", thread=1 + lane) for name in NAMES for lane in (0, 1)
+        ]
     events += [operator(next(number), is_launched=False), operator(next(number))]
     events += [Mark(id=next(number), name="backward")]
-    events += [operator(next(number), lane, "aten.relu.default", flops=0, thread=3 + lane) for lane in (0, 1) for _ in range(3)]
-    events += [back := copy(next(number), 1, 0, 10**6, 1, node="X", thread=4), Wait(id=next(number), stream=0, after=(back.id,))]
+    events += [
+        operator(next(number), lane, "aten.relu.default", flops=0, thread=3 + lane) for lane in (0, 1) for _ in range(3)
+    ]
+    events += [
+        back := copy(next(number), 1, 0, 10**6, 1, node="X", thread=4),
+        Wait(id=next(number), stream=0, after=(back.id,)),
+    ]
     events += [Mark(id=next(number), name="optimiser"), operator(next(number))]
-    return Recording(2, {0: 0, 1: 1}, events, ModelFacts(modules=9, parameters=9, buffers=0, parameter_bytes=9, buffer_bytes=0, parameter_sizes=(9,)))
+    return Recording(
+        2,
+        {0: 0, 1: 1},
+        events,
+        ModelFacts(modules=9, parameters=9, buffers=0, parameter_bytes=9, buffer_bytes=0, parameter_sizes=(9,)),
+    )
 
 
 def stepped(machine, variant="tuned", math="default"):
@@ -60,7 +80,9 @@ def single_step() -> Recording:
         at = 10 * i + 10
         events += [operator(at, thread=2), GradientReady(id=at + 1, parameter=i, size_bytes=10**7, device=0)]
     events += [Mark(id=90, name="optimiser"), operator(91)]
-    facts = ModelFacts(modules=4, parameters=4, buffers=1, parameter_bytes=4 * 10**7, buffer_bytes=100, parameter_sizes=(10**7,) * 4)
+    facts = ModelFacts(
+        modules=4, parameters=4, buffers=1, parameter_bytes=4 * 10**7, buffer_bytes=100, parameter_sizes=(10**7,) * 4
+    )
     return Recording(1, {0: 0}, events, facts)
 
 
@@ -113,10 +135,15 @@ def test_slower_ranks_make_a_longer_step(real):
 
 
 def test_draws_are_common_and_keep_their_bounds():
-    first, second = draw({"a": Quantity(1, 2, 8, "t")}), draw({"b": Quantity(1, 1, 1, "t"), "a": Quantity(1, 2, 8, "t")})
+    first, second = (
+        draw({"a": Quantity(1, 2, 8, "t")}),
+        draw({"b": Quantity(1, 1, 1, "t"), "a": Quantity(1, 2, 8, "t")}),
+    )
     assert np.array_equal(first.values["a"][first.sample], second.values["a"][second.sample])
     sample = first.values["a"][first.sample]
-    assert sample.min() >= 1 and sample.max() <= 8 and len(sample) == SAMPLE
+    assert sample.min() >= 1
+    assert sample.max() <= 8
+    assert len(sample) == SAMPLE
     assert np.mean(sample < 2) == pytest.approx(0.5, abs=0.01)
     assert second.ends.keys() == {"a"}
 
@@ -167,7 +194,8 @@ def test_tf32_is_faster_where_the_device_has_it():
 def test_a_loader_limits_the_step(real):
     found = stepped(real)
     slow = limited_by_loader(found, items_per_s=1.0)
-    assert slow.step_time_s.mid == 64 and slow.bound_by == (("data loader", 1.0),)
+    assert slow.step_time_s.mid == 64
+    assert slow.bound_by == (("data loader", 1.0),)
     fast = limited_by_loader(found, items_per_s=1e12)
     assert (fast.step_time_s, fast.bound_by) == (found.step_time_s, found.bound_by)
 
@@ -177,7 +205,8 @@ def test_the_advice_claims_an_order_only_where_it_is_sure(real):
     twin, slow = VariantId("tuned"), VariantId("naive")
     half = replace(one, step_time_s=replace(one.step_time_s, mid=one.step_time_s.mid * 2), sample_s=one.sample_s * 2)
     rows = with_speed_up({twin: one, slow: half}, one)
-    assert "use tuned" in advice(rows, "M") and "100% faster than naive" in advice(rows, "M")
+    assert "use tuned" in advice(rows, "M")
+    assert "100% faster than naive" in advice(rows, "M")
     noisy = replace(one, sample_s=one.sample_s[::-1])
     assert "not decided between tuned and naive" in advice(with_speed_up({twin: one, slow: noisy}, one), "M")
 

@@ -8,10 +8,10 @@ import pytest
 from dpbench.results.counts import Phase
 from dpbench.results.expected import check_counts, update_counts
 from dpbench.results.record import Outcome
+from dpbench.results.recording import Recording
 from dpbench.run.count_all import COUNTER, CountingError, NotCountableError, count_all, countable
 from dpbench.run.launch import launch
 from dpbench.run.start import child_command
-from dpbench.results.recording import Recording
 from dpbench.sweep.case import Case
 from dpbench.sweep.counted_cases import checked_cases
 from dpbench.sweep.names import Family

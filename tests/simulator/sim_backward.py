@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.simulator import RaceError, autograd, recording
 from dpbench.results.recording import Operator
+from dpbench.simulator import RaceError, autograd, recording
 from dpbench.simulator.simulation import Simulation
 
 sim = torch.get_device_module("sim")

@@ -18,8 +18,8 @@ from dpbench.parallel import (
     scatter_kwargs,
     transfer,
 )
-from dpbench.simulator import recording
 from dpbench.results.recording import Copy
+from dpbench.simulator import recording
 from tests.parallel.models import Call, mlp, normed
 
 FOUR = [f"sim:{i}" for i in range(4)]

@@ -8,8 +8,8 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.dispatch.autotune import TRIES
-from dpbench.simulator import recording
 from dpbench.results.recording import HostCall, HostCallName
+from dpbench.simulator import recording
 from tests.parallel.models import Call, mlp
 
 DEVICES = [f"sim:{i}" for i in range(4)]

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, data_parallel
-from dpbench.simulator import recording
 from dpbench.results.recording import Copy
+from dpbench.simulator import recording
 
 DEVICES = [f"sim:{i}" for i in range(4)]
 
