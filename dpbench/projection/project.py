@@ -49,15 +49,17 @@ class Projection:
     """What a step costs.
 
     `step_time_s` has the interval. `sample_s` are the draws behind it; draws of two variants on one machine belong
-    together. `bound_by` are the parts of the critical path, largest first, as shares. `saved` is by what share the step
-    were shorter if links, host or computation cost nothing. `hidden` is the share of the communication that the step
-    does not wait for, None if nothing is sent. `fair_ratio` is the step time with fairly shared links, as a ratio.
+    together. `draws_s` are all draws in the order of `Draws.values`, without the limit of a data loader. `bound_by`
+    are the parts of the critical path, largest first, as shares. `saved` is by what share the step were shorter if
+    links, host or computation cost nothing. `hidden` is the share of the communication that the step does not wait
+    for, None if nothing is sent. `fair_ratio` is the step time with fairly shared links, as a ratio.
     """
 
     devices: int
     batch: int
     step_time_s: Interval
     sample_s: Array
+    draws_s: Array
     bound_by: tuple[tuple[str, float], ...]
     saved: Mapping[Role, float]
     hidden: float | None
@@ -92,6 +94,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
         batch=batch,
         step_time_s=_interval(step, draws, fair),
         sample_s=step[draws.sample],
+        draws_s=step,
         bound_by=shares_of_path(tasks, found),
         saved={role: 1 - float(times[draws.count + i] / times[0]) for i, role in enumerate(Role)},
         hidden=_hidden(tasks, found, float(times[0]), float(times[draws.count + list(Role).index(Role.LINK)])),

@@ -26,6 +26,7 @@ _ANSWERS_HOST = (
 )
 _CPU_INDICES = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 _LIKE = ("_like", "new_")
+_GROUPS = 9  # where aten::convolution_backward has the number of groups
 _UNSUPPORTED = {
     "aten::_thnn_fused_lstm_cell": "the fused LSTM cell of nn.LSTM",
     "aten::_thnn_fused_gru_cell": "the fused GRU cell of nn.GRU",
@@ -121,9 +122,24 @@ def _has(at: int | str, args: Any) -> bool:
 
 
 def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Return the floating-point operations by torch's formulas.
+    """Return the floating-point operations by torch's formulas, mended for grouped convolutions.
 
     It is 0 for all but matrix products, convolutions and attention.
     """
     formula = flop_registry.get(func._overloadpacket)
-    return int(formula(*args, **kwargs, out_val=result)) if formula else 0
+    if not formula:
+        return 0
+    if func is aten.convolution_backward.default and args[_GROUPS] > 1:
+        return _grouped_backward_flops(formula, args, result)
+    return int(formula(*args, **kwargs, out_val=result))
+
+
+def _grouped_backward_flops(formula: Any, args: Any, result: Any) -> int:
+    """Return the operations of a grouped convolution's backward.
+
+    torch's formula has the weight's gradient as if each output channel read all input channels (torch 2.13).
+    """
+    *others, groups, (needs_input, needs_weight, _) = args
+    of_input = formula(*others, groups, [needs_input, False, False], out_val=result)
+    of_weight = formula(*others, groups, [False, needs_weight, False], out_val=result)
+    return int(of_input + of_weight // groups)

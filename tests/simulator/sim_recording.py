@@ -27,6 +27,18 @@ def test_operators_have_their_flops_bytes_and_inputs():
     assert len(of(recorded, Allocate)) == 1
 
 
+def test_a_grouped_convolution_has_a_share_of_the_flops_in_the_backward_too():
+    x = torch.ones(2, 8, 5, 5, device="sim:0", requires_grad=True)
+    flops = {}
+    for groups in (1, 4):
+        layer = nn.Conv2d(8, 8, 3, padding=1, groups=groups, bias=False, device="sim:0")
+        with recording() as recorded:
+            layer(x).sum().backward()
+        flops[groups] = [o.flops for o in of(recorded, Operator) if "convolution" in o.name]
+    forward = 2 * 2 * 25 * 8 * 8 * 9
+    assert flops == {1: [forward, 2 * forward], 4: [forward // 4, forward // 2]}
+
+
 def test_inputs_include_events_before_the_recording():
     x = torch.ones(3, device="sim:0")
     with recording() as one:

@@ -1,0 +1,154 @@
+"""The page `results/projection.md`: predictions beside published steps, as Markdown. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.projection.calibrate import HOST
+from benchmarks.projection.outcomes import Order, Outcome, Total, coverage_of, totals_of
+from benchmarks.projection.row_file import Table
+from dpbench.projection.project import Interval
+
+_HEAD = """# The projection beside published figures
+
+`dpbench project` says what a step costs on a machine that nobody here owns. This page compares it with steps that
+others measured and published. No row was used to choose a number of a machine's file. The predictions of all rows were
+committed before the measured column was filled in.
+
+One factor is taken from the published step of one device. It is a factor of computation, or of the host if the
+projection says that the host binds. All other parameters keep their ranges. Steps on several devices are predicted.
+"""
+_COLUMNS = """\
+| column | says |
+|---|---|
+| one | the published step of one device, ms; it sets the factor |
+| factor | what multiplies the times of the operators |
+| predicted | the mid case and the 90 % interval, ms |
+| measured | the published step, ms; *in* if it is inside the interval |
+| scaling | predicted over measured speed-up for each device, less 1 |
+| step | predicted over measured step, less 1, with the factor of the table's first model |
+| no factor | the same without any factor |
+| naive | the same for one device's step plus the counted bytes over the bandwidth |
+"""
+
+
+def page(
+    heading: str, tables: Mapping[str, Table], outcomes: Sequence[Outcome], orders: Sequence[Order], coverage_aim: float
+) -> str:
+    """Return the whole page."""
+    claimed = [each for each in outcomes if each.why_not is None]
+    others = [each for each in outcomes if each.why_not is not None]
+    parts = [
+        _HEAD,
+        _indented(heading),
+        "## Against the aims\n\n" + _totals(totals_of(outcomes), outcomes, coverage_aim),
+        "## Rows that count\n\n" + _COLUMNS + "\n" + _rows(claimed),
+        "## The order of variants\n\nAn order is claimed if the interval of the ratio of both steps excludes 1.\n\n"
+        + _orders(orders),
+        "## One device, without a factor\n\nWhat a user gets who has measured nothing.\n\n" + _single(outcomes),
+        "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n"
+        + _rows(others)
+        + "\n"
+        + _reasons(others),
+        "## Errors and their reasons\n\n" + _remarks(tables),
+        "## Sources\n\n" + _sources(tables),
+    ]
+    return "\n".join(part.rstrip() + "\n" for part in parts)
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def _totals(totals: Sequence[Total], outcomes: Sequence[Outcome], aim: float) -> str:
+    rows = ["| error | rows | median | worst | aim for the worst | |", "|---|--:|--:|--:|--:|---|"]
+    for total in totals:
+        verdict = "" if total.aim is None else "**missed**" if total.is_missed else "reached"
+        goal = "" if total.aim is None else f"{total.aim:.0%}"
+        rows.append(f"| {total.name} | {total.cases} | {total.median:.1%} | {total.worst:.1%} | {goal} | {verdict} |")
+    inside, count = coverage_of(outcomes)
+    if count:
+        verdict = "reached" if inside / count >= aim else "**missed**"
+        rows.append(
+            f"| inside the 90 % interval | {count} | | {inside / count:.0%} inside | {aim:.0%} inside | {verdict} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _rows(outcomes: Sequence[Outcome]) -> str:
+    rows = [
+        "| table | model | variant on | one | factor | predicted | measured | | scaling | step | no factor | naive |"
+        " longest part |",
+        "|---|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|",
+    ]
+    for each in outcomes:
+        one = "" if each.one_device is None else f"{each.one_device:.5g}"
+        of_host = " host" if each.factor == HOST else ""
+        factor = "" if each.factor_mid is None else f"{each.factor_mid:.2f}{of_host}"
+        errors = [""] * 4
+        measured, inside = "", ""
+        if each.measured is not None:
+            measured, inside = f"{each.measured:.5g}", "in" if each.is_inside else "**out**"
+            steps = (each.by_first, each.alone.mid, each.naive)
+            errors = [f"{error:+.1%}" for error in (each.scaling_error(), *map(each.step_error, steps))]
+        cells = [
+            each.table,
+            each.model,
+            f"{each.variant} on {each.devices} of {each.machine}",
+            one,
+            factor,
+            _interval(each.predicted),
+            measured,
+            inside,
+            *errors,
+            each.bound_by,
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _interval(found: Interval) -> str:
+    return f"{found.mid:.4g} ({found.low:.4g} to {found.high:.4g})"
+
+
+def _orders(orders: Sequence[Order]) -> str:
+    rows = ["| step of | over step of | predicted | measured | order |", "|---|---|--:|--:|---|"]
+    for each in orders:
+        verdict = "not claimed" if not each.is_claimed else "right" if each.is_right else "**wrong**"
+        measured = "" if each.measured is None else f"{each.measured:.3f}"
+        ratio = f"{each.predicted.mid:.3f} ({each.predicted.low:.3f} to {each.predicted.high:.3f})"
+        rows.append(f"| {each.one} | {each.other} | {ratio} | {measured} | {verdict} |")
+    return "\n".join(rows) + "\n"
+
+
+def _single(outcomes: Sequence[Outcome]) -> str:
+    rows = ["| table | model | machine | predicted, ms | published, ms | | error |", "|---|---|---|--:|--:|---|--:|"]
+    seen = set()
+    for each in outcomes:
+        key = each.table, each.model
+        if each.one_device is not None and key not in seen:
+            seen.add(key)
+            alone, published = each.one_device_alone, each.one_device
+            inside = "in" if alone.low <= published <= alone.high else "**out**"
+            cells = [
+                *key,
+                each.machine,
+                _interval(alone),
+                f"{published:.5g}",
+                inside,
+                f"{alone.mid / published - 1:+.0%}",
+            ]
+            rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _reasons(outcomes: Sequence[Outcome]) -> str:
+    reasons = dict.fromkeys((each.table, each.why_not) for each in outcomes)
+    return "".join(f"- {table}: {reason}.\n" for table, reason in reasons)
+
+
+def _remarks(tables: Mapping[str, Table]) -> str:
+    found = [f"- {name}: {table.remark}\n" for name, table in tables.items() if table.remark]
+    return "".join(found) or "None are written down yet.\n"
+
+
+def _sources(tables: Mapping[str, Table]) -> str:
+    return "".join(f"- {name}: [{table.title}]({table.address}). {table.source}.\n" for name, table in tables.items())

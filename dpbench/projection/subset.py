@@ -1,0 +1,67 @@
+"""The first devices of a described machine, as a machine. Pure."""
+
+from dataclasses import replace
+
+from dpbench.projection.fields import MachineFileError
+from dpbench.projection.machine import Machine, Quantity, Ring
+
+_NVLINK = "nvlink."
+
+
+def first_devices(machine: Machine, count: int) -> Machine:
+    """Return the machine without all but its first `count` devices. Raise MachineFileError for an impossible count.
+
+    Routes, links and kinds stay if a copy between the kept devices, or from or to the host, takes them. NCCL's rings
+    get the share of the bandwidth that the NVLinks between the kept devices have. Other rings keep their bandwidth.
+    """
+    if not 1 <= count <= machine.devices:
+        raise MachineFileError(f"devices: {count} is not allowed; allowed: 1 to {machine.devices} on {machine.name}")
+    if count == machine.devices:
+        return machine
+    routes = {ends: links for ends, links in machine.routes.items() if all(end is None or end < count for end in ends)}
+    used = {link for links in routes.values() for link in links}
+    links = tuple(link for link in machine.links if link.name in used)
+    kinds = {link.kind for link in links}
+    ring = _ring(machine, count)
+    return replace(
+        machine,
+        name=f"{machine.name}, first {count}",
+        devices=count,
+        routes=routes,
+        links=links,
+        kinds={name: kind for name, kind in machine.kinds.items() if name in kinds},
+        ring=ring,
+        nccl=machine.nccl if ring is not None else {},
+    )
+
+
+def _ring(machine: Machine, count: int) -> Ring | None:
+    if machine.ring is None or count == 1:
+        return None
+    if machine.ring.machines > 1:
+        own = machine.devices // machine.ring.machines
+        allowed = f"{machine.devices}, or a machine's file for {own} devices"
+        raise MachineFileError(f"devices: {count} of several machines is not allowed; allowed: {allowed}")
+    of_all, of_kept = _nvlinks(machine, machine.devices), _nvlinks(machine, count)
+    if not of_all:
+        return machine.ring
+    if not of_kept:
+        raise MachineFileError(
+            f"devices: NVLink does not join the first {count} of {machine.name}; allowed: a file for {count} devices"
+        )
+    share = of_kept / of_all
+    bandwidth = machine.ring.bus_bandwidth
+    source = f"{share:.2g} of the ring of {machine.devices} devices, as of their NVLinks: {bandwidth.source}"
+    scaled = Quantity(bandwidth.low * share, bandwidth.mid * share, bandwidth.high * share, source)
+    return replace(machine.ring, bus_bandwidth=scaled)
+
+
+def _nvlinks(machine: Machine, count: int) -> float:
+    """Return the bytes/s of the NVLinks that the first devices have between them: of the device with the least."""
+    kinds = {link.name: machine.kinds[link.kind].bandwidth.mid for link in machine.links}
+    direct = dict.fromkeys(range(count), 0.0)
+    for (source, destination), links in machine.routes.items():
+        ends_kept = source is not None and source < count and destination is not None and destination < count
+        if ends_kept and links[0].startswith(_NVLINK):
+            direct[source] += kinds[links[0]]  # type: ignore[index]  # not None if its end is kept
+    return min(direct.values())
