@@ -12,7 +12,7 @@ from dpbench.cli_shared import Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.projection.machine import Machine
 from dpbench.projection.machine_file import load_machine, machine_names
-from dpbench.projection.rules import ProjectionError
+from dpbench.projection.rules import ProjectionError, check_batch, rule_of
 from dpbench.projection.timeline import chrome_trace
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.results.files import replace_text
@@ -35,7 +35,9 @@ def project(
         bool, typer.Option("--ahead", help="The host does not wait for the devices after a step.")
     ] = False,
     loader: Annotated[float | None, option("Items a second that the data loader can deliver.")] = None,
-    events: Annotated[Path | None, option("Write the timeline of one variant on one machine, for Perfetto.")] = None,
+    events: Annotated[
+        Path | None, option("Write the timeline of one variant on one machine, for Perfetto.", is_output=True)
+    ] = None,
     list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
@@ -51,8 +53,12 @@ def project(
     _check(workload, math, loader)
     if events is not None and (len(machines) > 1 or len(chosen) > 1):
         raise ProjectionError("events: several variants or machines; allowed: one of each")
-    recorded = _record(workload, chosen, machines)
     size = None if batch is None else _batch(batch)
+    for each in machines:
+        check_batch(each.devices if size is None else size, each.devices)
+    for variant in chosen:
+        rule_of(variant)
+    recorded = _record(workload, chosen, machines)
     found = [
         project_machine(each, recorded, workload, chosen, batch=size, math=math, ahead=ahead, loader=loader)
         for each in machines

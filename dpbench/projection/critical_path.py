@@ -8,9 +8,12 @@ From the last task back: each task starts when one before it ends, or on time ze
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from dpbench.projection.fifo import Schedule
 from dpbench.projection.tasks import Role, Tasks
+
+_COMPUTE = "compute of device"
 
 
 def critical_path(tasks: Tasks, found: Schedule) -> list[int]:
@@ -33,9 +36,18 @@ def shares_of_path(tasks: Tasks, found: Schedule) -> tuple[tuple[str, float], ..
     return tuple((name, time / total) for name, time in sorted(parts.items(), key=lambda part: -part[1]))
 
 
+def kinds_of_path(parts: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    """Return the shares of ``host``, ``computation``, ``links`` and others among the parts, largest first."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for name, share in parts:
+        is_compute = name.startswith(_COMPUTE)
+        found["computation" if is_compute else name.partition(":")[0]] += share
+    return tuple(sorted(found.items(), key=lambda part: -part[1]))
+
+
 def part_of(tasks: Tasks, i: int) -> str:
     """Return the part of a step that a task belongs to: ``host``, ``compute of device 0``, or what a link carries."""
     task = tasks.all[i]
     if task.role is Role.HOST:
         return "host"
-    return f"compute of device {task.device}" if task.role is Role.COMPUTE else f"links: {task.name}"
+    return f"{_COMPUTE} {task.device}" if task.role is Role.COMPUTE else f"links: {task.name}"

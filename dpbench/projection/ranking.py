@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbench.projection.critical_path import kinds_of_path
 from dpbench.projection.project import QUANTILES, Interval, Projection
 from dpbench.sweep.variants import VariantId, VariantName
+
+_NEAR_THE_LIMIT = 0.95
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,8 @@ def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | Non
         text = f"On {machine} use {best.variant}: {gain}{_lead(found)}"
     share = best.speed_up.mid / best.projection.devices
     text += f", {share:.0%} of the limit"
-    what = best.projection.bound_by[0][0] if best.projection.bound_by else "nothing"
-    text += f"; what binds is the {what}" if share < 0.95 else ""
+    parts = [f"{part:.0%} {name}" for name, part in kinds_of_path(best.projection.bound_by)[:2]]
+    text += f"; its time is {' and '.join(parts)}" if share < _NEAR_THE_LIMIT else ""
     if larger_batch is not None and larger_batch > 1.03:
         text += f"; twice the batch gives {larger_batch - 1:.0%} more items a second"
     return text + "."

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.projection.critical_path import kinds_of_path
 from dpbench.projection.project import Interval, Projection
 from dpbench.projection.ranking import MachineProjection, ProjectedRow
 from dpbench.report.units import number, time_unit
@@ -13,10 +14,11 @@ from dpbench.report.wide_table import NONE, Column, WideTable, folded
 
 SCHEMA = 1
 _MOST_SENSITIVE = 3
+_LEAST_SHARE = 0.05
 _LEGEND = (
     "Projected, not measured. Times: the mid case, and in brackets where 90 % of the draws of the machine's parameters "
-    "lie. Speed-up: over one device that computes its share alone; its limit is the number of devices. Bound by: the "
-    "largest part of the critical path. Hidden: the share of the communication that the step does not wait for."
+    "lie. Speed-up: over one device that computes its share alone; its limit is the number of devices. Bound by: what "
+    "the critical path consists of. Hidden: the share of the communication that the step does not wait for."
 )
 
 
@@ -57,8 +59,8 @@ def interval(found: Interval, unit: float = 1.0) -> str:
 def _bound(found: Projection) -> str:
     if not found.bound_by:
         return NONE
-    name, share = found.bound_by[0]
-    return f"{name} {share:.0%}"
+    shares = [f"{name} {share:.0%}" for name, share in kinds_of_path(found.bound_by) if share >= _LEAST_SHARE]
+    return "\n".join(shares)
 
 
 def _reasons(found: MachineProjection) -> Iterator[str]:

@@ -1,0 +1,95 @@
+"""`dpbench project`, with recorded steps of ResNet-50 in place of its recorder."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpbench import cli
+from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.machine_file import machine_names
+from dpbench.run import project_all
+
+STEPS = Path(__file__).parents[2] / "benchmarks" / "projection" / "recordings"
+VARIANTS = ("--variants", "single,torch_dp,ddp")
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    """Call the command line; the call returns exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    asked = []
+
+    def recorded(workload, variant, lanes):
+        asked.append((workload, str(variant), lanes))
+        name = "single-1" if lanes == 1 else "torch_dp-4"
+        return AffineStep.read(STEPS / f"resnet50_plain-{name}.json.gz")
+
+    monkeypatch.setattr(project_all, "record_step", recorded)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["dpbench", "project", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    call.asked = asked
+    return call
+
+
+def test_the_table_has_a_row_for_each_variant_and_ends_with_advice(call):
+    code, out, _ = call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
+    assert code == 0
+    lines = out.splitlines()
+    assert "convnet/base on 4xT4-pcie, batch 128, default math" in lines[0]
+    firsts = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
+    assert [word for word in firsts if word in VARIANTS[1].split(",")] == VARIANTS[1].split(",")
+    assert any(line.startswith("On 4xT4-pcie ") and "times one device" in line for line in lines)
+    assert call.asked == [("convnet/base", "single", 1), ("convnet/base", "torch_dp", 4), ("convnet/base", "ddp", 1)]
+
+
+def test_json_has_the_same_with_units(call):
+    code, out, _ = call("convnet/base", "--machine", "4xT4-pcie,4x4090-pcie", *VARIANTS, "--batch", "256", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [each["machine"] for each in found["projections"]] == ["4xT4-pcie", "4x4090-pcie"]
+    first = found["projections"][0]
+    assert first["batch"] == 256
+    for row in first["variants"]:
+        time = row["step_time_s"]
+        assert 0 < time["low"] <= time["mid"] <= time["high"] < 10
+        assert row["speed_up"]["mid"] <= row["devices"] * 1.0001
+    assert "On 4xT4-pcie" in first["advice"]
+
+
+def test_a_slower_loader_and_a_queue_that_never_drains_change_the_answer(call):
+    def step_s(*words):
+        _, out, _ = call("convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp", "--json", *words)
+        return json.loads(out)["projections"][0]["variants"][0]["step_time_s"]["mid"]
+
+    assert step_s("--loader", "10") == pytest.approx(128 / 10)
+    assert step_s("--ahead") <= step_s() * 1.001
+
+
+def test_the_timeline_is_written_for_perfetto(call, tmp_path):
+    code, _, _ = call("convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp", "--events", "step.json")
+    trace = json.loads((tmp_path / "step.json").read_text())
+    names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    assert code == 0
+    assert {"host", "devices", "links", "compute 3", "nccl"} <= names
+
+
+def test_a_variant_that_one_process_cannot_run_has_its_reason(call):
+    code, out, _ = call("convnet/base", "--machine", "2x8xA100-100gb", *VARIANTS)
+    assert code == 0
+    assert "torch_dp: one process cannot use the devices of several machines" in out
+
+
+def test_list_has_every_machine(call):
+    code, out, _ = call("--list")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == list(machine_names())
+    _, out, _ = call("--list", "--json")
+    assert [each["name"] for each in json.loads(out)["machines"]] == list(machine_names())
