@@ -92,6 +92,9 @@ class VariantName(StrEnum):
     TUNED_HOST_STAGED = _tuned(
         "tuned_host_staged", "tuned, but copies between devices go through the host", host_staged=True
     )
+    TUNED_STAR = _tuned("tuned_star", "tuned, parameters go from the first device straight to each other", route="star")
+    TUNED_CHAIN = _tuned("tuned_chain", "tuned, parameters go from device to device", route="chain")
+    TUNED_TREE = _tuned("tuned_tree", "tuned, each device passes parameters on to two others", route="tree")
 
 
 SCHEMES = tuple(name for name in VariantName if not name.fixed)
