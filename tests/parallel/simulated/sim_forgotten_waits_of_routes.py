@@ -26,10 +26,10 @@ def _pieces(request, monkeypatch):
         monkeypatch.setattr(routes, "PIECE_BYTES", 24)
 
 
-def train_layers(route, devices=DEVICES):
+def train_layers(route):
     torch.manual_seed(0)
     base = nn.Sequential(*[nn.Linear(5, 5) for _ in range(6)]).to("sim:0")
-    wrapper = DataParallel(base, devices, policy=policy(route))
+    wrapper = DataParallel(base, DEVICES, policy=policy(route))
     for _ in range(3):
         wrapper(torch.randn(24, 5)).sum().backward()
 
@@ -53,7 +53,7 @@ def skip_what_is_unchanged(route):
 
 
 def delete_and_allocate(route):
-    """The wrapper is deleted while its weights, which no forward reads, are passed on; its far streams then allocate."""
+    """The wrapper is deleted while weights that no forward reads are passed on; its far streams then allocate."""
     base = Call(lambda self, x: x * 1, unused=nn.Linear(20, 20)).to("sim:0")
     wrapper = DataParallel(base, DEVICES, policy=policy(route))
     with torch.no_grad():
@@ -61,8 +61,26 @@ def delete_and_allocate(route):
     behind_the_first = wrapper._replicas.streams.lanes(len(DEVICES), is_overlapped=True)[1:]
     del wrapper
     for lane in behind_the_first:
+        lane.compute.synchronize()  # the allocator sees that this stream needs the memory no more
         with torch.sim.stream(lane.far):
             _ = [torch.zeros(count, device=lane.device) for count in (400, 20)]
+
+
+def pack_the_first_lane_first(route):
+    """Of two lanes on a device the engine runs the first one's backward first."""
+    calls = []
+
+    def forward(self, x):
+        out = self.layer(x)
+        calls.append(out)
+        if len(calls) % len(TWO_LANES_EACH) in {3, 5}:  # the second lanes of two devices
+            out.grad_fn._set_sequence_nr(0)
+        return out
+
+    base = Call(forward, layer=nn.Linear(5, 5)).to("sim:0")
+    wrapper = DataParallel(base, TWO_LANES_EACH, policy=policy(route))
+    for _ in range(2):
+        wrapper(torch.randn(24, 5)).sum().backward()
 
 
 def allocate_behind_the_backward(route, devices=DEVICES):
@@ -142,7 +160,7 @@ FORGOTTEN = {
         lambda m: m.setattr(flat_sums, "_give_back", but_beside(flat_sums._give_back, 1)),
     ),
     "gradients of a lane beside are packed": (
-        lambda route: train_layers(route, TWO_LANES_EACH),
+        pack_the_first_lane_first,
         lambda m: m.setattr(flat_sums, "_wait_for", but_beside(flat_sums._wait_for, 2)),
     ),
 }
