@@ -1,8 +1,11 @@
 """Send the base's tensors to the lanes, bucket by bucket, in the order of forward::
 
-base     p0 p1 p2 ...   --one kernel-->   staging   --one message per lane-->   flat     on the lane
-hub      wait compute 0, pack             near i: copy                          far i: arrival
-lane                                                     p0' p1' p2' ...   views of the flat; a read waits for them
+base     p0 p1 p2 ...   --one kernel-->   staging   --one message-->   flat of lane 1   --one message-->   lane 2
+hub      wait compute 0, pack             near 1: copy                 above 2: copy
+lane                                                                   far 1: arrival                      far 2
+                                                    p0' p1' p2' ...   views of the flat; a read waits for them
+
+Which lane gets its flat from which is the route (`routes.py`). Here it is a chain.
 """
 
 from collections.abc import Sequence
@@ -16,11 +19,12 @@ from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put
 from dpbench.parallel.flat import FlatCopy, Shape, StagingBuffer, flat_count, shape_of, shaped_views
-from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_event, wait_stream
+from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
 from dpbench.parallel.link_nodes import connect_links
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.replicatable import check_not_transformed
+from dpbench.parallel.routes import downwards
 from dpbench.parallel.transfer import copy_to
 from dpbench.parallel.unchanged import ChangeWatch, Signature
 
@@ -69,36 +73,59 @@ class Bucket:
             self._copies.append(FlatCopy(self.shapes, sources[0].dtype))
         copies = self._copies[: len(lanes) - 1]
         outdated = [
-            (copy, lane)
-            for copy, lane in zip(copies, lanes[1:], strict=True)
-            if signature is None or copy.sent != signature or copy.was_written()
+            number
+            for number in downwards(tuple([lane.parent for lane in lanes]))[1:]
+            if signature is None or copies[number - 1].sent != signature or copies[number - 1].was_written()
         ]
         if outdated:
-            base = lanes[0]
-            packed = self._pack(sources, base)
-            packed_at = record_event(base.device, base.near)
-            left_at = [self._send_to(copy, lane, base, packed, packed_at) for copy, lane in outdated]
+            self._fill(outdated, sources, lanes)
             held = [] if signature is None else [source.detach() for source in sources]
-            for copy, _ in outdated:
-                copy.sent, copy.sent_from = signature, held
-            if not self._is_flat:
-                self._staging.leaving = left_at
-            self.departure = None
-            if base.near != base.compute:
-                self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
-                for _, lane in outdated:  # the staging buffer may be freed with its set while these streams read it
-                    record_stream(packed, lane.near)
-            elif base.near is not None and not self._is_flat:
-                record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
+            for number in outdated:
+                copies[number - 1].sent, copies[number - 1].sent_from = signature, held
         return copies
 
-    def _send_to(self, copy: FlatCopy, lane: Lane, base: Lane, packed: Tensor, packed_at: Any) -> Any:
-        """Copy on the lane's side streams; return the event after which `packed` has been read."""
-        if lane.near != base.near:
-            wait_event(lane.near, packed_at)
-        with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
-            copy.fill(packed, lane)
-        return record_event(base.device, lane.near)
+    def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
+        """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy."""
+        base = lanes[0]
+        first_hops = [lane for lane in outdated if lanes[lane].parent == 0]
+        if first_hops:
+            packed = self._pack(sources, base)
+            packed_at = record_event(base.device, base.near)
+            left_at = [
+                self._send_to(lane, packed, [packed_at] if lanes[lane].near != base.near else [], lanes)
+                for lane in first_hops
+            ]
+            self._note_departure(packed, packed_at, left_at, [lanes[lane] for lane in first_hops], base)
+        for number in outdated:
+            if (parent := lanes[number].parent) != 0:
+                held = self._copies[parent - 1]
+                left = self._send_to(number, held.flat, held.arrived, lanes)
+                held.pass_on(number, lanes[number].above, left, lanes[parent])
+
+    def _note_departure(
+        self, packed: Tensor, packed_at: Any, left_at: list[Any], receivers: Sequence[Lane], base: Lane
+    ) -> None:
+        """Keep the packed bucket until the receivers have read it, and the base's tensors until they are packed."""
+        if not self._is_flat:
+            self._staging.leaving = left_at
+        self.departure = None
+        if base.near != base.compute:
+            self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
+            for lane in receivers:  # the staging buffer may be freed with its set while these streams read it
+                record_stream(packed, lane.near)
+        elif base.near is not None and not self._is_flat:
+            record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
+
+    def _send_to(self, number: int, source: Tensor, awaited: Sequence[Any], lanes: Sequence[Lane]) -> Any:
+        """Copy to a lane on the stream above and its far stream; return the event after which `source` has been read.
+
+        The copy waits for the events `awaited`.
+        """
+        lane = lanes[number]
+        above = lanes[lane.parent].device
+        with use_stream(above, lane.above), use_stream(lane.device, lane.far):
+            self._copies[number - 1].fill(source, awaited, lane)
+        return record_event(above, lane.above)
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
         """The sources as one flat tensor, ready on the hub."""

@@ -7,14 +7,16 @@ Otherwise an older graph, a hook or the user may still read it, and the bucket m
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.arrival import Arrival
-from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, wait_stream
+from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, wait_event, wait_stream
 from dpbench.parallel.reference_counts import count_storage_uses
+from dpbench.parallel.routes import pieces
 from dpbench.parallel.transfer import copy_into
 
 ALIGNMENT_BYTES = 256
@@ -30,7 +32,8 @@ Shape = tuple[torch.Size, tuple[int, ...]]
 class FlatCopy:
     """One bucket's values on one lane.
 
-    Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors.
+    Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors, and the
+    streams above the lane's children, on which the values are passed on.
     """
 
     def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
@@ -39,30 +42,60 @@ class FlatCopy:
         self._templates: list[Tensor] = []
         self._watched: list[Tensor] = []  # over the templates' memory; their version counters show a replica's writes
         self._readers: list[Stream] = []
+        self._leaving: dict[int, Any] = {}  # for each child the event after which it has read the flat
+        self._leaves_on: list[Stream] = []  # the streams of these events, which `record_stream` knows
+        self.arrived: list[Any] = []  # an event for each piece, or one for all
         self.arrival: Arrival | None = None
         self.sent: Any = None  # the signature (`unchanged.py`) of the base's tensors that the values come from
         self.sent_from: list[Tensor] = []  # keeps their memory alive, so that no other tensor gets the same signature
 
-    def fill(self, flat: Tensor, lane: Lane) -> None:
-        """Copy a flat of the same size here, on the current streams of the source and of the lane."""
+    def fill(self, source: Tensor, awaited: Sequence[Any], lane: Lane) -> None:
+        """Copy a flat of the same size here, on the stream above and the far stream, which must be current.
+
+        The stream above waits for the events of the source's pieces, or for one event for all of them. A lane that
+        passes a bucket on sends and receives it in pieces, so that the next hop starts before this one ends.
+        """
         self.sent = None  # for the case that the copy fails
         if self._watched and self.was_written():
             self._watched = []
-        if not self._templates or count_storage_uses(self._flat) != self._own_uses + len(self._watched):
-            self._allocate(flat.numel(), lane.device)
+        if not self._templates or count_storage_uses(self.flat) != self._own_uses + len(self._watched):
+            self._allocate(len(source), lane.device)
         for reader in self._readers:
             wait_stream(lane.far, reader)
         self._readers = [reader for reader in self._readers if reader == lane.compute]  # already recorded
-        copy_into(self._flat, flat, lane.is_staged)
-        is_beside = lane.far != lane.compute
-        self.arrival = Arrival(lane.device, [record_event(lane.device, lane.far)]) if is_beside else None
+        for left in self._leaving.values():
+            wait_event(lane.far, left)
+        self._leaving = {}
+        self.arrived = []
+        is_passed_on = lane.parent != 0 or bool(lane.children)
+        parts = pieces(len(source), source.itemsize) if is_passed_on else [slice(None)]
+        for part, event in zip_longest(parts, awaited):
+            wait_event(lane.above, event)
+            copy_into(self.flat[part], source[part], lane.is_staged)
+            if lane.children or part is parts[-1]:
+                self.arrived.append(record_event(lane.device, lane.far))
+        self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
+
+    def pass_on(self, child: int, above: Stream, left: Any, lane: Lane) -> None:
+        """Note that the lane's child has read the values, on the stream `above`, at the event `left`.
+
+        The flat is not written before: neither by the next bucket nor by the lane's forward.
+        """
+        self._leaving[child] = left
+        if above not in self._leaves_on:
+            record_stream(self.flat, above)
+            self._leaves_on.append(above)
+        if above != lane.compute:
+            self.arrival = Arrival(lane.device, [*self.arrived[-1:], *self._leaving.values()])
 
     def _allocate(self, count: int, device: torch.device) -> None:
-        self._flat = torch.empty(count, dtype=self._dtype, device=device)
-        self._templates = shaped_views(self._flat, self._shapes)
-        self._own_uses = count_storage_uses(self._flat)
+        self.flat = torch.empty(count, dtype=self._dtype, device=device)
+        self._templates = shaped_views(self.flat, self._shapes)
+        self._own_uses = count_storage_uses(self.flat)
         self._watched = []
         self._readers = []
+        self._leaving = {}
+        self._leaves_on = []
 
     def new_tensors(self, lane: Lane, is_watched: bool) -> list[Tensor]:
         """New tensors over the values, to be read on the lane's compute stream.
@@ -72,9 +105,9 @@ class FlatCopy:
         Any other change to a tensor stays with that tensor.
         """
         if lane.compute is not None and lane.compute not in self._readers:
-            record_stream(self._flat, lane.compute)
+            record_stream(self.flat, lane.compute)
             if self._readers and self.arrival is None:  # then the first reader has filled it on its own stream
-                wait_stream(lane.compute, self._readers[0])
+                wait_event(lane.compute, self.arrived[-1])
             self._readers.append(lane.compute)
         if not is_watched:
             return [template.data for template in self._templates]

@@ -14,6 +14,12 @@ Each lane has two side streams, so that transfers of different lanes run at the 
 
 The inbound stream carries nothing else, so that the next batch arrives while the last step still runs.
 Lane 0 is the base's. Its near stream is the *hub*, on which buckets are packed and gradients are summed.
+
+Weights and gradients go between a lane and its parent (`routes.py`). Their end at the parent's device is the stream
+*above*. Where the parent is lane 0, it is the near stream::
+
+    chain       hub, near 1         far 1, above 2       far 2, above 3       far 3
+    lane        0 ────────────────> 1 ─────────────────> 2 ─────────────────> 3
 """
 
 import threading
@@ -26,7 +32,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.devices import CPU
+from dpbench.parallel.policy import Route
+from dpbench.parallel.routes import Links, children_of, choose, parents_of
 
 Stream = Any
 """A ``Stream`` of the device type's module; None on the CPU."""
@@ -56,6 +63,14 @@ def is_link(base: torch.device, device: torch.device) -> bool:
     Tests let it return True for one device, so that its lanes take the paths of several devices.
     """
     return base != device
+
+
+def heads_of(devices: Sequence[torch.device]) -> tuple[int, ...]:
+    """For each lane the first one on its device."""
+    heads: list[int] = []
+    for lane, device in enumerate(devices):
+        heads.append(next((head for head in heads if not is_link(devices[head], device)), lane))
+    return tuple(heads)
 
 
 def wait_for_all(devices: Sequence[torch.device]) -> None:
@@ -108,6 +123,12 @@ class Lane:
     near: Stream
     far: Stream
     inbound: Stream
+    above: Stream
+    """On the parent's device. It is `far` for a lane on the device of a parent that is not lane 0."""
+    parent: int = 0
+    children: tuple[int, ...] = ()
+    is_linked: bool = False
+    """Whether a link leads to its parent. Not to lane 0's, which is lane 0 itself."""
     is_staged: bool = False
     """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
     is_remote: bool = False
@@ -115,18 +136,28 @@ class Lane:
 
 
 class SideStreams:
-    """The side streams of one wrapper. They are made on first use."""
+    """The side streams of one wrapper. They are made on first use.
 
-    def __init__(self, devices: Sequence[torch.device], is_staged: bool = False) -> None:
+    Without `links` the lanes have no route but the star.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[torch.device],
+        is_staged: bool = False,
+        route: Route = Route.STAR,
+        links: Links | None = None,
+    ) -> None:
         self._devices = list(devices)
         self._is_staged = is_staged
         self._is_remote = [i > 0 and is_link(devices[0], device) for i, device in enumerate(devices)]
+        self._links = links or Links(heads_of(devices), frozenset())
+        self._route = choose(self._links) if route is Route.AUTO else route
         self._streams: list[tuple[Stream, Stream, Stream]] = []
+        self._aboves: dict[tuple[int, torch.device], Stream] = {}
         self._lock = threading.Lock()
         self._last: dict[tuple[bool, int], tuple[list[int], list[Lane]]] = {}
-        self._on_cpu = None
-        if devices[0].type == "cpu":
-            self._on_cpu = [Lane(CPU, None, None, None, None, is_remote=is_remote) for is_remote in self._is_remote]
+        self._is_on_cpu = devices[0].type == "cpu"
 
     @property
     def has_links(self) -> bool:
@@ -135,23 +166,45 @@ class SideStreams:
 
     def lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
         """The first `count` lanes; without side streams unless `is_overlapped`."""
-        if self._on_cpu is not None:
-            return self._on_cpu[:count]
-        handles = [current_handle(device) for device in self._devices[:count]]
+        handles = [] if self._is_on_cpu else [current_handle(device) for device in self._devices[:count]]
         last = self._last.get((is_overlapped, count))
         if last is None or last[0] != handles:
             last = self._last[is_overlapped, count] = handles, self._new_lanes(count, is_overlapped)
         return last[1]
 
     def _new_lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
-        computes = [current_stream(device) for device in self._devices[:count]]
-        sides = [(computes[0], compute, compute) for compute in computes]
-        if is_overlapped:
+        devices = self._devices[:count]
+        parents = parents_of(self._route, self._links.first(count))
+        computes = [current_stream(device) for device in devices]
+        if is_overlapped and not self._is_on_cpu:
             with self._lock:  # threads that begin together get the same streams, and so settle on those they sent on
                 self._streams = self._streams or [_new_streams(self._devices[0], device) for device in self._devices]
-            sides = self._streams[:count]
-        found = zip(self._devices, computes, sides, self._is_remote, strict=False)
-        return [Lane(device, compute, *side, self._is_staged, is_remote) for device, compute, side, is_remote in found]
+                sides = [(*self._streams[lane], self._above(lane, parents[lane])) for lane in range(count)]
+        else:
+            sides = [(computes[0], computes[lane], computes[lane], computes[parents[lane]]) for lane in range(count)]
+        return [
+            Lane(
+                device,
+                computes[lane],
+                *sides[lane],
+                parent=parents[lane],
+                children=children_of(lane, parents),
+                is_linked=lane > 0 and is_link(devices[parents[lane]], device),
+                is_staged=self._is_staged,
+                is_remote=self._is_remote[lane],
+            )
+            for lane, device in enumerate(devices)
+        ]
+
+    def _above(self, lane: int, parent: int) -> Stream:
+        """The lane's stream on its parent's device."""
+        near, far, _ = self._streams[lane]
+        device = self._devices[parent]
+        if parent == 0 or device == self._devices[lane]:
+            return near if parent == 0 else far
+        if (lane, device) not in self._aboves:
+            self._aboves[lane, device] = torch.get_device_module(device).Stream(device)
+        return self._aboves[lane, device]
 
 
 def _new_streams(base: torch.device, device: torch.device) -> tuple[Stream, Stream, Stream]:

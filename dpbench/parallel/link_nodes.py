@@ -14,7 +14,7 @@ The engine takes the ready node with the highest sequence number first. The node
 run as soon as they are ready. Otherwise they would run last.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,22 +26,17 @@ from torch.autograd import Function
 from dpbench.parallel.broadcast_node import FIRST
 from dpbench.parallel.buckets import put
 from dpbench.parallel.flat import Shape, flat_count, shaped_views
+from dpbench.parallel.flat_sums import (
+    Package,
+    arrivals,
+    copy_other,
+    is_apart,
+    record_for_optimizer,
+    sum_along_route,
+    sum_with_graph,
+)
 from dpbench.parallel.gradient_sums import is_dense, sum_each, zeros_for_hooks
-from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_event, wait_stream
-from dpbench.parallel.transfer import copy_to
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """One lane's gradients of one bucket, ready at the event `ready`.
-
-    `flat` holds the gradients of the tensors `dense`, by their place in the bucket. `others` are sparse.
-    """
-
-    flat: Tensor | None
-    dense: tuple[int, ...]
-    others: dict[int, Tensor]
-    ready: Any
+from dpbench.parallel.lanes import Lane, record_event, use_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +53,10 @@ class Mailbox:
     def post(self, number: int, package: Package) -> None:
         self.packages.setdefault(torch._C._current_graph_task_id(), {})[number] = package
 
-    def take(self) -> list[tuple[Lane, Package]]:
-        """The packages of the present pass, in the order of the lanes; some lanes may have sent none."""
+    def take(self) -> dict[int, Package]:
+        """The packages of the present pass, by the number of the lane; some lanes may have sent none."""
         packages = self.packages.pop(torch._C._current_graph_task_id(), {})
-        return [(self.lanes[number], packages[number]) for number in sorted(packages)]
+        return {number: packages[number] for number in sorted(packages)}
 
 
 def connect_links(
@@ -113,7 +108,7 @@ class LaneNode(Function):
         dense = tuple(i for i, grad in enumerate(grads) if is_dense(grad)) if shapes is not None else ()
         flat = _pack([grads[i] for i in dense], [shapes[i] for i in dense], lane) if dense else None
         others = {i: grad for i, grad in enumerate(grads) if grad is not None and i not in dense}
-        ready = record_event(lane.device, lane.compute) if _is_apart(mailbox.lanes[0]) else None
+        ready = record_event(lane.device, lane.compute) if is_apart(mailbox.lanes[0]) else None
         mailbox.post(ctx.number, Package(flat, dense, others, ready))
         return None, None, None, None
 
@@ -125,7 +120,8 @@ def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
     """
     if torch.is_grad_enabled():
         return torch.cat([grad.reshape(-1) for grad in grads])
-    if lane.is_remote and len(grads) == 1 and grads[0].stride() == shapes[0][1]:  # only read, so no copy is needed
+    is_read_only = lane.is_remote and not lane.children  # else others' gradients are added to the flat
+    if is_read_only and len(grads) == 1 and grads[0].stride() == shapes[0][1]:
         whole: Tensor = grads[0].as_strided((grads[0].numel(),), (1,))
         return whole
     flat = grads[0].new_empty(flat_count(shapes, grads[0].dtype))
@@ -155,23 +151,25 @@ class SumNode(Function):
         lanes, shapes = ctx.mailbox.lanes, ctx.mailbox.shapes
         packages = ctx.mailbox.take()
         base: Lane = lanes[0]
-        columns = {package.dense for _, package in packages}
+        having = [(lanes[number], package) for number, package in packages.items()]
+        columns = {package.dense for package in packages.values()}
         sums: list[Tensor | None] = [None] * ctx.count
-        if len(columns) == 1 and (dense := columns.pop()):
-            total = _sum_flats(packages, base)
-            if _is_apart(base):
+        is_alike = len(columns) == 1 and len(packages) == len(lanes)
+        if is_alike and (dense := columns.pop()):
+            total = sum_with_graph(having) if torch.is_grad_enabled() else sum_along_route(having)
+            if is_apart(base):
                 _keep_until_the_end(total)
             put(_unpack(total, [shapes[i] for i in dense]), sums, dense)
         elif columns:
-            sums = _sum_columns(packages, base, shapes, ctx.count)
+            sums = _sum_columns(having, base, shapes, ctx.count)
         for i, (node, _) in enumerate(ctx.next_functions):
-            others = [_copy_other(i, package, lane, base) for lane, package in packages if i in package.others]
+            others = [copy_other(i, package, lane, base) for lane, package in having if i in package.others]
             if others:
                 sums[i] = sum_each([sums[i], *others])
-                _record_for_optimizer(sums[i], base)
+                record_for_optimizer(sums[i], base)
             elif sums[i] is None:
                 sums[i] = zeros_for_hooks(node)
-                _record_for_optimizer(sums[i], base)
+                record_for_optimizer(sums[i], base)
         return (None, *sums)
 
 
@@ -187,89 +185,17 @@ def _drop(total: Tensor) -> None:
     """Do nothing: the engine forgets this call, and with it the sum, after the pass."""
 
 
-def _sum_flats(packages: Sequence[tuple[Lane, Package]], base: Lane) -> Tensor:
-    """Sum the flats, all of one size. They are added to the first one, unless grad mode needs them."""
-    is_in_place = not torch.is_grad_enabled()
-    arrivals = _arrivals(packages, base, is_first_kept=is_in_place)
-    total = next(arrivals)
-    for arrived in arrivals:
-        total = total.add_(arrived) if is_in_place else total + arrived
-    if packages[0][0].is_remote or not is_in_place:  # else it was allocated on the compute stream
-        _record_for_optimizer(total, base)
-    return total
-
-
 def _sum_columns(
     packages: Sequence[tuple[Lane, Package]], base: Lane, shapes: Sequence[Shape], count: int
 ) -> list[Tensor | None]:
     """Sum the flats of lanes that have gradients of different tensors."""
     sums: list[Tensor | None] = [None] * count
     having = [(lane, package) for lane, package in packages if package.dense]
-    for (_, package), arrived in zip(having, _arrivals(having, base), strict=True):
+    for (_, package), arrived in zip(having, arrivals(having, base), strict=True):
         for i, part in zip(package.dense, _unpack(arrived, [shapes[i] for i in package.dense]), strict=True):
             # A sum of one part is a copy, because the next flat of its lane is received in the part's memory.
             before = sums[i]
             sums[i] = part.clone() if before is None else before + part
     for total in sums:
-        _record_for_optimizer(total, base)
+        record_for_optimizer(total, base)
     return sums
-
-
-def _arrivals(packages: Sequence[tuple[Lane, Package]], base: Lane, is_first_kept: bool = False) -> Iterator[Tensor]:
-    """The flats on the base's device, to be read on the hub before the next one is asked for.
-
-    With `is_first_kept` the caller keeps the first one, as the sum.
-
-    All copies start before the hub waits for the first. Otherwise each would start after the previous had arrived.
-    """
-    flats = [_receive(package, lane, base) if lane.is_remote else package.flat for lane, package in packages]
-    for (lane, package), flat in zip(packages, flats, strict=True):
-        assert flat is not None
-        if lane.is_remote:
-            wait_stream(base.near, lane.near)
-        else:
-            _wait_for(base.near, package, lane)
-        yield flat
-        if lane.is_remote:
-            wait_stream(lane.near, base.near)  # the next flat may be received in the same memory
-        elif _is_apart(base) and not (is_first_kept and package is packages[0][1]):
-            record_stream(flat, base.near)
-
-
-def _receive(package: Package, lane: Lane, base: Lane) -> Tensor:
-    """Copy a flat to the base's device on the lane's side streams. The hub then waits for the near stream."""
-    assert package.flat is not None
-    _wait_for(lane.far, package, lane)
-    if lane.far != lane.compute:
-        record_stream(package.flat, lane.far)
-    with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
-        return copy_to(package.flat, base.device, lane.is_staged)
-
-
-def _copy_other(i: int, package: Package, lane: Lane, base: Lane) -> Tensor:
-    """A gradient that is in no flat, to be read on the hub. It is sent on the lane's compute stream."""
-    grad = package.others[i]
-    if not lane.is_remote:
-        _wait_for(base.near, package, lane)
-        if _is_apart(base):
-            record_stream(grad, base.near)
-        return grad
-    with use_stream(lane.device, lane.compute), use_stream(base.device, base.near):
-        return copy_to(grad, base.device, lane.is_staged)
-
-
-def _wait_for(stream: Any, package: Package, lane: Lane) -> None:
-    """Make the stream wait for the package, which was packed on the lane's compute stream."""
-    if stream != lane.compute:
-        wait_event(stream, package.ready)
-
-
-def _record_for_optimizer(total: Tensor | None, base: Lane) -> None:
-    """Record a sum for the compute stream, on which the optimizer reads it. It was allocated on another."""
-    if total is not None and _is_apart(base):
-        record_stream(total, base.compute)
-
-
-def _is_apart(base: Lane) -> bool:
-    """Whether the hub is a stream of its own."""
-    return bool(base.near != base.compute)

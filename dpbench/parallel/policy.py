@@ -15,6 +15,15 @@ class Dispatch(StrEnum):
     AUTO = "auto"
 
 
+class Route(StrEnum):
+    """Which lane sends weights to which, and gradients back: pictures in `routes.py`. AUTO chooses from the links."""
+
+    AUTO = "auto"
+    STAR = "star"
+    CHAIN = "chain"
+    TREE = "tree"
+
+
 @dataclass(frozen=True)
 class Policy:
     """The user's choices, checked when made.
@@ -33,9 +42,11 @@ class Policy:
     ``torch.distributed.broadcast``, or a fused kernel outside a ``torch.optim.Optimizer``. After such a write call
     `DataParallel.mark_dirty`, or do not opt in.
     `host_staged` sends copies between devices through the host, even if the direct link passed its test.
+    `route` decides which lane sends weights to which lane. Gradients go back the same way. Every set of devices can
+    take every route. Lanes without links, such as CPU lanes, have none.
 
     The functions take a policy too, and use the fields that serve one call on the caller's own streams: `replicate`
-    the buckets and `host_staged`; `scatter` and `gather` `host_staged`; `parallel_apply` `dispatch`;
+    the buckets, `route` and `host_staged`; `scatter` and `gather` `host_staged`; `parallel_apply` `dispatch`;
     `data_parallel` all of these.
     """
 
@@ -49,6 +60,7 @@ class Policy:
     skip_unchanged: bool = False
     host_staged: bool = False
     dispatch: Dispatch = Dispatch.AUTO
+    route: Route = Route.AUTO
 
     def __post_init__(self) -> None:
         for name in ("bucket_bytes", "first_bucket_bytes"):
@@ -59,10 +71,12 @@ class Policy:
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise ValueError(f"Policy.{name} is {value!r}; True and False are allowed")
-        if self.dispatch not in list(Dispatch):
-            allowed = ", ".join(repr(kind.value) for kind in Dispatch)
-            raise ValueError(f"Policy.dispatch is {self.dispatch!r}; {allowed} are allowed")
-        object.__setattr__(self, "dispatch", Dispatch(self.dispatch))
+        for name, kinds in (("dispatch", Dispatch), ("route", Route)):
+            value = getattr(self, name)
+            if value not in list(kinds):
+                allowed = ", ".join(repr(kind.value) for kind in kinds)
+                raise ValueError(f"Policy.{name} is {value!r}; {allowed} are allowed")
+            object.__setattr__(self, name, kinds(value))
 
 
 _SWITCHES = (

@@ -22,6 +22,7 @@ from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.reference_counts import COUNTS_ARE_EXACT
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
 from dpbench.parallel.shells import Shells, states_of
+from dpbench.parallel.transfer import find_links
 from dpbench.parallel.unchanged import ChangeWatch
 
 Result = TypeVar("Result")
@@ -83,7 +84,8 @@ class ReplicaPool:
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy) -> None:
         self.devices = list(devices)
-        self.streams = SideStreams(devices, policy.host_staged)
+        links = find_links(devices, policy.route, policy.host_staged)
+        self.streams = SideStreams(devices, policy.host_staged, policy.route, links)
         self._policy = policy
         self._unsettled = threading.local()  # `lanes` are those that the thread's last forward sent weights to
         self._watch = ChangeWatch() if policy.skip_unchanged else None

@@ -6,13 +6,17 @@ parameter goes over it.
 """
 
 import warnings
+from collections.abc import Sequence
 from functools import cache
+from itertools import permutations
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.devices import CPU
-from dpbench.parallel.lanes import Lane, current_stream, record_stream, use_stream, wait_stream
+from dpbench.parallel.lanes import Lane, current_stream, heads_of, record_stream, use_stream, wait_stream
+from dpbench.parallel.policy import Route
+from dpbench.parallel.routes import Links, parents_of
 
 PROBE_ELEMENTS = 1 << 20
 _SPREAD = 0x1E3779B97F4A7C15
@@ -77,6 +81,26 @@ def check_links(devices: list[torch.device]) -> None:
             _is_sound(source, destination)
 
 
+def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
+    """What a plan of the route needs to know of the links.
+
+    The links of the plan are tested. If one of them corrupts bytes, the plan changes, and its new links are tested.
+    """
+    heads = heads_of(devices)
+    numbers = sorted(set(heads))
+    if route is Route.STAR or is_staged or len(numbers) == 1 or len(heads) == 2:
+        return Links(heads, frozenset())
+    peers = [(one, other) for one, other in permutations(numbers, 2) if _are_peers(devices[one], devices[other])]
+    links = Links(heads, frozenset(peers))
+    while True:
+        hops = [(heads[parent], head) for head, parent in enumerate(parents_of(route, links)) if heads[head] == head]
+        tested = {*hops, *[(head, parent) for parent, head in hops]}
+        corrupt = {(one, other) for one, other in tested if not _is_sound(devices[one], devices[other])}
+        if corrupt <= links.corrupt:
+            return links
+        links = Links(heads, links.peers, links.corrupt | corrupt)
+
+
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
     """Whether to bypass the host: staging is off, and the link passed its test."""
     if is_staged and source != destination and CPU not in (source, destination):
@@ -95,9 +119,15 @@ def _is_sound(source: torch.device, destination: torch.device) -> bool:
 
 
 @cache
-def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
+def _are_peers(source: torch.device, destination: torch.device) -> bool:
+    """Whether the devices reach each other's memory; a device reaches its own."""
     are_peers = getattr(torch.get_device_module(source), "can_device_access_peer", lambda *_: False)
-    if not are_peers(source, destination):
+    return source == destination or bool(are_peers(source, destination))
+
+
+@cache
+def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
+    if not _are_peers(source, destination):
         return True
     with torch.inference_mode(False), torch.no_grad():
         sent = torch.arange(PROBE_ELEMENTS, device=CPU) * _SPREAD

@@ -1,7 +1,8 @@
 """Exact counts as tables, variants side by side, and as JSON."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -22,7 +23,8 @@ from dpbench.sweep.variants import VariantId, VariantName
 _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
 _LEGEND = (
     "Exact counts of the third step, all devices together. Ratios are to torch_dp, the stock wrapper. Python calls "
-    "are counted on CPU lanes only, and their ratio is to naive. Peak: of the fullest device. Early parameters: the "
+    "are counted on CPU lanes only, and their ratio is to naive. Busiest: by its bytes to and from other "
+    "devices in the step; a link is one direction. Peak: of the fullest device. Early parameters: the "
     "share of a lane's parameters that must arrive before its first layer starts. Ready at half: the share of "
     "gradient bytes that all lanes have when half of each lane's backward is over. Free at half: those that no stream "
     "or wait holds back."
@@ -126,6 +128,28 @@ def _to_host(link: str) -> bool:
     return link.endswith("->host")
 
 
+def _source(link: str) -> str:
+    return link.partition("->")[0]
+
+
+def _destination(link: str) -> str:
+    return link.partition("->")[2]
+
+
+def _busiest(end: Callable[[str], str]) -> Callable[[Counts], Value]:
+    """Return a function that sums the bytes between devices over a step by `end` of their link, and takes the most."""
+
+    def most(counts: Counts) -> Value:
+        copies = [phase.copies for phase in counts.phases.values() if phase.copies is not None]
+        sums: Counter[str] = Counter()
+        for name, traffic in chain.from_iterable(found.items() for found in copies):
+            if _between_devices(name):
+                sums[end(name)] += traffic.size_bytes
+        return max(sums.values(), default=0) if copies else None
+
+    return most
+
+
 def _peak(counts: Counts) -> Value:
     return max((peak for phase in counts.phases.values() for peak in (phase.peak_bytes or {}).values()), default=None)
 
@@ -145,6 +169,9 @@ _ROWS: dict[str, Callable[[Counts], Value]] = {
     "FLOPs": _total(lambda phase: phase.flops),
     "copies between devices": _links(_between_devices, "count"),
     "  bytes": _links(_between_devices, "size_bytes"),
+    "  bytes out of the busiest device": _busiest(_source),
+    "  bytes into the busiest device": _busiest(_destination),
+    "  bytes of the busiest link": _busiest(str),
     "copies from the host": _links(_from_host, "count"),
     "  bytes from it": _links(_from_host, "size_bytes"),
     "copies to the host": _links(_to_host, "count"),

@@ -98,6 +98,9 @@ class VariantName(StrEnum):
         "tuned, but each replica computes its loss, and the outputs stay there; for training only",
         POLICY_PARAMETERS,
     )
+    TUNED_STAR = _tuned("tuned_star", "tuned, parameters go from the first device straight to each other", route="star")
+    TUNED_CHAIN = _tuned("tuned_chain", "tuned, parameters go from device to device", route="chain")
+    TUNED_TREE = _tuned("tuned_tree", "tuned, each device passes parameters on to two others", route="tree")
 
 
 SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))

@@ -69,7 +69,7 @@ PAUSES = {
     "before a batch leaves the host": delay("dpbench.parallel.transfer.copy_to"),
     "before a bucket is packed": delay("torch._foreach_copy_"),
     "before a bucket goes to a lane": delay("dpbench.parallel.flat.copy_into"),
-    "before gradients are summed": delay("dpbench.parallel.link_nodes._sum_flats"),
+    "before gradients are summed": delay("dpbench.parallel.link_nodes.sum_along_route"),
     "in forward": lambda monkeypatch, base: base[4].register_forward_pre_hook(pause_here),
     "in backward": lambda monkeypatch, base: base[4].register_forward_hook(pause_in_backward),
     "before the optimizer": lambda monkeypatch, base: monkeypatch.setattr(SGD, "step", late(SGD.step)),
@@ -185,7 +185,7 @@ def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overla
 def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs(is_overlapped, monkeypatch):
     from dpbench.parallel import link_nodes
 
-    hooks, pauses, sums, sum_flats = [], [], [], link_nodes._sum_flats
+    hooks, pauses, sums, sum_flats = [], [], [], link_nodes.sum_along_route
 
     def forward(self, x):
         hidden = self.first(x)
@@ -206,7 +206,7 @@ def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs
     warm_up(base, x)
     base.function = forward
     wrapper = wrap(base, 2, overlap_reduce=is_overlapped, **ONE_TENSOR_EACH)
-    monkeypatch.setattr(link_nodes, "_sum_flats", sum_and_mark)
+    monkeypatch.setattr(link_nodes, "sum_along_route", sum_and_mark)
     wrapper(x).sum().backward()
     sums[0].wait()
     assert pauses[0].has_come() is not is_overlapped

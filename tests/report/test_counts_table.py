@@ -78,6 +78,25 @@ def test_copies_are_summed_by_kind_of_link():
     assert "copies to the host" not in rows(*RECORDS)[0], "a row of zeros is left out"
 
 
+def test_the_busiest_device_and_link_are_those_of_the_whole_step():
+    copies = [
+        {"host->sim:0": 1000, "sim:0->sim:1": 20, "sim:0->sim:2": 30},
+        {"sim:2->sim:1": 25, "sim:1->sim:0": 40, "sim:0->sim:1": 5},
+    ]
+    phases = {
+        phase: PhaseCounts(copies={link: Traffic(count=1, size_bytes=size) for link, size in found.items()})
+        for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), copies, strict=True)
+    }
+    record = simulated("tuned", 1).model_copy(update={"counts": Counts(phases=phases)})
+    text, _ = rows(record)
+    found = {
+        line.rsplit(maxsplit=1)[0].strip(): line.rsplit(maxsplit=1)[1] for line in text.splitlines() if "bus" in line
+    }
+    assert found["bytes out of the busiest device"] == "55"
+    assert found["bytes into the busiest device"] == "50"
+    assert found["bytes of the busiest link"] == "40"
+
+
 def test_python_calls_on_cpu_lanes_are_in_the_variants_column_and_relative_to_naive():
     assert cells("Python calls") == ["-", "200", "50(0.250)"]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, join, link_nodes, transfer
+from dpbench.parallel import DataParallel, Policy, flat_sums, join, lanes, link_nodes, transfer
 from dpbench.parallel import broadcast as broadcast_module
 from dpbench.parallel import flat as flat_module
 from dpbench.parallel.arrival import Arrival
@@ -94,11 +94,11 @@ def share_the_pool_of(base, policy):
             for parameter in base.parameters():
                 parameter.add_(parameter.grad)
                 parameter.grad = None
-        lanes = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_reduce)
-        for lane in lanes:
+        users = wrapper._replicas.streams.lanes(len(DEVICES), policy.overlap_reduce)
+        for lane in users:
             with torch.sim.stream(lane.near):
                 _ = [torch.zeros_like(parameter) for parameter in base.parameters() for _ in range(8)]
-                lane.near.wait_stream(lanes[0].near)  # then memory that only the hub has used is free
+                lane.near.wait_stream(users[0].near)  # then memory that only the hub has used is free
                 _ = [torch.zeros_like(parameter) for parameter in base.parameters() for _ in range(8)]
 
 
@@ -130,11 +130,11 @@ def train_from(place):
 
 
 HAND_OVERS = {
-    "gradients wait": (link_nodes, "wait_stream", train_from("first device")),
-    "gradients are packed": (link_nodes, "wait_event", train_from("first device")),
-    "packed gradients kept": (link_nodes, "record_stream", allocate_behind_the_backward),
-    "some lanes' gradients kept": (link_nodes, "_record_for_optimizer", share_the_pool_unequally),
-    "other lanes' gradients kept": (link_nodes, "_record_for_optimizer", share_the_pool_without_the_base),
+    "gradients wait": (flat_sums, "wait_event", train_from("first device")),
+    "gradients are packed": (flat_sums, "_wait_for", train_from("first device")),
+    "packed gradients kept": (flat_sums, "record_stream", allocate_behind_the_backward),
+    "some lanes' gradients kept": (link_nodes, "record_for_optimizer", share_the_pool_unequally),
+    "other lanes' gradients kept": (link_nodes, "record_for_optimizer", share_the_pool_without_the_base),
     "sparse gradients": (transfer, "wait_stream", train_sparsely),
     "outputs wait": (join, "wait_stream", train_from("first device")),
     "weights kept": (flat_module, "record_stream", delete_and_allocate),
@@ -162,10 +162,40 @@ def layers_on(devices):
 
 @pytest.mark.parametrize("is_for_hub", [True, False], ids=["the sums", "the next gradients"])
 def test_sums_and_the_next_gradients_each_wait_for_the_other(is_for_hub, monkeypatch):
-    run, hub = layers_on(DEVICES)
+    run, _ = layers_on(DEVICES)
     run()
-    wait = link_nodes.wait_stream
-    monkeypatch.setattr(link_nodes, "wait_stream", lambda one, other: (one == hub) is is_for_hub or wait(one, other))
+    if is_for_hub:
+        forget_the_wait_for_what_arrives(monkeypatch)
+    else:
+        monkeypatch.setattr(flat_sums, "_give_back", lambda *_: None)
+    with pytest.raises(RaceError):
+        run()
+
+
+def forget_the_wait_for_what_arrives(monkeypatch):
+    """Sums wait for the lane's own gradients only."""
+
+    def wait_for(stream, package, lane):
+        return stream == lane.compute or lanes.wait_event(stream, package.ready)
+
+    monkeypatch.setattr(flat_sums, "_wait_for", wait_for)
+    monkeypatch.setattr(flat_sums, "wait_event", lambda *_: None)
+
+
+@pytest.mark.parametrize("is_for_hub", [True, False], ids=["the sums", "the next gradients"])
+def test_gradients_that_not_all_lanes_have_wait_too(is_for_hub, monkeypatch):
+    hub = []
+
+    def run():
+        base = Call(lambda self, x: self.layer(x) if x.device.index else x[:, :4], layer=nn.Linear(5, 4)).to("sim:0")
+        wrapper = DataParallel(base, DEVICES, policy=POLICIES["one tensor a bucket"])
+        hub[:] = [wrapper._replicas.streams.lanes(4, is_overlapped=True)[0].near]
+        for _ in range(3):
+            wrapper(torch.randn(16, 5, requires_grad=True)).sum().backward()
+
+    run()
+    wait = flat_sums.wait_stream
+    monkeypatch.setattr(flat_sums, "wait_stream", lambda one, other: (one == hub[0]) is is_for_hub or wait(one, other))
     with pytest.raises(RaceError):
         run()
 
@@ -173,8 +203,8 @@ def test_sums_and_the_next_gradients_each_wait_for_the_other(is_for_hub, monkeyp
 def test_forgetting_that_the_hub_reads_gradients_of_a_lane_on_its_device_is_a_race(monkeypatch):
     run, hub = layers_on(["sim:0", "sim:1", "sim:0"])
     run()
-    record = link_nodes.record_stream
-    monkeypatch.setattr(link_nodes, "record_stream", lambda tensor, one: one == hub or record(tensor, one))
+    record = flat_sums.record_stream
+    monkeypatch.setattr(flat_sums, "record_stream", lambda tensor, one: one == hub or record(tensor, one))
     with pytest.raises(RaceError):
         run()
 

@@ -14,7 +14,8 @@ DEVICES = [f"sim:{i}" for i in range(4)]
 LAYERS, WIDTH = 16, 16
 LAYER_BYTES = 4 * (WIDTH * WIDTH + WIDTH)
 BUCKETS = 8
-POLICY = {"bucket_bytes": LAYERS // BUCKETS * LAYER_BYTES, "first_bucket_bytes": LAYERS // BUCKETS * LAYER_BYTES}
+BUCKET_BYTES = LAYERS // BUCKETS * LAYER_BYTES
+POLICY = {"bucket_bytes": BUCKET_BYTES, "first_bucket_bytes": BUCKET_BYTES, "route": "star"}
 
 
 def stack():
@@ -222,8 +223,13 @@ def test_without_the_technique_the_reduction_runs_last():
 
 @pytest.mark.parametrize(
     ("devices", "policy", "streams"),
-    [(DEVICES[:1] * 4, {}, 1), (DEVICES[:1] * 4, POLICY, 1), (DEVICES, {}, 11)],  # 4 compute, 4 near, 3 far
-    ids=["one bucket", "many buckets", "many devices"],
+    [
+        (DEVICES[:1] * 4, {}, 1),
+        (DEVICES[:1] * 4, POLICY, 1),
+        (DEVICES, {"route": "star"}, 11),  # 4 compute, 4 near, 3 far
+        (DEVICES, {"route": "chain"}, 13),  # and 2 above
+    ],
+    ids=["one bucket", "many buckets", "a star", "a chain"],
 )
 def test_lanes_on_one_device_use_no_side_streams(devices, policy, streams):
     """They run one after the other anyway. torch's engine makes an event for each gradient that changes streams."""

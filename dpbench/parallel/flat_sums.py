@@ -1,0 +1,188 @@
+"""Sum the lanes' packed gradients: along the route, or straight on the hub.
+
+Along a chain each lane adds what arrives from below to its own flat, and sends the sum to its parent. A lane sends a
+piece as soon as it has added it, so that several links send at the same time::
+
+    lane 3     flat 3 ──> send                                                far 3, above 3
+    lane 2     flat 2 ─────────> add ──> send                                 far 2, above 2
+    lane 1     flat 1 ─────────────────────> add ──> send                     far 1, near 1
+    lane 0     flat 0 ─────────────────────────────────> add ──> sums         hub
+
+Each lane adds its own flat and its children's in the order of the lanes, so every run gives the same bits. A chain's
+sum is g0 + (g1 + (g2 + g3)), a star's ((g0 + g1) + g2) + g3.
+
+Some gradients go straight to the hub on every route, and are added there in the order of the lanes: those that need a
+graph, those that not all lanes have, and those that are in no flat.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
+from dpbench.parallel.routes import downwards, pieces
+from dpbench.parallel.transfer import copy_to
+
+Arrived = list[tuple[Tensor, Any]]
+"""A lane's sum on its parent's device: each piece, and the event after which it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One lane's gradients of one bucket, ready at the event `ready`.
+
+    `flat` holds the gradients of the tensors `dense`, by their place in the bucket. `others` are sparse.
+    """
+
+    flat: Tensor | None
+    dense: tuple[int, ...]
+    others: dict[int, Tensor]
+    ready: Any
+
+
+Packages = Sequence[tuple[Lane, Package]]
+
+
+def sum_along_route(packages: Packages) -> Tensor:
+    """The sum of all lanes' flats, all of one size: in the memory of lane 0's, to be read on the hub.
+
+    The flats of lanes with children are written to.
+    """
+    parents = tuple([lane.parent for lane, _ in packages])
+    arrived: dict[int, Arrived] = {}
+    for number in reversed(downwards(parents)):
+        lane, package = packages[number]
+        parent = packages[lane.parent][0]
+        with ExitStack() as streams:
+            if number != 0:
+                if not lane.is_linked:
+                    continue  # its parent reads the flat where it is
+                _take_over(package, lane)
+                streams.enter_context(use_stream(parent.device, lane.above))
+                streams.enter_context(use_stream(lane.device, lane.far))
+            else:
+                _wait_for(lane.far, package, lane)
+            arrived[number] = _add_and_send(number, packages, arrived, is_whole=not any(parents))
+    total = packages[0][1].flat
+    assert total is not None
+    return total
+
+
+def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], is_whole: bool) -> Arrived:
+    """Add the children's sums to the lane's flat, and send each piece to the parent, on the current streams."""
+    lane, package = packages[number]
+    parent = packages[lane.parent][0]
+    sent: Arrived = []
+    flats = _pieces(package, is_whole)
+    for place, flat in enumerate(flats):
+        for child in lane.children:
+            below, child_package = packages[child]
+            if below.is_linked:
+                part, event = arrived[child][place]
+                wait_event(lane.far, event)
+            else:
+                part = _pieces(child_package, is_whole)[place]
+                if place == 0:
+                    _wait_for(lane.far, child_package, below)
+            flat.add_(part)
+            if flat is flats[-1]:
+                _give_back(child_package, below, lane)
+        if number != 0:
+            copied = copy_to(flat, parent.device, lane.is_staged)
+            sent.append((copied, record_event(parent.device, lane.above) if lane.above != parent.far else None))
+    for child in lane.children:
+        arrived.pop(child, None)
+    return sent
+
+
+def _give_back(package: Package, child: Lane, lane: Lane) -> None:
+    """Let the child's memory be used again after the lane has read it, before anything else is queued there."""
+    if child.is_linked:
+        wait_stream(child.above, lane.far)
+    elif lane.far != child.compute:
+        assert package.flat is not None
+        record_stream(package.flat, lane.far)
+
+
+def _pieces(package: Package, is_whole: bool) -> list[Tensor]:
+    assert package.flat is not None
+    parts = pieces(len(package.flat), package.flat.itemsize)
+    return [package.flat] if is_whole or len(parts) == 1 else [package.flat[part] for part in parts]
+
+
+def sum_with_graph(packages: Packages) -> Tensor:
+    """The sum of all lanes' flats, by differentiable operators on the hub."""
+    base = packages[0][0]
+    arriving = arrivals(packages, base)
+    total = next(arriving)
+    for flat in arriving:
+        total = total + flat
+    record_for_optimizer(total, base)
+    return total
+
+
+def arrivals(packages: Packages, base: Lane) -> Iterator[Tensor]:
+    """The flats on the base's device, to be read on the hub before the next one is asked for.
+
+    All copies start before the hub waits for the first. Otherwise each would start after the previous had arrived.
+    """
+    flats = [_receive(package, lane, base) if lane.is_remote else package.flat for lane, package in packages]
+    for (lane, package), flat in zip(packages, flats, strict=True):
+        assert flat is not None
+        if lane.is_remote:
+            wait_stream(base.near, lane.near)
+        else:
+            _wait_for(base.near, package, lane)
+        yield flat
+        if lane.is_remote:
+            wait_stream(lane.near, base.near)  # the next flat may be received in the same memory
+        elif is_apart(base):
+            record_stream(flat, base.near)
+
+
+def _receive(package: Package, lane: Lane, base: Lane) -> Tensor:
+    """Copy a flat to the base's device on the lane's side streams. The hub then waits for the near stream."""
+    assert package.flat is not None
+    _take_over(package, lane)
+    with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
+        return copy_to(package.flat, base.device, lane.is_staged)
+
+
+def copy_other(i: int, package: Package, lane: Lane, base: Lane) -> Tensor:
+    """A gradient that is in no flat, to be read on the hub. It is sent on the lane's compute stream."""
+    grad = package.others[i]
+    if not lane.is_remote:
+        _wait_for(base.near, package, lane)
+        if is_apart(base):
+            record_stream(grad, base.near)
+        return grad
+    with use_stream(lane.device, lane.compute), use_stream(base.device, base.near):
+        return copy_to(grad, base.device, lane.is_staged)
+
+
+def _take_over(package: Package, lane: Lane) -> None:
+    """Let the lane's far stream use the flat, which was packed on the compute stream."""
+    assert package.flat is not None
+    _wait_for(lane.far, package, lane)
+    if lane.far != lane.compute:
+        record_stream(package.flat, lane.far)
+
+
+def _wait_for(stream: Stream, package: Package, lane: Lane) -> None:
+    """Make the stream wait for the package, which was packed on the lane's compute stream."""
+    if stream != lane.compute:
+        wait_event(stream, package.ready)
+
+
+def record_for_optimizer(total: Tensor | None, base: Lane) -> None:
+    """Record a sum for the compute stream, on which the optimizer reads it. It was allocated on another."""
+    if total is not None and is_apart(base):
+        record_stream(total, base.compute)
+
+
+def is_apart(base: Lane) -> bool:
+    """Whether the hub is a stream of its own."""
+    return bool(base.near != base.compute)

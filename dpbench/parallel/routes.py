@@ -1,0 +1,128 @@
+"""Routes: from which lane each lane gets its weights. Its gradients go back to the same lane, its *parent*. Pure.
+
+Lane 0 has the weights, and gets the sum of the gradients. Each picture has eight devices with a lane each::
+
+    star     0 ─┬─> 1      one hop; lane 0 sends everything seven times
+                ├─> 2
+                ...
+                └─> 7
+
+    chain    0 ──> 1 ──> 2 ──> 3 ──> 4 ──> 5 ──> 6 ──> 7      no device sends anything twice; seven hops
+
+    tree     0 ─┬─> 1 ─┬─> 3 ──> 7      three hops; each device sends everything twice at most
+                │      └─> 4
+                └─> 2 ─┬─> 5
+                       └─> 6
+
+A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
+link. A large bucket travels in pieces, and a lane passes a piece on as soon as it has that piece::
+
+    0 ──> 1      b0  b1  b2  b3
+    1 ──> 2          b0  b1  b2  b3
+    2 ──> 3              b0  b1  b2  b3
+
+Lanes on one device get one copy over a link. The first of them is the link's end, and the parent of the others::
+
+    devices 0 1 1 2      chain    0 ──> 1 ──> 3
+                                        └ 2
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from dpbench.parallel.policy import Route
+
+PIECE_BYTES = 4 * 1024 * 1024
+"""A bucket is passed on in pieces of this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What is known of the links between the lanes' devices.
+
+    ``heads[i]`` is the first lane on the device of lane i. It stands for the device in `peers` and `corrupt`: pairs of
+    devices that reach each other's memory, and pairs whose direct copies arrive corrupted. Both hold each pair as
+    (source, destination).
+    """
+
+    heads: tuple[int, ...]
+    peers: frozenset[tuple[int, int]]
+    corrupt: frozenset[tuple[int, int]] = frozenset()
+
+    def are_sound(self, one: int, other: int) -> bool:
+        """Whether bytes arrive as they were sent, in both directions."""
+        return self.corrupt.isdisjoint({(one, other), (other, one)})
+
+    def are_fast(self, one: int, other: int) -> bool:
+        """Whether copies in both directions are direct and sound."""
+        return self.are_sound(one, other) and self.peers >= {(one, other), (other, one)}
+
+    def first(self, count: int) -> "Links":
+        """The same for the first `count` lanes."""
+        return Links(self.heads[:count], self.peers, self.corrupt)
+
+
+def choose(links: Links) -> Route:
+    """The route that "auto" takes: a chain, if there are more than two lanes and direct links for all of its hops."""
+    if len(links.heads) <= 2 or _path(links, links.are_fast) is None:
+        return Route.STAR
+    return Route.CHAIN
+
+
+def parents_of(route: Route, links: Links) -> tuple[int, ...]:
+    """The parent of each lane; 0 for lane 0 itself.
+
+    A chain avoids links that corrupt bytes, and links between devices that are no peers, if there is an order without.
+    """
+    if route is Route.AUTO:
+        route = choose(links)
+    if route is Route.STAR:
+        return (0,) * len(links.heads)
+    devices = tuple(dict.fromkeys(links.heads))
+    if route is Route.CHAIN:
+        devices = _path(links, links.are_fast) or _path(links, links.are_sound) or devices
+    above = {
+        device: devices[position - 1 if route is Route.CHAIN else (position - 1) // 2]
+        for position, device in enumerate(devices[1:], start=1)
+    }
+    return tuple(head if head != lane else above.get(lane, 0) for lane, head in enumerate(links.heads))
+
+
+@cache
+def downwards(parents: tuple[int, ...]) -> tuple[int, ...]:
+    """All lanes, each behind its parent."""
+    order = [0]
+    for lane in order:
+        order += children_of(lane, parents)
+    return tuple(order)
+
+
+def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
+    """The lanes that this one passes weights on to."""
+    return tuple(child for child, parent in enumerate(parents) if parent == lane and child != 0)
+
+
+def pieces(count: int, item_bytes: int) -> list[slice]:
+    """Cut a flat of `count` elements into pieces of `PIECE_BYTES`; the last one may be shorter."""
+    step = max(1, PIECE_BYTES // item_bytes)
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+
+
+def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...] | None:
+    """The first order of all devices, in the caller's order, in which each hop is good; None if there is none."""
+    devices = tuple(dict.fromkeys(links.heads))
+
+    @cache  # what can follow depends on the last device and the remaining ones only
+    def rest(last: int, remaining: frozenset[int]) -> tuple[int, ...] | None:
+        if not remaining:
+            return ()
+        for device in devices:
+            if device in remaining and are_good(last, device):
+                behind = rest(device, remaining - {device})
+                if behind is not None:
+                    return (device, *behind)
+        return None
+
+    found = rest(devices[0], frozenset(devices[1:]))
+    return None if found is None else (devices[0], *found)

@@ -1,0 +1,254 @@
+"""Every route: the same numbers as the stock wrapper's, no race, and no link that carries the weights twice."""
+
+import copy
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.parallel import DataParallel, Policy, routes
+from dpbench.simulator import recording
+from dpbench.simulator.event_log import Copy
+from tests.parallel.models import Call, normed
+from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
+from tests.sampling import sampled
+
+ROUTES = ("star", "chain", "tree")
+PLACEMENTS = {
+    "four devices": DEVICES,
+    "another order": ["sim:2", "sim:0", "sim:3", "sim:1"],
+    "two lanes each": ["sim:0", "sim:1", "sim:1", "sim:2", "sim:2", "sim:3"],
+    "the base's again": ["sim:0", "sim:1", "sim:0", "sim:2", "sim:1"],
+}
+PIECES_BYTES = {"whole buckets": 1 << 22, "pieces": 24}
+
+
+@pytest.fixture(params=PIECES_BYTES.values(), ids=PIECES_BYTES)
+def _pieces(request, monkeypatch):
+    monkeypatch.setattr(routes, "PIECE_BYTES", request.param)
+
+
+@pytest.fixture
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(routes, "PIECE_BYTES", 24)
+
+
+def on(route, name="small buckets", **fields):
+    return replace(POLICIES[name], route=route, **fields)
+
+
+@pytest.mark.usefixtures("_pieces")
+@pytest.mark.parametrize(("route", "policy", "place"), sampled(product(ROUTES, POLICIES, PLACES), 12))
+def test_training_has_no_race(route, policy, place):
+    train(normed, on(route, policy), PLACES[place], lambda: torch.randn(16, 5), steps=3)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize(("route", "policy", "placement"), sampled(product(ROUTES, POLICIES, PLACEMENTS), 12))
+def test_devices_in_any_order_have_no_race(route, policy, placement):
+    devices = PLACEMENTS[placement]
+    train(normed, on(route, policy), lambda x: x.to(devices[0]), lambda: torch.randn(24, 5), devices=devices, steps=3)
+
+
+def gradients(wrap, x, passes=1):
+    """The outputs and the gradients of a step of a convnet in double precision, and its buffers."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3, bias=False)]
+    base = nn.Sequential(*layers).double().to("sim:0")
+    out = wrap(base)(x)
+    for number in range(passes):
+        out.square().sum().backward(retain_graph=number + 1 < passes)
+    return [tensor.detach().cpu() for tensor in (out, *[p.grad for p in base.parameters()], *base.buffers())]
+
+
+@pytest.mark.usefixtures("_pieces")
+@pytest.mark.parametrize(
+    ("route", "batch", "passes", "coalesce"), sampled(product(ROUTES, (16, 3, 2, 1), (1, 3), (True, False)), 12)
+)
+def test_gradients_equal_stocks_and_two_runs_are_equal_bit_by_bit(route, batch, passes, coalesce):
+    x = torch.randn(batch, 2, 5, 5, dtype=torch.double)
+    policy = Policy(**SMALL, route=route, coalesce=coalesce)
+    first, second = (gradients(lambda base: DataParallel(base, DEVICES, policy=policy), x, passes) for _ in range(2))
+    theirs = gradients(lambda base: nn.DataParallel(base, [0, 1, 2, 3]), x, passes)
+    for ours, again, stock in zip(first, second, theirs, strict=True):
+        assert torch.equal(ours, again)
+        torch.testing.assert_close(ours, stock)
+
+
+def test_the_order_of_additions_is_the_documented_one():
+    """Each lane's gradient is a number that loses bits in other orders."""
+    shares = torch.tensor([1.0, 2.0**-24, 2.0**-24, 2.0**-24])
+    a, b, c, d = shares
+    wanted = {"star": ((a + b) + c) + d, "chain": a + (b + (c + d)), "tree": (a + (b + d)) + c}
+    assert len({float(total) for total in wanted.values()}) > 1
+    for route, total in wanted.items():
+        base = nn.Linear(1, 1, bias=False).to("sim:0")
+        DataParallel(base, DEVICES, policy=Policy(route=route))(shares[:, None]).sum().backward()
+        assert base.weight.grad.item() == total.item(), route
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("policy", ["default", "small buckets", "no overlap"])
+def test_several_forwards_before_their_backwards_have_no_race(route, policy):
+    base = normed().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=on(route, policy))
+    for _ in range(3):
+        losses = [wrapper(torch.randn(batch, 5)).sum() for batch in (16, 6, 16)]
+        for loss in reversed(losses):
+            loss.backward()
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("route", ROUTES)
+def test_gradients_of_gradients_equal_the_bare_modules(route):
+    base = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    bare, x = copy.deepcopy(base), torch.randn(9, 5, dtype=torch.double)
+    wrapper = DataParallel(base.to("sim:0"), DEVICES, policy=on(route))
+
+    def second(module):
+        parameters = list(module.parameters())
+        first = torch.autograd.grad(module(x).square().sum(), parameters, create_graph=True)
+        return torch.autograd.grad(sum(grad.square().sum() for grad in first), parameters)
+
+    for ours, theirs in zip(second(wrapper), second(bare), strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("route", ROUTES)
+def test_hooks_of_lanes_see_and_change_that_lanes_own_gradient(route, is_kept):
+    """A kept gradient is not added into by the lanes behind it."""
+    base, seen = nn.Linear(5, 4, bias=False).to("sim:0"), {}
+
+    def forward(self, x):
+        def hook(grad):
+            seen[x.device.index] = grad, grad.cpu()
+            return None if is_kept else grad * 2
+
+        self.inner.weight.register_hook(hook)
+        return self.inner(x)
+
+    x = torch.randn(8, 5)
+    for _ in range(2):
+        base.zero_grad()
+        DataParallel(Call(forward, inner=base), DEVICES, policy=on(route))(x).sum().backward()
+        for grad, then in seen.values():
+            torch.testing.assert_close(grad.cpu(), then, rtol=0, atol=0)
+        assert sorted(seen) == [0, 1, 2, 3]
+        expected = x.sum(0).expand(4, 5) * (1 if is_kept else 2)
+        torch.testing.assert_close(base.weight.grad.cpu(), expected)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("missing", [(0,), (1,), (3,), (1, 2), (0, 2, 3)])
+def test_lanes_without_gradients_are_left_out(route, missing):
+    def forward(self, x):
+        return x[:, :4] * 1.0 if x.device.index in missing else self.layer(x)
+
+    base = Call(forward, layer=nn.Linear(5, 4)).to("sim:0")
+    x = torch.randn(8, 5, requires_grad=True)
+    DataParallel(base, DEVICES, policy=on(route))(x).sum().backward()
+    used = torch.cat([chunk for lane, chunk in enumerate(x.detach().chunk(4)) if lane not in missing])
+    torch.testing.assert_close(base.layer.weight.grad.cpu(), used.sum(0).expand(4, 5))
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_sparse_gradients_have_no_race(route):
+    train_sparsely(on(route))
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("skip_unchanged", [False, True])
+def test_what_a_lane_writes_into_its_weights_reaches_no_other_lane(route, skip_unchanged):
+    seen = {}
+
+    def forward(self, x):
+        with torch.no_grad():
+            seen[x.device.index] = [tensor.mul_(-1).clone() for tensor in (self.weight, self.buffer)]
+        return x
+
+    base = Call(forward, weight=nn.Parameter(torch.ones(40), requires_grad=False), buffer=nn.Buffer(torch.ones(40)))
+    wrapper = DataParallel(base.to("sim:0"), DEVICES, policy=on(route, skip_unchanged=skip_unchanged))
+    for step in range(3):
+        wrapper(torch.randn(8, 5))
+        expected = torch.full((40,), -1.0) ** (step + 1)
+        for tensor in (tensor for lane in seen.values() for tensor in lane):
+            torch.testing.assert_close(tensor.cpu(), expected)
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("route", ROUTES)
+def test_unchanged_weights_reach_lanes_that_missed_the_last_change(route):
+    """Lanes that sat out a forward get the weights from a parent that has them already."""
+    base = nn.Linear(20, 20).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=on(route, skip_unchanged=True))
+    for batch in (8, 1, 2, 8, 3, 8):
+        with torch.no_grad():
+            if batch < 8:
+                base.weight.add_(1)
+            x = torch.randn(batch, 20)
+            torch.testing.assert_close(wrapper(x).cpu(), base(x.to("sim:0")).cpu())
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("policy", ["default", "small buckets", "skip unchanged"])
+def test_weights_that_lanes_do_not_read_are_still_passed_on_before_they_are_written(route, policy):
+    base = Call(lambda self, x: x * 1, unused=nn.Linear(20, 20)).to("sim:0")
+    steps(DataParallel(base, DEVICES, policy=on(route, policy)), is_training=False)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_failing_replica_leaves_the_next_step_right(route):
+    def forward(self, x):
+        if x.device.index == 1 and fails:
+            raise KeyError
+        return self.inner(x)
+
+    base = Call(forward, inner=nn.Linear(1, 1, bias=False)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=on(route))
+    for fails in (False, True, False):
+        base.zero_grad()
+        if fails:
+            with pytest.raises(KeyError):
+                wrapper(torch.ones(8, 1))
+        else:
+            wrapper(torch.ones(8, 1)).sum().backward()
+            assert base.inner.weight.grad.item() == 8
+        with torch.no_grad():
+            base.inner.weight.add_(1)
+
+
+def copies_of(recorded):
+    sizes = Counter()
+    for event in recorded.events:
+        if isinstance(event, Copy) and None not in {event.source, event.destination}:
+            sizes[event.source, event.destination] += event.size_bytes
+    return sizes
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_lanes_on_one_device_get_one_copy_over_the_link(route):
+    base = nn.Linear(8, 8).to("sim:0")
+    wrapper = DataParallel(base, ["sim:0", "sim:1", "sim:1", "sim:1"], policy=on(route))
+    with recording() as recorded, torch.no_grad():
+        wrapper(torch.randn(8, 8))
+    assert copies_of(recorded)[0, 1] == (3 if route == "star" else 1) * (256 + 32)
+
+
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_three_steps_without_synchronising_keep_their_order(route, dispatch):
+    base = normed().to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=on(route, dispatch=dispatch))
+    optimizer = torch.optim.SGD(base.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        wrapper(torch.randn(16, 5)).sum().backward()
+        optimizer.step()

@@ -1,0 +1,104 @@
+"""The plan of the routes, and the choice between them."""
+
+from itertools import pairwise, permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.parallel import DataParallel, Policy, routes
+from dpbench.parallel.policy import Route
+from dpbench.parallel.routes import Links, choose, downwards, parents_of, pieces
+from tests.parallel.models import mlp
+
+
+def all_peers(*heads, corrupt=()):
+    both_ways = {pair for one, other in corrupt for pair in ((one, other), (other, one))}
+    return Links(heads, frozenset(permutations(sorted(set(heads)), 2)), frozenset(both_ways))
+
+
+@pytest.mark.parametrize(
+    ("route", "heads", "parents"),
+    [
+        ("star", (0, 1, 2, 3), (0, 0, 0, 0)),
+        ("chain", (0, 1, 2, 3), (0, 0, 1, 2)),
+        ("tree", (0, 1, 2, 3, 4, 5, 6, 7), (0, 0, 0, 1, 1, 2, 2, 3)),
+        ("star", (0, 1, 1, 3), (0, 0, 0, 0)),
+        ("chain", (0, 1, 1, 3), (0, 0, 1, 1)),
+        ("chain", (0, 1, 0, 1, 4), (0, 0, 0, 1, 1)),
+        ("tree", (0, 1, 1, 3, 3, 5), (0, 0, 1, 0, 3, 1)),
+        ("auto", (0, 0, 0), (0, 0, 0)),
+        ("auto", (0, 1), (0, 0)),
+        ("auto", (0, 1, 2), (0, 0, 1)),
+    ],
+)
+def test_the_parents_of_each_route(route, heads, parents):
+    assert parents_of(Route(route), all_peers(*heads)) == parents
+
+
+def test_a_chain_avoids_links_that_corrupt_bytes():
+    assert parents_of(Route.CHAIN, all_peers(0, 1, 2, 3, corrupt=[(0, 1)])) == (0, 2, 0, 1)
+    assert parents_of(Route.CHAIN, all_peers(0, 1, 2, 3, corrupt=[(1, 2)])) == (0, 0, 3, 1)
+
+
+def test_a_chain_that_must_use_a_corrupt_link_keeps_the_callers_order():
+    links = all_peers(0, 1, 2, corrupt=[(2, 0), (2, 1)])
+    assert choose(links) is Route.STAR
+    assert parents_of(Route.CHAIN, links) == (0, 0, 1)
+
+
+def test_one_direction_that_corrupts_is_enough():
+    links = Links((0, 1, 2), all_peers(0, 1, 2).peers, frozenset({(1, 0)}))
+    assert parents_of(Route.CHAIN, links) == (0, 2, 0)
+
+
+def test_auto_takes_the_star_where_no_chain_of_peers_exists():
+    islands = frozenset({*permutations((0, 1), 2), *permutations((2, 3), 2)})
+    assert choose(Links((0, 1, 2, 3), islands)) is Route.STAR
+    bridged = Links((0, 1, 2, 3), islands | {(1, 3), (3, 1)})
+    assert choose(bridged) is Route.CHAIN
+    assert parents_of(Route.AUTO, bridged) == (0, 0, 3, 1)
+
+
+@given(st.data())
+def test_every_plan_leads_to_all_lanes_and_only_the_stars_has_two_links_into_a_device(data):
+    devices = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=8))
+    heads = tuple(devices.index(device) for device in devices)
+    pairs = list(permutations(sorted(set(heads)), 2))
+    some = st.frozensets(st.sampled_from(pairs)) if pairs else st.just(frozenset())
+    links = Links(heads, data.draw(some), data.draw(some))
+    for route in Route:
+        parents = parents_of(route, links)
+        assert sorted(downwards(parents)) == list(range(len(heads)))
+        is_star = not any(parents)
+        assert is_star or all(heads[lane] == lane or parents[lane] == heads[lane] for lane in range(len(heads)))
+        order = downwards(parents)
+        assert all(order.index(parents[lane]) < order.index(lane) for lane in order[1:])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5))))
+def test_a_chain_avoids_corrupt_links_wherever_an_order_does(corrupt):
+    links = all_peers(*range(6), corrupt=corrupt)
+    orders = [(0, *rest) for rest in permutations(range(1, 6))]
+    exists = any(all(links.are_sound(*hop) for hop in pairwise(order)) for order in orders)
+    parents = parents_of(Route.CHAIN, links)
+    assert all(links.are_sound(parent, lane) for lane, parent in enumerate(parents) if lane) is exists
+
+
+def test_pieces_cover_a_flat_once(monkeypatch):
+    monkeypatch.setattr(routes, "PIECE_BYTES", 16)
+    assert pieces(10, 4) == [slice(0, 4), slice(4, 8), slice(8, 10)]
+    assert pieces(4, 4) == [slice(0, 4)]
+    assert pieces(2, 32) == [slice(0, 1), slice(1, 2)]
+
+
+@pytest.mark.parametrize("value", ["ring", "host", "nccl", None, 1])
+def test_a_route_that_does_not_exist_is_named_with_those_that_do(value):
+    with pytest.raises(ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree' are allowed"):
+        Policy(route=value)
+
+
+@pytest.mark.parametrize("route", Route)
+def test_cpu_lanes_have_no_route(route):
+    wrapper = DataParallel(mlp(), ["cpu"] * 4, policy=Policy(route=route))
+    assert not any(lane.children for lane in wrapper._replicas.streams.lanes(4, is_overlapped=True)[1:])
