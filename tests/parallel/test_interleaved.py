@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.dispatch import watchdog
-from dpbench.parallel.dispatch.interleaved import GRAIN, ChildTable
+from dpbench.parallel.dispatch.interleaved import MOST_LEAVES, ChildTable
 from dpbench.parallel.dispatch.thread_hazards import setting_values
 from tests.parallel.four_lanes import LANES, sets_of, wrap
 from tests.parallel.models import Call, mlp, normed
@@ -48,17 +48,26 @@ def leaves(count=10):
     return [Noted(number, log) for number in range(count)], log
 
 
-def in_turns(count=10, lanes=LANES, grain=GRAIN):
+def turns(count):
+    """The numbers of `count` leaves, divided into a lane's turns."""
+    numbers, sizes = [*range(count)], [1, 2, 4, 8] + count * [MOST_LEAVES]
+    return [numbers[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(len(sizes)) if sum(sizes[:i]) < count]
+
+
+def in_turns(count=10, lanes=LANES):
     """The order of `count` leaves on each lane."""
-    starts = range(0, count, grain)
-    return [(lane, i) for start in starts for lane in range(lanes) for i in range(start, min(start + grain, count))]
+    return [(lane, i) for turn in turns(count) for lane in range(lanes) for i in turn]
+
+
+def in_sequence(count, lanes=LANES):
+    return [(lane, i) for lane in range(lanes) for i in range(count)]
 
 
 def interleaved(base, **policy):
     return wrap(base, dispatch="interleaved", **policy)
 
 
-def test_lanes_alternate_after_each_grain_in_every_run():
+def test_lanes_alternate_in_the_same_order_in_every_run():
     members, log = leaves()
     wrapper = interleaved(nn.Sequential(*members))
     for _ in range(20):
@@ -99,11 +108,10 @@ def test_children_are_counted_once_wherever_they_are_kept(kind):
 
 
 def test_no_lane_starts_late():
-    """The last lane begins before any lane has called more than a grain."""
+    """The last lane begins when all others have called one leaf."""
     members, log = leaves()
     interleaved(nn.Sequential(*members))(X)
-    begun = log.index((LANES - 1, 0))
-    assert max(number for _, number in log[:begun]) < GRAIN
+    assert log[:LANES] == [(lane, 0) for lane in range(LANES)]
 
 
 def test_fewer_chunks_than_lanes_take_turns():
@@ -116,16 +124,16 @@ def test_fewer_chunks_than_lanes_take_turns():
 
 
 def test_lanes_of_different_length_go_on_without_those_that_have_ended():
-    members, log = leaves(3 * GRAIN)
+    members, log = leaves(12)
 
     def forward(self, x):
-        for i in range(3 * GRAIN if x.item() in (1, 3) else GRAIN):
+        for i in range(12 if x.item() in (1, 3) else 3):
             self.all[i](x)
         return x
 
     interleaved(Call(forward, all=nn.ModuleList(members)))(X)
-    lanes = [lane for lane, number in log if number % GRAIN == 0]
-    assert lanes == [0, 1, 2, 3, 1, 3, 1, 3]
+    lanes = [lane for lane, number in log if number in {turn[0] for turn in turns(12)}]
+    assert lanes == [0, 1, 2, 3] * 2 + [1, 3] * 2
 
 
 @pytest.mark.parametrize("make", [mlp, normed])
@@ -202,13 +210,13 @@ def test_an_interrupt_in_a_lane_leaves_no_lane_waiting(lane):
 
     def forward(self, x):
         for i, member in enumerate(self.all):
-            if is_interrupted[0] and i == GRAIN + 1 and x.item() == lane:
+            if is_interrupted[0] and i == 5 and x.item() == lane:
                 raise KeyboardInterrupt
             member(x)
         ends.append(int(x.item()))
         return x
 
-    members, log = leaves(3 * GRAIN)
+    members, log = leaves(12)
     wrapper = interleaved(Call(forward, all=nn.ModuleList(members)))
     with pytest.raises(KeyboardInterrupt):
         wrapper(X)
@@ -216,18 +224,18 @@ def test_an_interrupt_in_a_lane_leaves_no_lane_waiting(lane):
     is_interrupted[0] = False
     log.clear()
     assert torch.equal(wrapper(X), X)
-    assert log == in_turns(3 * GRAIN)
+    assert log == in_turns(12)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer that interrupts")
 def test_an_interrupt_of_a_lane_that_waits_leaves_no_lane_waiting():
-    members, _ = leaves(3 * GRAIN)
+    members, _ = leaves(12)
     ends, main = [], threading.main_thread()
 
     def forward(self, x):
         for member in self.all:
             member(x)
-            if x.item() == 1 and member.number == GRAIN and is_slow:
+            if x.item() == 1 and member.number == 3 and is_slow:
                 signal.pthread_kill(main.ident, signal.SIGUSR1)  # lane 0 runs in the main thread, and waits
                 time.sleep(0.2)
         ends.append(int(x.item()))
@@ -252,7 +260,7 @@ def barrier_in(container, barrier):
     def forward(self, x):
         for i, member in enumerate(self.all):
             member(x)
-            if i == GRAIN + 1:
+            if i == 5:
                 barrier.wait(timeout=60)
         return 2 * x
 
@@ -273,7 +281,7 @@ def test_replicas_that_meet_at_a_barrier_are_let_run_and_get_threads(monkeypatch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
 def test_a_lock_that_a_waiting_lane_holds_stops_no_other_lane():
-    members, _ = leaves(3 * GRAIN)
+    members, _ = leaves(12)
     lock = threading.Lock()
 
     def forward(self, x):
@@ -306,7 +314,7 @@ class Drawing(nn.Module):
 
 
 def test_draws_follow_the_order_of_the_turns():
-    base = nn.Sequential(*[Drawing() for _ in range(GRAIN + 1)])
+    base = nn.Sequential(*[Drawing() for _ in range(3)])
     wrapper = interleaved(base)
     outputs = []
     with warnings.catch_warnings():
@@ -316,14 +324,14 @@ def test_draws_follow_the_order_of_the_turns():
             outputs.append(wrapper(torch.zeros(LANES, 1).double()))
     assert all(torch.equal(output, outputs[0]) for output in outputs)
     torch.manual_seed(5)
-    drawn = torch.stack([torch.rand(1, 1).double()[0, 0] for _ in range(LANES * (GRAIN + 1))])
-    first, second = drawn[: LANES * GRAIN].view(LANES, GRAIN), drawn[LANES * GRAIN :].view(LANES, 1)
+    drawn = torch.stack([torch.rand(1, 1).double()[0, 0] for _ in range(3 * LANES)])
+    first, second = drawn[:LANES].view(LANES, 1), drawn[LANES:].view(LANES, 2)
     assert torch.equal(outputs[0][:, 1:], torch.cat([first, second], 1))
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_draws_again_what_its_forward_drew(reentrant):
-    dropped = nn.Sequential(*[nn.Dropout(0.3) for _ in range(3 * GRAIN)])
+    dropped = nn.Sequential(*[nn.Dropout(0.3) for _ in range(12)])
     base = Call(lambda self, x: checkpoint(self.inner, x, use_reentrant=reentrant), inner=dropped)
     x = torch.ones(64, 9, requires_grad=True)
     output = interleaved(base)(x)
@@ -332,8 +340,8 @@ def test_a_checkpoint_draws_again_what_its_forward_drew(reentrant):
 
 
 def test_lanes_take_turns_between_checkpoints_of_whole_blocks():
-    members, log = leaves(3 * GRAIN)
-    blocks = [nn.Sequential(*members[i : i + GRAIN]) for i in range(0, 3 * GRAIN, GRAIN)]
+    members, log = leaves(12)
+    blocks = [nn.Sequential(*members[i : i + 4]) for i in range(0, 12, 4)]
 
     def forward(self, x):
         for i in range(3):
@@ -341,7 +349,7 @@ def test_lanes_take_turns_between_checkpoints_of_whole_blocks():
         return x
 
     interleaved(Call(forward, all=nn.ModuleList(blocks)))(X.clone().requires_grad_())
-    assert log == in_turns(3 * GRAIN)
+    assert log == [(lane, i) for start in (0, 4, 8) for lane in range(LANES) for i in range(start, start + 4)]
 
 
 @contextlib.contextmanager
@@ -365,7 +373,7 @@ SECTIONS = {
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_a_lane_does_not_pass_on_within(kind):
-    members, log = leaves(3 * GRAIN)
+    members, log = leaves(12)
     before = setting_values()
 
     def forward(self, x):
@@ -373,7 +381,7 @@ def test_a_lane_does_not_pass_on_within(kind):
             return self.inner(x) + 0
 
     interleaved(Call(forward, inner=nn.Sequential(*members)))(X)
-    assert log == in_turns(3 * GRAIN, grain=3 * GRAIN)
+    assert log == in_sequence(12)
     assert setting_values() == before
 
 
@@ -390,7 +398,7 @@ def test_watched_states_run_in_sequence():
     members, log = leaves()
     with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
         interleaved(nn.Sequential(*members))(X)
-    assert log == in_turns(grain=10)
+    assert log == in_sequence(10)
 
 
 def test_parametrized_weights_that_are_cached_are_each_lanes_own():
@@ -404,7 +412,7 @@ def test_parametrized_weights_that_are_cached_are_each_lanes_own():
 
 
 def test_threads_that_a_forward_starts_take_no_turn():
-    members, log = leaves(3 * GRAIN)
+    members, log = leaves(12)
 
     def forward(self, x):
         thread = threading.Thread(target=self.inner, args=(x,))
@@ -413,7 +421,7 @@ def test_threads_that_a_forward_starts_take_no_turn():
         return x
 
     interleaved(Call(forward, inner=nn.Sequential(*members)))(X)
-    assert log == in_turns(3 * GRAIN, grain=3 * GRAIN)
+    assert log == in_sequence(12)
 
 
 @pytest.mark.parametrize("inner", ["interleaved", "sequence", "threads", "auto"])
