@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from dpbench.parallel.dispatch.baton import Baton
 from dpbench.parallel.dispatch.context import ThreadState
@@ -74,14 +75,13 @@ class ChildTable(dict[str, Any]):
         self.leaves = leaves
 
     def __getitem__(self, name: str) -> Any:
-        lane = _here.lane
-        if lane is not None:
-            lane.reach(name in self.leaves)
+        if not is_dynamo_compiling() and _here.lane is not None:  # dynamo would break its graph here
+            _here.lane.reach(name in self.leaves)
         return dict.__getitem__(self, name)
 
     def values(self) -> Any:
         """The children; a loop over them, as in ``nn.Sequential``, reads one after the other."""
-        return super().values() if _here.lane is None else _ChildView(self)
+        return dict.values(self) if is_dynamo_compiling() or _here.lane is None else _ChildView(self)
 
     def copy(self) -> dict[str, Any]:
         return dict(self.items())
