@@ -14,6 +14,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -350,6 +351,23 @@ def test_lanes_take_turns_between_checkpoints_of_whole_blocks():
 
     interleaved(Call(forward, all=nn.ModuleList(blocks)))(X.clone().requires_grad_())
     assert log == [(lane, i) for start in (0, 4, 8) for lane in range(LANES) for i in range(start, start + 4)]
+
+
+@torch.no_grad()  # else dynamo reads `.grad` of the replicas' weights, and torch warns
+def test_functions_that_a_forward_compiles_get_the_same_graphs_as_in_sequence():
+    def graphs(dispatch):
+        torch._dynamo.reset()
+        counter = CompileCounter()
+        pair = torch.compile(lambda module, x: module.b(module.a(x)).relu(), backend=counter)
+        stack = torch.compile(lambda module, x: module(x) + 1, backend=counter)
+        members = {name: nn.Linear(5, 5) for name in "abcd"}
+        base = Call(lambda self, x: stack(self.e, pair(self, self.c(self.d(x)))), e=mlp(), **members)
+        x = torch.randn(8, 5)
+        output = wrap(base, dispatch=dispatch)(x)
+        torch.testing.assert_close(output, stack(base.e, pair(base, base.c(base.d(x)))))
+        return counter.frame_count, counter.op_count
+
+    assert graphs("interleaved") == graphs("sequence")
 
 
 @contextlib.contextmanager
