@@ -1,17 +1,21 @@
 """The wrapper's techniques: each has a switch, so that its effect can be measured."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import torch
 
 MIB = 1024 * 1024
 
 
 class Dispatch(StrEnum):
-    """How replicas are called: on threads, in sequence, or in the way that measures faster."""
+    """How replicas are called: on threads, in sequence, interleaved, or in the way that measures fastest."""
 
     THREADS = "threads"
     SEQUENCE = "sequence"
+    INTERLEAVED = "interleaved"
     AUTO = "auto"
 
 
@@ -30,10 +34,16 @@ class Policy:
 
     Raises ValueError, with the field's name, for a wrong value.
 
-    All combinations give the same numbers, except random numbers that lanes on threads draw from a generator they
-    share: their order is undefined. Under "auto" torch's default generators are checked before and after each call,
-    and replicas that draw run in sequence. The check does not see other generators: Python's, NumPy's, a module's
-    own, and states that ``torch.random.fork_rng`` puts back.
+    All combinations give the same numbers, except random numbers that lanes draw from a generator they share. In
+    sequence lane 0 draws all of its numbers first, then lane 1. Interleaved, lane 0 draws those of its first leaf
+    module, then lane 1, and so on to the last lane; then lane 0 those of its next two, then four, eight, and sixteen
+    from then on. On threads the order is undefined. Under "auto" torch's default generators are checked before and
+    after each call, and replicas that draw run in sequence. The check does not see other generators: Python's, NumPy's,
+    a module's own, and states that ``torch.random.fork_rng`` puts back.
+
+    `dispatch` "interleaved" has all lanes under way at once, but one runs at a time, so that all devices have work
+    early. The order of the operators is the same in every run (`dispatch/interleaved.py`). Replicas that wait for each
+    other run on threads from then on, with a warning.
 
     `bucket_bytes` limits the tensors that are sent together; the stock wrapper's limit is 10 MiB too.
     `first_bucket_bytes` is smaller so that the first layers can start early. It is used only if that costs no message.
@@ -61,6 +71,16 @@ class Policy:
     host_staged: bool = False
     dispatch: Dispatch = Dispatch.AUTO
     route: Route = Route.AUTO
+
+    def ways(self, devices: Sequence[torch.device]) -> tuple[Dispatch, ...]:
+        """The ways to call replicas on these devices that the policy allows; "auto" measures them in this order.
+
+        On the CPU a call ends when its work is done: interleaved, no device has work earlier, so it is not tried.
+        """
+        if self.dispatch is not Dispatch.AUTO:
+            return (self.dispatch,)
+        is_asynchronous = any(device.type != "cpu" for device in devices)
+        return Dispatch.SEQUENCE, Dispatch.THREADS, *([Dispatch.INTERLEAVED] if is_asynchronous else [])
 
     def __post_init__(self) -> None:
         for name in ("bucket_bytes", "first_bucket_bytes"):

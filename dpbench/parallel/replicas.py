@@ -18,7 +18,7 @@ from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.module_tree import ModuleTree
-from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
+from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
 from dpbench.parallel.reference_counts import COUNTS_ARE_EXACT
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
 from dpbench.parallel.shells import Shells, states_of
@@ -42,10 +42,11 @@ Their replicas may be in cycles, in use until the next garbage collection.
 class ReplicaSet:
     """Shells and received tensors of all lanes. A lane is added when a forward first needs it."""
 
-    def __init__(self, tree: ModuleTree, policy: Policy, watch: ChangeWatch | None) -> None:
+    def __init__(self, tree: ModuleTree, policy: Policy, watch: ChangeWatch | None, is_interleaved: bool) -> None:
         check_replicatable(tree)
         self.tree = tree
         self._broadcast = Broadcaster(tree, policy, watch)
+        self._is_interleaved = is_interleaved
         self._shells: list[Shells] = []
         self.last_forward = 0
         """The number of the forward that used the set last."""
@@ -60,7 +61,7 @@ class ReplicaSet:
         They keep the set from being idle.
         """
         while len(self._shells) < count:
-            self._shells.append(Shells(self.tree))
+            self._shells.append(Shells(self.tree, self._is_interleaved))
         return [shells.root for shells in self._shells[:count]]
 
     def refresh(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[nn.Module]:
@@ -87,6 +88,7 @@ class ReplicaPool:
         links = find_links(devices, policy.route, policy.host_staged)
         self.streams = SideStreams(devices, policy.host_staged, policy.route, links)
         self._policy = policy
+        self._is_interleaved = Dispatch.INTERLEAVED in policy.ways(self.devices)
         self._unsettled = threading.local()  # `lanes` are those that the thread's last forward sent weights to
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self._lock = threading.Lock()
@@ -152,7 +154,7 @@ class ReplicaPool:
                     self._note_use(replica_set)
                     return replica_set, replica_set.claim(count)
             check_device(tree.tensors, self.devices[0])  # `has_same_members` may have missed a tensor elsewhere
-            made = ReplicaSet(tree, self._policy, self._watch)
+            made = ReplicaSet(tree, self._policy, self._watch, self._is_interleaved)
             if self._tree is tree and not is_fake:
                 most = MAX_SETS if all(node.is_plain for node in tree.nodes) else MAX_CUSTOM_SETS
                 self._sets = [*self._sets[-most + 1 :], made]

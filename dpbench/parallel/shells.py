@@ -8,6 +8,7 @@ from torch import nn
 
 from dpbench.parallel.arrival import AwaitedTable
 from dpbench.parallel.broadcast import Delivery
+from dpbench.parallel.dispatch.interleaved import ChildTable
 from dpbench.parallel.module_tree import ModuleTree, Node, Slots
 from dpbench.parallel.reference_counts import count_links, count_own_references, count_references
 
@@ -55,8 +56,9 @@ class Shells:
     cost more garbage collection than the rest of the refresh. A dict that the user keeps is replaced, not emptied.
     """
 
-    def __init__(self, tree: ModuleTree) -> None:
+    def __init__(self, tree: ModuleTree, is_interleaved: bool = False) -> None:
         self._nodes = tree.nodes
+        self._is_interleaved = is_interleaved
         self._shells: list[Any] = [
             object.__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
@@ -92,7 +94,13 @@ class Shells:
         state: State = {}
         _assign(shell, "__dict__", state)
         children = {name: None if i is None else self._shells[i] for name, i in node.children}
-        return _Shell(state, {}, {}, {}, children, node.parameters, node.buffers, node.is_compiled)
+        modules = ChildTable(self._leaves(node)) if children and self._is_interleaved else {}
+        return _Shell(state, {}, {}, modules, children, node.parameters, node.buffers, node.is_compiled)
+
+    def _leaves(self, node: Node) -> frozenset[str]:
+        """The names of the children that have no shells below them."""
+        children = [(name, self._nodes[i]) for name, i in node.children if i is not None]
+        return frozenset(name for name, child in children if not (child.is_plain and child.children))
 
     @property
     def root(self) -> Any:
@@ -124,8 +132,10 @@ class Shells:
 
     def _registered(self) -> Iterator[Any]:
         """The present children of this lane's shells and custom modules, shells or not."""
-        for table in [shell.modules for shell in self._plain] + [module._modules for module in self._custom]:
-            yield from list(table.values())
+        for shell in self._plain:
+            yield from list(dict.values(shell.modules))  # not its own method, which may let another lane run
+        for module in self._custom:
+            yield from list(module._modules.values())
 
     def _written(self) -> Iterator[Any]:
         """The values in the shells' dicts that neither the base nor the refresh has put there."""

@@ -86,6 +86,9 @@ class VariantName(StrEnum):
     )
     TUNED_THREADS = _tuned("tuned_threads", "tuned, always a thread per lane", dispatch="threads")
     TUNED_SEQUENCE = _tuned("tuned_sequence", "tuned, always one lane after the other", dispatch="sequence")
+    TUNED_INTERLEAVED = _tuned(
+        "tuned_interleaved", "tuned, always all lanes at once, one at a time", dispatch="interleaved"
+    )
     TUNED_SKIP_UNCHANGED = _tuned(
         "tuned_skip_unchanged", "tuned, but parameters that did not change are not sent again", skip_unchanged=True
     )

@@ -15,7 +15,7 @@ from tests.parallel.models import Call
 pytestmark = pytest.mark.gpu
 skip_without_gpu()
 
-STEPS = 2 * TRIES + 4
+STEPS = 3 * TRIES + 4
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -16,7 +16,7 @@ def _without_forward_ad(monkeypatch):
     monkeypatch.setattr(thread_hazards, "FORWARD_AD", "nobody's")
 
 
-@pytest.fixture(params=["sequence", "threads"])
+@pytest.fixture(params=["sequence", "threads", "interleaved"])
 def dispatch(request):
     return request.param
 

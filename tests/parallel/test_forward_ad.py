@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.parallel.dispatch import sequential, thread_hazards
+from dpbench.parallel.dispatch import thread_hazards, watchdog
 from dpbench.parallel.dispatch.autotune import TRIES
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call
@@ -84,9 +84,9 @@ def test_requested_threads_go_on_with_one_warning(use):
 
 @pytest.mark.parametrize("is_used", [True, False])
 def test_rescued_replicas_are_warned_of(use, is_used, monkeypatch):
-    monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr(sequential, "SLOW_CHECKS", 2)
-    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1)
+    monkeypatch.setattr(watchdog, "CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 2)
+    monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1)
     wrapper = wrap(Call(lambda self, x: (time.sleep(0.3), is_used and use(), x)[-1]), dispatch="auto")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

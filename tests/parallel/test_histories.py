@@ -1,6 +1,7 @@
 """Random histories of a model: the wrapper gives the results of the stock algorithm."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.variants.naive import Naive
-from tests.parallel.histories import apply_in_sequence, assert_alike, play, random_policy
+from tests.parallel.histories import apply_in_sequence, assert_alike, interleave, play, random_policy
 from tests.parallel.remote import take_remote_paths
 from tests.sampling import sampled
 
@@ -39,3 +40,12 @@ def test_a_history_equals_that_of_the_stock_algorithm(seed, is_remote, monkeypat
     for policy in (Policy(dispatch="sequence"), random_policy(random.Random(seed))):
         own = play(seed, lambda model, policy=policy: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
         assert_alike(stock, own, f"history {seed}, {policy}")
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("seed", sampled(range(HISTORIES), SAMPLE))
+def test_a_history_of_interleaved_lanes_has_the_same_results(seed, monkeypatch):
+    interleave(monkeypatch)
+    policy = replace(random_policy(random.Random(seed)), dispatch="interleaved")
+    own = play(seed, lambda model: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
+    assert_alike(list(play(seed, Stock, "cpu")), own, f"history {seed}, {policy}", in_order=False)

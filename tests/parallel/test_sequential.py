@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.dispatch import sequential
+from dpbench.parallel.dispatch import watchdog
 from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.sequential import SequentialRun, StallWatchdog, check_progress
+from dpbench.parallel.dispatch.sequential import SequentialRun
 from dpbench.parallel.dispatch.thread_pool import ThreadPools
+from dpbench.parallel.dispatch.watchdog import StallWatchdog, check_progress
 from tests.parallel.models import Call, mlp
 from tests.parallel.test_threads import has_ended
 
@@ -26,9 +27,9 @@ LANES = 3
 @pytest.fixture
 def _quick_checks(monkeypatch):
     """Slow replicas are rescued soon; those that wait for a lock, as always."""
-    monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr(sequential, "SLOW_CHECKS", 2)
-    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1)
+    monkeypatch.setattr(watchdog, "CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 2)
+    monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1)
 
 
 def wrap(forward):
@@ -41,7 +42,7 @@ def watchdogs():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
 def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
-    monkeypatch.setattr(sequential, "SLOW_CHECKS", 10**9)
+    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 10**9)
     barrier = threading.Barrier(LANES)
     threads = []
 
@@ -66,7 +67,7 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
 
 @pytest.mark.usefixtures("_quick_checks")
 def test_slow_replicas_are_helped_later_in_the_first_forward_than_in_others(monkeypatch):
-    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1000)
+    monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1000)
     is_slow = [True]
     wrapper = wrap(lambda self, x: (time.sleep(0.3 * is_slow[0]), x)[1])
     with warnings.catch_warnings():
@@ -119,21 +120,21 @@ def test_the_error_of_a_rescued_replica_is_raised():
 
 
 def sequential_run(calls):
-    return SequentialRun(calls, [], ThreadState.of_this_thread())
+    return SequentialRun(calls, [], ThreadState.of_this_thread(), ThreadPools())
 
 
 def test_only_runs_without_progress_are_rescued(monkeypatch):
-    monkeypatch.setattr(sequential, "SLOW_CHECKS", 1)
-    begun, pools = [], ThreadPools()
+    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 1)
+    begun = []
     standing, moving, ended = (sequential_run([lambda: begun.append(0)] * 2) for _ in range(3))
     ended.run()
     begun.clear()
-    seen = check_progress([standing, moving, ended], {}, pools)
+    seen = check_progress([standing, moving, ended], {})
     moving._pending.popleft()()
-    again = check_progress([standing, moving, ended, later := sequential_run([list])], seen, pools)
+    again = check_progress([standing, moving, ended, later := sequential_run([list])], seen)
     assert [each.rescue is not None for each in (standing, moving, ended, later)] == [True, False, False, False]
-    counts = {number: sighting.pending_count for number, sighting in again.items()}
-    assert counts == {standing.number: 2, moving.number: 1, ended.number: -1, later.number: 1}
+    counts = {number: sighting.progress for number, sighting in again.items()}
+    assert counts == {standing.number: 2, moving.number: 1, ended.number: None, later.number: 1}
     assert standing.run() == [None, None]
     assert len(begun) == 3
 
@@ -142,19 +143,19 @@ def test_a_run_is_not_confused_with_an_earlier_one_at_the_same_address():
     calls, state, addresses = [list], ThreadState.of_this_thread(), set()
     seen = {}
     for _ in range(100):
-        each = SequentialRun(calls, [], state)
+        each = SequentialRun(calls, [], state, ThreadPools())
         addresses.add(id(each))
-        seen = check_progress([each], seen, ThreadPools())
+        seen = check_progress([each], seen)
         assert each.rescue is None
         del each
     assert len(addresses) < 100
 
 
 def test_an_interrupt_starts_no_further_call_and_waits_for_running_calls():
-    ends, pools = [], ThreadPools()
+    ends = []
 
     def interrupted():
-        tail.start_pending(pools)
+        tail.rescue_others()
         raise KeyboardInterrupt
 
     tail = sequential_run([interrupted, lambda: (time.sleep(0.2), ends.append("helped"))])
@@ -168,7 +169,7 @@ def test_an_interrupt_starts_no_further_call_and_waits_for_running_calls():
     alone = sequential_run([at_once, lambda: ends.append("begun")])
     with pytest.raises(KeyboardInterrupt):
         alone.run()
-    alone.start_pending(pools)
+    alone.rescue_others()
     assert alone.rescue is None
 
 
@@ -200,7 +201,7 @@ def test_there_is_no_watchdog_if_the_policy_fixes_the_dispatch():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_starts_its_own_watchdog():
-    watchdog = StallWatchdog(ThreadPools())
+    watchdog = StallWatchdog()
     assert watchdog.run(sequential_run([lambda: 1])) == [1]
 
     def child():

@@ -11,11 +11,12 @@ import time
 import pytest
 import torch
 
-from dpbench.parallel.dispatch import sequential
+from dpbench.parallel.dispatch import watchdog
 from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.sequential import SequentialRun, check_progress
+from dpbench.parallel.dispatch.sequential import SequentialRun
 from dpbench.parallel.dispatch.standstill import WatchedThread
 from dpbench.parallel.dispatch.thread_pool import ThreadPools
+from dpbench.parallel.dispatch.watchdog import check_progress
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
 
@@ -53,10 +54,11 @@ class Release:
 
 def watch(call, checks, until_rescued=False, around=lambda run: run()):
     """The run of `call` and another one, after so many checks during `call`."""
-    release, begun, made, pools, seen = Release(), threading.Event(), queue.SimpleQueue(), ThreadPools(), {}
+    release, begun, made, seen = Release(), threading.Event(), queue.SimpleQueue(), {}
 
     def lane():
-        run = SequentialRun([lambda: (begun.set(), call(release)), int], [], ThreadState.of_this_thread())
+        calls = [lambda: (begun.set(), call(release)), int]
+        run = SequentialRun(calls, [], ThreadState.of_this_thread(), ThreadPools())
         made.put(run)
         around(run.run)
 
@@ -66,7 +68,7 @@ def watch(call, checks, until_rescued=False, around=lambda run: run()):
     begun.wait()
     for _ in range(checks):
         time.sleep(0.02)
-        seen = check_progress([run], seen, pools)
+        seen = check_progress([run], seen)
         if until_rescued and run.rescue is not None:
             break
     release.open()
@@ -96,7 +98,7 @@ WAITS = {
 
 @pytest.fixture
 def _never_slow(monkeypatch):
-    monkeypatch.setattr(sequential, "SLOW_CHECKS", NEVER)
+    monkeypatch.setattr(watchdog, "SLOW_CHECKS", NEVER)
 
 
 @pytest.mark.usefixtures("_never_slow")
@@ -154,20 +156,20 @@ def test_other_calls_are_not_taken_for_a_wait(kind):
 
 @pytest.mark.usefixtures("_never_slow")
 def test_a_lock_that_is_free_again_soon_is_no_wait():
-    assert watch(WAITS["lock"], sequential.WAITING_CHECKS).rescue is None
+    assert watch(WAITS["lock"], watchdog.WAITING_CHECKS).rescue is None
 
 
 @pytest.mark.parametrize("kind", ["compute", "poll"])
 def test_a_slow_call_is_rescued_but_did_not_wait(kind, monkeypatch):
-    monkeypatch.setattr(sequential, "SLOW_CHECKS", CHECKS)
-    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1)
+    monkeypatch.setattr(watchdog, "SLOW_CHECKS", CHECKS)
+    monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1)
     run = watch(NO_WAITS[kind], CHECKS + 1)
     assert run.rescue is not None
     assert not run.was_waiting
 
 
 def test_a_slow_compiler_is_not_rescued(monkeypatch):
-    monkeypatch.setattr(sequential, "SLOW_CHECKS", 1)
+    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 1)
     assert watch(wait_in_a_compiler, CHECKS).rescue is None
 
 

@@ -1,1 +1,1 @@
-"""How the replicas are called: in sequence, on threads, or in the way that measures faster."""
+"""How the replicas are called: in sequence, interleaved, on threads, or in the way that measures fastest."""

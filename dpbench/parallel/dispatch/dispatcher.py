@@ -1,4 +1,4 @@
-"""Call the replicas in the way that the policy names."""
+"""Call the replicas in the way that the policy names, or in the one that measures fastest."""
 
 import contextvars
 import warnings
@@ -10,9 +10,11 @@ import torch
 
 from dpbench.parallel.dispatch.autotune import Autotuner
 from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.sequential import SequentialRun, StallWatchdog
+from dpbench.parallel.dispatch.interleaved import InterleavedRun
+from dpbench.parallel.dispatch.sequential import SequentialRun
 from dpbench.parallel.dispatch.thread_hazards import ThreadHazards, has_used_forward_ad
 from dpbench.parallel.dispatch.thread_pool import ThreadPools
+from dpbench.parallel.dispatch.watchdog import StallWatchdog, WatchedRun
 from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
 
@@ -26,8 +28,8 @@ One may be slow for another reason, such as a first forward that reads files. Af
 HAZARD_CHECKS = 100
 """Forwards on threads, by the user's choice, that are checked for use of shared state."""
 _STALLED = (
-    "a replica waited, or ran for seconds, while others had not begun, so the others were started on threads. "
-    'Replicas that wait for each other need Policy(dispatch="threads"), which starts all of them at once'
+    "a replica waited, or ran for seconds, while others had not begun or waited for their turn, so all were let run at "
+    'once. Replicas that wait for each other need Policy(dispatch="threads"), which starts all of them at once'
 )
 _HAZARD = (
     "replicas ran on several threads and used state that all threads share: {}. "
@@ -39,9 +41,10 @@ class Dispatcher:
     """Calls the replicas of one wrapper. Its threads end with it."""
 
     def __init__(self, policy: Policy) -> None:
+        self._policy = policy
         self._dispatch = policy.dispatch
         self._pools = ThreadPools()
-        self._watchdog = StallWatchdog(self._pools)
+        self._watchdog = StallWatchdog()
         self._slow_runs = 0
         self._has_warned = False
         self._checks_left = HAZARD_CHECKS
@@ -63,32 +66,35 @@ class Dispatcher:
             if hazards is not None:
                 self._warn(hazards.uses())
             return results
+        if self._dispatch is Dispatch.INTERLEAVED:
+            return self._run_watched(InterleavedRun(calls, devices, state, self._pools))
         autotuner = self._autotuners.setdefault(
-            (state.grad, is_training, len(calls)), Autotuner((Dispatch.SEQUENCE, Dispatch.THREADS))
+            (state.grad, is_training, len(calls)), Autotuner(self._policy.ways(devices))
         )
         return self._run_autotuned(autotuner, calls, devices, state)
 
     def _run_autotuned(
         self, autotuner: Autotuner[Dispatch], calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
     ) -> list[Any]:
-        """Run in the way that measures faster; after a use of shared state, in sequence.
+        """Run in the way that measures fastest; after a use of shared state, in sequence.
 
         The first try is in sequence, so the use is usually seen before there are threads.
         """
         if has_used_forward_ad():
             autotuner.fix(Dispatch.SEQUENCE)
         if autotuner.chosen is Dispatch.SEQUENCE:
-            return self._run_sequentially(calls, devices, state)
+            return self._run_watched(SequentialRun(calls, devices, state, self._pools))
         choice = autotuner.next_choice()
         hazards = ThreadHazards(devices)
         is_trial = autotuner.chosen is None
         if is_trial:
             wait_for_all(devices)  # the time of a trial is that of the devices, not that of issuing their work
         with autotuner.timed(choice):
-            if choice is Dispatch.SEQUENCE:
-                results = self._run_sequentially(calls, devices, state)
-            else:
+            if choice is Dispatch.THREADS:
                 results = self._run_on_threads(calls, state)
+            else:
+                run = SequentialRun if choice is Dispatch.SEQUENCE else InterleavedRun
+                results = self._run_watched(run(calls, devices, state, self._pools))
             if is_trial:
                 wait_for_all(devices)
         if uses := hazards.uses():
@@ -98,13 +104,10 @@ class Dispatcher:
                 self._warn(uses)
         return results
 
-    def _run_sequentially(
-        self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
-    ) -> list[Any]:
-        """Run in sequence; if the run stalls, let the watchdog start the rest on threads, and warn."""
-        run = SequentialRun(calls, devices, state)
+    def _run_watched(self, run: WatchedRun) -> list[Any]:
+        """Run one replica at a time; if the run stalls, let the watchdog start the others on threads, and warn."""
         results = self._watchdog.run(run)
-        if run.rescue is not None:
+        if run.was_rescued:
             warnings.warn(_STALLED, stacklevel=2)
             self._slow_runs += 1
             if run.was_waiting or self._slow_runs >= MAX_SLOW_RUNS:

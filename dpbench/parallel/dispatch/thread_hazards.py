@@ -38,6 +38,11 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
 """The getter and the setter of each setting."""
 
 
+def setting_values() -> tuple[Any, ...]:
+    """The present value of each setting, in a fixed order."""
+    return tuple([get() for get, _ in _SETTINGS.values()])
+
+
 def has_used_forward_ad() -> bool:
     """Whether this process has used forward-mode AD."""
     return FORWARD_AD in sys.modules
@@ -50,7 +55,7 @@ class ThreadHazards:
         shared = {CPU, *(device for device, lanes in Counter(devices).items() if lanes > 1)}
         self._states = {device: _state_of(device) for device in shared}
         self._cache = parametrize._cache
-        self._settings = {name: get() for name, (get, _) in _SETTINGS.items()}
+        self._settings = setting_values()
 
     def uses(self) -> list[str]:
         """Clauses for a warning: shared state used since construction, and the effect on threads."""
@@ -69,11 +74,11 @@ class ThreadHazards:
 
     def restore_settings(self) -> None:
         """Set the settings to their values at construction."""
-        for name in self._changed():
-            _SETTINGS[name][1](self._settings[name])
+        for (_, set_value), was in zip(_SETTINGS.values(), self._settings, strict=True):
+            set_value(was)
 
     def _changed(self) -> list[str]:
-        return [name for name, (get, _) in _SETTINGS.items() if get() != self._settings[name]]
+        return [name for name, was, now in zip(_SETTINGS, self._settings, setting_values(), strict=True) if now != was]
 
     def _drawn_from(self) -> list[torch.device]:
         with torch._C.DisableTorchFunction():  # the caller's function modes must see the replicas' calls only

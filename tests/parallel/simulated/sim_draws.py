@@ -47,17 +47,17 @@ def test_lanes_on_one_device_draw_in_their_order():
     def trained(dispatch):
         torch.sim.manual_seed_all(3)
         wrapper = DataParallel(nn.Dropout(0.5), ["sim:0"] * 3, policy=Policy(dispatch=dispatch))
-        return torch.cat([wrapper(torch.ones(6, 5, device="sim:0")).cpu() for _ in range(2 * TRIES + 2)])
+        return torch.cat([wrapper(torch.ones(6, 5, device="sim:0")).cpu() for _ in range(3 * TRIES + 2)])
 
     assert torch.equal(trained("auto"), trained("sequence"))
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads", "auto"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved", "auto"])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_in_a_replica_draws_again_what_its_forward_drew(reentrant, dispatch):
     base = Call(lambda self, x: checkpoint(nn.functional.dropout, x, use_reentrant=reentrant))
     wrapper = DataParallel(base, APART, policy=Policy(dispatch=dispatch))
-    for _ in range(2 * TRIES + 2):
+    for _ in range(3 * TRIES + 2):
         x = torch.ones(30, 9, device="sim:0", requires_grad=True)
         output = wrapper(x)
         output.sum().backward()

@@ -48,7 +48,7 @@ def gradient_copies(events):
     return [e for e in nodes if "SumNode" in e.node]
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved"])
 def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
     _, forward, _ = recorded_step(Policy(**POLICY, dispatch=dispatch), (16, 16))
     packs = [e.id for e in operators(forward, "aten._foreach_copy_", 0)]
@@ -130,7 +130,7 @@ def ready_share(backward, lane_share):
     return sum(e.size_bytes for e in reduces if needs(e.id, set()) <= done[e.source]) / total
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved"])
 @pytest.mark.parametrize("batches", [(16,), (5, 2, 16)])
 def test_buckets_are_ready_as_their_layers_are(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
@@ -141,7 +141,7 @@ def test_buckets_are_ready_as_their_layers_are(dispatch, batches):
         assert ready_share(backward, lane_share) >= lane_share - 1 / BUCKETS
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved"])
 @pytest.mark.parametrize("batches", [(16,), (5, 2, 16)])
 def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches):
     events, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
@@ -154,7 +154,7 @@ def test_most_of_the_reduction_is_over_before_the_backward_is(dispatch, batches)
     assert early >= 0.7 * sum(e.size_bytes for e in reduces)
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved"])
 @pytest.mark.parametrize("batches", [(16,), (5, 2, 16)])
 def test_most_of_the_reduction_is_asked_for_before_the_backward_ends(dispatch, batches):
     _, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)
