@@ -3,12 +3,12 @@
 from collections import Counter
 
 import torch
+from dpbench.simulator.event_log import Operator
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.simulator import recording
-from dpbench.simulator.event_log import Operator
 from tests.parallel.models import Call
 
 DEVICES = [f"sim:{i}" for i in range(4)]

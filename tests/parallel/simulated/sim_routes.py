@@ -7,11 +7,11 @@ from itertools import product
 
 import pytest
 import torch
+from dpbench.simulator.event_log import Copy
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, routes
 from dpbench.simulator import recording
-from dpbench.simulator.event_log import Copy
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
 from tests.sampling import sampled
