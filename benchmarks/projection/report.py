@@ -10,8 +10,10 @@ from dpbench.projection.project import Interval
 _HEAD = """# The projection beside published figures
 
 `dpbench project` says what a step costs on a machine that nobody here owns. This page compares it with steps that
-others measured and published. No row was used to choose a number of a machine's file. The predictions of all rows were
-committed before the measured column was filled in.
+others measured and published. The predictions of all rows were committed before the measured column was filled in.
+
+Two ranges in `dpbench/machines/parts.toml` quote rows of this page, so these rows are no free test of them: `overlap`
+over NVLink (pytorch-ddp), and the bandwidth of `nvlink2` (hf-titan). No other number is from a row.
 
 One factor is taken from the published step of one device. It is a factor of computation, or of the host if the
 projection says that the host binds. All other parameters keep their ranges. Steps on several devices are predicted.
