@@ -26,7 +26,7 @@ _COLUMNS = """\
 | predicted | the mid case and the 90 % interval, ms |
 | measured | the published step, ms; *in* if it is inside the interval |
 | scaling | predicted over measured speed-up for each device, less 1 |
-| step | predicted over measured step, less 1, with the factor of the table's first model |
+| step | predicted over measured step, less 1, with the factor of the table's first model on such devices |
 | no factor | the same without any factor |
 | naive | the same for one device's step plus the counted bytes over the bandwidth |
 """
@@ -148,7 +148,7 @@ def _reasons(outcomes: Sequence[Outcome]) -> str:
 
 
 def _remarks(tables: Mapping[str, Table]) -> str:
-    found = [f"- {name}: {table.remark}\n" for name, table in tables.items() if table.remark]
+    found = [f"- {name}: {' '.join(table.remark.split())}\n" for name, table in tables.items() if table.remark]
     return "".join(found) or "None are written down yet.\n"
 
 
