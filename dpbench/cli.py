@@ -144,7 +144,9 @@ def counts(
     workloads: Annotated[str | None, option("mlp/small by default.")] = None,
     batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
     devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
-    events: Annotated[Path | None, option("Write the simulated devices' events to this file; one case.")] = None,
+    events: Annotated[
+        Path | None, option("Write the simulated devices' events to this file; one case.", is_output=True)
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare the committed set with its expectations.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Write the expectations anew.")] = False,
     expected: Annotated[Path, option("Folder of expectations.")] = FOLDER,

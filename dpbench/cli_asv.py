@@ -17,7 +17,7 @@ from dpbench.results.store import Store
 from dpbench.run.ask import ask_machine
 
 MachineName = Annotated[str | None, option("This machine's name in asv; the host's name by default.")]
-MachineFile = Annotated[Path, option("asv's machine file.")]
+MachineFile = Annotated[Path, option("asv's machine file.", is_output=True)]
 Results = Annotated[Path, option("asv's results folder.")]
 _RESULTS = Path("results/asv")
 

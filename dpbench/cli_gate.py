@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from dpbench.cli_shared import Json, example, option, show
+from dpbench.cli_shared import Json, example, option, output_path, show
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import GateRequest
@@ -52,8 +52,8 @@ def gate(
     budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
     settings: Annotated[Path | None, option("TOML file of benchmarks, thresholds and accepted regressions.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
-    markdown: Annotated[Path | None, option("Write a pull-request comment.")] = None,
-    junit: Annotated[Path | None, option("Write JUnit XML.")] = None,
+    markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
+    junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Measure how often the gate errs on this machine.")
@@ -138,7 +138,10 @@ def _budget(text: str) -> float:
 def _summary_file() -> Path | None:
     """Return the file in which a job of GitHub Actions collects the summaries of its steps, or None."""
     name = os.environ.get("GITHUB_STEP_SUMMARY")
-    return Path(name) if name else None
+    try:
+        return output_path(name) if name else None
+    except ValueError as error:
+        raise GateError(f"GITHUB_STEP_SUMMARY: {error}") from error
 
 
 def _check_writable(path: Path) -> None:

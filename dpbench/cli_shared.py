@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -21,9 +22,30 @@ from dpbench.sweep.outside import one_line, printable
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 
 
-def option(text: str) -> Any:
-    """Return an option with this help text."""
-    return typer.Option(help=text)
+def option(text: str, *, is_output: bool = False) -> Any:
+    """Return an option with this help text. `is_output` says that its value is the path of a file that is written."""
+    return typer.Option(help=text, parser=_option_path, metavar="<path>") if is_output else typer.Option(help=text)
+
+
+def output_path(text: str) -> Path:
+    """Return the path of a file that is written.
+
+    Raise ValueError for one with a null byte, and for one that ends like a folder's, such as ``x/``: `Path` drops the
+    end, so a file called ``x`` would be written. A folder that exists is left to the caller, which cannot write it.
+    """
+    if "\0" in text:
+        raise ValueError(f"{text!r} cannot be written, because it has a null byte; allowed: a file")
+    if text.endswith(("/", "/.")) and not os.path.isdir(text):
+        raise ValueError(f"{text!r} cannot be written, because it ends like a folder; allowed: a file")
+    return Path(text)
+
+
+def _option_path(given: str | Path) -> Path:
+    """Return the path of an option, given by its text or by its default."""
+    try:
+        return output_path(str(given))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
 
 
 def example(text: str) -> str:

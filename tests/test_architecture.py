@@ -147,7 +147,7 @@ def test_exported_names():
 
     wrapper = {
         *("DataParallel", "Policy", "chunk_weights", "data_parallel", "gather"),
-        *("parallel_apply", "replicate", "scatter", "scatter_kwargs"),
+        *("parallel_apply", "replicate", "scatter", "scatter_kwargs", "with_loss"),
     }
     assert set(dpbench.__all__) == wrapper | {"__version__"}
     assert set(dpbench.parallel.__all__) == wrapper

@@ -46,7 +46,8 @@ class Session:
         settle_host_memory()
         self.case, self.workload, self.variant, self.placement = case, workload, variant, placement
         self.base = build_model(case, workload, placement.devices[0])
-        self.scheme = variant.wrap(self.base, list(placement.devices))
+        options = {"loss": workload.loss} if variant.has_loss else {}
+        self.scheme = variant.wrap(self.base, list(placement.devices), **options)
         self._loss = workload.loss
         self._optimizer = workload.optimizer(self.base.parameters())
         self._batches = cycle(_pool(case, workload, placement))
@@ -74,6 +75,9 @@ class Session:
         return self.scheme(*batch.inputs)
 
     def loss(self, batch: Batch) -> Tensor:
+        if self.variant.has_loss:
+            loss: Tensor = self.scheme(*batch.inputs, batch.target).mean()
+            return loss
         output = self.forward(batch)
         return self._loss(output, batch.target.to(device_of(output, batch.target.device), non_blocking=True))
 

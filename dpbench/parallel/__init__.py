@@ -2,6 +2,7 @@
 
 from dpbench.parallel.apply import parallel_apply
 from dpbench.parallel.gather import gather
+from dpbench.parallel.loss import with_loss
 from dpbench.parallel.module import DataParallel, data_parallel
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.replicas import replicate
@@ -17,4 +18,5 @@ __all__ = [
     "replicate",
     "scatter",
     "scatter_kwargs",
+    "with_loss",
 ]

@@ -16,6 +16,7 @@ run as soon as they are ready. Otherwise they would run last.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -158,8 +159,8 @@ class SumNode(Function):
         sums: list[Tensor | None] = [None] * ctx.count
         if len(columns) == 1 and (dense := columns.pop()):
             total = _sum_flats(packages, base)
-            if _is_apart(base) and not all(_keeps_gradient(node) for node, _ in ctx.next_functions):
-                record_stream(total, base.near)  # it may be freed before the compute stream waits for the hub
+            if _is_apart(base):
+                _keep_until_the_end(total)
             put(_unpack(total, [shapes[i] for i in dense]), sums, dense)
         elif columns:
             sums = _sum_columns(packages, base, shapes, ctx.count)
@@ -174,15 +175,16 @@ class SumNode(Function):
         return (None, *sums)
 
 
-def _keeps_gradient(node: Any) -> bool:
-    """Whether the node puts its gradient into ``.grad`` as it is, where it outlives the backward."""
-    parameter = getattr(node, "variable", None)
-    return (
-        parameter is not None
-        and parameter.grad is None
-        and not parameter._backward_hooks
-        and not parameter._post_accumulate_grad_hooks
-    )
+def _keep_until_the_end(total: Tensor) -> None:
+    """Keep the sum's memory until the backward pass ends. Then the compute stream has waited for the hub.
+
+    The hub may read it last: to add it to another pass's gradient, or in a hook. Which, shows too late to record it.
+    """
+    torch.autograd.Variable._execution_engine.queue_callback(partial(_drop, total))
+
+
+def _drop(total: Tensor) -> None:
+    """Do nothing: the engine forgets this call, and with it the sum, after the pass."""
 
 
 def _sum_flats(packages: Sequence[tuple[Lane, Package]], base: Lane) -> Tensor:

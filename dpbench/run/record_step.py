@@ -29,8 +29,9 @@ from dpbench.run.runner import Launcher
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 
-ITEMS_PER_LANE = (2, 3, 4)
-"""The last recording checks the line through the others."""
+ITEMS_PER_LANE = (2, 3)
+CHECKED_ITEMS = (*ITEMS_PER_LANE, 4)
+"""On one device a third recording checks the line through the others. Several lanes run the same operators."""
 TIMEOUT_S = 600.0
 _ROOT = Path(__file__).parents[1]
 _SOURCES = ("measure", "parallel", "projection", "run", "simulator", "sweep", "variants", "workloads")
@@ -70,7 +71,7 @@ def cache_folder() -> Path:
 def step_key(workload: str, variant: str, lanes: int) -> str:
     """Return the name of the step's file in the cache, without its ending."""
     python = ".".join(map(str, sys.version_info[:3]))
-    parts = (workload, variant, lanes, ITEMS_PER_LANE, __version__, _torch_version(), python, _sources())
+    parts = (workload, variant, lanes, CHECKED_ITEMS, __version__, _torch_version(), python, _sources())
     return sha256(json.dumps([*parts, _factory_file(workload)]).encode()).hexdigest()[:32]
 
 
@@ -78,7 +79,7 @@ def _recorded(workload: str, variant: VariantId, lanes: int, launch: Launcher) -
     """Return the recording at each global batch."""
     is_single = variant.name is VariantName.SINGLE
     devices = tuple(f"sim:{index}" for index in range(lanes))
-    batches = [items * lanes for items in ITEMS_PER_LANE]
+    batches = [items * lanes for items in (CHECKED_ITEMS if is_single else ITEMS_PER_LANE)]
     with TemporaryDirectory(prefix="dpbench-steps-") as name:
         files = {batch: Path(name, f"{batch}.jsonl") for batch in batches}
         jobs = [

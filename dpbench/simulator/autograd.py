@@ -9,6 +9,9 @@ engine runs the node on that stream, and adds waits between nodes (torch/csrc/au
                                                                                                        v
     caller's streams: ──────────── backward() ──────────────────────────────────────────────────────  wait
 
+The engine names B's stream to the allocator by `record_stream`, but only if A's is another one. So memory that was
+allocated on a third stream is not kept.
+
 A hook on a gradient runs in the thread of the consumer, node B, after B's waits. No wait follows, so B sees the hook's
 work only if both are on one stream. If the gradient is on another device than B, the hook runs on that device's default
 stream: an engine thread has no other current stream there.
@@ -89,7 +92,8 @@ def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHand
         ready = _handoff_of(tensor, handoff.backward)
         if ready is not None:
             simulation.wait(stream, ready.ready)
-            _keep_for(tensor, stream)
+            if stream != ready.producer:
+                _keep_for(tensor, stream)
     return stream
 
 
@@ -203,11 +207,12 @@ def _before_node(node: _NodeStreams, gradients: Sequence[Tensor | None]) -> None
             continue
         handoff = _handoff_of(gradient, backward)
         if handoff is not None:
+            producer = handoff.producer
             simulation.wait(node.stream, handoff.ready)
         else:
-            other = gradient.device.index
-            simulation.wait_stream(node.stream, backward.streams.get(other, other))
-        if gradient.device.index == device:
+            producer = backward.streams.get(gradient.device.index, gradient.device.index)
+            simulation.wait_stream(node.stream, producer)
+        if producer != node.stream and gradient.device.index == device:
             _keep_for(gradient, node.stream)
     current.begin_node(device, node.stream)
 

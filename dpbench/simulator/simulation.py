@@ -23,7 +23,7 @@ from dpbench.results.recording import (
     Wait,
 )
 from dpbench.simulator.memory.allocator import Allocator, MemoryBlock
-from dpbench.simulator.memory.races import Launch
+from dpbench.simulator.memory.races import Launch, RaceError
 from dpbench.simulator.memory.regions import Region
 from dpbench.simulator.memory.storages import SimStorage, StorageTable
 from dpbench.simulator.recorder import Recorder, thread_key
@@ -121,12 +121,10 @@ class Simulation:
     def new_storage(self, raw: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
         """Return a new storage over the CPU storage `raw`, allocated on `stream`.
 
-        The caller holds the lock.
+        The caller holds the lock. Raise RaceError.
         """
         size = raw.nbytes()
-        block = self.allocators[device].allocate(size, stream) if size else None
-        if block:
-            self._record_block(Allocate, device, block)
+        block = self._allocate(size, device, stream) if size else None
         storage = SimStorage(raw, device, block, serial=next(self._serials), forget=self._forget)
         self.storages.add(storage)
         return storage
@@ -134,14 +132,29 @@ class Simulation:
     def grow(self, storage: SimStorage, stream: int) -> None:
         """Allocate memory for an empty storage that an ``out=`` argument has made larger.
 
-        Raise NotImplementedError if the storage was not empty.
+        Raise NotImplementedError if the storage was not empty, RaceError as `new_storage` does.
         """
         size = storage.raw.nbytes()
         if storage.block is None and size:
-            storage.block = self.allocators[storage.device].allocate(size, stream)
-            self._record_block(Allocate, storage.device, storage.block)
+            storage.block = self._allocate(size, storage.device, stream)
         elif storage.block is not None and size > storage.block.size:
             raise NotImplementedError("the simulator does not support resizing a tensor that is not empty")
+
+    def _allocate(self, size: int, device: int, stream: int) -> MemoryBlock:
+        """Allocate memory on `stream`. Raise RaceError if it may be memory that another stream still uses."""
+        allocator = self.allocators[device]
+        use = allocator.use_after_free(size, stream)
+        if use is not None:
+            earlier, is_write = use
+            name = self.stream_name(stream)
+            raise RaceError(
+                f"{'write' if is_write else 'read'}-write race: an allocation on {name} at {user_line()} may get the "
+                f"freed memory of {earlier}, and is not ordered after it; "
+                f"{name} must wait for {earlier.stream_name}, or record_stream must keep the memory"
+            )
+        block = allocator.allocate(size, stream)
+        self._record_block(Allocate, device, block)
+        return block
 
     def _forget(self, storage: SimStorage) -> None:
         """Note that a storage has died; `drain` frees its block later, in program order.

@@ -3,6 +3,7 @@
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared
 from dpbench.sweep.machine_info import MachineInfo
+from dpbench.sweep.names import Mode
 from dpbench.sweep.variants import VariantName
 
 _BACKEND = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
@@ -13,6 +14,8 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
     kinds = sorted({device.partition(":")[0] for device in case.devices})
     if "sim" in kinds:
         return "simulated devices have no times; `dpbench counts` counts what a step does on them"
+    if case.variant.name is VariantName.TUNED_WITH_LOSS and case.mode is Mode.INFER:
+        return "it returns losses, and inference has none; mode train is allowed"
     if case.variant.name is VariantName.TORCH_DP:
         return _why_unsupported_torch_dp(kinds, machine)
     if case.variant.name is VariantName.DDP:

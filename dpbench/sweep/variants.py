@@ -92,9 +92,15 @@ class VariantName(StrEnum):
     TUNED_HOST_STAGED = _tuned(
         "tuned_host_staged", "tuned, but copies between devices go through the host", host_staged=True
     )
+    TUNED_WITH_LOSS = (
+        "tuned_with_loss",
+        "variant:TUNED_WITH_LOSS",
+        "tuned, but each replica computes its loss, and the outputs stay there; for training only",
+        POLICY_PARAMETERS,
+    )
 
 
-SCHEMES = tuple(name for name in VariantName if not name.fixed)
+SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))
 """The variants compared by default: every scheme, without the ablations of the tuned one."""
 
 VARIANT = f"{one_of(SCHEMES)}, or one of the tuned_... that `dpbench list` shows"

@@ -20,11 +20,15 @@ class Variant:
     The base is on ``devices[0]`` already. With `per_rank` each device has a process of its own, and `wrap` gets the
     one device of its rank. Otherwise one process serves all devices. With `concurrent_lanes` the lanes compute at
     the same time and divide the intra-op threads.
+
+    With `has_loss`, `wrap` takes the workload's `loss` too. In training the callable then takes the inputs and the
+    target, and returns the loss of each item.
     """
 
     wrap: Callable[..., Forward]
     per_rank: bool = False
     concurrent_lanes: bool = True
+    has_loss: bool = False
 
 
 def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
@@ -65,7 +69,17 @@ def _tuned(base: nn.Module, devices: list[torch.device], **parameters: Any) -> F
     return DataParallel(base, device_ids=devices, policy=Policy(**parameters))
 
 
+def _tuned_with_loss(
+    base: nn.Module, devices: list[torch.device], *, loss: Callable[[Any, Tensor], Tensor], **parameters: Any
+) -> Forward:
+    """Wrap the model with its loss inside, so that outputs stay on their lanes."""
+    from dpbench.parallel import with_loss
+
+    return _tuned(with_loss(base, loss), devices, **parameters)
+
+
 SINGLE = Variant(_single, concurrent_lanes=False)
 TORCH_DP = Variant(_torch_dp)
 DDP = Variant(_ddp, per_rank=True)
 TUNED = Variant(_tuned)
+TUNED_WITH_LOSS = Variant(_tuned_with_loss, has_loss=True)

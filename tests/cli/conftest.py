@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 def dpbench(tmp_path):
     """Call the command line in an empty folder; the call returns the finished process."""
 
-    def call(*words, timeout_s=120, **environment):
+    def call(*words, timeout_s=240, **environment):
         return subprocess.run(
             [sys.executable, "-m", "dpbench", *map(str, words)],
             check=False,

@@ -66,7 +66,7 @@ def test_a_sample_may_have_several_steps(dpbench, tmp_path):
 def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
     (tmp_path / "mine.py").write_text(FAILING)
     workloads = ",".join(["mlp/tiny", *(f"mine:{name}" for name in ("crash", "hang", "memory", "device", "raising"))])
-    options = ("--variants", "single", "--rounds", "1", "--batch", "16", "--budget", "1s", "--timeout", "15s")
+    options = ("--variants", "single", "--rounds", "1", "--batch", "16", "--budget", "1s", "--timeout", "30s")
     done = dpbench("compare", "--workloads", workloads, *options, "--json")
     assert done.returncode == 0, done.stderr
     _, found = records(tmp_path)

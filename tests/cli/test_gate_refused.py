@@ -34,6 +34,7 @@ REFUSED = {
     "settings of no form": (["--base", "base", "--head", "equal", "--settings", ".git/HEAD"], ["HEAD", "is not TOML"]),
     "no folder for the comment": (["--base", "base", "--markdown", "no/a.md"], ["no/a.md", "cannot be written"]),
     "a folder for the comment": (["--base", "base", "--junit", "dpbench"], ["dpbench", "cannot be written"]),
+    "an end like a folder's": (["--base", "base", "--markdown", "a.md/"], ["--markdown", "'a.md/' cannot be written"]),
     "one file for two forms": (["--base", "base", "--markdown", "a", "--junit", "a"], ["--junit", "'a'", "--markdown"]),
     "head lacks the wrapper": (
         ["--base", "base", "--head", "without", "--tiers", "0"],

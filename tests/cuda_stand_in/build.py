@@ -19,7 +19,19 @@ import stubs  # noqa: E402
 TORCH = "2.14.1"
 FLAGS = ["-std=c++20", "-O1", "-fPIC", f"-I{HERE / 'include'}"]
 WARNINGS = ["-Wall", "-Werror"]  # not for files with torch's headers, which have warnings of their own
-RUNTIME = ["clocks", "shadow", "streams", "issue", "devices", "memory", "copies", "events", "launches", "controls"]
+RUNTIME = [
+    "counters",
+    "clocks",
+    "shadow",
+    "streams",
+    "issue",
+    "devices",
+    "memory",
+    "copies",
+    "events",
+    "launches",
+    "controls",
+]
 SOURCES = {"libcudart.so.13": RUNTIME, "libcuda.so.1": ["driver"], "libnccl.so.2": ["nccl", "collectives"]}
 """The files of runtime/ that a library consists of; all its other functions are stubs."""
 ANSWERS = ["answers"]
@@ -37,7 +49,8 @@ def main(venv: Path) -> None:
     libraries.mkdir(parents=True, exist_ok=True)
     Builder(compiler, torch, build, libraries).run()
     shutil.copy(HERE / "start.py", torch.parent / "dpbench_cuda_start.py")
-    (torch.parent / "dpbench_cuda_start.pth").write_text("import dpbench_cuda_start\n")
+    # The first line puts the repository on the path: the fake NVML lies in its tests.
+    (torch.parent / "dpbench_cuda_start.pth").write_text(f"{HERE.parents[1]}\nimport dpbench_cuda_start\n")
 
 
 def _failure(text: str) -> SystemExit:

@@ -1,7 +1,7 @@
 """What a test may ask of the stand-in: lags, peer access, races, and counts of what the host did."""
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -12,12 +12,15 @@ COUNTERS = (
     "copies",
     "pageable_copies",
     "events_recorded",
+    "programs_events",
     "waits",
+    "programs_waits",
+    "record_streams",
     "event_queries",
     "host_waits",
     "mallocs",
 )
-"""In the order of runtime/counters.h."""
+"""In the order of runtime/counters.h, which says what they mean."""
 _TEXT_BYTES = 1 << 20
 RaceError = RuntimeError
 """What the second of two racing operations raises. The text begins with the kind of race; `take_races` has it too."""
@@ -29,8 +32,9 @@ def _runtime() -> ctypes.CDLL:
     runtime.stand_in_lag_device.argtypes = [ctypes.c_int, ctypes.c_double]
     runtime.stand_in_lag_stream.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double]
     runtime.stand_in_counter.restype = ctypes.c_int64
-    runtime.stand_in_take_races.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    runtime.stand_in_take_races.restype = ctypes.c_size_t
+    for function in (runtime.stand_in_take_races, runtime.stand_in_copies):
+        function.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        function.restype = ctypes.c_size_t
     return runtime
 
 
@@ -68,11 +72,28 @@ def raise_races(are_raised: bool) -> None:
 
 def take_races() -> list[str]:
     """Return the races found since the last call, each a line with both operations, streams and places."""
+    return _lines(_runtime().stand_in_take_races)
+
+
+def _lines(write: Callable[[ctypes.Array[ctypes.c_char], int], int]) -> list[str]:
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    length = _runtime().stand_in_take_races(text, _TEXT_BYTES)
+    length = write(text, _TEXT_BYTES)
     return text.raw[:length].decode(errors="replace").splitlines()
 
 
 def counts() -> dict[str, int]:
     """Return what the host has done so far, by kind."""
     return {name: _runtime().stand_in_counter(index) for index, name in enumerate(COUNTERS)}
+
+
+def copies() -> dict[str, tuple[int, int]]:
+    """Return the number of copies so far and their bytes, by link, such as ``host->cuda:0``."""
+    found = {}
+    for line in _lines(_runtime().stand_in_copies):
+        source, target, number, size_bytes = map(int, line.split())
+        found[f"{_place(source)}->{_place(target)}"] = (number, size_bytes)
+    return found
+
+
+def _place(device: int) -> str:
+    return "host" if device < 0 else f"cuda:{device}"

@@ -75,7 +75,9 @@ def counted(work):
 
 def test_what_the_host_does_is_counted(x, side):
     assert counted(lambda: x.add_(1)) == {"works": 1}
-    assert counted(lambda: side.wait_stream(torch.cuda.current_stream())) == {"events_recorded": 1, "waits": 1}
+    wait = {"events_recorded": 1, "programs_events": 1, "waits": 1, "programs_waits": 1}
+    assert counted(lambda: side.wait_stream(torch.cuda.current_stream())) == wait
+    assert counted(lambda: x.record_stream(side)) == {"record_streams": 1}
     assert counted(torch.cuda.current_stream().synchronize) == {"host_waits": 1}
     assert counted(lambda: x.copy_(torch.zeros(1000)))["pageable_copies"] == 1
 
@@ -157,6 +159,16 @@ def test_a_kernel_that_the_stand_in_lacks_is_named():
     error = runtime.__getattr__("cudaLaunchKernel")(None, *[None] * 8)
     assert runtime.cudaGetErrorString(error) == b"the CUDA stand-in has no kernel an unknown kernel"
     runtime.cudaGetLastError()
+
+
+def test_a_captured_operator_is_refused(x):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        with pytest.raises(RuntimeError, match="the CUDA stand-in captures no graphs: aten::add"):
+            x + 1
+        with pytest.raises(RuntimeError):
+            graph.capture_end()
 
 
 def test_an_error_of_a_task_is_raised_by_the_next_wait(x):

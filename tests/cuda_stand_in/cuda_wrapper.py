@@ -91,3 +91,26 @@ def test_a_history_equals_that_of_the_stock_wrapper(seed):
     stock = list(play(seed, lambda model: Stock(model, list(range(COUNT))), "cuda:0"))
     policy = random_policy(random.Random(seed))
     assert_alike(stock, play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "cuda:0"), f"{policy}")
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_gradients_of_nested_backwards_of_one_weight_keep_their_memory(attempt):
+    """History 60: a checkpoint's backward gives a gradient to a weight while the outer one's still waits its turn."""
+    policy = random_policy(random.Random(60))
+    with control.lagging({0: LAG_S}):
+        for entry in play(60, lambda model: DataParallel(model, DEVICES, policy=policy), "cuda:0"):
+            if entry.action == "train":
+                assert entry.error is None
+
+
+def test_a_graph_capture_is_refused_in_one_clear_line():
+    wrapper, x, graph = wrap(mlp().to("cuda:0")), torch.randn(16, 5, device="cuda:0"), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        assert torch.cuda.is_current_stream_capturing()
+        with pytest.raises(RuntimeError, match="a graph capture is not supported"):
+            wrapper(x)
+        with pytest.raises(RuntimeError):  # the stand-in makes no graph
+            graph.capture_end()
+    assert wrapper(x).shape == (16, 3)

@@ -1,6 +1,6 @@
 """Run the tests on the stand-in, on 1, 2, 4 and 8 devices. `make cuda-tests` calls this.
 
-    python tests/cuda_stand_in/run.py VENV [--devices 1,2,4,8] [--only NAME] [ARGUMENT OF PYTEST...]
+    python tests/cuda_stand_in/run.py VENV [--devices 1,2,4,8] [--only NAME,NAME] [ARGUMENT OF PYTEST...]
 
 Exit codes: 0 all passed, 1 some failed, 2 wrong input.
 """
@@ -23,17 +23,22 @@ PLUGIN = (
     "python_files=cuda_*.py test_*.py",
 )
 HERE = "tests/cuda_stand_in"
-# A file or folder and its options, each in a process of its own. tests/gpu uses one device, so it runs once.
-# Its telemetry test needs a driver's NVML. Its test of a missing wait expects wrong numbers, and here a race is raised.
 SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
     "wrapper": (f"{HERE}/cuda_wrapper.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "forgotten waits": (f"{HERE}/cuda_forgotten_waits.py",),
-    "gpu": ("tests/gpu", "-k", "not telemetry and not shows_a_missing_wait and not gates_round"),
+    "counts": (f"{HERE}/cuda_counts.py",),
+    "memory": (f"{HERE}/cuda_memory.py",),
+    "compare": (f"{HERE}/cuda_compare.py",),
+    "gpu": ("tests/gpu",),
+    "rehearsal": (f"{HERE}/cuda_rehearsal.py",),
 }
-ONCE = {"gpu": 1}
-"""Suites that run for one number of devices only."""
+"""A file or folder for each, in a process of its own."""
+UNASKED = [name for name in SUITES if name != "rehearsal"]
+"""The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
+ON = {"gpu": {1}, "memory": {4}, "compare": {2, 4}, "rehearsal": {2}}
+"""The numbers of devices of a suite that does not run on all. tests/gpu uses one device."""
 NOTHING_TO_RUN = 5
 
 
@@ -41,19 +46,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("venv", type=Path)
     parser.add_argument("--devices", default="1,2,4,8")
-    parser.add_argument("--only", choices=SUITES)
+    parser.add_argument("--only", default=",".join(UNASKED))
     options, further = parser.parse_known_args()
     counts = options.devices.split(",")
     if not all(count.isdigit() and 0 < int(count) <= 64 for count in counts):
         parser.error(f"--devices: '{options.devices}' is not allowed; allowed: numbers from 1 to 64, such as 1,2,4,8")
-    failed = []
+    wanted = options.only.split(",")
+    if not set(wanted) <= set(SUITES):
+        parser.error(f"--only: '{options.only}' is not allowed; allowed: {', '.join(SUITES)}, with commas between them")
+    failed, ran = [], 0
     for count in map(int, counts):
         for name, arguments in SUITES.items():
-            if options.only not in (None, name) or ONCE.get(name, count) != count:
+            if name not in wanted or count not in ON.get(name, {count}):
                 continue
+            ran += 1
             print(f"== {name} on {count} devices", flush=True)  # noqa: T201
             if run(options.venv, count, [*arguments, *further]) not in (0, NOTHING_TO_RUN):
                 failed.append(f"{name} on {count}")
+    if not ran:
+        parser.error(f"--only: '{options.only}' has no tests for {options.devices} devices")
     print("failed: " + ", ".join(failed) if failed else "all passed")  # noqa: T201
     return 1 if failed else 0
 
@@ -61,7 +72,7 @@ def main() -> int:
 def run(venv: Path, devices: int, arguments: list[str]) -> int:
     environment = {**os.environ, "DPBENCH_CUDA_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
-    command = [venv / "bin/python", "-m", "pytest", *PLUGIN, "-q", "-rs", *arguments]
+    command = [venv / "bin/python", "-m", "pytest", *PLUGIN, "-q", "-rsP", "--durations=5", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -1,9 +1,12 @@
-"""Load the stand-in's operators after the import of torch. Copied into ``.venv-cuda``, whose Python runs it."""
+"""Load the stand-in's operators after the import of torch, and the fake NVML after that of pynvml.
+
+Copied into ``.venv-cuda``, whose Python runs it.
+"""
 
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -21,9 +24,9 @@ def take_over(torch: ModuleType) -> None:
     torch.backends.mha.set_fastpath_enabled(False)
     for name in ("flash", "mem_efficient", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{name}_sdp")(False)
-    if torch.cuda.is_available():
-        queued = torch.cuda._lazy_call
-        queued(operators.stand_in_follow_allocator)  # the allocator exists once CUDA is initialised
+    torch.distributed.distributed_c10d._NCCL_AVAILABLE = False  # the stand-in's NCCL knows one process
+    # The allocator exists once CUDA is initialised. To ask before whether there is a device would forbid forks.
+    torch.cuda._lazy_call(operators.stand_in_follow_allocator)
     runtime = ctypes.CDLL("libcudart.so.13")
     atexit.register(runtime.stand_in_finish)
 
@@ -54,30 +57,34 @@ def prefer_compiled_shapes(torch: ModuleType) -> None:
             library.impl(operator, kernel)
 
 
-class AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torch by the other finders, and calls `take_over` when its import is over."""
+def answer_nvml(pynvml: ModuleType) -> None:
+    from tests.cuda_stand_in.nvml import answer_for
 
-    def __init__(self) -> None:
-        self._spec: importlib.machinery.ModuleSpec | None = None
+    answer_for(pynvml)
+
+
+class After(importlib.abc.MetaPathFinder):
+    """Finds modules by the other finders, and calls a function with each of them when its import is over."""
+
+    def __init__(self, actions: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._actions = actions
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != "torch" or self._spec is not None:
+        action = self._actions.pop(name, None)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if action else None
+        if spec is None or spec.loader is None or action is None:
             return None
-        self._spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if self._spec is None or self._spec.loader is None:
-            return None
-        loader = self._spec.loader
-        execute = loader.exec_module
+        execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            take_over(module)
+            action(module)
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return self._spec
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 if OPERATORS.exists():
-    sys.meta_path.insert(0, AfterTorch())
+    sys.meta_path.insert(0, After({"torch": take_over, "pynvml": answer_nvml}))

@@ -27,6 +27,11 @@ def skip_without_gpu() -> None:
         pytest.skip("torch sees no CUDA device; `make gpu` runs these on one", allow_module_level=True)
 
 
+def is_stand_in() -> bool:
+    """Whether the GPU is that of tests/cuda_stand_in."""
+    return not IS_DRY_RUN and torch.cuda.get_device_name(DEVICE) == "dpbench CUDA stand-in"
+
+
 def wrap(base, lanes, **policy):
     devices = ["cpu" if IS_DRY_RUN else 0] * lanes
     return DataParallel(base, devices, policy=Policy(**{"dispatch": "sequence", **policy}))

@@ -26,7 +26,7 @@ def marked_processes(mark: str) -> dict[int, str]:
     return found
 
 
-def wait_until(condition, deadline_s=30.0):
+def wait_until(condition, deadline_s=120.0):
     """Wait until `condition` is true and return its value. After the deadline the test fails."""
     end_s = time.monotonic() + deadline_s
     while not (value := condition()):

@@ -27,9 +27,10 @@ HANGING = (FORWARD, f"{FORWARD}        while True:\n            pass\n")
 RAISING = (FORWARD, f"{FORWARD}        raise ValueError('not today')\n")
 LATE = (
     FORWARD,
-    f"{FORWARD}        self.taken = getattr(self, 'taken', 0) + 1\n"
-    f"        if os.environ.get('DPBENCH_TEST_LATE') and self.taken >= 100 and os.sched_getaffinity(0) == {{{CORE}}}:\n"
-    "            raise ValueError('late')\n",
+    f"{FORWARD}        if os.environ.get('DPBENCH_TEST_LATE') and os.sched_getaffinity(0) == {{{CORE}}}:\n"
+    "            self.pinned = getattr(self, 'pinned', 0) + 1\n"
+    f"            if self.pinned == {BLOCKS}:\n"
+    "                raise ValueError('late')\n",
 )
 ONE_AT_A_TIME = """
 import fcntl as _fcntl, os as _os, torch as _torch
@@ -161,13 +162,13 @@ def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, t
 
 
 def test_a_failure_in_a_block_is_reported(base, tmp_path):
-    """The step fails on the job's core only. A side is pinned to that core once it is prepared."""
+    """Steps on the job's core fail. A side is pinned there once it is prepared. A block has at least one step."""
     late = copied(tmp_path / "late", *LATE)
     module = late / "dpbench/parallel/module.py"
     module.write_text(module.read_text().replace("\nfrom ", "\nimport os\nfrom ", 1))
-    (found,) = taken(job(base, late, blocks=20, variables={"DPBENCH_TEST_LATE": "1"}))
+    (found,) = taken(job(base, late, variables={"DPBENCH_TEST_LATE": "1"}))
     assert failure(found) == (Outcome.CRASHED, SideName.HEAD, "ValueError: late")
-    (found,) = taken(job(late, late, blocks=BLOCKS))  # the variable is set for head only
+    (found,) = taken(job(late, late))  # the variable is set for head only
     assert found.outcome is Outcome.OK
 
 

@@ -173,6 +173,31 @@ def test_a_gradient_is_kept_for_the_stream_of_the_node_that_reads_it(weight):
     (y * 2 + early).sum().backward()
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_gradient_is_not_kept_for_the_stream_that_it_came_from(weight, is_kept):
+    """The sum has memory of the main stream, and its node and the next one run on the side stream."""
+
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            with sim.stream(main):
+                result = torch.zeros(100, device="sim:0")
+            side.wait_stream(main)
+            if is_kept:
+                result.record_stream(side)
+            return result.add_(gradient)
+
+    main = sim.current_stream(0)
+    early = (weight * 3).sin()  # its backward allocates right after those of the side stream
+    side, y = on_side_stream(weight, lambda x: Sum.apply(x.exp()))
+    with nullcontext() if is_kept else pytest.raises(RaceError, match=r"race: an allocation on sim:0 default stream"):
+        (y * 2 + early).sum().backward()
+
+
 def test_a_node_runs_on_default_streams_for_any_current_streams_of_the_caller(weight):
     class Look(torch.autograd.Function):
         @staticmethod

@@ -148,6 +148,24 @@ def test_a_freed_block_in_use_on_another_stream_is_caught(x, side):
         x * 3
 
 
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_an_allocation_that_happens_to_get_another_block_is_a_race_too(x, side, count):
+    y = x * 2
+    side.wait_stream(sim.current_stream(0))
+    with sim.stream(side):
+        y.add_(1)
+    del y
+    with pytest.raises(
+        RaceError, match=r"write-write race: an allocation on sim:0 default .* of aten.add_.* on sim:0 st"
+    ):
+        torch.empty(count, device="sim:0")
+    torch.empty(1 << 20, device="sim:0")  # from the pool of large blocks
+    with sim.stream(side):
+        torch.empty(count, device="sim:0")
+    sim.current_stream(0).wait_stream(side)
+    torch.empty(count, device="sim:0")
+
+
 def test_record_stream_keeps_the_block(x, side):
     y = x * 2
     side.wait_stream(sim.current_stream(0))

@@ -6,6 +6,8 @@ from itertools import pairwise
 import pytest
 
 from dpbench.simulator.memory.allocator import Allocator
+from dpbench.simulator.memory.races import Launch
+from dpbench.simulator.memory.regions import Region
 from dpbench.simulator.streams import StreamOrder
 
 MIB = 1 << 20
@@ -77,6 +79,39 @@ def test_a_recorded_block_is_free_after_the_host_waited(allocator, order):
     allocator.free(block)
     order.host_wait(order.now(1))
     assert allocator.allocate(512, stream=0).address == address
+
+
+def use(block, order, stream, tick):
+    order.launch(stream, tick)
+    launch = Launch("op", stream, f"stream {stream}", tick, "file.py:1")
+    block.shadow.read(Region(block.address, block.address + block.size), launch)
+    return launch
+
+
+def test_a_use_of_a_freed_block_is_known_until_its_stream_waits(allocator, order):
+    block, other = (allocator.allocate(512, stream=0) for _ in range(2))
+    launch = use(block, order, 1, tick=1)
+    use(block, order, 0, tick=2)
+    use(other, order, 1, tick=3)
+    assert allocator.use_after_free(512, stream=0) is None
+    allocator.free(block)
+    assert allocator.use_after_free(MIB, stream=0) == (launch, False)
+    assert allocator.use_after_free(MIB + 1, stream=0) is None  # the large pool
+    assert allocator.use_after_free(512, stream=1) is None
+    order.wait(0, {1: 1})
+    assert allocator.use_after_free(512, stream=0) is None
+
+
+@pytest.mark.parametrize("recorded", [1, 2])
+def test_a_recorded_block_is_in_use_only_if_another_stream_was_forgotten(allocator, order, recorded):
+    block = allocator.allocate(512, stream=0)
+    launch = use(block, order, 1, tick=1)
+    order.launch(2, 2)
+    block.other_streams.add(recorded)
+    allocator.free(block)
+    assert allocator.use_after_free(512, stream=0) is None
+    order.wait(0, order.now(recorded))
+    assert allocator.use_after_free(512, stream=0) == (None if recorded == 1 else (launch, False))
 
 
 def test_the_peak_is_the_most_that_was_allocated_at_once(allocator):

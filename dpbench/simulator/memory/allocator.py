@@ -11,6 +11,9 @@ Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cp
 - a larger request gets a segment of its own, rounded up to 2 MiB;
 - what remains of a block is split off from 512 bytes in the small pool, and above 1 MiB in the large one.
 
+A wait that is missing shows by chance only, if the block in use is the best fit. So `use_after_free` looks at all free
+blocks of a pool.
+
 Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks. CUDA asks the GPU,
 and so may use a block named by `record_stream` earlier.
 """
@@ -18,7 +21,8 @@ and so may use a block named by `record_stream` earlier.
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from dpbench.simulator.memory.races import ShadowMemory
+from dpbench.simulator.memory.races import ShadowMemory, Use
+from dpbench.simulator.memory.regions import Region
 from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _MIB = 1 << 20
@@ -56,6 +60,7 @@ class Allocator:
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._blocks: dict[int, MemoryBlock] = {}
         self._held: list[tuple[MemoryBlock, VectorClock]] = []
+        self._in_use: dict[tuple[int, bool], list[Use]] = {}
         self._waits_seen = 0
         self.allocated_bytes = 0
         self.peak_bytes = 0
@@ -80,7 +85,27 @@ class Allocator:
             self._held.append((block, clock))
             self._waits_seen = -1
         else:
-            self._return(block)
+            self._reclaim(block)
+
+    def use_after_free(self, size: int, stream: int) -> Use | None:
+        """Return a use of free memory that `stream` may get now for `size` bytes, and that may still run; None if none.
+
+        Each free block of the pool counts. With other sizes or earlier requests it would be the best fit.
+        """
+        self._release_finished()
+        pool = stream, size <= _SMALL_LIMIT
+        if pool not in self._in_use:
+            return None
+        uses = [use for use in self._in_use[pool] if not self._order.precedes(use[0].stream, use[0].event, stream)]
+        self._in_use[pool] = uses
+        return uses[0] if uses else None
+
+    def _reclaim(self, block: MemoryBlock) -> None:
+        """Return a freed block to its pool, and note the uses that may still run."""
+        uses = block.shadow.unordered(Region(block.address, block.address + block.size), block.stream)
+        if uses:
+            self._in_use.setdefault((block.stream, block.is_small), []).extend(uses)
+        self._return(block)
 
     def _release_finished(self) -> None:
         if self._waits_seen == self._order.waits:
@@ -89,7 +114,7 @@ class Allocator:
         held, self._held = self._held, []
         for block, clock in held:
             if self._order.is_over(clock, block.stream):
-                self._return(block)
+                self._reclaim(block)
             else:
                 self._held.append((block, clock))
 

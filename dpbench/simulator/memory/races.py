@@ -40,6 +40,10 @@ class Launch:
         return f"{self.operator} on {self.stream_name} at {self.line}"
 
 
+Use = tuple[Launch, bool]
+"""An access to memory, and whether it writes."""
+
+
 @dataclass(slots=True)
 class _Cell:
     start: int
@@ -97,6 +101,13 @@ class ShadowMemory:
             self._replace(region, launch)
         else:
             self._remember(_Strided(region, launch, is_write=True))
+
+    def unordered(self, region: Region, stream: int) -> list[Use]:
+        """Return the accesses to these bytes that may still run when the next operation of `stream` does."""
+        uses = [(launch, False) for cell in self._between(region.start, region.stop) for launch in cell.reads.values()]
+        uses += [(cell.write, True) for cell in self._between(region.start, region.stop) if cell.write is not None]
+        uses += [(past.launch, past.is_write) for past in self._strided if past.region.overlaps(region)]
+        return [use for use in uses if not self._order.precedes(use[0].stream, use[0].event, stream)]
 
     def _is_before(self, earlier: Launch, later: Launch) -> bool:
         return self._order.precedes(earlier.stream, earlier.event, later.stream)

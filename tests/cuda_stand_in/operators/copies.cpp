@@ -7,6 +7,7 @@
 #include <ATen/ops/copy_native.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include "../runtime/counters.h"
 #include "operators.h"
 #include "tensors.h"
 
@@ -47,6 +48,7 @@ void copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
     wait(waiting, record(current_stream(to.device())));
   }
   put_into(current_stream(from.device()), to, from);
+  note_copy(from.device().index(), to.device().index(), to.nbytes());
   if (is_across) wait(current_stream(to.device()), record(current_stream(from.device())));
 }
 

@@ -1,9 +1,11 @@
 // Put our kernels in the place of torch's CUDA kernels. It happens when this library is loaded.
+#include <ATen/ops/record_stream_native.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/library.h>
 
 #include <set>
 
+#include "../runtime/counters.h"
 #include "../runtime/issue.h"
 #include "copies.h"
 #include "operators.h"
@@ -14,7 +16,7 @@ namespace {
 
 // torch's own kernels of these run no CUDA kernel: they make memory, views, or wait for the host.
 const std::set<std::string> kept{
-    "aten::empty", "aten::empty_strided", "aten::resize_", "aten::set_", "aten::record_stream",
+    "aten::empty", "aten::empty_strided", "aten::resize_", "aten::set_",
     "aten::_local_scalar_dense", "aten::is_set_to", "aten::_efficientzerotensor", "aten::is_pinned", "aten::_pin_memory",
     "aten::_use_cudnn_ctc_loss", "aten::_has_same_storage_numel", "aten::_fused_sdp_choice",
 };
@@ -38,7 +40,13 @@ class SilentHandler : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+void record_stream(at::Tensor& tensor, c10::Stream stream) {
+  count(Counter::record_streams);
+  at::native::record_stream_cuda(tensor, stream);
+}
+
 torch::CppFunction kernel_of(const std::string& name) {
+  if (name == "aten::record_stream") return torch::CppFunction(record_stream);
   if (name == "aten::_foreach_copy_") return torch::CppFunction::makeFromBoxedFunction<run_foreach_copy>();
   return torch::CppFunction::makeFromBoxedFunction<run_operator>();
 }

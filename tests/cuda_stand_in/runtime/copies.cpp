@@ -36,10 +36,14 @@ cudaError_t to_pageable(void* to, const void* from, size_t bytes, Stream& stream
   return error == cudaSuccess ? host_wait(stream) : error;
 }
 
+int place_of(const std::optional<Allocation>& memory) { return memory && memory->is_device ? memory->device : kHost; }
+
 cudaError_t copy(void* to, const void* from, size_t bytes, Stream& stream) {
   if (bytes == 0) return cudaSuccess;
   count(Counter::copies);
-  bool from_known = allocation_at(uintptr_t(from)).has_value(), to_known = allocation_at(uintptr_t(to)).has_value();
+  std::optional<Allocation> source = allocation_at(uintptr_t(from)), target = allocation_at(uintptr_t(to));
+  bool from_known = source.has_value(), to_known = target.has_value();
+  note_copy(place_of(source), place_of(target), bytes);
   if (!from_known && !to_known) {
     cudaError_t error = host_wait(stream);
     memcpy(to, from, bytes);

@@ -1,18 +1,33 @@
-// Exact counts of what the host did, by kind.
+// Exact counts of what the host did, by kind, and of the bytes that each link carried.
 #pragma once
-#include <array>
-#include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace stand_in {
 
-enum class Counter { works, copies, pageable_copies, events_recorded, waits, event_queries, host_waits, mallocs, size };
+// `programs_events` and `programs_waits` are the part that Python asked for; the others are torch's own.
+enum class Counter {
+  works,
+  copies,
+  pageable_copies,
+  events_recorded,
+  programs_events,
+  waits,
+  programs_waits,
+  record_streams,
+  event_queries,
+  host_waits,
+  mallocs,
+  size
+};
 
-inline std::array<std::atomic<int64_t>, size_t(Counter::size)>& counters() {
-  static std::array<std::atomic<int64_t>, size_t(Counter::size)> values{};
-  return values;
-}
+void count(Counter counter);
+int64_t counted(Counter counter);
 
-inline void count(Counter counter) { ++counters()[size_t(counter)]; }
+constexpr int kHost = -1;
+// Note a copy between two devices, or between the host and a device.
+void note_copy(int from, int to, size_t bytes);
+// The copies of each link so far, one a line: "from to copies bytes".
+std::string copies_by_link();
 
 }  // namespace stand_in

@@ -22,11 +22,19 @@ using namespace stand_in;
 
 namespace {
 
-// Whether a program asked, through torch's Python binding. torch's allocators ask too, to reuse memory. Whether they
-// learn that an event has passed is luck, so their questions order nothing but the reuse of the block (issue.h).
-bool is_a_programs_question(void* return_address) {
+// Whether a program called, through torch's Python binding. The others are torch's engine, operators and allocators.
+bool is_a_programs(void* return_address) {
   Dl_info info;
   return dladdr(return_address, &info) && info.dli_fname && strstr(info.dli_fname, "libtorch_python");
+}
+
+cudaError_t record_event(cudaEvent_t event, cudaStream_t stream, void* return_address) {
+  count(Counter::events_recorded);
+  if (is_a_programs(return_address)) count(Counter::programs_events);
+  auto moment = record(stream_of(stream));
+  std::lock_guard lock(event->mutex);
+  event->last = moment;
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -68,6 +76,7 @@ cudaError_t cudaDeviceSynchronize() { return host_wait_for_device(current_device
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   count(Counter::waits);
+  if (is_a_programs(__builtin_return_address(0))) count(Counter::programs_waits);
   if (auto moment = event->moment()) wait(stream_of(stream), moment);
   return cudaSuccess;
 }
@@ -96,15 +105,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  count(Counter::events_recorded);
-  auto moment = record(stream_of(stream));
-  std::lock_guard lock(event->mutex);
-  event->last = moment;
-  return cudaSuccess;
+  return record_event(event, stream, __builtin_return_address(0));
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return cudaEventRecord(event, stream);
+  return record_event(event, stream, __builtin_return_address(0));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -112,7 +117,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   auto moment = event->moment();
   if (!moment) return cudaSuccess;
   if (!moment->is_reached()) return fail(cudaErrorNotReady);
-  if (is_a_programs_question(__builtin_return_address(0))) host_saw(*moment);
+  // torch's allocators ask too, to reuse memory. Whether they learn that an event has passed is luck, so their questions
+  // order nothing but the reuse of the block (issue.h).
+  if (is_a_programs(__builtin_return_address(0))) host_saw(*moment);
   return cudaSuccess;
 }
 
@@ -129,24 +136,32 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   return cudaSuccess;
 }
 
-// Graphs are not supported, so no stream is being captured.
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+// A capture begins and ends, so that a program can ask whether there is one. Work in it is refused (issue.cpp).
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream_of(stream).is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
                                      const cudaGraphNode_t** dependencies, const void**, size_t* number) {
-  *status = cudaStreamCaptureStatusNone;
-  if (id) *id = 0;
+  cudaStreamIsCapturing(stream, status);
+  if (id) *id = stream_of(stream).number + 1;
   if (graph) *graph = nullptr;
   if (dependencies) *dependencies = nullptr;
   if (number) *number = 0;
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  return fail(cudaErrorStreamCaptureUnsupported, "the CUDA stand-in captures no graphs");
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  stream_of(stream).is_capturing = true;
+  return cudaSuccess;
+}
+
+// There is no graph; torch raises an error.
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  stream_of(stream).is_capturing = false;
+  *graph = nullptr;
+  return cudaSuccess;
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {

@@ -70,6 +70,7 @@ cudaError_t issue(Stream& stream, Work work) {
   block_being_freed.reset();
   const Place& place = current_place();
   if (!place.label.empty()) work.label = place.label;
+  if (stream.is_capturing) return fail(cudaErrorStreamCaptureUnsupported, "the CUDA stand-in captures no graphs: " + work.label);
   State& s = state();
   std::lock_guard lock(s.mutex);
   if (std::string text = unreachable(stream, work); !text.empty()) return fail(cudaErrorIllegalAddress, text);

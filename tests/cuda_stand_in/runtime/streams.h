@@ -43,6 +43,7 @@ class Stream {
   const int device, number, priority;
   const std::string name;
   std::atomic<double> lag_s{0};
+  std::atomic<bool> is_capturing{false};
 
  private:
   void work();

@@ -177,3 +177,12 @@ def test_forgetting_that_the_hub_reads_gradients_of_a_lane_on_its_device_is_a_ra
     monkeypatch.setattr(link_nodes, "record_stream", lambda tensor, one: one == hub or record(tensor, one))
     with pytest.raises(RaceError):
         run()
+
+
+def test_forgetting_the_hub_for_sums_that_are_added_to_gradients_is_a_race(monkeypatch):
+    """Without this the sum is freed once it is added to ``.grad``; its memory is that of the compute stream."""
+    run, _ = layers_on(DEVICES)
+    run()
+    monkeypatch.setattr(link_nodes, "_keep_until_the_end", lambda _: None)
+    with pytest.raises(RaceError):
+        run()

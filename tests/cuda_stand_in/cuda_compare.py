@@ -1,0 +1,31 @@
+"""`dpbench compare` on the stand-in: every variant is measured or has a reason. The times mean nothing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.cuda_stand_in.nvml import BUSY_PERCENT
+from tests.cuda_stand_in.translated import ROOT
+
+COUNT = torch.cuda.device_count()
+MEASURED = {"single", "torch_dp", "naive", "floor", "tuned"}
+
+
+@pytest.mark.timeout(600)
+def test_every_variant_is_measured_or_has_a_reason(tmp_path):
+    words = ("compare", "--variants", ",".join([*MEASURED, "ddp"]), "--workloads", "mlp/tiny", "--batch", "16")
+    more = ("--devices", f"cuda*{COUNT}", "--rounds", "1", "--budget", "10s", "--results", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "dpbench", *words, *more], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)  # noqa: T201
+    records = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert {record["case"]["variant"]: record["outcome"] for record in records} == dict.fromkeys(MEASURED, "ok")
+    for record in records:
+        for device in record["case"]["devices"]:
+            assert record["metrics"]["telemetry"][device]["sm_busy_percent"]["value"] == pytest.approx(BUSY_PERCENT)
+    assert "this torch has no nccl, which DistributedDataParallel needs on cuda" in " ".join(done.stdout.split())

@@ -1,0 +1,25 @@
+"""`make gpu` rehearses here from its first step to its last. The times mean nothing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cuda_stand_in.translated import ROOT
+
+INCOMPLETE = 3
+"""The exit code of `benchmarks.on_gpu` if something was skipped: ddp needs NCCL between processes."""
+
+
+@pytest.mark.timeout(1500)
+def test_every_step_of_make_gpu_passes_but_for_ddp(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.on_gpu", "--rehearse", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    print("\n".join(line for line in done.stdout.splitlines() if line.startswith("gpu:")))  # noqa: T201
+    skipped = {step["name"]: step["note"] for step in summary["steps"] if step["outcome"] == "skipped"}
+    assert {step["outcome"] for step in summary["steps"] if step["name"] not in skipped} == {"passed"}, done.stdout
+    for note in skipped.values():
+        assert {variant.split(" on ")[0] for variant in note.split("no times of ")[1].split(", ")} == {"ddp"}, note
+    assert done.returncode == INCOMPLETE
