@@ -10,7 +10,8 @@ from dpbench.projection.project import Interval
 _HEAD = """# The projection beside published figures
 
 `dpbench project` says what a step costs on a machine that nobody here owns. This page compares it with steps that
-others measured and published. The predictions of all rows were committed before the measured column was filled in.
+others measured and published. The predictions of all rows were committed (be9b771) before the measured column was
+filled in. One fault was mended afterwards: the column *step* of an A100 had the factor of a V100.
 
 Two ranges in `dpbench/machines/parts.toml` quote rows of this page, so these rows are no free test of them: `overlap`
 over NVLink (pytorch-ddp), and the bandwidth of `nvlink2` (hf-titan). No other number is from a row.
