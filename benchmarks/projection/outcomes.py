@@ -18,8 +18,9 @@ DDP, DP = "ddp", "torch_dp"
 class Outcome:
     """A case in plain numbers. Times are of a step, in ms.
 
-    `predicted` has the factor of the case's own model, `by_first` that of its table's first model, and `alone` none.
-    `shrunk` is the share of draws that one factor could not calibrate. `why_not` says why no claim counts the case.
+    `predicted` has the factor of the case's own model. `by_first` has that of its table's first model on such devices,
+    and `alone` none. `shrunk` is the share of draws that one factor could not calibrate. `why_not` says why no claim
+    counts the case.
     """
 
     table: str

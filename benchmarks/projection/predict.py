@@ -31,8 +31,8 @@ SINGLE = VariantId(VariantName.SINGLE)
 class Prediction:
     """A case, predicted. All times are of a step, in seconds.
 
-    `found` has the factor of its own model; `by_first` has that of the first model of its table, and `alone` none.
-    `perfect_s` is the step of one device; `naive_s` adds the counted bytes over the bandwidth.
+    `found` has the factor of its own model. `by_first` has that of its table's first model on this kind of device, and
+    `alone` none. `perfect_s` is the step of one device; `naive_s` adds the counted bytes over the bandwidth.
     """
 
     series: Series
@@ -84,7 +84,7 @@ class Predictor:
         variant = VariantId(VariantName(case.variant))
         tasks, copied_bytes = self._tasks(series, variant, machine)
         own = self._calibration(series, machine)
-        first = self._calibration(table.series[0], machine)
+        first = self._calibration(self._first_on(machine), machine)
         plain = draw(machine.parameters())
         batch = series.items * machine.devices
 
@@ -111,6 +111,11 @@ class Predictor:
             naive_s=one_s + self._naive_s(series, variant, machine, copied_bytes),
             not_affine=self._step_of(*recorded(series.workload, variant, machine.devices)).not_affine,
         )
+
+    def _first_on(self, machine: Machine) -> Series:
+        """Return the table's first model that was measured on this kind of device."""
+        device = machine.device.name
+        return next(s for s in self._table.series if any(machine_of(case).device.name == device for case in s.cases))
 
     def _calibration(self, series: Series, machine: Machine) -> Calibration | None:
         key = series.model, machine.name
