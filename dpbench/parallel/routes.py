@@ -103,10 +103,9 @@ def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
     return tuple(child for child, parent in enumerate(parents) if parent == lane and child != 0)
 
 
-def pieces(count: int, item_bytes: int) -> list[slice]:
-    """Cut a flat of `count` elements into pieces of `PIECE_BYTES`; the last one may be shorter."""
-    step = max(1, PIECE_BYTES // item_bytes)
-    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+def piece_items(item_bytes: int) -> int:
+    """The number of elements in a piece of `PIECE_BYTES`, at least 1."""
+    return max(1, PIECE_BYTES // item_bytes)
 
 
 def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...] | None:
