@@ -21,7 +21,8 @@ link. A large bucket travels in pieces, and a lane passes a piece on as soon as 
     1 ──> 2          b0  b1  b2  b3
     2 ──> 3              b0  b1  b2  b3
 
-Lanes on one device get one copy over a link. The first of them is the link's end, and the parent of the others::
+Except in a star, lanes on one device get one copy over a link. The first of them is the link's end, and the parent of
+the others::
 
     devices 0 1 1 2      chain    0 ──> 1 ──> 3
                                         └ 2
