@@ -64,17 +64,20 @@ class Bucket:
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
 
-    def send(self, sources: list[Tensor], lanes: Sequence[Lane], signature: Signature | None) -> list[FlatCopy]:
+    def send(
+        self, sources: list[Tensor], lanes: Sequence[Lane], order: Sequence[int], signature: Signature | None
+    ) -> list[FlatCopy]:
         """Send the sources to lanes 1, 2, ... and return their copies there.
 
-        A copy that already has this signature is not sent again.
+        `order` holds these lanes' numbers, each behind its parent's. A copy that already has this signature is not
+        sent again.
         """
         while len(self._copies) < len(lanes) - 1:
             self._copies.append(FlatCopy(self.shapes, sources[0].dtype))
         copies = self._copies[: len(lanes) - 1]
         outdated = [
             number
-            for number in downwards(tuple([lane.parent for lane in lanes]))[1:]
+            for number in order
             if signature is None or copies[number - 1].sent != signature or copies[number - 1].was_written()
         ]
         if outdated:
@@ -95,7 +98,7 @@ class Bucket:
                 self._send_to(lane, packed, [packed_at] if lanes[lane].near != base.near else [], lanes)
                 for lane in first_hops
             ]
-            self._note_departure(packed, packed_at, left_at, [lanes[lane] for lane in first_hops], base)
+            self._note_departure(packed, packed_at, left_at, lanes, first_hops)
         for number in outdated:
             if (parent := lanes[number].parent) != 0:
                 held = self._copies[parent - 1]
@@ -103,16 +106,17 @@ class Bucket:
                 held.pass_on(number, lanes[number].above, left, lanes[parent])
 
     def _note_departure(
-        self, packed: Tensor, packed_at: Any, left_at: list[Any], receivers: Sequence[Lane], base: Lane
+        self, packed: Tensor, packed_at: Any, left_at: list[Any], lanes: Sequence[Lane], receivers: Sequence[int]
     ) -> None:
         """Keep the packed bucket until the receivers have read it, and the base's tensors until they are packed."""
+        base = lanes[0]
         if not self._is_flat:
             self._staging.leaving = left_at
         self.departure = None
         if base.near != base.compute:
             self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
-            for lane in receivers:  # the staging buffer may be freed with its set while these streams read it
-                record_stream(packed, lane.near)
+            for number in receivers:  # the staging buffer may be freed with its set while these streams read it
+                record_stream(packed, lanes[number].near)
         elif base.near is not None and not self._is_flat:
             record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
 
@@ -211,19 +215,22 @@ class Broadcaster:
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)
+        order = downwards(tuple([lane.parent for lane in lanes]))[1:]
         for bucket in self._buckets:
-            self._send(bucket, lanes, deliveries)
+            self._send(bucket, lanes, order, deliveries)
         for i in self._unbucketed:
             _send_unbucketed(i, self._tensors[i], lanes, deliveries[1:])
         if not self._has_overlap:
             for delivery in deliveries:
                 delivery.await_all()
 
-    def _send(self, bucket: Bucket, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
+    def _send(
+        self, bucket: Bucket, lanes: Sequence[Lane], order: Sequence[int], deliveries: Sequence[Delivery]
+    ) -> None:
         sources = [self._tensors[i] for i in bucket.indices]
         is_watched = self._watch is not None and self._always_sent.isdisjoint(bucket.indices)
         signature = self._watch.signature(sources) if self._watch is not None and is_watched else None
-        copies = bucket.send(sources, lanes, signature)
+        copies = bucket.send(sources, lanes, order, signature)
         for delivery, lane, copy in zip(deliveries[1:], lanes[1:], copies, strict=True):
             put(copy.new_tensors(lane, is_watched), delivery.tensors, bucket.indices)
             if copy.arrival is not None:

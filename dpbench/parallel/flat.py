@@ -16,7 +16,7 @@ from torch import Tensor
 from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, wait_event, wait_stream
 from dpbench.parallel.reference_counts import count_storage_uses
-from dpbench.parallel.routes import pieces
+from dpbench.parallel.routes import piece_items
 from dpbench.parallel.transfer import copy_into
 
 ALIGNMENT_BYTES = 256
@@ -68,11 +68,12 @@ class FlatCopy:
         self._leaving = {}
         self.arrived = []
         is_passed_on = lane.parent != 0 or bool(lane.children)
-        parts = pieces(len(source), source.itemsize) if is_passed_on else [slice(None)]
-        for part, event in zip_longest(parts, awaited):
-            wait_event(lane.above, event)
-            copy_into(self.flat[part], source[part], lane.is_staged)
-            if lane.children or part is parts[-1]:
+        ends = (cut(self.flat), cut(source)) if is_passed_on else ([self.flat], [source])
+        for end, start, event in zip_longest(*ends, awaited):
+            if event is not None:
+                wait_event(lane.above, event)
+            copy_into(end, start, lane.is_staged)
+            if lane.far is not None and (lane.children or end is ends[0][-1]):
                 self.arrived.append(record_event(lane.device, lane.far))
         self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 
@@ -146,6 +147,12 @@ class StagingBuffer:
         for event in self.leaving:
             if event is not None:
                 hub.wait_event(event)
+
+
+def cut(flat: Tensor) -> Sequence[Tensor]:
+    """The pieces of a flat that is passed on."""
+    count = piece_items(flat.itemsize)
+    return [flat] if len(flat) <= count else flat.split(count)
 
 
 def shape_of(tensor: Tensor) -> Shape:

@@ -22,8 +22,9 @@ from typing import Any
 
 from torch import Tensor
 
+from dpbench.parallel.flat import cut
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
-from dpbench.parallel.routes import downwards, pieces
+from dpbench.parallel.routes import downwards
 from dpbench.parallel.transfer import copy_to
 
 Arrived = list[tuple[Tensor, Any]]
@@ -107,10 +108,9 @@ def _give_back(package: Package, child: Lane, lane: Lane) -> None:
         record_stream(package.flat, lane.far)
 
 
-def _pieces(package: Package, is_whole: bool) -> list[Tensor]:
+def _pieces(package: Package, is_whole: bool) -> Sequence[Tensor]:
     assert package.flat is not None
-    parts = pieces(len(package.flat), package.flat.itemsize)
-    return [package.flat] if is_whole or len(parts) == 1 else [package.flat[part] for part in parts]
+    return [package.flat] if is_whole else cut(package.flat)
 
 
 def sum_with_graph(packages: Packages) -> Tensor:

@@ -21,7 +21,8 @@ link. A large bucket travels in pieces, and a lane passes a piece on as soon as 
     1 ──> 2          b0  b1  b2  b3
     2 ──> 3              b0  b1  b2  b3
 
-Lanes on one device get one copy over a link. The first of them is the link's end, and the parent of the others::
+Except in a star, lanes on one device get one copy over a link. The first of them is the link's end, and the parent of
+the others::
 
     devices 0 1 1 2      chain    0 ──> 1 ──> 3
                                         └ 2
@@ -103,10 +104,9 @@ def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
     return tuple(child for child, parent in enumerate(parents) if parent == lane and child != 0)
 
 
-def pieces(count: int, item_bytes: int) -> list[slice]:
-    """Cut a flat of `count` elements into pieces of `PIECE_BYTES`; the last one may be shorter."""
-    step = max(1, PIECE_BYTES // item_bytes)
-    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+def piece_items(item_bytes: int) -> int:
+    """The number of elements in a piece of `PIECE_BYTES`, at least 1."""
+    return max(1, PIECE_BYTES // item_bytes)
 
 
 def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...] | None:

@@ -3,12 +3,14 @@
 from itertools import pairwise, permutations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.parallel import DataParallel, Policy, routes
+from dpbench.parallel.flat import cut
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, choose, downwards, parents_of, pieces
+from dpbench.parallel.routes import Links, choose, downwards, parents_of
 from tests.parallel.models import mlp
 
 
@@ -85,11 +87,14 @@ def test_a_chain_avoids_corrupt_links_wherever_an_order_does(corrupt):
     assert all(links.are_sound(parent, lane) for lane, parent in enumerate(parents) if lane) is exists
 
 
-def test_pieces_cover_a_flat_once(monkeypatch):
+@pytest.mark.parametrize(
+    ("count", "dtype", "lengths"), [(10, "float", [4, 4, 2]), (4, "float", [4]), (3, "complex128", [1, 1, 1])]
+)
+def test_pieces_cover_a_flat_once(count, dtype, lengths, monkeypatch):
     monkeypatch.setattr(routes, "PIECE_BYTES", 16)
-    assert pieces(10, 4) == [slice(0, 4), slice(4, 8), slice(8, 10)]
-    assert pieces(4, 4) == [slice(0, 4)]
-    assert pieces(2, 32) == [slice(0, 1), slice(1, 2)]
+    flat = torch.arange(count).to(getattr(torch, dtype))
+    assert [len(piece) for piece in cut(flat)] == lengths
+    assert torch.equal(torch.cat(list(cut(flat))), flat)
 
 
 @pytest.mark.parametrize("value", ["ring", "host", "nccl", None, 1])

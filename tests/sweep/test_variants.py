@@ -171,7 +171,7 @@ def test_the_parameters_of_tuned_are_the_fields_of_its_policy():
     for field in fields(Policy):
         parsed = POLICY_PARAMETERS[field.name].parse(shown(field.default))
         assert parsed == field.default
-        assert type(parsed) is (str if field.name == "dispatch" else type(field.default))
+        assert type(parsed) is (str if field.name in {"dispatch", "route"} else type(field.default))
 
 
 def test_those_of_ddp_are_arguments_of_torch():

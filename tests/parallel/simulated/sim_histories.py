@@ -10,7 +10,7 @@ from dpbench.parallel import DataParallel
 from tests.parallel.histories import apply_in_sequence, assert_alike, interleave, play, random_policy
 from tests.sampling import sampled
 
-DEVICES = [f"sim:{i}" for i in range(3)]
+DEVICES = [f"sim:{i}" for i in range(4)]
 HISTORIES, SAMPLE = 100, 15
 
 
@@ -22,10 +22,10 @@ class Stock(nn.DataParallel):
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("seed", sampled(range(HISTORIES), SAMPLE))
 def test_a_history_equals_that_of_stock(seed, monkeypatch):
-    stock = list(play(seed, lambda model: Stock(model, [0, 1, 2]), "sim:0"))
+    stock = list(play(seed, lambda model: Stock(model, [0, 1, 2, 3]), "sim:0"))
     policy = random_policy(random.Random(seed))
     assert_alike(stock, play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "sim:0"), f"{policy}")
     interleave(monkeypatch)
     policy = replace(policy, dispatch="interleaved")
     own = play(seed, lambda model: DataParallel(model, DEVICES, policy=policy), "sim:0")
-    assert_alike(list(play(seed, lambda model: Stock(model, [0, 1, 2]), "sim:0")), own, f"{policy}", in_order=False)
+    assert_alike(list(play(seed, lambda model: Stock(model, [0, 1, 2, 3]), "sim:0")), own, f"{policy}", in_order=False)
