@@ -15,13 +15,14 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
+from torch._guards import CompileContext, compile_context
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.dispatch import watchdog
-from dpbench.parallel.dispatch.interleaved import MOST_LEAVES, ChildTable
+from dpbench.parallel.dispatch.interleaved import MOST_LEAVES, ChildTable, _here
 from dpbench.parallel.dispatch.thread_hazards import setting_values
 from tests.parallel.four_lanes import LANES, sets_of, wrap
 from tests.parallel.models import Call, mlp, normed
@@ -385,6 +386,7 @@ SECTIONS = {
     "default dtype": _default_double,
     "parametrize.cached": parametrize.cached,
     "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    "compiler": lambda: compile_context(CompileContext(None)),
     "dispatch mode": lambda: FlopCounterMode(display=False),
 }
 
@@ -401,6 +403,13 @@ def test_a_lane_does_not_pass_on_within(kind):
     interleaved(Call(forward, inner=nn.Sequential(*members)))(X)
     assert log == in_sequence(12)
     assert setting_values() == before
+
+
+def test_a_lane_does_not_pass_on_within_a_transform():
+    members, log = leaves(12)
+    slope = torch.func.grad(lambda x, inner: inner(x).sum())
+    interleaved(Call(lambda self, x: slope(x, self.inner), inner=nn.Sequential(*members)))(X)
+    assert log == in_sequence(12)
 
 
 @pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")])
@@ -459,6 +468,22 @@ def test_a_wrapper_in_an_interleaved_replica_gives_right_numbers(inner):
     torch.testing.assert_close(output, want)
     for parameter, other in zip(base.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad)
+
+
+def test_lanes_go_on_in_turns_after_a_wrapper_that_they_have_called():
+    members, log = leaves()
+    within = DataParallel(mlp(), ["cpu"] * 2, policy=Policy(dispatch="interleaved"))
+
+    def forward(self, x):
+        within(torch.randn(2, 5))
+        for i in range(10):
+            self.all[i](x)
+        return x
+
+    wrapper = interleaved(Call(forward, all=nn.ModuleList(members)))
+    wrapper(X)
+    assert log == in_turns()
+    assert _here.lane is None
 
 
 def test_several_forwards_at_once_take_turns_on_their_own():

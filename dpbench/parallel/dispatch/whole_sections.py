@@ -2,8 +2,8 @@
 
 A lane passes the baton on only while the state below is that in which its forward began:
 
-checkpoints                grad mode or the saved-tensor hooks differ. A checkpoint saves the generators' states and
-                           draws again in its recomputation. It must not find numbers that other lanes have drawn.
+checkpoints                Grad mode (off in inference mode too) or the saved-tensor hooks differ. A checkpoint saves the
+                           generators' states and draws again in its recomputation, without other lanes' draws.
 forward-mode AD            All threads share one level (`torch.func.jvp`).
 `parametrize.cached`       All threads share one cache.
 settings of the process    Attention's backends and the default dtype, which a replica may set and put back.
@@ -26,7 +26,6 @@ def section() -> Hashable:
     """The section that the calling thread is in, to compare with that in which its forward began."""
     return (
         torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
         torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
         torch._C._len_torch_dispatch_stack(),
         torch._C._are_functorch_transforms_active(),
