@@ -19,6 +19,7 @@ __all__ = [
     "replicate",
     "scatter",
     "scatter_kwargs",
+    "with_loss",
 ]
 
 

@@ -297,5 +297,5 @@ def _run(words: list[str]) -> int:
         if debugs:
             sys.stderr.write(printable(traceback.format_exc()))
     complain(line)
-    is_gate = next((word for word in words if not word.startswith("-")), None) == "gate"
-    return ExitCode.FAILED if is_gate else code
+    command = next((word for word in words if not word.startswith("-")), None)
+    return ExitCode.FAILED if command == "gate" else code

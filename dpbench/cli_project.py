@@ -10,10 +10,10 @@ from rich.console import Console
 
 from dpbench.cli_shared import Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
-from dpbench.projection.machine import Machine
-from dpbench.projection.machine_file import load_machine, machine_names
+from dpbench.projection.described.machine import Machine
+from dpbench.projection.described.machine_file import load_machine, machine_names
+from dpbench.projection.replay.timeline import chrome_trace
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
-from dpbench.projection.timeline import chrome_trace
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.results.files import replace_text
 from dpbench.run.project_all import Recorded, project_machine, record_all

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.projection.draws import Draws
-from dpbench.projection.machine import Machine
+from dpbench.projection.described.machine import Machine
 from dpbench.projection.project import project
-from dpbench.projection.tasks import Role, Tasks
+from dpbench.projection.replay.draws import Draws
+from dpbench.projection.replay.tasks import Role, Tasks
 
 Array = NDArray[np.float64]
 DEVICE, HOST = "device.factor", "host.factor"

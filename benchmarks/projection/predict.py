@@ -8,16 +8,16 @@ from benchmarks.projection.calibrate import Calibration, calibrated
 from benchmarks.projection.published import as_published
 from benchmarks.projection.row_file import Case, Series, Table
 from dpbench.projection.affine_step import AffineStep
-from dpbench.projection.build import AnyEvent, build
 from dpbench.projection.ddp import MIB, Buckets, ddp_events
-from dpbench.projection.draws import Draws, draw
-from dpbench.projection.machine import Machine
-from dpbench.projection.machine_file import load_machine
+from dpbench.projection.described.machine import Machine
+from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.described.subset import first_devices
 from dpbench.projection.project import Projection, limited_by_loader, project
 from dpbench.projection.recording_at import recording_at
+from dpbench.projection.replay.build import AnyEvent, build
+from dpbench.projection.replay.draws import Draws, draw
+from dpbench.projection.replay.tasks import Tasks
 from dpbench.projection.rules import facts_of, rule_of
-from dpbench.projection.subset import first_devices
-from dpbench.projection.tasks import Tasks
 from dpbench.results.recording import Copy
 from dpbench.sweep.variants import VariantId, VariantName
 

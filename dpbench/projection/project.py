@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.projection.critical_path import shares_of_path
-from dpbench.projection.draws import Draws
-from dpbench.projection.fair import fair_finish_s
-from dpbench.projection.fifo import Schedule, schedule
-from dpbench.projection.finish_times import costs, finish_times
-from dpbench.projection.machine import HostCost, Machine
-from dpbench.projection.rates import Rates, formats_of
-from dpbench.projection.slowed import slowed_beside
-from dpbench.projection.tasks import Rate, Role, Tasks
+from dpbench.projection.described.machine import HostCost, Machine
+from dpbench.projection.replay.critical_path import shares_of_path
+from dpbench.projection.replay.draws import Draws
+from dpbench.projection.replay.fair import fair_finish_s
+from dpbench.projection.replay.fifo import Schedule, schedule
+from dpbench.projection.replay.finish_times import costs, finish_times
+from dpbench.projection.replay.rates import Rates, formats_of
+from dpbench.projection.replay.slowed import slowed_beside
+from dpbench.projection.replay.tasks import Rate, Role, Tasks
 
 Array = NDArray[np.float64]
 QUANTILES = (0.05, 0.95)

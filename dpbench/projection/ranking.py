@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.projection.critical_path import kinds_of_path
 from dpbench.projection.project import QUANTILES, Interval, Projection
+from dpbench.projection.replay.critical_path import kinds_of_path
 from dpbench.sweep.variants import VariantId, VariantName
 
 _NEAR_THE_LIMIT = 0.95

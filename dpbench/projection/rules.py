@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpbench.errors import WrongInputError
-from dpbench.projection.build import AnyEvent, Facts
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import ddp_events
-from dpbench.projection.machine import Machine
+from dpbench.projection.described.machine import Machine
+from dpbench.projection.replay.build import AnyEvent, Facts
 from dpbench.results.recording import Recording
 from dpbench.sweep.variants import VariantId, VariantName
 

@@ -6,9 +6,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.projection.critical_path import kinds_of_path
 from dpbench.projection.project import Interval, Projection
 from dpbench.projection.ranking import MachineProjection, ProjectedRow
+from dpbench.projection.replay.critical_path import kinds_of_path
 from dpbench.report.units import number, time_unit
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
 

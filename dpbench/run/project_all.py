@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from dpbench.projection.affine import NotAffineError
 from dpbench.projection.affine_step import AffineStep
-from dpbench.projection.build import build
-from dpbench.projection.draws import Draws, draw
-from dpbench.projection.machine import Machine
+from dpbench.projection.described.machine import Machine
 from dpbench.projection.project import Projection, limited_by_loader
 from dpbench.projection.project import project as project_tasks
 from dpbench.projection.ranking import MachineProjection, advice, with_speed_up
 from dpbench.projection.recording_at import recording_at
+from dpbench.projection.replay.build import build
+from dpbench.projection.replay.draws import Draws, draw
 from dpbench.projection.rules import ProjectionError, check_batch, facts_of, rule_of, why_not
 from dpbench.run.record_step import record_step
 from dpbench.sweep.variants import VariantId, VariantName

@@ -8,7 +8,7 @@ import pytest
 
 from dpbench import cli
 from dpbench.projection.affine_step import AffineStep
-from dpbench.projection.machine_file import machine_names
+from dpbench.projection.described.machine_file import machine_names
 from dpbench.run import project_all
 
 STEPS = Path(__file__).parents[2] / "benchmarks" / "projection" / "recordings"

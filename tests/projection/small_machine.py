@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dpbench.projection.machine import Device, Host, HostCost, Kind, Link, LinkKind, Machine, Quantity, Ring
+from dpbench.projection.described.machine import Device, Host, HostCost, Kind, Link, LinkKind, Machine, Quantity, Ring
 from dpbench.results.recording import Copy, Mark, Operator, RecordedEvent, Recording
 
 

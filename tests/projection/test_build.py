@@ -2,10 +2,10 @@
 
 import pytest
 
-from dpbench.projection.build import Collective, Facts, build
 from dpbench.projection.collectives import with_collectives
-from dpbench.projection.fifo import schedule
-from dpbench.projection.tasks import LOCK, Role
+from dpbench.projection.replay.build import Collective, Facts, build
+from dpbench.projection.replay.fifo import schedule
+from dpbench.projection.replay.tasks import LOCK, Role
 from dpbench.results.recording import HostCall, HostCallName, HostWait, Mark, Operator, Wait
 from tests.projection.small_machine import copy, machine, operator, recording
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.projection.machine import Machine
-from dpbench.projection.machine_file import load_machine, machine_names
+from dpbench.projection.described.machine import Machine
+from dpbench.projection.described.machine_file import load_machine, machine_names
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dpbench" / "machines"

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpbench.projection import machine_file
-from dpbench.projection.machine import Machine
-from dpbench.projection.machine_file import machine_names
-from dpbench.projection.nccl import collective_s
+from dpbench.projection.described import machine_file
+from dpbench.projection.described.machine import Machine
+from dpbench.projection.described.machine_file import machine_names
+from dpbench.projection.described.nccl import collective_s
 
 OPS = ("broadcast", "reduce", "all_reduce")
 MIB = 2**20

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.projection.build import Facts, build
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import Buckets, bucket_ends, ddp_events
-from dpbench.projection.draws import SAMPLE, draw
-from dpbench.projection.fifo import schedule
-from dpbench.projection.machine import FLOP_KINDS, HostCost, Kind, Quantity
-from dpbench.projection.machine_file import load_machine, machine_names
+from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Quantity
+from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.project import limited_by_loader, project
 from dpbench.projection.ranking import advice, with_speed_up
-from dpbench.projection.rates import Rates, formats_of, name_of
-from dpbench.projection.tasks import Role
-from dpbench.projection.timeline import chrome_trace
+from dpbench.projection.replay.build import Facts, build
+from dpbench.projection.replay.draws import SAMPLE, draw
+from dpbench.projection.replay.fifo import schedule
+from dpbench.projection.replay.rates import Rates, formats_of, name_of
+from dpbench.projection.replay.tasks import Role
+from dpbench.projection.replay.timeline import chrome_trace
 from dpbench.results.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording, Wait
 from dpbench.sweep.variants import VariantId
 from tests.projection.small_machine import copy, operator

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.projection.critical_path import critical_path, shares_of_path
-from dpbench.projection.fair import fair_finish_s, fair_shares
-from dpbench.projection.fifo import schedule
-from dpbench.projection.finish_times import finish_times
-from dpbench.projection.tasks import LOCK, Role, Task, Tasks
+from dpbench.projection.replay.critical_path import critical_path, shares_of_path
+from dpbench.projection.replay.fair import fair_finish_s, fair_shares
+from dpbench.projection.replay.fifo import schedule
+from dpbench.projection.replay.finish_times import finish_times
+from dpbench.projection.replay.tasks import LOCK, Role, Task, Tasks
 
 
 def tasks(*rows: tuple[str, tuple[str, ...], tuple[int, ...]]) -> Tasks:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dpbench.projection.fields import MachineFileError
-from dpbench.projection.machine_file import load_machine
-from dpbench.projection.subset import first_devices
+from dpbench.projection.described.fields import MachineFileError
+from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.described.subset import first_devices
 
 
 def test_all_devices_are_the_machine_itself():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.projection.machine import LinkKind, Quantity
-from dpbench.projection.machine_file import load_machine
-from dpbench.projection.topology import Layout, kinds_of, links_of, routes_of
+from dpbench.projection.described.machine import LinkKind, Quantity
+from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.described.topology import Layout, kinds_of, links_of, routes_of
 
 KINDS = {role: f"{role}9" for role in ("pcie", "uplink", "socket", "nvlink", "staged", "network")}
 # Devices 0 and 1 share switch 0; 2 is alone on switch 1; both on socket 0. 3 is alone on switch 2, socket 1.

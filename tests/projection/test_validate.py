@@ -15,10 +15,10 @@ from benchmarks.projection.published import as_published
 from benchmarks.projection.report import page
 from benchmarks.projection.row_file import ROWS, Data, RowFileError, Table, load_table, load_tables
 from benchmarks.projection.validate import PREDICTIONS, compared, recording_file
-from dpbench.projection.build import Facts, build
-from dpbench.projection.draws import draw
-from dpbench.projection.machine_file import load_machine
+from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.project import Interval, project
+from dpbench.projection.replay.build import Facts, build
+from dpbench.projection.replay.draws import draw
 from dpbench.results.recording import Copy, Mark, ModelFacts, Wait
 from tests.projection.small_machine import copy, machine, operator, recording
 

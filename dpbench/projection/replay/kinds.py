@@ -1,6 +1,6 @@
 """The kind of each operator. Pure."""
 
-from dpbench.projection.machine import Kind
+from dpbench.projection.described.machine import Kind
 
 _BY_PART = (
     ("convolution", Kind.CONVOLUTION),

@@ -10,8 +10,8 @@ From the last task back: each task starts when one before it ends, or on time ze
 from collections import defaultdict
 from collections.abc import Sequence
 
-from dpbench.projection.fifo import Schedule
-from dpbench.projection.tasks import Role, Tasks
+from dpbench.projection.replay.fifo import Schedule
+from dpbench.projection.replay.tasks import Role, Tasks
 
 _COMPUTE = "compute of device"
 

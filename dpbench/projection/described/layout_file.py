@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from dpbench.projection.fields import Fields
-from dpbench.projection.topology import Layout
+from dpbench.projection.described.fields import Fields
+from dpbench.projection.described.topology import Layout
 from dpbench.sweep.explain import one_of
 
 LINK_ROLES = ("pcie", "uplink", "socket", "nvlink", "staged", "network")

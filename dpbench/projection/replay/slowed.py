@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.projection.tasks import Rate, Role, Task, Tasks
+from dpbench.projection.replay.tasks import Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
 
 _OPERATOR_RATES = ("flop", "byte")

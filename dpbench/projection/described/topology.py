@@ -13,7 +13,7 @@ host memory, at the speed of the link ``staged``, one for each source device. Ea
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpbench.projection.machine import Link, LinkKind, Quantity
+from dpbench.projection.described.machine import Link, LinkKind, Quantity
 
 Place = int | None
 Routes = dict[tuple[Place, Place], tuple[str, ...]]

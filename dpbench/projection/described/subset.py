@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dpbench.projection.fields import MachineFileError
-from dpbench.projection.machine import Machine, Quantity, Ring
+from dpbench.projection.described.fields import MachineFileError
+from dpbench.projection.described.machine import Machine, Quantity, Ring
 
 _NVLINK = "nvlink."
 

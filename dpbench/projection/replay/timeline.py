@@ -5,8 +5,8 @@ Times are in microseconds. Each resource is a thread of one of three processes: 
 
 from typing import Any
 
-from dpbench.projection.fifo import Schedule
-from dpbench.projection.tasks import Role, Tasks
+from dpbench.projection.replay.fifo import Schedule
+from dpbench.projection.replay.tasks import Role, Tasks
 
 _PROCESSES = {Role.HOST: 1, Role.COMPUTE: 2, Role.LINK: 3}
 _NAMES = {Role.HOST: "host", Role.COMPUTE: "devices", Role.LINK: "links"}

@@ -12,8 +12,8 @@ half takes 4 s. All other tasks hold their resources as in `fifo.py`.
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
-from dpbench.projection.fifo import Schedule
-from dpbench.projection.tasks import Role, Tasks
+from dpbench.projection.replay.fifo import Schedule
+from dpbench.projection.replay.tasks import Role, Tasks
 
 _DONE_S = 1e-12
 

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpbench.projection.kinds import kind_of
-from dpbench.projection.machine import FLOP_KINDS, HostCost, Machine
-from dpbench.projection.rates import name_of
-from dpbench.projection.tasks import LOCK, Rate, Role, Task, Tasks
+from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Machine
+from dpbench.projection.replay.kinds import kind_of
+from dpbench.projection.replay.rates import name_of
+from dpbench.projection.replay.tasks import LOCK, Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
 from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Recording, Wait
 from dpbench.results.recording import RecordedEvent as Event

@@ -7,8 +7,8 @@ the latest finish of those before it, plus its own time. A row of an array holds
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.projection.fifo import Schedule
-from dpbench.projection.tasks import Rate, Role, Tasks
+from dpbench.projection.replay.fifo import Schedule
+from dpbench.projection.replay.tasks import Rate, Role, Tasks
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.projection.machine import Quantity
+from dpbench.projection.described.machine import Quantity
 
 Array = NDArray[np.float64]
 SAMPLE = 256

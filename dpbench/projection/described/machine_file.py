@@ -20,11 +20,11 @@ from importlib.resources import files
 from itertools import product
 from pathlib import Path
 
-from dpbench.projection.fields import Fields, MachineFileError
-from dpbench.projection.layout_file import LINK_ROLES, read_layout
-from dpbench.projection.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
-from dpbench.projection.nccl import PROTOCOLS
-from dpbench.projection.topology import kinds_of, links_of, routes_of
+from dpbench.projection.described.fields import Fields, MachineFileError
+from dpbench.projection.described.layout_file import LINK_ROLES, read_layout
+from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
+from dpbench.projection.described.nccl import PROTOCOLS
+from dpbench.projection.described.topology import kinds_of, links_of, routes_of
 from dpbench.sweep.explain import nearest, one_of
 from dpbench.sweep.outside import one_line, read_toml, shown
 

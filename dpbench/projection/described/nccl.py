@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.projection.machine import Machine
+from dpbench.projection.described.machine import Machine
 
 Array = NDArray[np.float64]
 

@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.projection.machine import Kind, Machine
-from dpbench.projection.nccl import collective_s
-from dpbench.projection.tasks import Rate
+from dpbench.projection.described.machine import Kind, Machine
+from dpbench.projection.described.nccl import collective_s
+from dpbench.projection.replay.tasks import Rate
 
 Array = NDArray[np.float64]
 HOST = "host"

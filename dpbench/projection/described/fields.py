@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from dpbench.errors import WrongInputError
-from dpbench.projection.machine import Quantity
+from dpbench.projection.described.machine import Quantity
 from dpbench.sweep.explain import nearest, one_of
 from dpbench.sweep.outside import one_line, shown
 

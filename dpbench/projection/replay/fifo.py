@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbench.projection.tasks import LOCK, Tasks
+from dpbench.projection.replay.tasks import LOCK, Tasks
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Machines that are only described: their files, their links, and what a collective costs on them."""
