@@ -152,7 +152,8 @@ class SideStreams:
         self._is_staged = is_staged
         self._is_remote = [i > 0 and is_link(devices[0], device) for i, device in enumerate(devices)]
         self._links = links or Links(heads_of(devices), frozenset())
-        self._route = choose(self._links) if route is Route.AUTO else route
+        # Under "auto" the first few lanes take a chain only if all of them do, because only its links were tested.
+        self._route = Route.STAR if route is Route.AUTO and choose(self._links) is Route.STAR else route
         self._streams: list[tuple[Stream, Stream, Stream]] = []
         self._aboves: dict[tuple[int, torch.device], Stream] = {}
         self._lock = threading.Lock()

@@ -10,10 +10,11 @@ import torch
 from dpbench.simulator.event_log import Copy
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, routes
+from dpbench.parallel import DataParallel, Policy, routes, transfer
 from dpbench.simulator import recording
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
+from tests.parallel.simulated.replay import replay
 from tests.sampling import sampled
 
 ROUTES = ("star", "chain", "tree")
@@ -240,6 +241,68 @@ def test_lanes_on_one_device_get_one_copy_over_the_link(route):
     with recording() as recorded, torch.no_grad():
         wrapper(torch.randn(8, 8))
     assert copies_of(recorded)[0, 1] == (3 if route == "star" else 1) * (256 + 32)
+
+
+@pytest.fixture
+def _fresh_links():
+    transfer._peers_are_sound.cache_clear()
+    yield
+    transfer._peers_are_sound.cache_clear()
+
+
+@pytest.mark.usefixtures("_fresh_links")
+@pytest.mark.filterwarnings("ignore:copies from sim")
+@pytest.mark.parametrize("route", ["auto", "chain"])
+def test_a_chain_goes_around_a_link_that_corrupts_bytes(route, monkeypatch):
+    direct = transfer._direct_copy
+
+    def corrupting(tensor, device):
+        arrived = direct(tensor, device)
+        return arrived + 1 if (tensor.device.index, device.index) == (2, 1) else arrived
+
+    monkeypatch.setattr(transfer, "_direct_copy", corrupting)
+    base = nn.Linear(8, 8).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=on(route))
+    for batch in (8, 3, 8) if route == "auto" else (8, 8):  # the first three lanes have no such chain: a star
+        with recording() as recorded:
+            wrapper(torch.randn(batch, 8)).sum().backward()
+        assert copies_of(recorded).keys().isdisjoint({(1, 2), (2, 1)})
+    assert {(1, 3), (3, 2), (2, 3), (3, 1)} <= copies_of(recorded).keys()
+
+
+def bucket_copies(recorded):
+    """The ids of the copies of buckets between devices, in order, by link."""
+    found = {}
+    for event in recorded.events:
+        if isinstance(event, Copy) and None not in {event.source, event.destination}:
+            found.setdefault((event.source, event.destination), []).append(event.id)
+    return found
+
+
+@pytest.mark.parametrize(("hop", "other"), [((1, 2), (0, 1)), ((2, 3), (1, 2)), ((2, 3), (0, 1))])
+def test_a_lane_receives_the_next_bucket_while_it_passes_one_on(hop, other):
+    base = nn.Sequential(*[nn.Linear(8, 8) for _ in range(6)]).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=on("chain"))
+    with torch.no_grad(), recording() as recorded:
+        wrapper(torch.randn(8, 8))
+    copies = bucket_copies(recorded)
+    times = replay(recorded.events, {copies[hop][0]: 1000.0})
+    assert len(copies[other]) > 4
+    assert times[copies[other][-1]][1] < 1000
+
+
+@pytest.mark.parametrize(("hop", "other"), [((2, 1), (3, 2)), ((1, 0), (2, 1))])
+def test_a_lane_receives_the_next_gradients_while_it_sends_a_sum(hop, other):
+    base = nn.Sequential(*[nn.Linear(8, 8) for _ in range(6)]).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=on("chain"))
+    wrapper(torch.randn(8, 8)).sum().backward()
+    loss = wrapper(torch.randn(8, 8)).sum()
+    with recording() as recorded:
+        loss.backward()
+    copies = bucket_copies(recorded)
+    times = replay(recorded.events, {copies[hop][0]: 1000.0})
+    assert len(copies[other]) > 4
+    assert times[copies[other][1]][1] < 1000
 
 
 @pytest.mark.parametrize("dispatch", ["sequence", "threads"])
