@@ -109,7 +109,7 @@ def without_make() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name not in {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "TORCH"}
+        if name not in {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "TORCH", "ARGS"}
     }
 
 
@@ -135,6 +135,8 @@ def with_root(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     allowed = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False)
     if allowed.returncode:
         pytest.skip(f"this machine allows no mounts: {allowed.stderr.decode().strip()}")
+    if not shutil.which("pivot_root"):
+        pytest.skip("this machine has no pivot_root; Debian sid's util-linux is without it")
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "debootstrap").write_text(DEBOOTSTRAP)
