@@ -51,10 +51,8 @@ _VARIANTS_HELP = (
     "'tuned[dispatch=threads,bucket_bytes=1MiB],naive'. See dpbench list."
 )
 
-AllowDifferent = Annotated[
-    bool,
-    typer.Option("--allow-different", help="Compare records of different environments; report the differences."),
-]
+_ALLOW_DIFFERENT = "Compare records of different environments; report the differences."
+AllowDifferent = Annotated[bool, typer.Option("--allow-different", help=_ALLOW_DIFFERENT)]
 Results = Annotated[Path, typer.Option(help="Folder of records, one file for each run.")]
 
 
