@@ -43,9 +43,9 @@ def main() -> None:
     options = parser.parse_args()
     machines = [machine for machine in map(load_machine, machine_names()) if _fits(machine, options.devices)]
     lines = list(table(machines, options.workload, [int(word) for word in options.items.split(",")]))
-    print("\n".join(lines))  # noqa: T201
+    print("\n".join(lines))
     torch, python = version("torch"), platform.python_version()
-    print(f"\n(recorded with torch {torch} and Python {python}; projected, not measured)")  # noqa: T201
+    print(f"\n(recorded with torch {torch} and Python {python}; projected, not measured)")
 
 
 def _fits(machine: Machine, devices: int) -> bool:
