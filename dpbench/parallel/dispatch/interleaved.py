@@ -31,8 +31,8 @@ Call = Callable[[], Any]
 MOST_LEAVES = 16
 """Leaf modules that a lane calls at most between two passes of the baton.
 
-A pass costs about 10 us on an idle host. If a lane always passed on after one leaf module, ResNet-50's forward would
-take the host half as long again. The first turns are shorter, because then the other devices have no work yet.
+A pass costs 10 to 25 us. With 16, a forward with ResNet-50's modules takes the host 10 % longer than in sequence; with
+4 it takes 22 % longer, with 1 48 %. The first turns are shorter, because then the other devices have no work yet.
 """
 
 
@@ -75,8 +75,9 @@ class ChildTable(dict[str, Any]):
         self.leaves = leaves
 
     def __getitem__(self, name: str) -> Any:
-        if not is_dynamo_compiling() and _here.lane is not None:  # dynamo would break its graph here
-            _here.lane.reach(name in self.leaves)
+        lane = None if is_dynamo_compiling() else _here.lane  # dynamo would break its graph in `reach`
+        if lane is not None:
+            lane.reach(name in self.leaves)
         return dict.__getitem__(self, name)
 
     def values(self) -> Any:

@@ -2,8 +2,8 @@
 
 A lane passes the baton on only while the state below is that in which its forward began:
 
-checkpoints                Grad mode (off in inference mode too) or the saved-tensor hooks differ. A checkpoint saves
-                           the generators' states and draws again in its recomputation, without other lanes' draws.
+checkpoints                Grad mode (off in inference mode too) or saved-tensor hooks differ. A checkpoint saves the
+                           generators' states and draws again in its recomputation, without other lanes' draws.
 forward-mode AD            All threads share one level (`torch.func.jvp`).
 `parametrize.cached`       All threads share one cache.
 settings of the process    Attention's backends and the default dtype, which a replica may set and put back.
