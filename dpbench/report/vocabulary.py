@@ -38,14 +38,14 @@ def vocabulary_text() -> Group:
 
 
 def _parameters_json() -> list[dict[str, Any]]:
-    """Return an entry for each parameter of each wrapper.
+    """Return an entry for each parameter of each table of them.
 
     `variants` are the names that take it.
     """
-    takers: dict[tuple[str, str], list[VariantName]] = {}
+    takers: dict[tuple[int, str], list[VariantName]] = {}
     for variant in VariantName:
         for name in variant.parameters:
-            takers.setdefault((variant.wrapper, name), []).append(variant)
+            takers.setdefault((id(variant.parameters[name]), name), []).append(variant)  # one object for each row
     return [
         {"name": name, "variants": variants, "allowed": parameter.allowed, "what": parameter.sentence}
         for (_, name), variants in takers.items()

@@ -16,7 +16,7 @@ from tests.parallel.models import Call, mlp
 def flats_of(wrapper):
     """Addresses of the persistent memory of all sets."""
     return [
-        copy._flat.data_ptr()
+        copy.flat.data_ptr()
         for replica_set in sets_of(wrapper)
         for bucket in replica_set._broadcast._buckets
         for copy in bucket._copies
