@@ -31,6 +31,8 @@ import numpy as np
 from dpbench.stats.order_statistics import LEAST_AUTOCORRELATED, interval_of_autocorrelated_median
 
 _WINDOW = 5
+_LEAST_STEPS = 12
+"""The tuned wrapper tries three ways of dispatch four times each."""
 _GROWTH = 1.125
 
 
@@ -58,7 +60,7 @@ class WarmUp:
 
     @property
     def _settled(self) -> bool:
-        if self.steps < 2 * _WINDOW:
+        if self.steps < _LEAST_STEPS:
             return False
         before, last = median(self._times_s[:_WINDOW]), median(self._times_s[_WINDOW:])
         return last >= before * (1 - self.tolerance)
