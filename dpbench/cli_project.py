@@ -20,7 +20,9 @@ from dpbench.run.project_all import Recorded, project_machine, record_all
 from dpbench.sweep.names import parse_workload
 from dpbench.sweep.variants import VariantId, split_list
 
-_VARIANTS = "single,torch_dp,tuned[dispatch=sequence],tuned[dispatch=threads],ddp"
+_WAYS = (("threads", "star"), ("interleaved", "star"), ("interleaved", "chain"))
+_TUNED = ",".join(f"tuned[dispatch={dispatch},route={route}]" for dispatch, route in _WAYS)
+_VARIANTS = f"single,torch_dp,{_TUNED},ddp"
 _MATHS = ("default", "float32", "tf32")
 
 
