@@ -112,16 +112,18 @@ def _factor(found: Measurements, stamp: str) -> Quantity:
 
 
 def _efficiency(shares: "_Shares", architecture: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    flop = {kind: shares.of_flops(kind) if kind in FLOP_KINDS else None for kind in Kind}
-    byte = {kind: shares.of_bytes(kind) for kind in Kind}
     return {
         "flop": {
-            str(kind): entry(value or _relative(part["flop"], kind, Kind.MATMUL, architecture), "ratio")
-            for kind, value in flop.items()
+            str(kind): entry(shares.of_flops(kind) or _relative(part["flop"], kind, Kind.MATMUL, architecture), "ratio")
+            if kind in FLOP_KINDS
+            else part["flop"][kind]
+            for kind in Kind
         },
         "byte": {
-            str(kind): entry(value or _relative(part["byte"], kind, Kind.ELEMENTWISE, architecture), "ratio")
-            for kind, value in byte.items()
+            str(kind): entry(
+                shares.of_bytes(kind) or _relative(part["byte"], kind, Kind.ELEMENTWISE, architecture), "ratio"
+            )
+            for kind in Kind
         },
     }
 
@@ -144,10 +146,17 @@ class _Shares:
         self._element_rate = bandwidth.mid * (element.mid if element is not None else 1.0)
 
     def of_flops(self, kind: Kind) -> Quantity | None:
-        """Return the share that products of this kind reach; None if none was measured."""
-        timed = [t for t in self._found.operators if t.kind is kind and usable(t.seconds)]
+        """Return the share that products of this kind reach; None if none was measured.
+
+        The large ones count only where there are no others, because they reach the peak by definition.
+        """
+        timed = self._timed(kind)
+        timed = [t for t in timed if not t.is_large] or timed
         values = [self._flop_share(t, seconds) for t in timed for seconds in usable(t.seconds)]
         return quantity(values, self._source(timed))
+
+    def _timed(self, kind: Kind) -> list[TimedOperator]:
+        return [t for t in self._found.operators if t.kind is kind and usable(t.seconds)]
 
     def _flop_share(self, timed: TimedOperator, seconds: float) -> float:
         peak = self._peaks.get(timed.number_format, self._peaks["float32"]).mid
@@ -164,7 +173,7 @@ class _Shares:
         return Quantity(element.low, element.mid, element.high, f"as element-wise operators: {element.source}")
 
     def _measured_bytes(self, kind: Kind) -> Quantity | None:
-        timed = [t for t in self._found.operators if t.kind is kind and usable(t.seconds)]
+        timed = self._timed(kind)
         values = [self._byte_share(t, seconds) for t in timed for seconds in usable(t.seconds)]
         return quantity(values, self._source(timed))
 

@@ -52,13 +52,19 @@ def per_part(slope: Slope) -> list[float]:
     """Return the seconds of one part, for each repeat."""
     parts = slope.long - slope.short
     pairs = zip(slope.short_s, slope.long_s, strict=False)
-    return [] if parts <= 0 else [(long_s - short_s) / parts for short_s, long_s in pairs]
+    return [] if parts <= 0 else _mostly([(long_s - short_s) / parts for short_s, long_s in pairs])
 
 
 def _start(slope: Slope) -> list[float]:
     """Return the seconds that are not for the parts, for each repeat."""
-    pairs = zip(slope.short_s, per_part(slope), strict=False)
-    return [short_s - slope.short * each for short_s, each in pairs]
+    each = median(per_part(slope))
+    return [] if each is None else _mostly([short_s - slope.short * each for short_s in slope.short_s])
+
+
+def _mostly(seconds: list[float]) -> list[float]:
+    """Return the times above 0 if they are the larger part; else there is more noise than time."""
+    kept = usable(seconds)
+    return kept if len(kept) > len(seconds) / 2 else []
 
 
 def _forward(found: Measurements, stamp: str) -> dict[HostCost, Quantity | None]:
@@ -66,7 +72,7 @@ def _forward(found: Measurements, stamp: str) -> dict[HostCost, Quantity | None]
     native = median(found.forward_builtin_s)
     if native is None:
         return {}
-    python = usable(each - native for each in found.forward_module_s)
+    python = _mostly([each - native for each in found.forward_module_s])
     return {
         HostCost.FORWARD_NATIVE: quantity(found.forward_builtin_s, f"{stamp}: the operator without its module"),
         HostCost.FORWARD_PYTHON: quantity(python, f"{stamp}: what the module's call adds to the operator"),

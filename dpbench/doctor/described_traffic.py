@@ -82,7 +82,7 @@ def _neighbours(found: Measurements, layout: Joined, stamp: str) -> Quantity | N
 
 def _table(way: _Way, host: _Way, stamp: str, what: str) -> dict[str, Any]:
     """Return a link's bandwidth and latency. What was not measured is as between host and device."""
-    fallback = f"{stamp}: not measured: {what}; taken as pinned copies with the host"
+    fallback = f"as pinned copies with the host, {stamp}"
     bandwidth = quantity(way.rates, f"{stamp}: {what}") or quantity(host.rates, fallback)
     latency = quantity(way.latency_s, f"{stamp}: {what}") or quantity(host.latency_s, fallback)
     if bandwidth is None or latency is None:

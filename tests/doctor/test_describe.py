@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpbench.doctor.describe import machine_text
 from dpbench.doctor.described_device import NothingMeasuredError, architecture_of
 from dpbench.doctor.described_links import groups
-from dpbench.doctor.measured import Measurements, Together
+from dpbench.doctor.measured import Measurements, Slope, Together
 from dpbench.projection.machine import HostCost, Kind
 from dpbench.projection.machine_file import known_parts, load_machine
 from tests.doctor.making_machines import EACH, SIZE, machine_of
@@ -92,6 +92,17 @@ def test_a_cost_that_was_not_measured_follows_those_that_were(described):
     assert "costs.eager of dpbench/machines/parts.toml times 2," in step.source
     nothing = machine_of(calls_s={}, slopes={}, forward_module_s=(), forward_builtin_s=())
     assert described(nothing).host.costs[HostCost.STEP].mid == about(1e-6 * eager["step"]["mid"])
+
+
+def test_a_slope_with_more_noise_than_time_is_not_a_cost(described):
+    def costs_of(long_s):
+        noisy = Slope(short=10, long=20, short_s=(2e-4,) * 3, long_s=long_s)
+        return described(machine_of(slopes={HostCost.BACKWARD: noisy})).host.costs
+
+    assert costs_of((3e-4, 3e-4, 1e-4))[HostCost.BACKWARD].mid == about(1e-5)
+    for noise in ((3e-4, 1e-4, 1e-4), (2e-4,) * 3, ()):
+        assert costs_of(noise)[HostCost.BACKWARD].source.startswith("not measured: costs.eager")
+    assert costs_of((9e-4,) * 3)[HostCost.BACKWARD_START].source.startswith("not measured: costs.eager")
 
 
 def test_two_devices_behind_pcie(described):
