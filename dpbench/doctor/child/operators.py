@@ -17,7 +17,7 @@ _SLOW_EDGE = 2048
 
 
 @dataclass(frozen=True)
-class Operator:
+class ShapedOperator:
     """An operator to be timed: `make` allocates its tensors and returns the call, and the bytes it reads and writes."""
 
     kind: Kind
@@ -29,7 +29,7 @@ class Operator:
     calls: int = 10
 
 
-def measure(operator: Operator, bench: Bench) -> TimedOperator:
+def measure(operator: ShapedOperator, bench: Bench) -> TimedOperator:
     """Return the times of an operator on the bench's first device. RuntimeError if the device refuses it."""
     precision = "high" if operator.number_format == "tf32" and operator.kind is Kind.MATMUL else "highest"
     torch.set_float32_matmul_precision(precision)
@@ -49,7 +49,7 @@ def measure(operator: Operator, bench: Bench) -> TimedOperator:
     )
 
 
-def operators(bench: Bench, *, has_tf32: bool) -> Iterator[Operator]:
+def operators(bench: Bench, *, has_tf32: bool) -> Iterator[ShapedOperator]:
     """Yield the operators to be timed."""
     device, edge = bench.devices[0], bench.edge
     shrink = 1 if edge >= _SLOW_EDGE else 8
@@ -72,13 +72,15 @@ def _size(*tensors: Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _matmul(device: torch.device, rows: int, inner: int, columns: int, number_format: str = "float32") -> Operator:
+def _matmul(
+    device: torch.device, rows: int, inner: int, columns: int, number_format: str = "float32"
+) -> ShapedOperator:
     def make() -> tuple[Callable[[], object], int]:
         a, b, out = _ones(device, rows, inner), _ones(device, inner, columns), _ones(device, rows, columns)
         return lambda: torch.mm(a, b, out=out), _size(a, b, out)
 
     is_large = rows == inner == columns
-    return Operator(
+    return ShapedOperator(
         Kind.MATMUL,
         f"{rows} x {inner} x {columns} in {number_format}",
         make,
@@ -89,24 +91,24 @@ def _matmul(device: torch.device, rows: int, inner: int, columns: int, number_fo
     )
 
 
-def _batched(device: torch.device, count: int, rows: int, inner: int, columns: int) -> Operator:
+def _batched(device: torch.device, count: int, rows: int, inner: int, columns: int) -> ShapedOperator:
     def make() -> tuple[Callable[[], object], int]:
         a, b = _ones(device, count, rows, inner), _ones(device, count, inner, columns)
         out = _ones(device, count, rows, columns)
         return lambda: torch.bmm(a, b, out=out), _size(a, b, out)
 
     flops = 2 * count * rows * inner * columns
-    return Operator(Kind.BATCHED_MATMUL, f"{count} of {rows} x {inner} x {columns}", make, flops=flops)
+    return ShapedOperator(Kind.BATCHED_MATMUL, f"{count} of {rows} x {inner} x {columns}", make, flops=flops)
 
 
-def _convolution(device: torch.device, channels: int, size: int, number_format: str) -> Operator:
+def _convolution(device: torch.device, channels: int, size: int, number_format: str) -> ShapedOperator:
     images, edge = 32, 3
 
     def make() -> tuple[Callable[[], object], int]:
         x, weight = _ones(device, images, channels, size, size), _ones(device, channels, channels, edge, edge)
         return lambda: torch.conv2d(x, weight, padding=1), _size(x, weight, x)
 
-    return Operator(
+    return ShapedOperator(
         Kind.CONVOLUTION,
         f"{images} x {channels} x {size} x {size} by 3 x 3 in {number_format}",
         make,
@@ -115,7 +117,7 @@ def _convolution(device: torch.device, channels: int, size: int, number_format: 
     )
 
 
-def _moving(device: torch.device, large: int, shrink: int) -> Iterator[Operator]:
+def _moving(device: torch.device, large: int, shrink: int) -> Iterator[ShapedOperator]:
     """Yield the operators that cost their bytes."""
     columns, rows = 1024, 8192 // shrink
 
@@ -144,14 +146,14 @@ def _moving(device: torch.device, large: int, shrink: int) -> Iterator[Operator]
         return lambda: functional.batch_norm(x, None, None, training=True), 2 * _size(x)
 
     mib = f"{4 * large >> 20} MiB"
-    yield Operator(Kind.MOVE, f"a copy of {mib}", on(large, lambda x, out: out.copy_(x), 2), is_large=True)
+    yield ShapedOperator(Kind.MOVE, f"a copy of {mib}", on(large, lambda x, out: out.copy_(x), 2), is_large=True)
     add = on(large, lambda x, out: torch.add(x, x, out=out), 2)
-    yield Operator(Kind.ELEMENTWISE, f"an add of {mib}", add, is_large=True)
-    yield Operator(Kind.ELEMENTWISE, "relu of a table", table(torch.relu, 2))
-    yield Operator(Kind.MOVE, "cat of two tables", table(lambda x: torch.cat([x, x]), 4))
-    yield Operator(Kind.NORM, "layer norm of a table", table(lambda x: functional.layer_norm(x, (columns,)), 2))
-    yield Operator(Kind.NORM, "batch norm of images", images)
-    yield Operator(Kind.SOFTMAX, "softmax of a table", table(lambda x: torch.softmax(x, -1), 2))
-    yield Operator(Kind.REDUCTION, "sum of rows", table(lambda x: x.sum(0), 1))
-    yield Operator(Kind.REDUCTION, f"a sum of {mib}", on(large, lambda x, _: x.sum(), 1))
-    yield Operator(Kind.INDEX, "an embedding", rows_of_a_table)
+    yield ShapedOperator(Kind.ELEMENTWISE, f"an add of {mib}", add, is_large=True)
+    yield ShapedOperator(Kind.ELEMENTWISE, "relu of a table", table(torch.relu, 2))
+    yield ShapedOperator(Kind.MOVE, "cat of two tables", table(lambda x: torch.cat([x, x]), 4))
+    yield ShapedOperator(Kind.NORM, "layer norm of a table", table(lambda x: functional.layer_norm(x, (columns,)), 2))
+    yield ShapedOperator(Kind.NORM, "batch norm of images", images)
+    yield ShapedOperator(Kind.SOFTMAX, "softmax of a table", table(lambda x: torch.softmax(x, -1), 2))
+    yield ShapedOperator(Kind.REDUCTION, "sum of rows", table(lambda x: x.sum(0), 1))
+    yield ShapedOperator(Kind.REDUCTION, f"a sum of {mib}", on(large, lambda x, _: x.sum(), 1))
+    yield ShapedOperator(Kind.INDEX, "an embedding", rows_of_a_table)
