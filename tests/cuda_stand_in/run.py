@@ -30,6 +30,7 @@ SUITES = {
     "wrapper": (f"{HERE}/cuda_wrapper.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "forgotten waits": (f"{HERE}/cuda_forgotten_waits.py",),
+    "machine file": (f"{HERE}/cuda_machine_file.py",),
     "gpu": ("tests/gpu", "-k", "not telemetry and not shows_a_missing_wait and not gates_round"),
 }
 ONCE = {"gpu": 1}

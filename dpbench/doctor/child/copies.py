@@ -73,8 +73,8 @@ def _together(
     )
 
 
-def _tensor(device: torch.device | None = None, size: int = COPY_BYTES) -> Tensor:
-    return torch.ones(size, dtype=torch.uint8, device=device)
+def _tensor(device: torch.device | None = None, size: int | None = None) -> Tensor:
+    return torch.ones(COPY_BYTES if size is None else size, dtype=torch.uint8, device=device)
 
 
 def _copy(destination: Tensor, source: Tensor, stream: torch.Stream | None = None) -> Callable[[], object]:
