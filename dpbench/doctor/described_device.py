@@ -56,7 +56,7 @@ def skew_of(found: Measurements, stamp: str) -> Quantity:
         kept = usable(row)
         if len(kept) == len(row):
             ratios.append(max(kept) / (median(kept) or max(kept)))
-    value = quantity((max(1.0, ratio) for ratio in ratios), f"{stamp}: the same product on each device")
+    value = quantity(ratios, f"{stamp}: the same product on each device")
     return value or Quantity(1.0, 1.0, 1.0, f"{stamp}: the devices could not be compared")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpbench.doctor.describe import machine_text
 from dpbench.doctor.described_device import NothingMeasuredError, architecture_of
 from dpbench.doctor.described_links import groups
-from dpbench.doctor.measured import Measurements, Slope, Together
+from dpbench.doctor.measured import Measurements, Slope, TimedOperator, Together
 from dpbench.projection.machine import HostCost, Kind
 from dpbench.projection.machine_file import known_parts, load_machine
 from tests.doctor.making_machines import EACH, SIZE, machine_of
@@ -61,6 +61,14 @@ def test_efficiencies_are_shares_of_what_large_operators_reach(described):
     for kind in (Kind.NORM, Kind.SOFTMAX, Kind.ELEMENTWISE, Kind.REDUCTION, Kind.INDEX, Kind.MATMUL):
         assert device.byte_efficiency[kind].mid == about(0.5)
     assert device.byte_efficiency[Kind.MATMUL].source.startswith("as element-wise operators: measured by")
+
+
+def test_small_products_show_the_efficiency_without_the_gap(described):
+    """10 us of products at half of 10 TFLOP/s, and 2 us of a gap; the large one has 1 by definition."""
+    small = TimedOperator(kind=Kind.MATMUL, shape="small", flops=5e7, bytes=1e-3, seconds=(12e-6,) * 3)
+    device = described(machine_of(operators=(*machine_of().operators, small))).device
+    share = device.flop_efficiency[Kind.MATMUL]
+    assert (share.low, share.mid, share.high) == (about(0.5),) * 3
 
 
 def test_host_costs_are_the_calls_and_the_slopes(described):

@@ -91,8 +91,10 @@ def test_a_child_that_several_devices_killed_is_started_again_without_nccl():
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_child_that_fails_is_one_line_with_its_last_words(devices):
+    children = Children(CRASH, CRASH)
     with pytest.raises(UnusableMachineError, match=r"measuring this machine failed: .*SIGSEGV.*fallen off the bus"):
-        ask_measurements(devices, launch=Children(CRASH, CRASH))
+        ask_measurements(devices, launch=children)
+    assert children.requests == [True, False][:devices]
 
 
 def test_the_file_is_written_whole_or_not_at_all(tmp_path):
