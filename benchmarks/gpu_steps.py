@@ -7,6 +7,10 @@ from pathlib import Path
 
 NOT_RUN = 77
 """The exit code of a script that cannot run here, as in automake's tests."""
+MACHINE_FILE = "machine.toml"
+"""What the step `machine` writes into the output folder."""
+NO_ACCELERATOR = 3
+"""The exit code of dpbench on a machine that it cannot use."""
 VARIANTS = ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
 STOCK_AND_TUNED = ("torch_dp", "tuned")
 STEPS_AHEAD = 20
@@ -24,6 +28,7 @@ class Kind(Enum):
     TESTS = auto()
     COMPARISON = auto()
     SCRIPT = auto()
+    PROJECTION = auto()
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class Step:
     """A command to run. ``{budget}`` in `arguments` becomes the seconds that it may measure.
 
     `arguments` are those of Python. `needs_s` is an estimate of the step's seconds on a GPU. `passing` are the exit
-    codes that pass. `wanted` are the variants that a comparison must have times of, with their lanes.
+    codes that pass, `skipping` those of a script that cannot run here. `wanted` are the variants that a comparison must
+    have times of, with their lanes.
     """
 
     name: str
@@ -40,6 +46,7 @@ class Step:
     kind: Kind = Kind.SCRIPT
     environment: Mapping[str, str] = field(default_factory=dict)
     passing: tuple[int, ...] = (0,)
+    skipping: tuple[int, ...] = (NOT_RUN,)
     wanted: frozenset[Key] = frozenset()
 
 
@@ -81,18 +88,18 @@ def rehearsed(work: Work) -> Work:
 
 def steps_of(place: Place, work: Work, out: Path) -> list[Step]:
     """Return all steps. With several devices there are also comparisons on a device for each lane."""
-    return [*_checks(place), *_comparisons(place, work, out)]
+    return [*_checks(place), *_comparisons(place, work, out), *_projections(place, out)]
 
 
 def _checks(place: Place) -> Iterator[Step]:
     races = ("-k", "pause and (lanes2 or policies or missing)", "tests/gpu/test_streams.py")
-    yield _pytest("tests", 160, place, "tests/gpu")
+    yield _pytest("tests", 150, place, "tests/gpu")
     # A torch without CUDA has no sanitizer.
     sanitizer = {} if place.kind == "cpu" else {"TORCH_CUDA_SANITIZER": "1"}
-    yield _pytest("races", 60, place, *races, **sanitizer)
+    yield _pytest("races", 50, place, *races, **sanitizer)
     # 1: a finding makes measurements unreliable
     yield Step("doctor", ("-m", "dpbench", "doctor", "--quick"), 15, passing=(0, 1))
-    yield Step("telemetry", ("-m", "benchmarks.telemetry_cost", "--windows", "10", "--steps", "100"), 25)
+    yield Step("telemetry", ("-m", "benchmarks.telemetry_cost", "--windows", "10", "--steps", "100"), 20)
 
 
 def _comparisons(place: Place, work: Work, out: Path) -> Iterator[Step]:
@@ -107,6 +114,15 @@ def _comparisons(place: Place, work: Work, out: Path) -> Iterator[Step]:
     more = ("--steps-per-sample", str(STEPS_AHEAD))
     yield _compare("ahead", work, work.launch_bound, max(64, count), ahead, STOCK_AND_TUNED, out, *more)
     yield _compare("compute_bound", work, work.compute_bound, 8, [place.shared(2)], variants, out)
+
+
+def _projections(place: Place, out: Path) -> Iterator[Step]:
+    """Yield the measurement of the machine's own numbers, and the projection of what the comparisons measured."""
+    command = ("-m", "dpbench", "doctor", "--machine-file", str(out / MACHINE_FILE))
+    # On lanes of the CPU the doctor says that there is nothing to describe.
+    skipping = (NOT_RUN, NO_ACCELERATOR) if place.kind == "cpu" else (NOT_RUN,)
+    yield Step("machine", command, 30.0 + 0.5 * (place.count**2 - 1), skipping=skipping)
+    yield Step("projected", ("-m", "benchmarks.gpu_projection", str(out)), 10.0 * place.count, Kind.PROJECTION)
 
 
 def doubling(count: int) -> list[int]:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.gpu_run import End
-from benchmarks.gpu_steps import NOT_RUN, Kind, Step
+from benchmarks.gpu_steps import Kind, Step
 
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 _LAST_LINE = re.compile(r"\d+ \w+.* in [\d.]+s")
@@ -33,7 +33,8 @@ class Row:
     """One step of the summary. `note` says what was done, or why not.
 
     `busy_percent` is of a comparison: by case id and device, the share of busy SMs, or else of the time in which a
-    kernel ran, as NVML reported it; the median over rounds, or the reason why there is none.
+    kernel ran, as NVML reported it; the median over rounds, or the reason why there is none. `lines` are of a
+    projection: measured and projected step times.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Row:
     limit_s: float | None = None
     exit_code: int | None = None
     busy_percent: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
 
 
 def row_of(step: Step, end: End, limit_s: float, folder: Path) -> Row:
@@ -55,8 +57,8 @@ def row_of(step: Step, end: End, limit_s: float, folder: Path) -> Row:
         busy = busy_percent(records)
         failure, gap, note = _of_comparison(step, records, torn)
     else:
-        failure, gap, note = None, end.exit_code == NOT_RUN, ""
-    has_passed = end.exit_code in step.passing or (step.kind is Kind.SCRIPT and gap)
+        failure, gap, note = None, end.exit_code in step.skipping, ""
+    has_passed = end.exit_code in step.passing or (step.kind in (Kind.SCRIPT, Kind.PROJECTION) and gap)
     is_cut = end.is_cut and not has_passed
     if failure is None and not (has_passed or is_cut):
         failure = f"exit code {end.exit_code}"
@@ -67,7 +69,8 @@ def row_of(step: Step, end: End, limit_s: float, folder: Path) -> Row:
         outcome = Outcome.CUT
     last = end.tail[-1] if end.tail else ""
     text = "; ".join(filter(None, (failure, "its time was up" if is_cut else "", note or last)))
-    return Row(step.name, outcome, text, round(end.seconds, 1), round(limit_s, 1), end.exit_code, busy)
+    lines = end.tail[:-1] if step.kind is Kind.PROJECTION else ()
+    return Row(step.name, outcome, text, round(end.seconds, 1), round(limit_s, 1), end.exit_code, busy, lines)
 
 
 def _of_tests(end: End) -> tuple[str | None, bool, str]:
@@ -139,11 +142,13 @@ def code_of(rows: Iterable[Row]) -> int:
 
 
 def lines_of(rows: Iterable[Row]) -> list[str]:
-    """Return a line for each step."""
-    return [
-        f"{row.name:22}{row.outcome:12}{'' if row.seconds is None else f'{row.seconds:.0f} s':>7}  {row.note}".rstrip()
-        for row in rows
-    ]
+    """Return a line for each step, and the projected times below theirs."""
+    return [line for row in rows for line in (_line_of(row), *(f"    {line}" for line in row.lines))]
+
+
+def _line_of(row: Row) -> str:
+    seconds = "" if row.seconds is None else f"{row.seconds:.0f} s"
+    return f"{row.name:22}{row.outcome:12}{seconds:>7}  {row.note}".rstrip()
 
 
 def write_summary(path: Path, facts: Mapping[str, Any], rows: Iterable[Row], exit_code: int | None) -> None:

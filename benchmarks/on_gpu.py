@@ -4,12 +4,13 @@
                                 [--variants torch_dp,tuned,...] [--rehearse]
 
 The steps are the GPU tests, races, doctor, telemetry's cost, and comparisons of variants: on lanes that share a GPU,
-with several steps in a sample, and, if there are several GPUs, on two to all of them. Only torch must be installed. The
+with several steps in a sample, and, if there are several GPUs, on two to all of them. Then `dpbench doctor` writes a
+machine file of this machine, and `dpbench project` projects what was measured. Only torch must be installed. The
 checkout is put on PYTHONPATH, and missing packages come from wheels, which are unpacked under build/gpu.
 
 Each step has a time limit and is interrupted at its end; the next step runs in any case. --minutes is 9 for one GPU,
-and what the steps need for several. DIR gets ``output.txt``, ``summary.json`` and a folder of records for each
-comparison.
+and what the steps need for several. DIR gets ``output.txt``, ``summary.json``, ``machine.toml`` and a folder of records
+for each comparison.
 
 --rehearse takes the smallest workloads, hardly samples, and may take an hour. Its times mean nothing. Without a GPU two
 lanes of the CPU stand for two GPUs.

@@ -16,11 +16,8 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from dpbench import __version__, cli_asv, cli_gate, cli_project
+from dpbench import __version__, cli_asv, cli_doctor, cli_gate, cli_project
 from dpbench.cli_shared import Json, complain, example, guarded_streams, option, show, show_lines, unusable, warn
-from dpbench.doctor.ask import ask_health
-from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
-from dpbench.doctor.self_test import self_test
 from dpbench.errors import ExitCode, ReportedError, UnusableMachineError, WrongInputError
 from dpbench.report.comparison_json import comparisons_json
 from dpbench.report.comparison_table import comparisons_text
@@ -117,23 +114,6 @@ def list_names(as_json: Json = False) -> ExitCode:
     warn(unusable(ask_machine()))
     show(vocabulary_json() if as_json else vocabulary_text())
     return ExitCode.OK
-
-
-@app.command(epilog=example("dpbench doctor --quick"))
-def doctor(
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the self-test, which takes a minute.")] = False,
-    as_json: Json = False,
-) -> ExitCode:
-    """Report what this machine is, what may disturb a measurement, and which variants run. Change nothing."""
-    machine = ask_machine()
-    warnings = unusable(machine)
-    warn(warnings)
-    findings = list(ask_health())
-    if not quick and machine.torch is not None:
-        with progress_bar(Console(stderr=True)) as progress:
-            findings += self_test(machine, progress=progress)
-    show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings))
-    return ExitCode.OK if is_reliable(findings) else ExitCode.NEGATIVE
 
 
 @app.command(epilog=example("dpbench counts --workloads transformer/tiny --devices sim*4"))
@@ -256,6 +236,7 @@ def _measure(
 
 
 cli_asv.add_to(app)
+cli_doctor.add_to(app)
 cli_gate.add_to(app)
 cli_project.add_to(app)
 

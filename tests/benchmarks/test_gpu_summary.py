@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_run import End
-from benchmarks.gpu_steps import Kind, Place, Step, Work, doubling, rehearsed, steps_of
-from benchmarks.gpu_summary import Outcome, Row, busy_percent, code_of, row_of, write_summary
+from benchmarks.gpu_steps import MACHINE_FILE, Kind, Place, Step, Work, doubling, rehearsed, steps_of
+from benchmarks.gpu_summary import Outcome, Row, busy_percent, code_of, lines_of, row_of, write_summary
 from dpbench.results.readings import Reading
 from dpbench.results.record import to_line
 from dpbench.sweep.devices import parse_devices
@@ -104,6 +104,25 @@ def test_how_busy_each_device_was_is_in_the_row(tmp_path):
     }
 
 
+@pytest.mark.parametrize(("place", "outcome"), [(Place("cpu", 2), "skipped"), (Place("cuda", 2), "failed")])
+def test_a_machine_without_accelerators_is_a_gap_on_lanes_of_the_cpu_alone(place, outcome):
+    (machine,) = (step for step in steps_of(place, Work(), Path("out")) if step.name == "machine")
+    assert value_of(machine, "--machine-file") == "out/machine.toml"
+    row = row_of(machine, ended(3, "dpbench: machine-file: there is no accelerator"), 1.0, Path("out"))
+    assert row.outcome == outcome
+    assert row.note.endswith("dpbench: machine-file: there is no accelerator")
+
+
+def test_projected_times_are_lines_below_their_step():
+    *_, projected = steps_of(Place("cuda", 2), Work(), Path("out"))
+    done = row_of(projected, ended(0, "tuned: measured 2 ms", "1 cases: from 1 to 1"), 1.0, Path("out"))
+    assert (done.outcome, done.note, done.lines) == ("passed", "1 cases: from 1 to 1", ("tuned: measured 2 ms",))
+    assert lines_of([done])[1:] == ["    tuned: measured 2 ms"]
+    old = row_of(projected, ended(77, "dpbench project mlp/small", "elsewhere run: python"), 1.0, Path("out"))
+    assert (old.outcome, old.lines) == ("skipped", ("dpbench project mlp/small",))
+    assert row_of(projected, ended(1, "boom"), 1.0, Path("out")).outcome == "failed"
+
+
 @pytest.mark.parametrize(
     ("outcomes", "code"),
     [
@@ -182,5 +201,5 @@ def test_every_command_is_one_that_dpbench_and_pytest_take(place, is_rehearsal):
         options = dict(zip(words[::2], words[1::2], strict=True))
         assert options.pop("--results") == f"out/{step.name}"
         from_options({name.removeprefix("--").replace("-", "_"): value for name, value in options.items()})
-    assert len(["output.txt", "summary.json", *comparisons]) <= 8
+    assert len(["output.txt", "summary.json", MACHINE_FILE, *comparisons]) <= 8
     assert len({step.name for step in steps}) == len(steps)

@@ -267,7 +267,11 @@ def test_a_rehearsal_runs_every_step_from_start_to_end(tmp_path):
         "launch_bound": "passed",
         "ahead": "skipped",
         "compute_bound": "passed",
+        "machine": "skipped",
+        "projected": "skipped",
     }
+    assert "there is nothing to describe; lanes of the CPU cannot be projected" in rows["machine"]["note"]
+    assert "the step `machine` says why" in rows["projected"]["note"]
     assert re.fullmatch(r"\d+ passed, \d+ skipped in .*", rows["tests"]["note"])
     assert "has no CUDA device" in rows["telemetry"]["note"]
     assert rows["ahead"]["note"] == "2 records, no times of torch_dp on cpu+cpu"

@@ -177,6 +177,21 @@ def test_doctor_says_what_disturbs_and_ends_with_1_where_it_spoils_measurements(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("path", "code", "line"),
+    [
+        ("this.toml", 3, "machine-file: there is no accelerator that torch can use, so there is nothing to describe"),
+        ("this.json", 2, "machine-file: 'this.json' is not allowed; allowed: a path that ends with .toml"),
+        ("no/this.toml", 2, "is no folder; allowed: a path that ends with .toml"),
+    ],
+)
+def test_a_machine_file_that_cannot_be_written_is_one_line(dpbench, tmp_path, path, code, line):
+    done = dpbench("doctor", "--machine-file", path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert line in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("command", ["compare", "sweep", "list", "doctor"])
 def test_help_has_an_example(dpbench, command):
     done = dpbench(command, "--help")

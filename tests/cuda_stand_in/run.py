@@ -31,13 +31,14 @@ SUITES = {
     "counts": (f"{HERE}/cuda_counts.py",),
     "memory": (f"{HERE}/cuda_memory.py",),
     "compare": (f"{HERE}/cuda_compare.py",),
+    "machine file": (f"{HERE}/cuda_machine_file.py",),
     "gpu": ("tests/gpu",),
     "rehearsal": (f"{HERE}/cuda_rehearsal.py",),
 }
 """A file or folder for each, in a process of its own."""
 UNASKED = [name for name in SUITES if name != "rehearsal"]
 """The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
-ON = {"gpu": {1}, "memory": {4}, "compare": {2, 4}, "rehearsal": {2}}
+ON = {"gpu": {1}, "memory": {4}, "compare": {2, 4}, "machine file": {2, 4}, "rehearsal": {2}}
 """The numbers of devices of a suite that does not run on all. tests/gpu uses one device."""
 NOTHING_TO_RUN = 5
 

@@ -19,6 +19,7 @@ from collections.abc import Collection
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from dpbench.projection.described.fields import Fields, MachineFileError
 from dpbench.projection.described.layout_file import LINK_ROLES, read_layout
@@ -36,6 +37,11 @@ _PEAKS = ("float32", "tf32")
 def machine_names() -> tuple[str, ...]:
     """Return the names of the machines that come with dpbench, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _PARTS))
+
+
+def known_parts() -> dict[str, Any]:
+    """Return the tables of parts.toml."""
+    return _read(_FOLDER / f"{_PARTS}.toml").table
 
 
 def load_machine(name_or_path: str) -> Machine:

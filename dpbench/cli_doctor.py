@@ -1,0 +1,61 @@
+"""The command `dpbench doctor`: examine this machine, or measure it for projections."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dpbench.cli_shared import Json, example, option, show, show_lines, unusable, warn
+from dpbench.doctor.ask import ask_health
+from dpbench.doctor.describe import notes_of
+from dpbench.doctor.machine_file import ask_measurements, check_machine, check_path, write_machine_file
+from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
+from dpbench.doctor.self_test import self_test
+from dpbench.errors import ExitCode
+from dpbench.report.progress import progress_bar
+from dpbench.run.ask import ask_machine
+
+
+def doctor(
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the self-test, which takes a minute.")] = False,
+    machine_file: Annotated[
+        Path | None, option("Measure the accelerators instead, and write FILE.toml for dpbench project --machine.")
+    ] = None,
+    as_json: Json = False,
+) -> ExitCode:
+    """Report what this machine is, what may disturb a measurement, and which variants run. Change nothing."""
+    if machine_file is not None:
+        return _describe(machine_file, as_json)
+    machine = ask_machine()
+    warnings = unusable(machine)
+    warn(warnings)
+    findings = list(ask_health())
+    if not quick and machine.torch is not None:
+        with progress_bar(Console(stderr=True)) as progress:
+            findings += self_test(machine, progress=progress)
+    show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings))
+    return ExitCode.OK if is_reliable(findings) else ExitCode.NEGATIVE
+
+
+def _describe(path: Path, as_json: bool) -> ExitCode:
+    """Measure this machine's accelerators and write its machine file."""
+    check_path(path)
+    machine = ask_machine()
+    warn(unusable(machine))
+    check_machine(machine)
+    with Console(stderr=True).status(f"measuring {len(machine.accelerators)} devices for a minute or two"):
+        found = ask_measurements(len(machine.accelerators))
+    write_machine_file(path, found)
+    notes = notes_of(found)
+    command = f"dpbench project convnet/base --machine {path}"
+    if as_json:
+        show({"machine_file": str(path), "devices": len(found.names), "notes": notes, "project": command})
+    else:
+        show_lines([f"{path}: written", *notes, f"to project on it: {command}"])
+    return ExitCode.OK
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `doctor` to the command line."""
+    app.command("doctor", epilog=example("dpbench doctor --quick"))(doctor)

@@ -1,0 +1,129 @@
+"""Projected beside measured step times of `make gpu`."""
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import gpu_projection
+from benchmarks.gpu_projection import Asked, Measured, asked_of, lines_of, main, measured_of
+from dpbench.doctor.describe import machine_text
+from dpbench.projection.described.machine_file import known_parts
+from tests.doctor.making_machines import machine_of
+
+TWO = ["cuda:0", "cuda:1"]
+
+
+def record(variant="tuned", lanes=TWO, samples=(0.002, 0.004, 0.003), outcome="ok", **case):
+    chosen = {"variant": variant, "workload": "mlp/small", "batch": 64, "devices": list(lanes), "steps_per_sample": 1}
+    return {"outcome": outcome, "samples_s": list(samples), "case": chosen | case}
+
+
+def test_a_measured_time_is_the_median_over_rounds_of_a_step():
+    rounds = [record(), record(samples=[0.005]), record(samples=[0.004])]
+    assert measured_of(rounds, 2) == [Measured("mlp/small", "tuned", 64, 2, False, 0.004)]
+    ahead = measured_of([record(steps_per_sample=20, samples=[0.02])], 2)
+    assert ahead == [Measured("mlp/small", "tuned", 64, 2, True, 0.001)]
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        record(lanes=["cuda:0"]),
+        record(lanes=["cuda:0", "cuda:0"]),
+        record(lanes=["cuda:0", "cuda:1", "cuda:2"]),
+        record(variant="floor"),
+        record(outcome="crashed", samples=()),
+        record(batch=65),
+        record("single"),
+    ],
+)
+def test_what_a_machine_file_does_not_describe_is_left_out(left_out):
+    assert measured_of([left_out], 2) == []
+
+
+def test_single_is_projected_with_its_batch_on_each_device():
+    single = measured_of([record("single", ["cuda:0"])], 2)
+    tuned = measured_of([record(), record("ddp"), record("ddp", batch=128)], 2)
+    asked = asked_of([*single, *tuned], 2)
+    assert asked == [
+        Asked("mlp/small", 128, False, ("single", "ddp")),
+        Asked("mlp/small", 64, False, ("tuned", "ddp")),
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "machine.toml").write_text(machine_text(machine_of(2), known_parts()))
+    (tmp_path / "compared").mkdir()
+    lines = [record(), record("single", ["cuda:0"])]
+    (tmp_path / "compared" / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+@pytest.fixture
+def said(folder, monkeypatch):
+    """Return a function that runs the script with a fake `dpbench project`, and returns exit code and lines."""
+
+    def call(returncode=0, stderr="", mid=0.0045):
+        def project(command, **_):
+            names = command[command.index("--variants") + 1].split(",")
+            rows = [{"variant": name, "step_time_s": {"low": 0.002, "mid": mid, "high": 0.006}} for name in names]
+            shown = json.dumps({"projections": [{"variants": rows}]})
+            return SimpleNamespace(returncode=returncode, stdout=shown, stderr=stderr)
+
+        monkeypatch.setattr(subprocess, "run", project)
+        lines = []
+        return main([str(folder)], lines.append), lines
+
+    return call
+
+
+def test_each_case_is_a_line_with_both_times_and_their_ratio(said):
+    code, lines = said()
+    assert code == 0
+    assert lines == [
+        "mlp/small batch 64 on 2: tuned: measured 3 ms, projected 4.5 [2, 6] ms, ratio 1.50, inside the interval",
+        "mlp/small batch 64 on 1: single: measured 3 ms, projected 4.5 [2, 6] ms, ratio 1.50, inside the interval",
+        "2 cases: projected / measured from 1.50 to 1.50",
+    ]
+
+
+def test_with_an_older_torch_the_commands_for_another_machine_are_printed(said, folder):
+    code, lines = said(3, f"dpbench: {gpu_projection.OLD_TORCH} 2.13, 2.14; this is 2.11.0, which is older")
+    assert code == 77
+    machine = folder / "machine.toml"
+    assert lines[1:] == [
+        f"dpbench project mlp/small --machine {machine} --batch 64 --variants tuned",
+        f"dpbench project mlp/small --machine {machine} --batch 128 --variants single",
+        f"not projected here: torch is too old; elsewhere run: python -m benchmarks.gpu_projection {folder}",
+    ]
+
+
+def test_another_failure_is_a_failure(said):
+    assert said(3, "dpbench: out of luck") == (1, ["dpbench: out of luck"])
+
+
+def test_the_simulator_says_these_words_of_an_older_torch():
+    from dpbench.simulator.torch_versions import why_unsupported
+
+    assert gpu_projection.OLD_TORCH in why_unsupported("2.11.0")
+
+
+def test_a_variant_that_was_not_projected_has_no_line():
+    measured = measured_of([record(), record("ddp")], 2)
+    times = {("mlp/small", 64, False, "ddp"): {"low": 0.001, "mid": 0.001, "high": 0.002}}
+    shown = list(lines_of(measured, times, 2))
+    assert len(shown) == 2
+    assert list(lines_of(measured, {}, 2)) == ["no case has a projection"]
+    assert "ddp: measured 3 ms, projected 1 [1, 2] ms, ratio 0.33, outside the interval" in shown[0]
+
+
+def test_without_a_machine_file_or_a_comparison_nothing_is_projected(folder, tmp_path_factory):
+    lines = []
+    (folder / "compared" / "x.jsonl").write_text(json.dumps(record("floor")))
+    assert main([str(folder)], lines.append) == 77
+    assert main([str(tmp_path_factory.mktemp("empty"))], lines.append) == 77
+    assert "the step `machine` says why" in lines[1]
+    assert main(["no/folder"], lines.append) == main([], lines.append) == 2
