@@ -52,7 +52,8 @@ class Projection:
     together. `draws_s` are all draws in the order of `Draws.values`, without the limit of a data loader. `bound_by`
     are the parts of the critical path, largest first, as shares. `saved` is by what share the step were shorter if
     links, host or computation cost nothing. `hidden` is the share of the communication that the step does not wait
-    for, None if nothing is sent. `fair_ratio` is the step time with fairly shared links, as a ratio.
+    for, None if nothing is sent. `uneven` is the share that the slowest of several devices
+    costs. `fair_ratio` is the step time with fairly shared links, as a ratio.
     """
 
     devices: int
@@ -62,6 +63,7 @@ class Projection:
     draws_s: Array
     bound_by: tuple[tuple[str, float], ...]
     saved: Mapping[Role, float]
+    uneven: float
     hidden: float | None
     communication_s: float
     sensitivities: tuple[Sensitivity, ...]
@@ -97,6 +99,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
         draws_s=step,
         bound_by=shares_of_path(tasks, found),
         saved={role: 1 - float(times[draws.count + i] / times[0]) for i, role in enumerate(Role)},
+        uneven=1 - float(times[0] / step[0]),
         hidden=_hidden(tasks, found, float(times[0]), float(times[draws.count + list(Role).index(Role.LINK)])),
         communication_s=communication_s(tasks, found),
         sensitivities=_sensitivities(step, draws),

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.projection.project import QUANTILES, Interval, Projection
-from dpbench.projection.replay.critical_path import kinds_of_path
+from dpbench.projection.replay.tasks import Role
 from dpbench.sweep.variants import VariantId, VariantName
 
-_NEAR_THE_LIMIT = 0.95
+_LEAST_COST = 0.01
+_WHOLE = 100
+_LEAST_LEAD = 1.01
+"""A variant that may be less than one percent slower is a rival."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,11 @@ def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | Non
     rivals = [row for row in found[1:] if not _is_slower(row, best)]
     assert best.projection is not None
     assert best.speed_up is not None
-    gain = f"{best.speed_up.mid:.1f} times one device ({best.speed_up.low:.1f} to {best.speed_up.high:.1f})"
+    found_s, batch = best.projection.step_time_s.mid, best.projection.batch
+    gain = (
+        f"{_rate(batch / found_s)} items a second, {best.speed_up.mid:.1f} times one device "
+        f"({best.speed_up.low:.1f} to {best.speed_up.high:.1f})"
+    )
     if rivals:
         names = " and ".join([str(best.variant), *(str(row.variant) for row in rivals)])
         text = f"On {machine} the best is not decided between {names}: {best.variant} has {gain}"
@@ -82,11 +89,17 @@ def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | Non
         text = f"On {machine} use {best.variant}: {gain}{_lead(found)}"
     share = best.speed_up.mid / best.projection.devices
     text += f", {share:.0%} of the limit"
-    parts = [f"{part:.0%} {name}" for name, part in kinds_of_path(best.projection.bound_by)[:2]]
-    text += f"; its time is {' and '.join(parts)}" if share < _NEAR_THE_LIMIT else ""
+    costs = [f"{part:.0%} to {name}" for name, part in costs_of(best.projection)[:2]]
+    text += f"; lost: {' and '.join(costs)}" if costs else ""
     if larger_batch is not None and larger_batch > 1.03:
         text += f"; twice the batch gives {larger_batch - 1:.0%} more items a second"
     return text + "."
+
+
+def costs_of(found: Projection) -> list[tuple[str, float]]:
+    """Return by what share of the step it were shorter without links, host or uneven devices, largest first."""
+    costs = {"links": found.saved[Role.LINK], "the host": found.saved[Role.HOST], "uneven devices": found.uneven}
+    return sorted(((name, cost) for name, cost in costs.items() if cost >= _LEAST_COST), key=lambda cost: -cost[1])
 
 
 def _lead(found: Sequence[ProjectedRow]) -> str:
@@ -96,7 +109,11 @@ def _lead(found: Sequence[ProjectedRow]) -> str:
     return f", {ratio.mid - 1:.0%} faster than {found[1].variant} ({ratio.low - 1:.0%} to {ratio.high - 1:.0%})"
 
 
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= _WHOLE else f"{per_s:.3g}"
+
+
 def _is_slower(row: ProjectedRow, best: ProjectedRow) -> bool:
     assert row.projection is not None
     assert best.projection is not None
-    return ratio_of(row.projection, best.projection).low > 1.0
+    return ratio_of(row.projection, best.projection).low > _LEAST_LEAD

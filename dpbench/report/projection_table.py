@@ -17,8 +17,8 @@ _MOST_SENSITIVE = 3
 _LEAST_SHARE = 0.05
 _LEGEND = (
     "Projected, not measured. Times: the mid case, and in brackets where 90 % of the draws of the machine's parameters "
-    "lie. Speed-up: over one device that computes its share alone; its limit is the number of devices. Bound by: what "
-    "the critical path consists of. Hidden: the share of the communication that the step does not wait for."
+    "lie. Speed-up: items a second over those of one device with as many items as here on each device. Its limit is "
+    "the number of devices. Bound by: what the critical path consists of. Hidden: the share of the communication that the step does not wait for."
 )
 
 
@@ -26,8 +26,8 @@ def projections_text(found: Sequence[MachineProjection]) -> Group:
     """Return a table for each machine, with the advice below it, and a legend at the end."""
     parts: list[RenderableType] = []
     for each in found:
-        parts += [_table(each), *map(Text, _reasons(each)), *map(Text, _sensitive(each)), *map(Text, each.notes)]
-        parts += [Text(each.advice, style="bold"), Text()]
+        parts += [Text(each.advice, style="bold"), Text(), _table(each)]
+        parts += [Text(line) for line in (*_reasons(each), *_sensitive(each), *each.notes, "")]
     return Group(*parts, Text(_LEGEND, style="dim"))
 
 
@@ -42,12 +42,17 @@ def _table(found: MachineProjection) -> WideTable:
     shown = [(row.projection, row.speed_up) for row in rows if row.projection is not None]
     columns = [
         Column(f"step time\n{unit[1]}", [interval(p.step_time_s, unit[0]) for p, _ in shown]),
+        Column("items/s", [number(p.batch / p.step_time_s.mid) for p, _ in shown]),
         Column("speed-up", [NONE if s is None else interval(s) for _, s in shown]),
         Column("% of\nlimit", [NONE if s is None else f"{100 * s.mid / p.devices:.0f}" for p, s in shown]),
         Column("bound by", [_bound(p) for p, _ in shown]),
         Column("hidden", [NONE if p.hidden is None else f"{p.hidden:.0%}" for p, _ in shown]),
     ]
-    title = f"{found.workload} on {found.machine}, batch {found.batch}, {found.math} math"
+    several = next((p.devices for p, _ in shown if p.devices > 1), 1)
+    title = (
+        f"{found.workload} on {found.machine}, batch {found.batch}, {found.batch // several} items on each device, "
+        f"{found.math} math"
+    )
     return WideTable(title, [Column("variant", [folded(row.variant) for row in rows])], columns)
 
 

@@ -43,10 +43,11 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_advice(call):
     code, out, _ = call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
     assert code == 0
     lines = out.splitlines()
-    assert "convnet/base on 4xT4-pcie, batch 128, default math" in lines[0]
+    assert lines[0].startswith("On 4xT4-pcie use ddp: ")
+    assert "times one device" in lines[0]
+    assert any("convnet/base on 4xT4-pcie, batch 128, 32 items on each device, default math" in line for line in lines)
     firsts = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
     assert [word for word in firsts if word in VARIANTS[1].split(",")] == VARIANTS[1].split(",")
-    assert any(line.startswith("On 4xT4-pcie ") and "times one device" in line for line in lines)
     assert call.asked == [("convnet/base", "single", 1), ("convnet/base", "torch_dp", 4), ("convnet/base", "ddp", 1)]
 
 
