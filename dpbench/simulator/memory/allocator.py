@@ -1,8 +1,8 @@
 """Simulated caching allocator: the address of each tensor, and the reuse of freed blocks.
 
 A freed block returns to the pool of the stream it was allocated on. The next request of that stream that fits gets the
-block at once, in stream order. If `record_stream` named another stream, the block is held back until that stream has
-finished the work that it had when the block was freed.
+block at once, in stream order. If `record_stream` named another stream, the free records an event on that stream. The
+block is held back until the event is over: the stream's own work, and all work that the stream has waited for.
 
 Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
 
@@ -59,7 +59,7 @@ class Allocator:
         self._top = base
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._blocks: dict[int, MemoryBlock] = {}
-        self._held: list[tuple[MemoryBlock, VectorClock]] = []
+        self._held: list[tuple[MemoryBlock, list[VectorClock]]] = []
         self._in_use: dict[tuple[int, bool], list[Use]] = {}
         self._waits_seen = 0
         self.allocated_bytes = 0
@@ -80,9 +80,9 @@ class Allocator:
         """Take the block back; the next `allocate` may return it."""
         self.allocated_bytes -= block.size
         if block.other_streams:
-            clock = {stream: self._order.now(stream).get(stream, 0) for stream in block.other_streams}
+            events = [self._order.now(stream) for stream in block.other_streams]
             block.other_streams = set()
-            self._held.append((block, clock))
+            self._held.append((block, events))
             self._waits_seen = -1
         else:
             self._reclaim(block)
@@ -112,11 +112,11 @@ class Allocator:
             return
         self._waits_seen = self._order.waits
         held, self._held = self._held, []
-        for block, clock in held:
-            if self._order.is_over(clock, block.stream):
+        for block, events in held:
+            if all(self._order.is_over(event, block.stream) for event in events):
                 self._reclaim(block)
             else:
-                self._held.append((block, clock))
+                self._held.append((block, events))
 
     def _best_fit(self, size: int, stream: int) -> MemoryBlock | None:
         pool = self._free.get((stream, size <= _SMALL_LIMIT), [])
