@@ -79,6 +79,7 @@ class Simulation:
     def wait(self, stream: int, clock: VectorClock) -> None:
         """Let all later work of the stream wait for `clock`."""
         with self.lock:
+            self.drain()  # blocks that are free by now do not wait for `clock`
             unfinished = self.order.unfinished(clock, stream)
             if unfinished and self.recorder.running:
                 after = tuple(sorted(unfinished.values()))

@@ -180,6 +180,24 @@ def test_record_stream_keeps_the_block(x, side):
     assert (x * 4).data_ptr() == address
 
 
+def test_record_stream_covers_what_its_stream_has_waited_for_before_the_free(x, side):
+    recorded = sim.Stream(0)
+    for is_in_time in (True, False):
+        y = x * 2
+        side.wait_stream(sim.current_stream(0))
+        with sim.stream(side):
+            y.sum()
+        y.record_stream(recorded)
+        if is_in_time:
+            recorded.wait_stream(side)
+            del y
+            x * 3
+    del y
+    recorded.wait_stream(side)
+    with pytest.raises(RaceError, match=r"read-write race: an allocation on .* of aten.sum.* on sim:0 st"):
+        x * 3
+
+
 def test_a_copy_between_devices_is_ordered_on_both_current_streams(x):
     y = x.to("sim:1", non_blocking=True)
     y.add_(1)

@@ -102,16 +102,36 @@ def test_a_use_of_a_freed_block_is_known_until_its_stream_waits(allocator, order
     assert allocator.use_after_free(512, stream=0) is None
 
 
-@pytest.mark.parametrize("recorded", [1, 2])
+@pytest.mark.parametrize("recorded", [{1}, {2}, {1, 2}])
 def test_a_recorded_block_is_in_use_only_if_another_stream_was_forgotten(allocator, order, recorded):
     block = allocator.allocate(512, stream=0)
     launch = use(block, order, 1, tick=1)
     order.launch(2, 2)
-    block.other_streams.add(recorded)
+    block.other_streams |= recorded
+    allocator.free(block)
+    expected = None if 1 in recorded else (launch, False)
+    assert allocator.use_after_free(512, stream=0) == expected  # CUDA may already know that stream 2 is done
+    order.wait(0, order.now(2))
+    assert allocator.use_after_free(512, stream=0) == expected
+    order.wait(0, order.now(1))
+    assert allocator.use_after_free(512, stream=0) is None
+
+
+def test_a_recorded_block_is_held_for_work_that_the_recorded_stream_has_waited_for(allocator, order):
+    """Stream 1 uses the block, and stream 2 waits for it: no race, though stream 2 launches nothing after the wait."""
+    block = allocator.allocate(512, stream=0)
+    address = block.address
+    order.launch(2, 1)
+    order.wait(0, order.now(2))
+    use(block, order, 1, tick=2)
+    order.wait(2, order.now(1))
+    block.other_streams.add(2)
     allocator.free(block)
     assert allocator.use_after_free(512, stream=0) is None
-    order.wait(0, order.now(recorded))
-    assert allocator.use_after_free(512, stream=0) == (None if recorded == 1 else (launch, False))
+    assert allocator.allocate(512, stream=0).address != address
+    order.wait(0, order.now(2))
+    assert allocator.use_after_free(512, stream=0) is None
+    assert allocator.allocate(512, stream=0).address == address
 
 
 def test_the_peak_is_the_most_that_was_allocated_at_once(allocator):

@@ -1,8 +1,8 @@
 """Simulated caching allocator: the address of each tensor, and the reuse of freed blocks.
 
 A freed block returns to the pool of the stream it was allocated on. The next request of that stream that fits gets the
-block at once, in stream order. If `record_stream` named another stream, the block is held back until that stream has
-finished the work that it had when the block was freed.
+block at once, in stream order. If `record_stream` named another stream, the free records an event on that stream. The
+block is held back until the event is over: the stream's own work, and all work that the stream has waited for.
 
 Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
 
@@ -11,14 +11,16 @@ Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cp
 - a larger request gets a segment of its own, rounded up to 2 MiB;
 - what remains of a block is split off from 512 bytes in the small pool, and above 1 MiB in the large one.
 
-A wait that is missing shows by chance only, if the block in use is the best fit. So `use_after_free` looks at all free
-blocks of a pool.
+A wait that is missing shows by chance only, if the block in use is the best fit. So `use_after_free` looks at all freed
+blocks of a pool. Blocks that are held back count too, with their uses that no event covers: on CUDA the events may be
+over at any time.
 
 Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks. CUDA asks the GPU,
 and so may use a block named by `record_stream` earlier.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dpbench.simulator.memory.races import ShadowMemory, Use
@@ -59,7 +61,7 @@ class Allocator:
         self._top = base
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._blocks: dict[int, MemoryBlock] = {}
-        self._held: list[tuple[MemoryBlock, VectorClock]] = []
+        self._held: list[tuple[MemoryBlock, list[VectorClock]]] = []
         self._in_use: dict[tuple[int, bool], list[Use]] = {}
         self._waits_seen = 0
         self.allocated_bytes = 0
@@ -79,20 +81,20 @@ class Allocator:
     def free(self, block: MemoryBlock) -> None:
         """Take the block back; the next `allocate` may return it."""
         self.allocated_bytes -= block.size
-        if block.other_streams:
-            clock = {stream: self._order.now(stream).get(stream, 0) for stream in block.other_streams}
-            block.other_streams = set()
-            self._held.append((block, clock))
+        events = [self._order.now(stream) for stream in block.other_streams]
+        block.other_streams = set()
+        self._note_uses(block, events)
+        if events:
+            self._held.append((block, events))
             self._waits_seen = -1
         else:
-            self._reclaim(block)
+            self._return(block)
 
     def use_after_free(self, size: int, stream: int) -> Use | None:
         """Return a use of free memory that `stream` may get now for `size` bytes, and that may still run; None if none.
 
-        Each free block of the pool counts. With other sizes or earlier requests it would be the best fit.
+        Each freed block of the pool counts. With other sizes or earlier requests it would be the best fit.
         """
-        self._release_finished()
         pool = stream, size <= _SMALL_LIMIT
         if pool not in self._in_use:
             return None
@@ -100,23 +102,23 @@ class Allocator:
         self._in_use[pool] = uses
         return uses[0] if uses else None
 
-    def _reclaim(self, block: MemoryBlock) -> None:
-        """Return a freed block to its pool, and note the uses that may still run."""
+    def _note_uses(self, block: MemoryBlock, events: Sequence[VectorClock]) -> None:
+        """Note the uses of a freed block that may still run when all `events` are over."""
         uses = block.shadow.unordered(Region(block.address, block.address + block.size), block.stream)
+        uses = [use for use in uses if not any(event.get(use[0].stream, 0) >= use[0].event for event in events)]
         if uses:
             self._in_use.setdefault((block.stream, block.is_small), []).extend(uses)
-        self._return(block)
 
     def _release_finished(self) -> None:
         if self._waits_seen == self._order.waits:
             return
         self._waits_seen = self._order.waits
         held, self._held = self._held, []
-        for block, clock in held:
-            if self._order.is_over(clock, block.stream):
-                self._reclaim(block)
+        for block, events in held:
+            if all(self._order.is_over(event, block.stream) for event in events):
+                self._return(block)
             else:
-                self._held.append((block, clock))
+                self._held.append((block, events))
 
     def _best_fit(self, size: int, stream: int) -> MemoryBlock | None:
         pool = self._free.get((stream, size <= _SMALL_LIMIT), [])

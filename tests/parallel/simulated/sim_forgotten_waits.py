@@ -153,6 +153,18 @@ def test_each_hand_over_is_needed(name, monkeypatch):
         [run(POLICIES[policy]) for policy in ("small buckets", "only copies")]
 
 
+def test_forgetting_to_wait_for_the_copy_of_an_output_that_is_the_chunk_is_a_race(monkeypatch):
+    """The chunk has the memory of the inbound stream; `record_stream` keeps it for the compute stream only."""
+    base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=POLICIES["default"])
+    nears = [lane.near for lane in wrapper._replicas.streams.lanes(len(DEVICES), is_overlapped=True)]
+    wrapper(torch.randn(8, 20))
+    wait = join.wait_stream
+    monkeypatch.setattr(join, "wait_stream", lambda one, other: one in nears and wait(one, other))
+    with pytest.raises(RaceError, match="an allocation"):
+        steps(wrapper, is_training=False)
+
+
 def layers_on(devices):
     base = nn.Sequential(*[nn.Linear(5, 5) for _ in range(6)]).to("sim:0")
     wrapper = DataParallel(base, devices, policy=POLICIES["small buckets"])

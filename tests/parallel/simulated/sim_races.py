@@ -104,7 +104,17 @@ def test_a_parallel_apply_of_a_subclass_has_no_race(output, overlap):
     steps(wrapper, is_training=False)
 
 
-@pytest.mark.parametrize("name", ["only broadcast", "only reduce"])
+@pytest.mark.parametrize("devices", [DEVICES, ["sim:0", "sim:1", "sim:0", "sim:1"]], ids=["apart", "repeated"])
+@pytest.mark.parametrize("name", ["default", "only copies"])
+def test_outputs_that_are_the_chunks_have_no_race(name, devices):
+    """The first lane's chunk has the memory of its inbound stream, and its near stream reads the chunk last."""
+    base = Call(lambda self, x: [x, (x, x[1:])], unused=nn.Linear(20, 20)).to("sim:0")
+    wrapper = DataParallel(base, devices, policy=POLICIES[name])
+    for _ in range(4):
+        wrapper(torch.randn(8, 20))
+
+
+@pytest.mark.parametrize("name", ["default", "only broadcast", "only reduce", "only copies"])
 def test_weights_that_no_forward_reads_may_be_written_after_it(name):
     base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
     steps(DataParallel(base, DEVICES, policy=POLICIES[name]), is_training=False)
