@@ -18,7 +18,8 @@ _LEAST_SHARE = 0.05
 _LEGEND = (
     "Projected, not measured. Times: the mid case, and in brackets where 90 % of the draws of the machine's parameters "
     "lie. Speed-up: items a second over those of one device with as many items as here on each device. Its limit is "
-    "the number of devices. Bound by: what the critical path consists of. Hidden: the share of the communication that the step does not wait for."
+    "the number of devices. Bound by: what the critical path consists of. Hidden: the share of the communication that "
+    "the step does not wait for."
 )
 
 
