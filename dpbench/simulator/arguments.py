@@ -4,7 +4,7 @@ In a simulation without numbers a ``meta`` tensor stands where the CPU tensor st
 It has sizes, strides and a storage without memory, so nothing is computed. Numbers on the host are then zeros.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -93,7 +93,7 @@ def run_shapes(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) 
     if known is not None:
         return _made(known)
     result = _run_on_meta(function, func, args, kwargs)
-    if key is not None and (shapes := _shapes_of(result)) is not None:
+    if key is not None and (shapes := _shapes_of(result, tensors_in((args, kwargs)))) is not None:
         _known_shapes[key] = shapes
     return result
 
@@ -131,13 +131,18 @@ def _layouts(value: Any) -> Any:
     return (type(value), value)
 
 
-def _shapes_of(result: Any) -> Layout | tuple[Layout, ...] | None:
-    """Return the layouts of a tensor or a tuple of tensors without gaps; None for any other result."""
+def _shapes_of(result: Any, arguments: Sequence[Tensor]) -> Layout | tuple[Layout, ...] | None:
+    """Return the layouts of a tensor or a tuple of tensors without gaps; None for any other result.
+
+    None too if it shares memory with an argument: ``_unsafe_view`` does, and its schema does not say so.
+    """
     found = result if type(result) is tuple else (result,)
+    taken = {each.untyped_storage()._cdata for each in arguments if each.layout == torch.strided}
     for each in found:
         if not isinstance(each, Tensor) or each.layout != torch.strided or each.storage_offset():
             return None
-        if each.untyped_storage().nbytes() != each.numel() * each.itemsize:
+        storage = each.untyped_storage()
+        if storage._cdata in taken or storage.nbytes() != each.numel() * each.itemsize:
             return None
     if len({id(each) for each in found}) != len(found):
         return None

@@ -26,7 +26,9 @@ def sent(monkeypatch):
     """A function that returns how many buckets were copied to lanes since its last call."""
     fills = []
     fill = FlatCopy.fill
-    monkeypatch.setattr(FlatCopy, "fill", lambda self, flat, lane: fills.append(flat.numel()) or fill(self, flat, lane))
+    monkeypatch.setattr(
+        FlatCopy, "fill", lambda self, flat, *more: fills.append(flat.numel()) or fill(self, flat, *more)
+    )
 
     def count():
         number = len(fills)

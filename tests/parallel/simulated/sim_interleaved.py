@@ -3,11 +3,11 @@
 from collections import Counter
 
 import torch
-from dpbench.simulator.event_log import Operator
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel, Policy
+from dpbench.results.recording import Operator
 from dpbench.simulator import recording
 from tests.parallel.models import Call
 

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 import torch
-from dpbench.simulator.event_log import Copy
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, routes, transfer
+from dpbench.results.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
