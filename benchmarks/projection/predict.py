@@ -145,7 +145,7 @@ class Predictor:
             facts = replace(facts, parameters=0)
         copies = (event for event in recording.events if isinstance(event, Copy))
         copied = sum(copy.size_bytes for copy in copies if None not in (copy.source, copy.destination))
-        return build(recording, events, machine, facts, STEPS_AHEAD if self._table.ahead else 1), copied
+        return build(events, machine, facts, STEPS_AHEAD if self._table.ahead else 1), copied
 
     def _naive_s(self, series: Series, variant: VariantId, machine: Machine, copied_bytes: float) -> float:
         """Return the counted bytes over the bandwidth of the ring, or of the link from device 0 to device 1."""

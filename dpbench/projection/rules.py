@@ -6,20 +6,21 @@ variant     recording                      events
 single      one device, its share          as recorded
 torch_dp    all lanes                      copies become NCCL's collectives; new replicas each step
 naive       all lanes                      as recorded; new replicas each step
-tuned...    all lanes                      as recorded
+tuned...    all lanes                      as recorded; interleaved lanes in one thread, in turns
 ddp         one device, its share          with buckets and all-reduces
 ==========  =============================  ======================================================
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpbench.errors import WrongInputError
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import ddp_events
 from dpbench.projection.described.machine import Machine
-from dpbench.projection.replay.build import AnyEvent, Facts
-from dpbench.results.recording import Recording
+from dpbench.projection.replay.build import MAIN, AnyEvent, BatonPass, Facts
+from dpbench.results.counts import Phase
+from dpbench.results.recording import ON_THREADS, Mark, Recording
 from dpbench.sweep.variants import VariantId, VariantName
 
 Change = Callable[[Recording], tuple[Recording, Sequence[AnyEvent]]]
@@ -37,7 +38,6 @@ class Rule:
     on_one_device: bool = False
     on_several_machines: bool = False
     is_replicated: bool = False
-    needs_gradients: bool = False
 
 
 def _as_recorded(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
@@ -48,22 +48,39 @@ def _stock(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
     return recording, with_collectives(recording)
 
 
+def _in_turns(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
+    """Return the events with all interleaved lanes in the main thread, and a pass of the baton where they alternate.
+
+    The lanes' threads are in the recorded order, because a lane runs only while it has the baton.
+    """
+    events: list[AnyEvent] = []
+    phase, holder = "", MAIN
+    for event in recording.events:
+        if isinstance(event, Mark):
+            phase, holder = event.name, MAIN
+        elif isinstance(event, ON_THREADS) and phase == Phase.FORWARD:
+            if event.thread != holder:
+                events.append(BatonPass(event.id))
+                holder = event.thread
+            event = replace(event, thread=MAIN)  # noqa: PLW2901
+        events.append(event)
+    return recording, events
+
+
 _RULES = {
     VariantName.SINGLE: Rule(_as_recorded, on_one_device=True, on_several_machines=True),
     VariantName.TORCH_DP: Rule(_stock, is_replicated=True),
     VariantName.NAIVE: Rule(_as_recorded, is_replicated=True),
-    VariantName.DDP: Rule(ddp_events, on_one_device=True, on_several_machines=True, needs_gradients=True),
+    VariantName.DDP: Rule(ddp_events, on_one_device=True, on_several_machines=True),
 }
-_TUNED = Rule(_as_recorded)
-_DISPATCHES = ("sequence", "threads")
 
 
 def rule_of(variant: VariantId) -> Rule:
     """Return the rule of a variant. Raise ProjectionError if it has none."""
-    if "cache_replicas" in variant.values and not variant.values["cache_replicas"]:
-        return Rule(_as_recorded, is_replicated=True)
-    if "dispatch" in variant.name.parameters or "dispatch" in variant.name.fixed:
-        return _TUNED
+    if "dispatch" in {*variant.name.parameters, *variant.name.fixed}:
+        is_interleaved = variant.values.get("dispatch") == "interleaved"
+        is_cached = variant.values.get("cache_replicas", True)
+        return Rule(_in_turns if is_interleaved else _as_recorded, is_replicated=not is_cached)
     rule = _RULES.get(variant.name)
     if rule is None or (variant.name is VariantName.DDP and variant.values):
         allowed = ", ".join([*_RULES, "tuned and its ablations"])

@@ -85,7 +85,7 @@ class _Projector:
             self.notes.append(f"{variant}: not affine in the batch: {', '.join(step.not_affine)}")
         share = batch // machine.devices if rule.on_one_device else batch
         recording, events = rule.change(recording_at(step, share))
-        tasks = build(recording, events, machine, facts_of(recording, rule), self._steps)
+        tasks = build(events, machine, facts_of(recording, rule), self._steps)
         is_single = variant == SINGLE
         devices, size = (1, share) if is_single else (machine.devices, batch)
         found = project_tasks(tasks, machine, self._draws, devices=devices, batch=size, math=self._math)

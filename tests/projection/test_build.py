@@ -1,12 +1,16 @@
 """From events to tasks: threads, streams, waits, the optimizer."""
 
+from dataclasses import replace
+
 import pytest
 
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.replay.build import Collective, Facts, build
 from dpbench.projection.replay.fifo import schedule
 from dpbench.projection.replay.tasks import LOCK, Role
+from dpbench.projection.rules import rule_of
 from dpbench.results.recording import HostCall, HostCallName, HostWait, Mark, Operator, Wait
+from dpbench.sweep.variants import VariantId
 from tests.projection.small_machine import copy, machine, operator, recording
 
 FACTS = Facts(modules=3, parameters=5)
@@ -17,7 +21,7 @@ def by_name(tasks, name):
 
 
 def test_an_operator_is_issued_then_run():
-    made = build(r := recording(operator(1), operator(2)), r.events, machine(), FACTS)
+    made = build(recording(operator(1), operator(2)).events, machine(), FACTS)
     roles = [task.role for task in made.all]
     assert roles == [Role.HOST, Role.HOST, Role.COMPUTE, Role.HOST, Role.COMPUTE]
     assert made.all[4].before == (3, 2) or set(made.all[4].before) == {2, 3}
@@ -27,7 +31,7 @@ def test_an_operator_is_issued_then_run():
 def test_calls_without_a_kernel_go_to_the_next_task():
     view = operator(1, is_launched=False)
     call = HostCall(id=2, name=HostCallName.STREAM_WAIT)
-    made = build(r := recording(view, call, operator(3)), r.events, machine(), FACTS)
+    made = build(recording(view, call, operator(3)).events, machine(), FACTS)
     assert made.all[1].cost == {
         ("host", "view"): 1,
         ("host", "stream_wait"): 1,
@@ -39,31 +43,64 @@ def test_calls_without_a_kernel_go_to_the_next_task():
 def test_streams_wait_only_where_the_recording_waits():
     free = recording(operator(1, 0), operator(2, 1))
     waiting = recording(operator(1, 0), Wait(id=2, stream=1, after=(1,)), operator(3, 1))
-    assert build(free, free.events, machine(), FACTS).all[4].before == (3,)
-    assert set(build(waiting, waiting.events, machine(), FACTS).all[4].before) == {2, 3}
+    assert build(free.events, machine(), FACTS).all[4].before == (3,)
+    assert set(build(waiting.events, machine(), FACTS).all[4].before) == {2, 3}
 
 
 def test_the_host_waits_for_a_device():
     r = recording(operator(1), HostWait(id=2, after=(1,)), operator(3))
-    made = build(r, r.events, machine(), FACTS)
+    made = build(r.events, machine(), FACTS)
     assert 2 in made.all[3].before
 
 
+def small(number, device=0, **more):
+    """Return an operator that is no lane's: without FLOPs."""
+    return operator(number, device, name="aten.cat.default", flops=0, **more)
+
+
+def on_thread(tasks, number):
+    return [i for i, task in enumerate(tasks.all) if task.resources[0] == f"thread {number}"]
+
+
 def test_lanes_on_threads_hold_the_lock_for_their_python_part_alone():
-    r = recording(operator(1), operator(2, 0, thread=1), operator(3, 1, thread=2), operator(4))
-    made = build(r, r.events, machine(), FACTS)
+    r = recording(small(1), operator(2, 0, thread=1), operator(3, 1, thread=2), small(4))
+    made = build(r.events, machine(), FACTS)
     locked = [i for i, task in enumerate(made.all) if LOCK in task.resources]
     assert [made.all[i].resources[0] for i in locked] == ["thread 1", "thread 2"]
     assert all(("host", "forward_native") not in made.all[i].cost for i in locked)
-    first_of_main_again = next(i for i, t in enumerate(made.all) if t.resources == ("thread 0",) and i > locked[-1])
-    lanes = {i for i, t in enumerate(made.all) if t.resources in (("thread 1",), ("thread 2",))}
-    assert lanes <= set(made.all[first_of_main_again].before)
+    after = next(i for i in on_thread(made, 0) if i > locked[-1])
+    assert {on_thread(made, 1)[-1], on_thread(made, 2)[-1]} <= set(made.all[after].before)
+
+
+@pytest.mark.parametrize("order", [(2, 3, 4, 5), (2, 4, 3, 5), (4, 5, 2, 3)])
+def test_a_lane_of_the_main_thread_runs_beside_the_others_whatever_order_was_recorded(order):
+    lanes = {number: operator(number, number // 4, thread=number // 4) for number in (2, 3, 4, 5)}
+    events = [small(1), *(replace(lanes[n], id=i) for i, n in enumerate(order, 2)), copy(6, 1, 0, 100, 1)]
+    made = build(recording(*events).events, machine(), FACTS)
+    locked = [task.resources[0] for task in made.all if LOCK in task.resources]
+    assert sorted(locked) == ["thread 0", "thread 0", "thread 1", "thread 1"]
+    begin = next(i for i, task in enumerate(made.all) if task.name == "aten.cat.default" and task.role is Role.HOST)
+    assert made.all[on_thread(made, 1)[0]].before == (begin,)
+    gather = next(i for i, task in enumerate(made.all) if task.name == "copy 1 to 0" and task.role is Role.HOST)
+    assert on_thread(made, 1)[-1] in made.all[gather].before
+
+
+def test_interleaved_lanes_run_one_at_a_time_in_the_recorded_order():
+    lanes = [operator(2), operator(3, 1, thread=2), operator(4), operator(5, 1, thread=2)]
+    r = recording(small(1), *lanes, copy(6, 1, 0, 100, 1))
+    (variant,) = (VariantId("tuned[dispatch=interleaved]"),)
+    _, events = rule_of(variant).change(r)
+    made = build(events, machine(), FACTS)
+    assert {task.resources for task in made.all if task.role is Role.HOST} == {("thread 0",)}
+    passes = [task.cost.get(("host", "lock_handover"), 0) for task in made.all if task.role is Role.HOST]
+    assert passes == [0, 0, 0, 2, 2, 2, 2]  # the step, cat, lane 0, and a pass before each turn and the gather
+    assert sum(task.cost.get(("host", "forward_native"), 0) for task in made.all) == 5
 
 
 def test_the_engine_has_a_thread_for_each_device():
     r = recording(operator(1, 0, thread=3), operator(2, 1, thread=4, inputs=(1,)), phase="backward")
     r.events.append(Mark(id=9, name="optimiser"))
-    made = build(r, r.events, machine(), FACTS)
+    made = build(r.events, machine(), FACTS)
     threads = {task.resources[0] for task in made.all if task.role is Role.HOST}
     assert threads == {"thread 0", "thread 3", "thread 4"}
     issues = [i for i, task in enumerate(made.all) if task.name == "aten.mm.default" and task.role is Role.HOST]
@@ -75,23 +112,23 @@ def test_the_optimizer_has_one_kernel_for_many_parameters():
     r = recording(
         operator(1, name="aten.add_.Tensor", flops=0), operator(2, name="aten.add_.Tensor", flops=0), phase="optimiser"
     )
-    together = build(r, r.events, machine(), FACTS)
-    apart = build(r, r.events, machine(), Facts(3, 5, has_foreach=False))
+    together = build(r.events, machine(), FACTS)
+    apart = build(r.events, machine(), Facts(3, 5, has_foreach=False))
     assert [sum(task.role is Role.COMPUTE for task in made.all) for made in (together, apart)] == [1, 2]
     kernel = next(task for task in together.all if task.role is Role.COMPUTE)
     assert kernel.cost == {("byte", "elementwise"): 4 * 10**6, ("gap",): 1}
 
 
 def test_replicas_are_made_before_the_first_lane_computes():
-    r = recording(operator(1, name="aten.cat.default", flops=0), operator(2, 0, thread=1), operator(3, 1, thread=2))
-    made = build(r, r.events, machine(), Facts(3, 5, replicas=2))
+    r = recording(small(1), operator(2, 0, thread=1), operator(3, 1, thread=2))
+    made = build(r.events, machine(), Facts(3, 5, replicas=2))
     (task,) = by_name(made, "replicate")
     assert task.cost["host", "replicate_module"] == 6
 
 
 def test_several_steps_follow_each_other():
     r = recording(operator(1), operator(2, 1))
-    one, three = build(r, r.events, machine(), FACTS), build(r, r.events, machine(), FACTS, steps=3)
+    one, three = build(r.events, machine(), FACTS), build(r.events, machine(), FACTS, steps=3)
     assert len(three) == 3 * len(one)
     assert three.step_ends == [len(one), 2 * len(one), 3 * len(one)]
 
@@ -118,7 +155,7 @@ def test_copies_of_equal_size_become_one_collective(outward):
     assert (one.name, one.size_bytes, one.streams) == ("broadcast" if outward else "reduce", 100, (0, 1, 2, 3))
     names = [event.name for event in events if isinstance(event, Operator)]
     assert names == ["aten.mm.default", "aten.mm.default"]
-    made = build(r, events, machine(4), FACTS)
+    made = build(events, machine(4), FACTS)
     last = made.all[-1]
     assert next(i for i, task in enumerate(made.all) if task.role is Role.LINK) in last.before
 
@@ -134,5 +171,5 @@ def test_other_copies_stay():
 
 def test_everything_that_was_recorded_runs():
     r = recording(operator(1), *star(), operator(99, 3), devices=4)
-    made = build(r, with_collectives(r), machine(4), FACTS)
+    made = build(with_collectives(r), machine(4), FACTS)
     assert len(schedule(made, [1.0] * len(made)).order) == len(made)

@@ -70,7 +70,7 @@ def stepped(machine, variant="tuned", math="default"):
         recorded, events = ddp_events(recorded)
     else:
         events = with_collectives(recorded) if variant == "torch_dp" else recorded.events
-    tasks = build(recorded, events, machine, Facts(9, 9, replicas=1))
+    tasks = build(events, machine, Facts(9, 9, replicas=1))
     return project(tasks, machine, draw(machine.parameters()), devices=2, batch=64, math=math)
 
 
@@ -154,8 +154,8 @@ def test_buckets_close_when_they_are_full():
 
 
 def test_ddp_sends_a_bucket_when_its_last_gradient_is_there(real):
-    changed, events = ddp_events(single_step())
-    tasks = build(changed, events, real, Facts(4, 4))
+    _, events = ddp_events(single_step())
+    tasks = build(events, real, Facts(4, 4))
     sent = [i for i, task in enumerate(tasks.all) if task.name == "all_reduce" and task.role is Role.LINK]
     assert len(sent) == 2
     found = schedule(tasks, [1.0] * len(tasks))

@@ -29,7 +29,7 @@ RENEW = "predictions changed: run `python -m benchmarks.projection.validate`, an
 def single(flops: int):
     """Return the tasks of a step with 20 operators on one device."""
     made = recording(*(operator(i, flops=flops, read_bytes=0, written_bytes=0) for i in range(1, 21)), devices=1)
-    return build(made, made.events, machine(1), Facts(1, 1))
+    return build(made.events, machine(1), Facts(1, 1))
 
 
 @pytest.mark.parametrize(

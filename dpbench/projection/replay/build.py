@@ -2,9 +2,10 @@
 
 Threads of the host:
 
-- ``main`` takes the step. The lanes' own threads, if the variant has them, start where ``main`` is then, and ``main``
-  goes on when all of them have ended.
+- ``main`` takes the step. The lanes' own threads, if the variant has them, start together. ``main`` may run a lane too,
+  and goes on when all lanes have ended. When that was recorded is chance, so `_together` finds both ends.
 - While several threads run Python, an operator's Python part holds the interpreter lock and its native part does not.
+- Interleaved lanes run one at a time, in the recorded order: all in ``main``, with a `BatonPass` between them.
 - In the backward torch's engine has a thread for each device. They start together, and ``main`` waits for all of them.
   A node on one device cannot be issued before the nodes whose results it reads.
 
@@ -13,7 +14,7 @@ Host calls that launch nothing are added to the next task of their thread.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Machine
@@ -21,7 +22,7 @@ from dpbench.projection.replay.kinds import kind_of
 from dpbench.projection.replay.rates import name_of
 from dpbench.projection.replay.tasks import LOCK, Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
-from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Recording, Wait
+from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Wait
 from dpbench.results.recording import RecordedEvent as Event
 
 MAIN = 0
@@ -56,7 +57,14 @@ class Facts:
     has_foreach: bool = True
 
 
-AnyEvent = Event | Collective
+@dataclass(frozen=True)
+class BatonPass:
+    """An interleaved lane lets the next one run: a lock changes hands, and so does the interpreter's."""
+
+    id: int
+
+
+AnyEvent = Event | Collective | BatonPass
 
 
 @dataclass
@@ -68,18 +76,18 @@ class _Thread:
     waits: set[int] = field(default_factory=set)
 
 
-def build(recording: Recording, events: Sequence[AnyEvent], machine: Machine, facts: Facts, steps: int = 1) -> Tasks:
+def build(events: Sequence[AnyEvent], machine: Machine, facts: Facts, steps: int = 1) -> Tasks:
     """Return the tasks of so many equal steps, one after the other."""
-    builder = _Builder(recording.streams, machine, facts)
+    builder = _Builder(machine, facts)
     for _ in range(steps):
         builder.step(events)
     return builder.tasks
 
 
 class _Builder:
-    def __init__(self, streams: Mapping[int, int], machine: Machine, facts: Facts) -> None:
+    def __init__(self, machine: Machine, facts: Facts) -> None:
         self.tasks = Tasks()
-        self._device_of, self._machine, self._facts = streams, machine, facts
+        self._machine, self._facts = machine, facts
         self._main = _Thread()
         self._last_of_stream: dict[int, int] = {}
         self._reset()
@@ -90,18 +98,18 @@ class _Builder:
         self._done: dict[int, int] = {}
         self._issued: dict[int, tuple[int, int]] = {}
         self._foreach: dict[str, int] = {}
+        self._begin_of_lanes: int | None = None
         self._phase = ""
-        self._is_threaded, self._is_replicated, self._last_of_lanes = False, False, -1
+        self._is_replicated, self._is_together = False, False
 
     def step(self, events: Sequence[AnyEvent]) -> None:
         self._reset()
-        lanes = [i for i, event in enumerate(events) if getattr(event, "thread", MAIN) != MAIN]
-        phases = _phase_of_each(events)
-        in_forward = [i for i in lanes if phases[i] != Phase.BACKWARD]
-        self._is_threaded = bool(in_forward)
-        self._last_of_lanes = in_forward[-1] if in_forward else -1
+        together = _together(events)
         for i, event in enumerate(events):
-            self._join_lanes(i, event)
+            if together and i == together.start:
+                self._start_lanes()
+            elif together and i == together.stop:
+                self._finish_threads()
             match event:
                 case Mark():
                     self._begin(event.name)
@@ -117,6 +125,8 @@ class _Builder:
                     self._thread(event.thread).waits.update(self._known(event.after))
                 case HostCall():
                     self._thread(event.thread).pending[_host(event.name.value)] += 1
+                case BatonPass():
+                    self._main.pending[_host(HostCost.LOCK_HANDOVER)] += 2
         self._finish_threads()
         self.tasks.step_ends.append(len(self.tasks))
 
@@ -125,14 +135,20 @@ class _Builder:
     def _thread(self, number: int) -> _Thread:
         found = self._threads.get(number)
         if found is None:
-            if self._phase != Phase.BACKWARD:
-                self._replicate()
             found = self._threads[number] = _Thread()
-            if self._main.last is not None:
-                found.waits.add(self._main.last)
-            if self._phase != Phase.BACKWARD:
+            begin = self._begin_of_lanes if self._is_together else self._main.last
+            if begin is not None:
+                found.waits.add(begin)
+            if self._is_together:
                 found.pending[_host(HostCost.THREAD_START)] += 1
         return found
+
+    def _start_lanes(self) -> None:
+        """From here on the lanes' threads run, beside the main thread."""
+        self._replicate()
+        if self._main.pending:
+            self._on_host(MAIN, "calls", Counter())
+        self._is_together, self._begin_of_lanes = True, self._main.last
 
     def _replicate(self) -> None:
         """Before the first lane computes, let the main thread make the replicas."""
@@ -140,12 +156,6 @@ class _Builder:
             self._is_replicated = True
             cost = {_host(HostCost.REPLICATE_MODULE): self._facts.modules * self._facts.replicas}
             self._on_host(MAIN, "replicate", Counter(cost))
-
-    def _join_lanes(self, i: int, event: AnyEvent) -> None:
-        """Before the first event of the main thread after the lanes' last one, let the main thread wait for them."""
-        if self._is_threaded and i > self._last_of_lanes and getattr(event, "thread", MAIN) == MAIN:
-            self._finish_threads()
-            self._is_threaded = False
 
     def _finish_threads(self) -> None:
         """Let the main thread wait for all others, and forget them."""
@@ -155,7 +165,7 @@ class _Builder:
                     self._on_host(number, "calls", Counter())
                 if thread.last is not None:
                     self._main.waits.add(thread.last)
-        self._threads = {MAIN: self._main}
+        self._threads, self._is_together = {MAIN: self._main}, False
 
     def _begin(self, name: str) -> None:
         if self._phase == Phase.BACKWARD:
@@ -177,7 +187,7 @@ class _Builder:
         thread.pending, thread.waits = Counter(), set()
         resources = (f"thread {number}",)
         native = cost.pop(_host(HostCost.FORWARD_NATIVE), 0)
-        if self._is_threaded and number != MAIN:
+        if self._is_together:
             lock = Task(Role.HOST, name, (*resources, LOCK), dict(cost), tuple(waits), phase=self._phase)
             thread.last = self.tasks.add(lock)
             cost, waits = Counter(), {thread.last}
@@ -220,11 +230,9 @@ class _Builder:
         if not event.is_launched:
             self._thread(event.thread).pending[_host(HostCost.VIEW)] += 1
             return
-        if self._phase == Phase.OPTIMISER and self._facts.has_foreach:
-            if event.name in self._foreach:
-                self._grow(self._foreach[event.name], event)
-                return
-            self._foreach[event.name] = len(self.tasks) + 1
+        if self._phase == Phase.OPTIMISER and self._facts.has_foreach and event.name in self._foreach:
+            self._grow(self._foreach[event.name], event)
+            return
         if event.flops:
             self._replicate()
         issued = self._issue(event, self._call_cost(), event.name)
@@ -232,7 +240,7 @@ class _Builder:
             Role.COMPUTE, event.name, (f"compute {event.device}",), dict(compute_cost(event)), device=event.device
         )
         index = self._on_stream([event.id], [event.stream], task, issued)
-        if event.name in self._foreach:
+        if self._phase == Phase.OPTIMISER:
             self._foreach[event.name] = index
 
     def _grow(self, index: int, event: Operator) -> None:
@@ -277,10 +285,23 @@ def compute_cost(event: Operator) -> dict[Rate, float]:
     return cost
 
 
-def _phase_of_each(events: Sequence[AnyEvent]) -> list[str]:
-    found, phase = [], ""
-    for event in events:
-        if isinstance(event, Mark):
-            phase = event.name
-        found.append(phase)
-    return found
+def _together(events: Sequence[AnyEvent]) -> range | None:
+    """Return the events while the lanes' threads run, None if there are no such threads.
+
+    They begin with the first one of a lane: in its own thread, or, if the main thread runs a lane, the first matrix
+    product or convolution there. The main thread waits for them before it gathers: before its next copy between
+    devices, or else before its first event after all of theirs.
+    """
+    end = next((i for i, e in enumerate(events) if isinstance(e, Mark) and e.name == Phase.BACKWARD), len(events))
+    lanes = [i for i, event in enumerate(events[:end]) if getattr(event, "thread", MAIN) != MAIN]
+    if not lanes:
+        return None
+    own = (i for i, event in enumerate(events[:end]) if isinstance(event, Operator) and event.flops)
+    begin = min(lanes[0], next(own, end))
+    gathers = (i for i in range(begin, end) if _is_gathered(events[i]))
+    after = next((i for i in range(lanes[-1] + 1, end) if getattr(events[i], "thread", MAIN) == MAIN), end)
+    return range(begin, max(next(gathers, after), lanes[-1] + 1))
+
+
+def _is_gathered(event: AnyEvent) -> bool:
+    return isinstance(event, Copy) and event.thread == MAIN and None not in (event.source, event.destination)
