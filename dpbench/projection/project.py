@@ -52,8 +52,8 @@ class Projection:
     together. `draws_s` are all draws in the order of `Draws.values`, without the limit of a data loader. `bound_by`
     are the parts of the critical path, largest first, as shares. `saved` is by what share the step were shorter if
     links, host or computation cost nothing. `hidden` is the share of the communication that the step does not wait
-    for, None if nothing is sent. `uneven` is the share that the slowest of several devices
-    costs. `fair_ratio` is the step time with fairly shared links, as a ratio.
+    for, None if nothing is sent. `uneven` is the share that the slowest of several devices costs. `fair_ratio` is the
+    step time with fairly shared links, as a ratio.
     """
 
     devices: int

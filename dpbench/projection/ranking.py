@@ -19,7 +19,7 @@ _LEAST_LEAD = 1.01
 class ProjectedRow:
     """A variant on a machine: its projection, or the `reason` why there is none.
 
-    `speed_up` is over one device that does its share alone, and at most the number of devices.
+    `speed_up` is over one device that does its share alone.
     """
 
     variant: VariantId
