@@ -14,8 +14,9 @@ from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.described.subset import first_devices
 from dpbench.projection.project import Projection, limited_by_loader, project
 from dpbench.projection.recording_at import recording_at
-from dpbench.projection.replay.build import AnyEvent, build
+from dpbench.projection.replay.build import build
 from dpbench.projection.replay.draws import Draws, draw
+from dpbench.projection.replay.events import AnyEvent
 from dpbench.projection.replay.tasks import Tasks
 from dpbench.projection.rules import facts_of, rule_of
 from dpbench.results.recording import Copy

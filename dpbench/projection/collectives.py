@@ -9,7 +9,7 @@ torch/nn/parallel/comm.py)::
 
 from collections.abc import Sequence
 
-from dpbench.projection.replay.build import AnyEvent, Collective
+from dpbench.projection.replay.events import AnyEvent, Collective
 from dpbench.results.recording import Copy, Operator, Recording
 
 _ADDS = ("aten.add.Tensor", "aten.add_.Tensor")

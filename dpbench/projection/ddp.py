@@ -14,7 +14,7 @@ While buckets are under way, the backward's operators are slower by the machine'
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpbench.projection.replay.build import AnyEvent, Collective
+from dpbench.projection.replay.events import AnyEvent, Collective
 from dpbench.results.counts import Phase
 from dpbench.results.recording import GradientReady, Mark, Operator, Recording, Wait
 

@@ -18,7 +18,8 @@ from dpbench.errors import WrongInputError
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import ddp_events
 from dpbench.projection.described.machine import Machine
-from dpbench.projection.replay.build import MAIN, AnyEvent, BatonPass, Facts
+from dpbench.projection.replay.build import Facts
+from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass
 from dpbench.results.counts import Phase
 from dpbench.results.recording import ON_THREADS, Mark, Recording
 from dpbench.sweep.variants import VariantId, VariantName

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dpbench.projection.collectives import with_collectives
-from dpbench.projection.replay.build import Collective, Facts, build
+from dpbench.projection.replay.build import Facts, build
+from dpbench.projection.replay.events import Collective
 from dpbench.projection.replay.fifo import schedule
 from dpbench.projection.replay.tasks import LOCK, Role
 from dpbench.projection.rules import rule_of

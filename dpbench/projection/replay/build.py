@@ -3,7 +3,7 @@
 Threads of the host:
 
 - ``main`` takes the step. The lanes' own threads, if the variant has them, start together. ``main`` may run a lane too,
-  and goes on when all lanes have ended. When that was recorded is chance, so `_together` finds both ends.
+  and goes on when all lanes have ended. When that was recorded is chance, so `together` finds both ends.
 - While several threads run Python, an operator's Python part holds the interpreter lock and its native part does not.
 - Interleaved lanes run one at a time, in the recorded order: all in ``main``, with a `BatonPass` between them.
 - In the backward torch's engine has a thread for each device. They start together, and ``main`` waits for all of them.
@@ -18,29 +18,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Machine
+from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass, Collective, together
 from dpbench.projection.replay.kinds import kind_of
 from dpbench.projection.replay.rates import name_of
 from dpbench.projection.replay.tasks import LOCK, Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
 from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Wait
-from dpbench.results.recording import RecordedEvent as Event
-
-MAIN = 0
-
-
-@dataclass(frozen=True)
-class Collective:
-    """What the recording has as several copies, and NCCL sends at once among all devices.
-
-    `name` is ``broadcast``, ``reduce`` or ``all_reduce``.
-    """
-
-    id: int
-    name: str
-    size_bytes: float
-    streams: tuple[int, ...]
-    thread: int
-    replaces: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,16 +38,6 @@ class Facts:
     parameters: int
     replicas: int = 0
     has_foreach: bool = True
-
-
-@dataclass(frozen=True)
-class BatonPass:
-    """An interleaved lane lets the next one run: a lock changes hands, and so does the interpreter's."""
-
-    id: int
-
-
-AnyEvent = Event | Collective | BatonPass
 
 
 @dataclass
@@ -104,11 +77,11 @@ class _Builder:
 
     def step(self, events: Sequence[AnyEvent]) -> None:
         self._reset()
-        together = _together(events)
+        span = together(events)
         for i, event in enumerate(events):
-            if together and i == together.start:
+            if span and i == span.start:
                 self._start_lanes()
-            elif together and i == together.stop:
+            elif span and i == span.stop:
                 self._finish_threads()
             match event:
                 case Mark():
@@ -283,25 +256,3 @@ def compute_cost(event: Operator) -> dict[Rate, float]:
     if event.flops and kind in FLOP_KINDS:
         cost["flop", kind] = event.flops
     return cost
-
-
-def _together(events: Sequence[AnyEvent]) -> range | None:
-    """Return the events while the lanes' threads run, None if there are no such threads.
-
-    They begin with the first one of a lane: in its own thread, or, if the main thread runs a lane, the first matrix
-    product or convolution there. The main thread waits for them before it gathers: before its next copy between
-    devices, or else before its first event after all of theirs.
-    """
-    end = next((i for i, e in enumerate(events) if isinstance(e, Mark) and e.name == Phase.BACKWARD), len(events))
-    lanes = [i for i, event in enumerate(events[:end]) if getattr(event, "thread", MAIN) != MAIN]
-    if not lanes:
-        return None
-    own = (i for i, event in enumerate(events[:end]) if isinstance(event, Operator) and event.flops)
-    begin = min(lanes[0], next(own, end))
-    gathers = (i for i in range(begin, end) if _is_gathered(events[i]))
-    after = next((i for i in range(lanes[-1] + 1, end) if getattr(events[i], "thread", MAIN) == MAIN), end)
-    return range(begin, max(next(gathers, after), lanes[-1] + 1))
-
-
-def _is_gathered(event: AnyEvent) -> bool:
-    return isinstance(event, Copy) and event.thread == MAIN and None not in (event.source, event.destination)
