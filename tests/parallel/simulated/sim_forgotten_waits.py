@@ -165,6 +165,31 @@ def test_forgetting_to_wait_for_the_copy_of_an_output_that_is_the_chunk_is_a_rac
         steps(wrapper, is_training=False)
 
 
+@pytest.mark.parametrize("is_backward", [False, True], ids=["outputs", "gradients"])
+def test_copies_made_before_an_error_end_before_their_memory_is_used_again(is_backward, monkeypatch):
+    """The third copy fails. The caller's stream has waited for the first two, though nothing else asks it to."""
+    verb = "copy_to" if is_backward else "copy_into"
+    copy, made = getattr(join, verb), []
+
+    def failing(*args):
+        made.append(args)
+        if len(made) == 3:
+            raise MemoryError("no room")
+        return copy(*args)
+
+    base = Call(lambda self, x: self.layer(x), layer=nn.Linear(20, 20)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=POLICIES["only copies"])
+    x = torch.randn(16, 20)
+    outputs = wrapper(x) if is_backward else None
+    monkeypatch.setattr(join, verb, failing)
+    with pytest.raises(MemoryError):
+        outputs.mul(2).sum().backward() if is_backward else wrapper(x)
+    del outputs
+    made.clear()
+    for _ in range(4):
+        torch.zeros(16, 20, device="sim:0")  # a race with a copy that nothing waits for
+
+
 def layers_on(devices):
     base = nn.Sequential(*[nn.Linear(5, 5) for _ in range(6)]).to("sim:0")
     wrapper = DataParallel(base, devices, policy=POLICIES["small buckets"])
