@@ -161,33 +161,8 @@ def test_forgetting_to_wait_for_the_copy_of_an_output_that_is_the_chunk_is_a_rac
     wrapper(torch.randn(8, 20))
     wait = join.wait_stream
     monkeypatch.setattr(join, "wait_stream", lambda one, other: one in nears and wait(one, other))
-    with pytest.raises(RaceError, match="an allocation"):
+    with pytest.raises(RaceError, match="must keep the memory"):
         steps(wrapper, is_training=False)
-
-
-@pytest.mark.parametrize("is_backward", [False, True], ids=["outputs", "gradients"])
-def test_copies_made_before_an_error_end_before_their_memory_is_used_again(is_backward, monkeypatch):
-    """The third copy fails. The caller's stream has waited for the first two, though nothing else asks it to."""
-    verb = "copy_to" if is_backward else "copy_into"
-    copy, made = getattr(join, verb), []
-
-    def failing(*args):
-        made.append(args)
-        if len(made) == 3:
-            raise MemoryError("no room")
-        return copy(*args)
-
-    base = Call(lambda self, x: self.layer(x), layer=nn.Linear(20, 20)).to("sim:0")
-    wrapper = DataParallel(base, DEVICES, policy=POLICIES["only copies"])
-    x = torch.randn(16, 20)
-    outputs = wrapper(x) if is_backward else None
-    monkeypatch.setattr(join, verb, failing)
-    with pytest.raises(MemoryError):
-        outputs.mul(2).sum().backward() if is_backward else wrapper(x)
-    del outputs
-    made.clear()
-    for _ in range(4):
-        torch.zeros(16, 20, device="sim:0")  # a race with a copy that nothing waits for
 
 
 def layers_on(devices):
@@ -252,4 +227,4 @@ def test_forgetting_the_hub_for_sums_that_are_added_to_gradients_is_a_race(monke
     run()
     monkeypatch.setattr(link_nodes, "_keep_until_the_end", lambda _: None)
     with pytest.raises(RaceError):
-        run()
+        [run() for _ in range(10)]  # with real threads an allocation in time is likely, not sure
