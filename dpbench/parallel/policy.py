@@ -36,12 +36,13 @@ class Policy:
 
     Raises ValueError, with the field's name, for a wrong value.
 
-    All combinations give the same numbers, except batch norm with other `shares`, and random numbers that lanes draw
-    from a generator they share. In sequence lane 0 draws all of its numbers first, then lane 1. Interleaved, lane 0
-    draws those of its first leaf module, then lane 1, and so on to the last lane; then lane 0 those of its next two, then four, eight, and sixteen
-    from then on. On threads the order is undefined. Under "auto" torch's default generators are checked before and
-    after each call, and replicas that draw run in sequence. The check does not see other generators: Python's, NumPy's,
-    a module's own, and states that ``torch.random.fork_rng`` puts back.
+    All combinations give the same numbers, except batch norm with other `shares`, and random numbers that lanes
+    draw from a generator they share. In sequence lane 0 draws all of its numbers first, then lane 1. Interleaved,
+    lane 0 draws those of its first leaf module, then lane 1, and so on to the last lane; then lane 0 those of its
+    next two, then four, eight, and sixteen from then on. On threads the order is undefined. Under "auto" torch's
+    default generators are checked before and after each call, and replicas that draw run in sequence. The check
+    does not see other generators: Python's, NumPy's, a module's own, and states that ``torch.random.fork_rng`` puts
+    back.
 
     `dispatch` "interleaved" has all lanes under way at once, but one runs at a time, so that all devices have work
     early. The order of the operators is the same in every run (`dispatch/interleaved.py`). Replicas that wait for each
