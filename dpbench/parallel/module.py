@@ -25,11 +25,13 @@ from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.replicas import ReplicaPool, replicate
 from dpbench.parallel.replicatable import check_device
 from dpbench.parallel.scatter import scatter_kwargs, scatter_to
+from dpbench.parallel.shares.measured import MeasuredShares
+from dpbench.parallel.shares.sizes import AUTO, Shares, shares_of_lanes
 from dpbench.parallel.transfer import check_links
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher", "_ready_for")
+_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_measured_shares")
 """Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -80,6 +82,8 @@ class DataParallel(nn.DataParallel[T]):
         self.src_device_obj = devices[0]
         self._replicas = ReplicaPool(devices, self.policy)
         self._dispatcher = Dispatcher(self.policy)
+        self._shares = shares_of_lanes(self.policy.shares, len(devices))
+        self._measured_shares = MeasuredShares(devices) if self.policy.shares == AUTO else None
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
@@ -100,6 +104,9 @@ class DataParallel(nn.DataParallel[T]):
                 return module(*inputs, **kwargs)
             check_not_capturing(self.src_device_obj)
             self._pool().check_device(module)
+            if self._measured_shares is not None:
+                self._measured_shares.begin((inputs, kwargs), self.dim)
+                self._shares = self._measured_shares.shares
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
@@ -121,12 +128,18 @@ class DataParallel(nn.DataParallel[T]):
     def scatter(self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]) -> Any:
         if list(device_ids) != self.device_ids:
             return scatter_kwargs(inputs, kwargs, device_ids, self.dim, self.policy)
-        return scatter_to(self._lanes(), inputs, kwargs or {}, self.dim)
+        return scatter_to(self._lanes(), inputs, kwargs or {}, self.dim, self._shares)
 
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
             devices = self._pool().devices[: len(replicas)]
-            return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
+            measured = self._measured_shares
+            if measured is None:
+                return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
+            outputs = apply_with(self._dispatcher, replicas, inputs, kwargs, devices, timed=measured.around)
+            if not self._dispatcher.was_trial:
+                measured.end()
+            return outputs
         finally:
             self._replicas.settle()
 
@@ -138,6 +151,19 @@ class DataParallel(nn.DataParallel[T]):
 
     def _lanes(self) -> list[Lane]:
         return self._pool().streams.lanes(len(self.device_ids), self.policy.overlap_copies)
+
+    @property
+    def shares(self) -> Shares | None:
+        """The lanes' shares, for `chunk_weights`: `Policy.shares`, or under "auto" those of the last forward.
+
+        None stands for equal chunks.
+        """
+        if not isinstance(self.policy.shares, str):
+            return self.policy.shares
+        if not self.device_ids:
+            return None
+        self._pool()
+        return self._shares
 
     def mark_dirty(self) -> None:
         """Report a write that no version counter shows, such as through ``.data``.
