@@ -32,12 +32,14 @@ class Revision(_Frozen):
     """One of the two commits.
 
     `asked` is the text that was typed, `commit` the full hash, `subject` the first line of the commit's message.
-    `commit` is None for the working tree.
+    `commit` is None for the working tree. If base is the merge base of `asked` and head, and not `asked` itself, then
+    `tip` is the commit that `asked` names.
     """
 
     asked: str
     commit: str | None
     subject: str = ""
+    tip: str | None = None
 
     @property
     def short(self) -> str:

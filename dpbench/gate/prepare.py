@@ -28,10 +28,14 @@ _DDP = "has a process for each device, but a gate runs one for each side; allowe
 
 @dataclass(frozen=True)
 class GateRequest:
-    """The options of the command line. `head` is None for the working tree."""
+    """The options of the command line. `head` is None for the working tree.
+
+    Unless `base_exact` is set, head is compared with the merge base of `base` and head.
+    """
 
     base: str
     head: str | None = "HEAD"
+    base_exact: bool = False
     tiers: tuple[int, ...] = (0, 1)
     budget_s: float = 300.0
     settings: Path | None = None
@@ -61,12 +65,8 @@ def prepare(request: GateRequest, launch: Launcher) -> Prepared:
     Raises GateError, SettingsError, HistoryFileError or ProbeError if it cannot be carried out.
     """
     repository = Repository(Path.cwd())
-    base, head = repository.resolve("--base", request.base), _head(repository, request)
-    if base.commit == head.commit:
-        raise GateError(
-            f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
-            "allowed: two different ones, or --worktree"
-        )
+    head = _head(repository, request)
+    base = _base(repository, request, head)
     history = read_history(history_path(request.results))
     if 1 in request.tiers:
         check_appendable(history_path(request.results))
@@ -126,6 +126,22 @@ def timed_settings(repository: Repository, path: Path | None, launch: Launcher) 
         if reason := _DDP if case.variant.name is VariantName.DDP else why_unsupported(case, machine):
             raise GateError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")
     return lanes, settings
+
+
+def _base(repository: Repository, request: GateRequest, head: Revision) -> Revision:
+    named = repository.resolve("--base", request.base)
+    base = named if request.base_exact else repository.merge_base(named, head.commit or "HEAD")
+    if named.commit == head.commit:
+        raise GateError(
+            f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
+            "allowed: two different ones, or --worktree"
+        )
+    if base.commit == head.commit:
+        raise GateError(
+            f"--head: {head.asked!r}, {head.short}, is a commit of --base {base.asked!r} already; "
+            "allowed: a head with a commit that base has not, or --base-exact"
+        )
+    return base
 
 
 def _head(repository: Repository, request: GateRequest) -> Revision:

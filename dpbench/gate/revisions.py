@@ -45,6 +45,18 @@ class Repository:
         subject = self._git("log", "-1", "--format=%s", commit, what=asked)
         return Revision(asked=revision, commit=commit, subject=subject)
 
+    def merge_base(self, base: Revision, head: str) -> Revision:
+        """Return the last common commit of `base` and `head`, or `base` itself if head has all of its commits.
+
+        Raises GateError if they have none.
+        """
+        why = f"--base: {base.asked!r} has no common commit with {head[:10]}"
+        commit = self._git("merge-base", str(base.commit), head, what=f"{why}; allowed: --base-exact, or a full clone")
+        if commit == base.commit:
+            return base
+        subject = self._git("log", "-1", "--format=%s", commit, what=why)
+        return Revision(asked=base.asked, commit=commit, subject=subject, tip=base.commit)
+
     def changed_files(self, besides: Path) -> list[str]:
         """Return files that differ from HEAD or are untracked, except ignored files and `besides`."""
         listed = self._git("status", "--porcelain", "-z", "--untracked-files=all", what="git status failed")

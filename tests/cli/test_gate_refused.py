@@ -22,6 +22,7 @@ REFUSED = {
     "a base that is an option": (["--base=--all"], ["--base", "--all"]),
     "a file, no commit": (["--base", "base:gate.toml"], ["--base", "base:gate.toml"]),
     "one commit twice": (["--base", "base", "--head", "main"], ["--head", "main", "same commit", "--worktree"]),
+    "a head that base has": (["--base", "equal", "--head", "base"], ["--head", "'base'", "already", "--base-exact"]),
     "head and tree": (["--base", "base", "--head", "equal", "--worktree"], ["--head", "equal", "--worktree"]),
     "unknown tier": (["--base", "base", "--tiers", "0,4"], ["--tiers", "0,4", "0, 1, 2"]),
     "a tier twice": (["--base", "base", "--tiers", "0,0"], ["--tiers", "0,0", "once"]),
@@ -41,7 +42,7 @@ REFUSED = {
         ["without", "has no dpbench/parallel"],
     ),
     "base lacks the wrapper": (
-        ["--base", "without", "--head", "base", "--tiers", "0"],
+        ["--base", "without", "--head", "base", "--base-exact", "--tiers", "0"],
         ["without", "has no dpbench/parallel"],
     ),
     "a drift without a history": (["--base", "base", "--head", "equal", "--tiers", "2"], ["--tiers", "history"]),
@@ -95,7 +96,7 @@ def test_what_cannot_be_is_refused(refused, options, words):
 
 @pytest.mark.parametrize("tier", [pytest.param("0", marks=needs_simulator), "1"])
 def test_a_base_that_does_not_build(refused, tier):
-    line = refused("--base", "broken", "--head", "base", "--tiers", tier)
+    line = refused("--base", "broken", "--head", "base", "--base-exact", "--tiers", tier)
     assert "base: " in line
     assert "SyntaxError" in line
     assert "__init__.py, line 1" in line

@@ -40,10 +40,15 @@ def counted(judgement: Judgement) -> str:
 def revision(found: Revision) -> str:
     """Return the short hash, the revision as typed unless that is the hash, and the subject.
 
+    A merge base is called so, with the commit that was typed.
+
     Without a commit, the text begins with the revision as typed.
     """
     if found.commit is None:
         return one_line(f"{found.asked or found.short} {found.subject}")
+    if found.tip is not None:
+        tip = "" if found.tip.startswith(found.asked) else f", {found.tip[:10]}"
+        return one_line(f"{found.short} (merge base with {found.asked}{tip}) {found.subject}")
     asked = "" if found.commit.startswith(found.asked) else f"({found.asked})"
     return one_line(f"{found.short} {asked} {found.subject}")
 
