@@ -41,10 +41,6 @@ REFUSED = {
         ["--base", "base", "--head", "without", "--tiers", "0"],
         ["without", "has no dpbench/parallel"],
     ),
-    "base lacks the wrapper": (
-        ["--base", "without", "--head", "base", "--base-exact", "--tiers", "0"],
-        ["without", "has no dpbench/parallel"],
-    ),
     "a drift without a history": (["--base", "base", "--head", "equal", "--tiers", "2"], ["--tiers", "history"]),
 }
 CASE = Case(variant=VariantName.TUNED, workload="mlp/tiny", batch=8, devices=("sim:0", "sim:1"), threads=1)
@@ -110,13 +106,12 @@ def test_a_file_that_is_none_is_not_replaced(refused, tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
-@needs_simulator
 def test_a_benchmark_that_neither_commit_has_is_no_pass(refused, repository, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text(SETTINGS.replace("mlp/tiny", "mine.nowhere:step"))
     again = git(repository, "commit-tree", "without^{tree}", "-p", "without", "-m", "again")
     line = refused("--base", "without", "--head", again, "--tiers", "0", "--settings", file)
-    assert all(word in line for word in ("--tiers", "counts mine.nowhere:step", "No module named 'mine'")), line
+    assert all(word in line for word in ("'tiny'", "'mine.nowhere:step'", "no such function", "src")), line
 
 
 def test_a_history_that_cannot_be_written_is_known_before_anything_is_measured(repository, tmp_path):

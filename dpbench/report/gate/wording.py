@@ -34,6 +34,8 @@ def headline(judgement: Judgement) -> str:
 
 
 def counted(judgement: Judgement) -> str:
+    if judgement.uncounted_cases:
+        return f"{judgement.counted_cases:,} of {judgement.counted_cases + judgement.uncounted_cases:,} cases counted"
     return f"{judgement.counted_cases:,} {'case' if judgement.counted_cases == 1 else 'cases'} counted"
 
 
@@ -97,7 +99,8 @@ def _smallest(judgement: Judgement) -> str:
 
 def _limits(judgement: Judgement) -> Iterator[str]:
     if judgement.counted_cases:
-        yield f"a count of 1 in any counter ({counted(judgement)})"
+        counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
+        yield f"a count of 1 in {counters} ({counted(judgement)})"
     found = [time.detectable for time in judgement.times if time.detectable is not None]
     if found:
         least, most = share(min(found)), share(max(found))
