@@ -53,7 +53,7 @@ def gate(
     worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
     tiers: Annotated[str, option("0 exact counters, 1 step times side by side, 2 drifts in the history.")] = "0,1",
     budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
-    settings: Annotated[Path | None, option("TOML file of benchmarks, thresholds and accepted regressions.")] = None,
+    settings: Annotated[Path | None, option("TOML file of benchmarks; benchmarks/gate.toml if it exists.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,

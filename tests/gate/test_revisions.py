@@ -9,8 +9,11 @@ import pytest
 
 from dpbench.errors import GateError
 from dpbench.gate.revisions import Repository, gate_folder
+from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.markdown import gate_markdown
 from dpbench.report.gate.wording import revision
 from tests.cli.repositories import git
+from tests.report.gate.making_gate import judged
 
 
 @pytest.fixture
@@ -93,6 +96,17 @@ def test_commits_without_a_common_one_raise_and_name_the_option(folder):
     repository = Repository(folder)
     with pytest.raises(GateError, match=r"^--base: 'one' has no common commit with .*; allowed: --base-exact"):
         repository.merge_base(repository.resolve("--base", "one"), git(folder, "rev-parse", "other"))
+
+
+def test_what_earlier_gates_wrote_is_no_change_unless_git_tracks_it(folder, results):
+    (folder / "gate.md").write_text(gate_markdown(judged()))
+    (folder / "in" / "gate.xml").write_text(gate_junit(judged()))
+    for number, text in enumerate(("", "<?xml ?><testsuites/>", "# dpbench gate", "<!-- dpbench")):
+        (folder / f"{number}.txt").write_text(text)
+    repository = Repository(folder)
+    assert repository.changed_files(results) == [f"{number}.txt" for number in range(4)]
+    git(folder, "add", "gate.md")
+    assert "gate.md" in repository.changed_files(results)
 
 
 def test_commits_between_are_those_of_head_without_those_of_base(folder):
