@@ -4,13 +4,22 @@ from datetime import date
 
 import pytest
 
+from dpbench.gate import prepare, run_gate
 from dpbench.gate.judgement import Accepted, TimeRatio
 from dpbench.gate.overall_verdict import overall_verdict
-from dpbench.gate.settings import Benchmark
+from dpbench.gate.prepare import GateRequest
+from dpbench.gate.settings import Benchmark, Settings
+from dpbench.gate.tier1 import Times
 from dpbench.gate.traded import timed_by, with_trades
+from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.results.record import Outcome
+from dpbench.run.messages import CountJobs, CountRecords
 from dpbench.sweep.names import Mode
+from tests.cli.repositories import git
+from tests.fakes import ended
 from tests.gate.test_counters import CASE
 from tests.report.gate.making_gate import counter, time, unmeasured
+from tests.results.making import ENVIRONMENT
 
 CALLS, OTHER = "forward.python_calls", "counts convnet/tiny cpu*4"
 ENTRY = Accepted(benchmark="*", revision="0123456789", reason="it had to be", expires=date(2027, 1, 1))
@@ -96,3 +105,37 @@ def test_the_verdict_says_traded_and_passes_only_if_nothing_else_is_worse():
     )
     with_operator = with_trades([calls(), calls(counter="forward.operators")], times, TIMED)
     assert overall_verdict(with_operator, times, ()) == ("slower", "1 counters are worse, of 1 cases")
+
+
+def counted(command, stdin_text, timeout_s):
+    """A launcher: head makes one Python call more than base."""
+    asked = CountJobs.model_validate_json(stdin_text)
+    phases = {Phase.FORWARD: PhaseCounts(python_calls=100 + asked.folder.endswith("head"))}
+    records = tuple(
+        CountRecord(case=job.case, outcome=Outcome.OK, counts=Counts(phases=phases), environment=ENVIRONMENT)
+        for job in asked.jobs
+    )
+    return ended(0, CountRecords(records=records).model_dump_json().encode())
+
+
+@pytest.mark.parametrize(
+    ("tiers", "high", "verdict"), [((0, 1), 0.97, "pass"), ((0, 1), 1.02, "slower"), ((0,), 0.97, "slower")]
+)
+def test_a_whole_gate_trades_a_call_for_a_shorter_time(tmp_path, monkeypatch, tiers, high, verdict):
+    (tmp_path / "mine.py").write_text("def step(): ...\n")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    for message in ("base", "head"):
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", message)
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(
+        benchmarks=(Benchmark(name="a", workload="mine:step", batch=8, devices="cpu*2", threshold=0.03),)
+    )
+    monkeypatch.setattr(prepare, "timed_settings", lambda *_: (("cpu",), settings))
+    monkeypatch.setattr(prepare, "_read_settings", lambda *_: settings)
+    monkeypatch.setattr(run_gate, "measure_times", lambda *_, **__: Times((timed("a", high),), {}, None))
+    found = run_gate.run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
+    assert found.verdict == verdict
+    assert [(each.base, each.head, each.traded_for) for each in found.counters] == [
+        (100, 101, "a" if verdict == "pass" else None)
+    ] * 2
