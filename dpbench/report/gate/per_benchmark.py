@@ -65,7 +65,8 @@ def _numbers(worse: Sized, accepted: Sized, traded: Sized) -> str:
 
 def _change(change: CounterChange) -> str:
     text = f"{change.counter}: {count(change.base)} -> {count(change.head)} ({direction(change)})"
-    return one_line(text) + _accepted(change.accepted)
+    traded = f"; the time of {change.traded_for} is not longer" if change.traded_for else ""
+    return one_line(text + traded) + _accepted(change.accepted)
 
 
 def _time(time: TimeJudgement) -> BenchmarkFinding:

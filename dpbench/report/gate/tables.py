@@ -66,7 +66,7 @@ def _counter_row(change: CounterChange) -> tuple[str, ...]:
 
 def direction(change: CounterChange) -> str:
     if change.traded_for is not None:
-        return f"worse, traded for {one_line(change.traded_for)}"
+        return "worse, traded"
     return {True: "worse", False: "better", None: "differs"}[change.is_worse]
 
 
