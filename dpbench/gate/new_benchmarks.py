@@ -7,6 +7,7 @@ A benchmark is new if base lacks its factory or its wrapper, and head has both. 
 """
 
 import ast
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,10 +104,11 @@ def binds(source: bytes, name: str) -> bool:
     True if only running it can tell: for a syntax error, a star import, and a module with ``__getattr__``.
     """
     try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError):
+        with warnings.catch_warnings(action="ignore"):
+            bound = set(_bound(ast.parse(source).body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
-    return bool({name, "*", "__getattr__"} & set(_bound(body)))
+    return bool({name, "*", "__getattr__"} & bound)
 
 
 def _bound(statements: Iterable[ast.AST]) -> Iterator[str]:

@@ -163,6 +163,8 @@ def _reporting_disk_errors(folder: Path) -> Iterator[None]:
 def _is_gates_own(file: Path) -> bool:
     """Whether the file is a comment or a JUnit file that a gate wrote."""
     try:
+        if not file.is_file():  # opening a pipe would wait
+            return False
         with file.open("rb") as opened:
             begin = opened.read(_LONGEST_BEGIN)
     except OSError:

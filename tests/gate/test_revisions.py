@@ -103,8 +103,10 @@ def test_what_earlier_gates_wrote_is_no_change_unless_git_tracks_it(folder, resu
     (folder / "in" / "gate.xml").write_text(gate_junit(judged()))
     for number, text in enumerate(("", "<?xml ?><testsuites/>", "# dpbench gate", "<!-- dpbench")):
         (folder / f"{number}.txt").write_text(text)
+    os.mkfifo(results.with_name("pipe"))
+    (folder / "4.txt").symlink_to(results.with_name("pipe"))
     repository = Repository(folder)
-    assert repository.changed_files(results) == [f"{number}.txt" for number in range(4)]
+    assert repository.changed_files(results) == [f"{number}.txt" for number in range(5)]
     git(folder, "add", "gate.md")
     assert "gate.md" in repository.changed_files(results)
 
