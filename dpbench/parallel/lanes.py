@@ -129,6 +129,8 @@ class Lane:
     children: tuple[int, ...] = ()
     is_linked: bool = False
     """Whether a link leads to its parent. Not to lane 0's, which is lane 0 itself."""
+    is_through_host: bool = False
+    """Whether this link goes through slots of the host: route "host"."""
     is_staged: bool = False
     """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
     is_remote: bool = False
@@ -175,7 +177,10 @@ class SideStreams:
 
     def _new_lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
         devices = self._devices[:count]
-        parents = parents_of(self._route, self._links.first(count))
+        links = self._links.first(count)
+        route = choose(links) if self._route is Route.AUTO else self._route
+        parents = parents_of(route, links)
+        is_linked = [lane > 0 and is_link(devices[parents[lane]], device) for lane, device in enumerate(devices)]
         computes = [current_stream(device) for device in devices]
         if is_overlapped and not self._is_on_cpu:
             with self._lock:  # threads that begin together get the same streams, and so settle on those they sent on
@@ -190,7 +195,8 @@ class SideStreams:
                 *sides[lane],
                 parent=parents[lane],
                 children=children_of(lane, parents),
-                is_linked=lane > 0 and is_link(devices[parents[lane]], device),
+                is_linked=is_linked[lane],
+                is_through_host=is_linked[lane] and route is Route.HOST,
                 is_staged=self._is_staged,
                 is_remote=self._is_remote[lane],
             )

@@ -26,6 +26,7 @@ class Route(StrEnum):
     STAR = "star"
     CHAIN = "chain"
     TREE = "tree"
+    HOST = "host"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,11 @@ Lane 0 has the weights, and gets the sum of the gradients. Each picture has eigh
                 └─> 2 ─┬─> 5
                        └─> 6
 
+    host     0 ──> host ─┬─> 1      gradients: a chain whose hops go through the host
+                         ├─> 2
+                         ...
+                         └─> 7
+
 A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
 link. A large bucket travels in pieces, and a lane passes a piece on as soon as it has that piece::
 
@@ -75,6 +80,7 @@ def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     """The parent of each lane; 0 for lane 0 itself.
 
     A chain avoids links that corrupt bytes, and links between devices that are no peers, if there is an order without.
+    On route "host" the parents are those of the gradients' chain, in the caller's order.
     """
     if route is Route.AUTO:
         route = choose(links)
@@ -84,7 +90,7 @@ def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     if route is Route.CHAIN:
         devices = _path(links, links.are_fast) or _path(links, links.are_sound) or devices
     above = {
-        device: devices[position - 1 if route is Route.CHAIN else (position - 1) // 2]
+        device: devices[(position - 1) // 2 if route is Route.TREE else position - 1]
         for position, device in enumerate(devices[1:], start=1)
     }
     return tuple(head if head != lane else above.get(lane, 0) for lane, head in enumerate(links.heads))

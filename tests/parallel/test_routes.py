@@ -29,6 +29,7 @@ def all_peers(*heads, corrupt=()):
         ("chain", (0, 1, 1, 3), (0, 0, 1, 1)),
         ("chain", (0, 1, 0, 1, 4), (0, 0, 0, 1, 1)),
         ("tree", (0, 1, 1, 3, 3, 5), (0, 0, 1, 0, 3, 1)),
+        ("host", (0, 1, 1, 3), (0, 0, 1, 1)),
         ("auto", (0, 0, 0), (0, 0, 0)),
         ("auto", (0, 1), (0, 0)),
         ("auto", (0, 1, 2), (0, 0, 1)),
@@ -97,9 +98,9 @@ def test_pieces_cover_a_flat_once(count, dtype, lengths, monkeypatch):
     assert torch.equal(torch.cat(list(cut(flat))), flat)
 
 
-@pytest.mark.parametrize("value", ["ring", "host", "nccl", None, 1])
+@pytest.mark.parametrize("value", ["ring", "nccl", None, 1])
 def test_a_route_that_does_not_exist_is_named_with_those_that_do(value):
-    with pytest.raises(ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree' are allowed"):
+    with pytest.raises(ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree', 'host' are allowed"):
         Policy(route=value)
 
 
