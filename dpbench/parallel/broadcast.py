@@ -21,7 +21,7 @@ from dpbench.parallel.buckets import Item, plan_buckets, put
 from dpbench.parallel.flat import FlatCopy, Shape, StagingBuffer, flat_count, shape_of, shaped_views
 from dpbench.parallel.host_route import HostRoute
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
-from dpbench.parallel.link_nodes import connect_links
+from dpbench.parallel.link_nodes import Mailbox, connect_links
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.replicatable import check_not_transformed
@@ -108,7 +108,7 @@ class Bucket:
             ]
             if from_host:
                 left_at.append(self._send_through_host(from_host, packed, packed_at, lanes))
-            readers = [lanes[number].near for number in (first_hops + [1] if from_host else first_hops)]
+            readers = [lanes[number].near for number in ([*first_hops, 1] if from_host else first_hops)]
             self._note_departure(packed, packed_at, left_at, base, readers)
         for number in outdated:
             if (parent := lanes[number].parent) != 0 and number not in from_host:
@@ -230,7 +230,7 @@ class Broadcaster:
             return
         if shapes is not None and len(wanted) < len(indices):
             shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
-        connect_links(wanted, tensors, lanes, shapes, self._host, self._policy.overlap_reduce)
+        connect_links(wanted, tensors, Mailbox(lanes, shapes, self._host), self._policy.overlap_reduce)
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)

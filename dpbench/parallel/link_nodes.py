@@ -64,9 +64,7 @@ class Mailbox:
 def connect_links(
     wanted: Sequence[int],
     tensors: Sequence[list[Tensor]],
-    lanes: Sequence[Lane],
-    shapes: Sequence[Shape] | None,
-    host: HostRoute,
+    mailbox: Mailbox,
     is_early: bool,
 ) -> None:
     """Replace every lane's `wanted` tensors by outputs of its LaneNode.
@@ -74,8 +72,8 @@ def connect_links(
     The SumNode's inputs are the first lane's tensors. `tensors` holds one list per lane, which is changed in place.
     With `is_early` the nodes run in backward as soon as their gradients are there.
     """
-    mailbox = Mailbox(lanes, shapes, host)
-    with use_stream(lanes[0].device, lanes[0].near):
+    base = mailbox.lanes[0]
+    with use_stream(base.device, base.near):
         token = SumNode.apply(mailbox, *[tensors[0][i] for i in wanted])
     if is_early:
         token.grad_fn._set_sequence_nr(FIRST)

@@ -166,7 +166,7 @@ FORGOTTEN = {
 }
 
 
-@pytest.mark.parametrize("route", ["chain", "tree"])
+@pytest.mark.parametrize("route", ["chain", "tree", "host"])
 @pytest.mark.parametrize("name", FORGOTTEN)
 def test_each_wait_of_a_route_is_needed(name, route, monkeypatch):
     run, forget = FORGOTTEN[name]
