@@ -23,7 +23,8 @@ from dpbench.parallel.host_route import HostRoute
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
 from dpbench.parallel.link_nodes import Mailbox, connect_links
 from dpbench.parallel.module_tree import ModuleTree
-from dpbench.parallel.policy import Policy
+from dpbench.parallel.nccl_route import send_to_all
+from dpbench.parallel.policy import Policy, Route
 from dpbench.parallel.replicatable import check_not_transformed
 from dpbench.parallel.routes import downwards
 from dpbench.parallel.transfer import copy_to
@@ -94,24 +95,24 @@ class Bucket:
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
         """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
 
-        On route "host" the parent's copy is only for lanes on the parent's device.
+        On routes "host" and "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
         """
         base = lanes[0]
-        from_host = [number for number in outdated if lanes[number].is_through_host]
-        first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in from_host]
-        if first_hops or from_host:
+        together = [number for number in outdated if lanes[number].route in (Route.HOST, Route.NCCL)]
+        first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
+        if first_hops or together:
             packed = self._pack(sources, base)
             packed_at = record_event(base.device, base.near)
             left_at = [
                 self._send_to(lane, packed, [packed_at] if lanes[lane].near != base.near else [], lanes)
                 for lane in first_hops
             ]
-            if from_host:
-                left_at.append(self._send_through_host(from_host, packed, packed_at, lanes))
-            readers = [lanes[number].near for number in ([*first_hops, 1] if from_host else first_hops)]
+            if together:
+                left_at.append(self._send_together(together, packed, packed_at, lanes))
+            readers = [lanes[number].near for number in ([*first_hops, 1] if together else first_hops)]
             self._note_departure(packed, packed_at, left_at, base, readers)
         for number in outdated:
-            if (parent := lanes[number].parent) != 0 and number not in from_host:
+            if (parent := lanes[number].parent) != 0 and number not in together:
                 held = self._copies[parent - 1]
                 left = self._send_to(number, held.flat, held.arrived, lanes)
                 held.pass_on(number, lanes[number].above, left, lanes[parent])
@@ -141,12 +142,16 @@ class Bucket:
             self._copies[number - 1].fill(source, awaited, lane)
         return record_event(above, lane.above)
 
-    def _send_through_host(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
-        """Send to these lanes through the host; return the event after which `packed` has been read."""
+    def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
+        """Send to these lanes through the host or by NCCL; return the event after which `packed` has been read."""
         base, up = lanes[0], lanes[1].near
         if up != base.near:
             wait_event(up, packed_at)
-        self._host.send(packed, up, base, [(self._copies[number - 1], lanes[number]) for number in numbers])
+        receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
+        if lanes[numbers[0]].route is Route.NCCL:
+            send_to_all(packed, up, receivers)
+        else:
+            self._host.send(packed, up, base, receivers)
         return record_event(base.device, up)
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:

@@ -81,6 +81,10 @@ class FlatCopy:
     def receive(self, end: Tensor, start: Tensor, lane: Lane, *, is_last: bool) -> None:
         """Copy a piece to its place `end`, on the current streams."""
         copy_into(end, start, lane.is_staged)
+        self.note_arrival(lane, is_last=is_last)
+
+    def note_arrival(self, lane: Lane, *, is_last: bool) -> None:
+        """Note that a piece has arrived, or the last one, after all present work on the far stream."""
         if lane.far is not None and (lane.children or is_last):
             self.arrived.append(record_event(lane.device, lane.far))
         if is_last:

@@ -9,7 +9,7 @@ piece as soon as it has added it, so that several links send at the same time. S
     lane 0     flat 0 ─────────────────────────────────> add ──> sums         hub
 
 Each lane adds its own flat and its children's in the order of the lanes, so every run gives the same bits. A chain's
-sum is g0 + (g1 + (g2 + g3)), as that of route "host"; a star's ((g0 + g1) + g2) + g3.
+sum is g0 + (g1 + (g2 + g3)), as that of route "host"; a star's ((g0 + g1) + g2) + g3. NCCL has its own order.
 
 Some gradients go straight to the hub on every route, and are added there in the order of the lanes: those that need a
 graph, those that not all lanes have, and those that are in no flat.
@@ -25,6 +25,8 @@ from torch import Tensor
 from dpbench.parallel.flat import cut
 from dpbench.parallel.host_route import HostRoute
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
+from dpbench.parallel.nccl_route import sum_into_first
+from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import downwards
 from dpbench.parallel.transfer import copy_to
 
@@ -53,8 +55,11 @@ def sum_along_route(packages: Packages, host: HostRoute) -> Tensor:
 
     The flats of lanes with children are written to.
     """
+    routes = {lane.route for lane, _ in packages}
+    if Route.NCCL in routes:
+        return _sum_by_nccl(packages)
     parents = tuple([lane.parent for lane, _ in packages])
-    is_whole = not any(parents) and not any(lane.is_through_host for lane, _ in packages)
+    is_whole = not any(parents) and Route.HOST not in routes
     arrived: dict[int, Arrived] = {}
     for number in reversed(downwards(parents)):
         lane, package = packages[number]
@@ -72,6 +77,16 @@ def sum_along_route(packages: Packages, host: HostRoute) -> Tensor:
     total = packages[0][1].flat
     assert total is not None
     return total
+
+
+def _sum_by_nccl(packages: Packages) -> Tensor:
+    flats: list[Tensor] = []
+    for lane, package in packages:
+        assert package.flat is not None
+        _take_over(package, lane)
+        flats.append(package.flat)
+    sum_into_first(flats, [lane.far for lane, _ in packages])
+    return flats[0]
 
 
 def _add_and_send(
@@ -96,7 +111,7 @@ def _add_and_send(
             if flat is flats[-1]:
                 _give_back(child_package, below, lane)
         if number != 0:
-            if lane.is_through_host:
+            if lane.route is Route.HOST:
                 copied = host.send_back(number, flat, lane, parent)
             else:
                 copied = copy_to(flat, parent.device, lane.is_staged)

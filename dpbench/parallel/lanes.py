@@ -129,8 +129,8 @@ class Lane:
     children: tuple[int, ...] = ()
     is_linked: bool = False
     """Whether a link leads to its parent. Not to lane 0's, which is lane 0 itself."""
-    is_through_host: bool = False
-    """Whether this link goes through slots of the host: route "host"."""
+    route: Route = Route.STAR
+    """The route of the weights and gradients that go over this link."""
     is_staged: bool = False
     """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
     is_remote: bool = False
@@ -196,7 +196,7 @@ class SideStreams:
                 parent=parents[lane],
                 children=children_of(lane, parents),
                 is_linked=is_linked[lane],
-                is_through_host=is_linked[lane] and route is Route.HOST,
+                route=route if is_linked[lane] else Route.STAR,
                 is_staged=self._is_staged,
                 is_remote=self._is_remote[lane],
             )

@@ -27,6 +27,7 @@ class Route(StrEnum):
     CHAIN = "chain"
     TREE = "tree"
     HOST = "host"
+    NCCL = "nccl"
 
 
 @dataclass(frozen=True)

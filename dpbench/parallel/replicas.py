@@ -18,6 +18,7 @@ from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.module_tree import ModuleTree
+from dpbench.parallel.nccl_route import check_route
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
 from dpbench.parallel.reference_counts import COUNTS_ARE_EXACT
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
@@ -85,6 +86,7 @@ class ReplicaPool:
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy) -> None:
         self.devices = list(devices)
+        check_route(policy, self.devices)
         links = find_links(devices, policy.route, policy.host_staged)
         self.streams = SideStreams(devices, policy.host_staged, policy.route, links)
         self._policy = policy

@@ -19,6 +19,8 @@ Lane 0 has the weights, and gets the sum of the gradients. Each picture has eigh
                          ...
                          └─> 7
 
+    nccl     0, 1, ... 7 call NCCL together; it chooses the links, and the order of additions
+
 A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
 link. A large bucket travels in pieces, and a lane passes a piece on as soon as it has that piece::
 
@@ -84,7 +86,7 @@ def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     """
     if route is Route.AUTO:
         route = choose(links)
-    if route is Route.STAR:
+    if route in (Route.STAR, Route.NCCL):
         return (0,) * len(links.heads)
     devices = tuple(dict.fromkeys(links.heads))
     if route is Route.CHAIN:

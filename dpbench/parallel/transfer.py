@@ -88,7 +88,7 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
     """
     heads = heads_of(devices)
     numbers = sorted(set(heads))
-    if route in (Route.STAR, Route.HOST) or is_staged or len(numbers) == 1 or len(heads) == 2:
+    if route in (Route.STAR, Route.HOST, Route.NCCL) or is_staged or len(numbers) == 1 or len(heads) == 2:
         return Links(heads, frozenset())
     peers = [(one, other) for one, other in permutations(numbers, 2) if _are_peers(devices[one], devices[other])]
     links = Links(heads, frozenset(peers))

@@ -104,6 +104,10 @@ class VariantName(StrEnum):
     TUNED_STAR = _tuned("tuned_star", "tuned, parameters go from the first device straight to each other", route="star")
     TUNED_CHAIN = _tuned("tuned_chain", "tuned, parameters go from device to device", route="chain")
     TUNED_TREE = _tuned("tuned_tree", "tuned, each device passes parameters on to two others", route="tree")
+    TUNED_ROUTE_HOST = _tuned(
+        "tuned_route_host", "tuned, parameters go once to the host, and from there to all devices", route="host"
+    )
+    TUNED_ROUTE_NCCL = _tuned("tuned_route_nccl", "tuned, NCCL sends parameters and adds gradients", route="nccl")
 
 
 SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dpbench.parallel import DataParallel, Policy, routes
 from dpbench.parallel.flat import cut
+from dpbench.parallel.nccl_route import check_route
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import Links, choose, downwards, parents_of
 from tests.parallel.models import mlp
@@ -98,13 +99,23 @@ def test_pieces_cover_a_flat_once(count, dtype, lengths, monkeypatch):
     assert torch.equal(torch.cat(list(cut(flat))), flat)
 
 
-@pytest.mark.parametrize("value", ["ring", "nccl", None, 1])
+@pytest.mark.parametrize("value", ["ring", "NCCL", None, 1])
 def test_a_route_that_does_not_exist_is_named_with_those_that_do(value):
-    with pytest.raises(ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree', 'host' are allowed"):
+    with pytest.raises(
+        ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree', 'host', 'nccl' are allowed"
+    ):
         Policy(route=value)
 
 
-@pytest.mark.parametrize("route", Route)
+def test_devices_that_cannot_take_a_route_are_named():
+    with pytest.raises(ValueError, match=r"Policy.route is 'nccl', but the lanes are on 'cpu'; CUDA devices, each"):
+        DataParallel(mlp(), ["cpu"] * 2, policy=Policy(route="nccl"))
+    cuda = [torch.device("cuda", i) for i in (0, 1, 1)]
+    with pytest.raises(ValueError, match=r"Policy.route is 'nccl', but cuda:1 has several lanes"):
+        check_route(Policy(route="nccl"), cuda)
+
+
+@pytest.mark.parametrize("route", [route for route in Route if route is not Route.NCCL])
 def test_cpu_lanes_have_no_route(route):
     wrapper = DataParallel(mlp(), ["cpu"] * 4, policy=Policy(route=route))
     assert not any(lane.children for lane in wrapper._replicas.streams.lanes(4, is_overlapped=True)[1:])

@@ -63,8 +63,8 @@ def only_back(forget):
 
 
 def forget_that_the_bucket_has_left(patch):
-    real = broadcast.Bucket._send_through_host
-    patch.setattr(broadcast.Bucket, "_send_through_host", lambda *args: real(*args) and None)
+    real = broadcast.Bucket._send_together
+    patch.setattr(broadcast.Bucket, "_send_together", lambda *args: real(*args) and None)
 
 
 FORGOTTEN = {

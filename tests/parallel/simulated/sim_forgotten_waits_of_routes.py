@@ -1,6 +1,7 @@
 """Each wait and each `record_stream` of a route is needed: without it the simulator finds a race."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -166,9 +167,11 @@ FORGOTTEN = {
 }
 
 
-@pytest.mark.parametrize("route", ["chain", "tree", "host"])
-@pytest.mark.parametrize("name", FORGOTTEN)
-def test_each_wait_of_a_route_is_needed(name, route, monkeypatch):
+OF_HOST = [("host", name) for name in FORGOTTEN if "gradients" in name]  # weights: sim_forgotten_waits_of_host.py
+
+
+@pytest.mark.parametrize(("route", "name"), [*product(["chain", "tree"], FORGOTTEN), *OF_HOST])
+def test_each_wait_of_a_route_is_needed(route, name, monkeypatch):
     run, forget = FORGOTTEN[name]
     run(route)
     forget(monkeypatch)
