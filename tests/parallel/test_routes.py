@@ -1,5 +1,6 @@
 """The plan of the routes, and the choice between them."""
 
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 
 from dpbench.parallel import DataParallel, Policy, routes
 from dpbench.parallel.flat import cut
+from dpbench.parallel.link_probe import measure
 from dpbench.parallel.nccl_route import check_route
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, choose, downwards, parents_of
+from dpbench.parallel.routes import Links, choose, downwards, hops_of, parents_of, reason
 from tests.parallel.models import mlp
 
 
@@ -62,6 +64,45 @@ def test_auto_takes_the_star_where_no_chain_of_peers_exists():
     bridged = Links((0, 1, 2, 3), islands | {(1, 3), (3, 1)})
     assert choose(bridged) is Route.CHAIN
     assert parents_of(Route.AUTO, bridged) == (0, 0, 3, 1)
+
+
+STRANGERS = Links((0, 1, 2, 3), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("links", "seconds", "chosen"),
+    [
+        (all_peers(0, 1, 2), (), "chain"),
+        (all_peers(0, 1, 2), (("chain", 0.2), ("star", 0.19)), "chain"),
+        (all_peers(0, 1, 2), (("chain", 0.2), ("star", 0.1)), "star"),
+        (STRANGERS, (), "star"),
+        (STRANGERS, (("star", 0.2), ("host", 0.1)), "host"),
+        (STRANGERS, (("star", 0.2), ("host", 0.19)), "star"),
+        (Links((0, 1, 1), frozenset()), (("star", 0.2), ("host", 0.1)), "star"),
+    ],
+)
+def test_auto_takes_another_route_only_if_it_measures_faster(links, seconds, chosen):
+    measured = replace(links, seconds=tuple((Route(route), second) for route, second in seconds))
+    assert choose(measured) == chosen
+    assert ("measured" in reason(measured)) is (len(seconds) > 1 and choose(measured) in dict(seconds))
+
+
+def test_the_copies_of_each_route():
+    assert hops_of(Route.STAR, STRANGERS)[0] == ((0, 1), (0, 2), (0, 3))
+    assert hops_of(Route.CHAIN, all_peers(0, 1, 1, 3)) == (((0, 1), (1, 3)), ((1, 0), (3, 1)))
+    down, up = hops_of(Route.HOST, STRANGERS)
+    assert down == ((0, None), (None, 1), (None, 2), (None, 3))
+    assert sorted(up, key=str) == sorted([(i, None) for i in (1, 2, 3)] + [(None, i) for i in (0, 1, 2)], key=str)
+
+
+def test_a_tree_avoids_links_that_corrupt_bytes():
+    assert parents_of(Route.TREE, all_peers(0, 1, 2, 3, corrupt=[(0, 1)])) == (0, 2, 0, 0)
+    assert parents_of(Route.TREE, all_peers(0, 1, corrupt=[(0, 1)])) == (0, 0)
+
+
+def test_cpu_lanes_are_not_measured():
+    hops = ((Route.STAR, hops_of(Route.STAR, STRANGERS)),)
+    assert measure((torch.device("cpu"),) * 4, hops) == ()
 
 
 @given(st.data())
