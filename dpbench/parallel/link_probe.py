@@ -54,10 +54,9 @@ def has_times(device: torch.device) -> bool:
 
 def _least(devices: Sequence[torch.device], phase: Sequence[Hop], clock: Callable[[], float]) -> float:
     """The least seconds until all copies of a phase have ended; a first round warms up."""
-    host = torch.empty(PIECE_BYTES, dtype=torch.uint8).pin_memory() if any(None in hop for hop in phase) else None
     copies: _Copies = []
     for source, destination in phase:
-        ends = [_memory(devices, end, host) for end in (destination, source)]
+        ends = [_memory(devices, end) for end in (destination, source)]
         copies.append((devices[destination if source is None else source], ends[0], ends[1]))  # type: ignore[index]
     streams = [torch.get_device_module(device).Stream(device) for device, _, _ in copies]
     seconds = []
@@ -75,8 +74,8 @@ def _least(devices: Sequence[torch.device], phase: Sequence[Hop], clock: Callabl
     return min(seconds[1:])
 
 
-def _memory(devices: Sequence[torch.device], end: int | None, host: Tensor | None) -> Tensor:
+def _memory(devices: Sequence[torch.device], end: int | None) -> Tensor:
+    """New memory for one end of one copy, because the copies run in no order."""
     if end is None:
-        assert host is not None
-        return host
+        return torch.zeros(PIECE_BYTES, dtype=torch.uint8).pin_memory()
     return torch.empty(PIECE_BYTES, dtype=torch.uint8, device=devices[end])
