@@ -90,7 +90,7 @@ def test_readmes_are_short():
     words = {str(path.relative_to(ROOT)): len(path.read_text().split()) for path in READMES}
     assert words["README.md"] < 1500
     assert (ROOT / "README.md").read_text().count("\n") <= 200
-    assert sum(words.values()) < 8600, words
+    assert sum(words.values()) < 9400, words
 
 
 RETIRED = r"crew|hand(?:ed|s)? out|handout|belongings|yardsticks?|onlookers?|loners?|parcels?|campaigns?|this box"

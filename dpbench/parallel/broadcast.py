@@ -5,7 +5,7 @@ hub      wait compute 0, pack             near 1: copy                 above 2: 
 lane                                                                   far 1: arrival                      far 2
                                                     p0' p1' p2' ...   views of the flat; a read waits for them
 
-Which lane gets its flat from which is the route (`routes.py`). Here it is a chain.
+Which lane gets its flat from which is the route (`routes/plan.py`). Here it is a chain.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,14 @@ from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put
 from dpbench.parallel.flat import FlatCopy, Shape, StagingBuffer, flat_count, shape_of, shaped_views
-from dpbench.parallel.lanes import Lane, record_event, record_stream, use_stream, wait_stream
-from dpbench.parallel.link_nodes import connect_links
+from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
+from dpbench.parallel.link_nodes import Mailbox, connect_links
 from dpbench.parallel.module_tree import ModuleTree
-from dpbench.parallel.policy import Policy
+from dpbench.parallel.policy import Policy, Route
 from dpbench.parallel.replicatable import check_not_transformed
-from dpbench.parallel.routes import downwards
+from dpbench.parallel.routes.host import HostRoute
+from dpbench.parallel.routes.nccl import send_to_all
+from dpbench.parallel.routes.plan import downwards
 from dpbench.parallel.transfer import copy_to
 from dpbench.parallel.unchanged import ChangeWatch, Signature
 
@@ -52,7 +54,9 @@ class Bucket:
     `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
     """
 
-    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer) -> None:
+    def __init__(
+        self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer, host: HostRoute
+    ) -> None:
         self.indices = list(indices)
         self.shapes = [shape_of(source) for source in sources]
         self._byte_count = flat_count(self.shapes, sources[0].dtype) * sources[0].element_size()
@@ -60,6 +64,7 @@ class Bucket:
         if not self._is_flat:
             staging.reserve(self._byte_count)
         self._staging = staging
+        self._host = host
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
@@ -88,35 +93,41 @@ class Bucket:
         return copies
 
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
-        """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy."""
+        """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
+
+        On routes "host" and "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
+        """
         base = lanes[0]
-        first_hops = [lane for lane in outdated if lanes[lane].parent == 0]
-        if first_hops:
+        together = [number for number in outdated if lanes[number].route in (Route.HOST, Route.NCCL)]
+        first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
+        if first_hops or together:
             packed = self._pack(sources, base)
             packed_at = record_event(base.device, base.near)
             left_at = [
                 self._send_to(lane, packed, [packed_at] if lanes[lane].near != base.near else [], lanes)
                 for lane in first_hops
             ]
-            self._note_departure(packed, packed_at, left_at, lanes, first_hops)
+            if together:
+                left_at.append(self._send_together(together, packed, packed_at, lanes))
+            readers = [lanes[number].near for number in ([*first_hops, 1] if together else first_hops)]
+            self._note_departure(packed, packed_at, left_at, base, readers)
         for number in outdated:
-            if (parent := lanes[number].parent) != 0:
+            if (parent := lanes[number].parent) != 0 and number not in together:
                 held = self._copies[parent - 1]
                 left = self._send_to(number, held.flat, held.arrived, lanes)
                 held.pass_on(number, lanes[number].above, left, lanes[parent])
 
     def _note_departure(
-        self, packed: Tensor, packed_at: Any, left_at: list[Any], lanes: Sequence[Lane], receivers: Sequence[int]
+        self, packed: Tensor, packed_at: Any, left_at: list[Any], base: Lane, readers: Sequence[Stream]
     ) -> None:
-        """Keep the packed bucket until the receivers have read it, and the base's tensors until they are packed."""
-        base = lanes[0]
+        """Keep the packed bucket until these streams have read it, and the base's tensors until they are packed."""
         if not self._is_flat:
             self._staging.leaving = left_at
         self.departure = None
         if base.near != base.compute:
             self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
-            for number in receivers:  # the staging buffer may be freed with its set while these streams read it
-                record_stream(packed, lanes[number].near)
+            for reader in readers:  # the staging buffer may be freed with its set while these streams read it
+                record_stream(packed, reader)
         elif base.near is not None and not self._is_flat:
             record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
 
@@ -130,6 +141,18 @@ class Bucket:
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
             self._copies[number - 1].fill(source, awaited, lane)
         return record_event(above, lane.above)
+
+    def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
+        """Send to these lanes through the host or by NCCL; return the event after which `packed` has been read."""
+        base, up = lanes[0], lanes[1].near
+        if up != base.near:
+            wait_event(up, packed_at)
+        receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
+        if lanes[numbers[0]].route is Route.NCCL:
+            send_to_all(packed, up, receivers)
+        else:
+            self._host.send(packed, up, base, receivers)
+        return record_event(base.device, up)
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
         """The sources as one flat tensor, ready on the hub."""
@@ -159,8 +182,9 @@ class Broadcaster:
         )
         flat = [indices for indices in planned if _fits_flat(tensors[indices[0]])]
         buffers = [StagingBuffer() for _ in range(STAGING_BUFFERS)]
+        self._host = HostRoute()
         self._buckets = [
-            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS])
+            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS], self._host)
             for number, indices in enumerate(flat)
         ]
         self._unbucketed = [indices[0] for indices in planned if not _fits_flat(tensors[indices[0]])]
@@ -211,7 +235,7 @@ class Broadcaster:
             return
         if shapes is not None and len(wanted) < len(indices):
             shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
-        connect_links(wanted, tensors, lanes, shapes, self._policy.overlap_reduce)
+        connect_links(wanted, tensors, Mailbox(lanes, shapes, self._host), self._policy.overlap_reduce)
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)

@@ -16,7 +16,7 @@ from torch import Tensor
 from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, wait_event, wait_stream
 from dpbench.parallel.reference_counts import count_storage_uses
-from dpbench.parallel.routes import piece_items
+from dpbench.parallel.routes.plan import piece_items
 from dpbench.parallel.transfer import copy_into
 
 ALIGNMENT_BYTES = 256
@@ -55,11 +55,21 @@ class FlatCopy:
         The stream above waits for the events of the source's pieces, or for one event for all of them. A lane that
         passes a bucket on sends and receives it in pieces, so that the next hop starts before this one ends.
         """
+        self.prepare(len(source), lane)
+        is_passed_on = lane.parent != 0 or bool(lane.children)
+        ends = (cut(self.flat), cut(source)) if is_passed_on else ([self.flat], [source])
+        for end, start, event in zip_longest(*ends, awaited):
+            if event is not None:
+                wait_event(lane.above, event)
+            self.receive(end, start, lane, is_last=end is ends[0][-1])
+
+    def prepare(self, count: int, lane: Lane) -> None:
+        """Make room for `count` elements on the far stream, which must be current."""
         self.sent = None  # for the case that the copy fails
         if self._watched and self.was_written():
             self._watched = []
         if not self._templates or count_storage_uses(self.flat) != self._own_uses + len(self._watched):
-            self._allocate(len(source), lane.device)
+            self._allocate(count, lane.device)
         for reader in self._readers:
             wait_stream(lane.far, reader)
         self._readers = [reader for reader in self._readers if reader == lane.compute]  # already recorded
@@ -67,15 +77,18 @@ class FlatCopy:
             wait_event(lane.far, left)
         self._leaving = {}
         self.arrived = []
-        is_passed_on = lane.parent != 0 or bool(lane.children)
-        ends = (cut(self.flat), cut(source)) if is_passed_on else ([self.flat], [source])
-        for end, start, event in zip_longest(*ends, awaited):
-            if event is not None:
-                wait_event(lane.above, event)
-            copy_into(end, start, lane.is_staged)
-            if lane.far is not None and (lane.children or end is ends[0][-1]):
-                self.arrived.append(record_event(lane.device, lane.far))
-        self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
+
+    def receive(self, end: Tensor, start: Tensor, lane: Lane, *, is_last: bool) -> None:
+        """Copy a piece to its place `end`, on the current streams."""
+        copy_into(end, start, lane.is_staged)
+        self.note_arrival(lane, is_last=is_last)
+
+    def note_arrival(self, lane: Lane, *, is_last: bool) -> None:
+        """Note that a piece has arrived, or the last one, after all present work on the far stream."""
+        if lane.far is not None and (lane.children or is_last):
+            self.arrived.append(record_event(lane.device, lane.far))
+        if is_last:
+            self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 
     def pass_on(self, child: int, above: Stream, left: Any, lane: Lane) -> None:
         """Note that the lane's child has read the values, on the stream `above`, at the event `left`.

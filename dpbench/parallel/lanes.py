@@ -15,8 +15,8 @@ Each lane has two side streams, so that transfers of different lanes run at the 
 The inbound stream carries nothing else, so that the next batch arrives while the last step still runs.
 Lane 0 is the base's. Its near stream is the *hub*, on which buckets are packed and gradients are summed.
 
-Weights and gradients go between a lane and its parent (`routes.py`). Their end at the parent's device is the stream
-*above*. Where the parent is lane 0, it is the near stream::
+Weights and gradients go between a lane and its parent (`routes/plan.py`). Their end at the parent's device is the
+stream *above*. Where the parent is lane 0, it is the near stream::
 
     chain       hub, near 1         far 1, above 2       far 2, above 3       far 3
     lane        0 ────────────────> 1 ─────────────────> 2 ─────────────────> 3
@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, children_of, choose, parents_of
+from dpbench.parallel.routes.plan import Links, children_of, choose, parents_of
 
 Stream = Any
 """A ``Stream`` of the device type's module; None on the CPU."""
@@ -129,6 +129,8 @@ class Lane:
     children: tuple[int, ...] = ()
     is_linked: bool = False
     """Whether a link leads to its parent. Not to lane 0's, which is lane 0 itself."""
+    route: Route = Route.STAR
+    """The route of the weights and gradients that go over this link."""
     is_staged: bool = False
     """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
     is_remote: bool = False
@@ -175,7 +177,10 @@ class SideStreams:
 
     def _new_lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
         devices = self._devices[:count]
-        parents = parents_of(self._route, self._links.first(count))
+        links = self._links.first(count)
+        route = choose(links) if self._route is Route.AUTO else self._route
+        parents = parents_of(route, links)
+        is_linked = [lane > 0 and is_link(devices[parents[lane]], device) for lane, device in enumerate(devices)]
         computes = [current_stream(device) for device in devices]
         if is_overlapped and not self._is_on_cpu:
             with self._lock:  # threads that begin together get the same streams, and so settle on those they sent on
@@ -190,7 +195,8 @@ class SideStreams:
                 *sides[lane],
                 parent=parents[lane],
                 children=children_of(lane, parents),
-                is_linked=lane > 0 and is_link(devices[parents[lane]], device),
+                is_linked=is_linked[lane],
+                route=route if is_linked[lane] else Route.STAR,
                 is_staged=self._is_staged,
                 is_remote=self._is_remote[lane],
             )

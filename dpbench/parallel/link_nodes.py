@@ -37,6 +37,7 @@ from dpbench.parallel.flat_sums import (
 )
 from dpbench.parallel.gradient_sums import is_dense, sum_each, zeros_for_hooks
 from dpbench.parallel.lanes import Lane, record_event, use_stream
+from dpbench.parallel.routes.host import HostRoute
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Mailbox:
 
     lanes: Sequence[Lane]
     shapes: Sequence[Shape] | None
+    host: HostRoute
     packages: dict[int, dict[int, Package]] = field(default_factory=dict)
 
     def post(self, number: int, package: Package) -> None:
@@ -62,8 +64,7 @@ class Mailbox:
 def connect_links(
     wanted: Sequence[int],
     tensors: Sequence[list[Tensor]],
-    lanes: Sequence[Lane],
-    shapes: Sequence[Shape] | None,
+    mailbox: Mailbox,
     is_early: bool,
 ) -> None:
     """Replace every lane's `wanted` tensors by outputs of its LaneNode.
@@ -71,8 +72,8 @@ def connect_links(
     The SumNode's inputs are the first lane's tensors. `tensors` holds one list per lane, which is changed in place.
     With `is_early` the nodes run in backward as soon as their gradients are there.
     """
-    mailbox = Mailbox(lanes, shapes)
-    with use_stream(lanes[0].device, lanes[0].near):
+    base = mailbox.lanes[0]
+    with use_stream(base.device, base.near):
         token = SumNode.apply(mailbox, *[tensors[0][i] for i in wanted])
     if is_early:
         token.grad_fn._set_sequence_nr(FIRST)
@@ -156,7 +157,7 @@ class SumNode(Function):
         sums: list[Tensor | None] = [None] * ctx.count
         is_alike = len(columns) == 1 and len(packages) == len(lanes)
         if is_alike and (dense := columns.pop()):
-            total = sum_with_graph(having) if torch.is_grad_enabled() else sum_along_route(having)
+            total = sum_with_graph(having) if torch.is_grad_enabled() else sum_along_route(having, ctx.mailbox.host)
             if is_apart(base):
                 _keep_until_the_end(total)
             put(_unpack(total, [shapes[i] for i in dense]), sums, dense)

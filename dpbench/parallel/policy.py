@@ -22,12 +22,14 @@ class Dispatch(StrEnum):
 
 
 class Route(StrEnum):
-    """Which lane sends weights to which, and gradients back: pictures in `routes.py`. AUTO chooses from the links."""
+    """Which lane sends weights to which, and gradients back (`routes/plan.py`). AUTO chooses from the links."""
 
     AUTO = "auto"
     STAR = "star"
     CHAIN = "chain"
     TREE = "tree"
+    HOST = "host"
+    NCCL = "nccl"
 
 
 @dataclass(frozen=True)

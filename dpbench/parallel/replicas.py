@@ -21,6 +21,7 @@ from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
 from dpbench.parallel.reference_counts import COUNTS_ARE_EXACT
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
+from dpbench.parallel.routes.nccl import check_route
 from dpbench.parallel.shells import Shells, states_of
 from dpbench.parallel.transfer import find_links
 from dpbench.parallel.unchanged import ChangeWatch
@@ -85,6 +86,7 @@ class ReplicaPool:
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy) -> None:
         self.devices = list(devices)
+        check_route(policy, self.devices)
         links = find_links(devices, policy.route, policy.host_staged)
         self.streams = SideStreams(devices, policy.host_staged, policy.route, links)
         self._policy = policy

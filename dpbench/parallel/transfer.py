@@ -7,6 +7,7 @@ parameter goes over it.
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import permutations
 
@@ -16,7 +17,8 @@ from torch import Tensor
 from dpbench.parallel.devices import CPU
 from dpbench.parallel.lanes import Lane, current_stream, heads_of, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, parents_of
+from dpbench.parallel.routes.plan import Links, candidates, hops_of, parents_of
+from dpbench.parallel.routes.probe import measure
 
 PROBE_ELEMENTS = 1 << 20
 _SPREAD = 0x1E3779B97F4A7C15
@@ -88,7 +90,7 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
     """
     heads = heads_of(devices)
     numbers = sorted(set(heads))
-    if route is Route.STAR or is_staged or len(numbers) == 1 or len(heads) == 2:
+    if route in (Route.STAR, Route.HOST, Route.NCCL) or is_staged or len(numbers) == 1 or len(heads) == 2:
         return Links(heads, frozenset())
     peers = [(one, other) for one, other in permutations(numbers, 2) if _are_peers(devices[one], devices[other])]
     links = Links(heads, frozenset(peers))
@@ -97,8 +99,12 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
         tested = {*hops, *[(head, parent) for parent, head in hops]}
         corrupt = {(one, other) for one, other in tested if not _is_sound(devices[one], devices[other])}
         if corrupt <= links.corrupt:
-            return links
+            break
         links = Links(heads, links.peers, links.corrupt | corrupt)
+    if route is not Route.AUTO or len(numbers) <= 2:
+        return links
+    measured = tuple([(candidate, hops_of(candidate, links)) for candidate in candidates(links)])
+    return replace(links, seconds=measure(tuple(devices), measured)) if len(measured) > 1 else links
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:

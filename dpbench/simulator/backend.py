@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dpbench.simulator import autograd, comm, current, routing, torch_sim
-from dpbench.simulator.simulation import running, start
+from dpbench.simulator.simulation import running, start, the_simulation
 from dpbench.simulator.tensor import SimTensor, rebuild
 from dpbench.simulator.ties import serve_modules
 from dpbench.simulator.torch_versions import function_apply, why_unsupported
@@ -120,8 +120,13 @@ def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     return routing.run(func, args, kwargs)
 
 
-def _pin_memory(*_: Any) -> Any:
-    raise NotImplementedError("the simulator does not support pinned memory")
+def _pin_memory(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
+    """Return a copy of a CPU tensor that the simulator knows as pinned."""
+    pinned = torch.empty_like(tensor).copy_(tensor)
+    simulation = the_simulation()
+    with simulation.lock:
+        simulation.pinned.add(pinned)
+    return pinned
 
 
 def _under_autocast(name: str, *_: Any, **__: Any) -> Any:

@@ -7,11 +7,11 @@ destination, which then waits for the copy (aten/src/ATen/native/cuda/Copy.cu)::
                          v            │
     source stream  ── waits ── copy ──┘
 
-A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is a copy from the
-host with `non_blocking`. A copy to the host always makes the host wait: the simulator has no pinned memory, and without
-pinned memory CUDA blocks too.
+A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is a copy with
+`non_blocking` from the host, or to pinned memory. A copy to other memory of the host makes the host wait, as on CUDA.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,21 +23,21 @@ from dpbench.simulator.arguments import NumbersNeededError, raw, with_index, zer
 from dpbench.simulator.compute import compute, wrap
 from dpbench.simulator.operators import aten
 from dpbench.simulator.recorder import thread_key
-from dpbench.simulator.simulation import Simulation, the_simulation
+from dpbench.simulator.simulation import Access, Simulation, the_simulation
 from dpbench.simulator.tensor import SimTensor, parts
 
 
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
     """Return the copy that ``Tensor.to`` and similar methods make.
 
-    Raise NotImplementedError for pinned memory.
+    Raise NotImplementedError for a copy into new pinned memory.
     """
     source: Tensor = args[0]
     target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
         return compute(func, args, {**kwargs, "device": None})
     if kwargs.get("pin_memory"):
-        raise NotImplementedError("the simulator does not support pinned memory")
+        raise NotImplementedError("the simulator does not support copies into new pinned memory")
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
     simulation = the_simulation()
@@ -110,9 +110,8 @@ def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blo
     assert stream is not None
     if from_stream is not None and to_stream is not None:
         simulation.wait_stream(from_stream, to_stream)
-    launch, inputs = simulation.launch(
-        f"copy {source.device} to {destination.device}", stream, *map(_accesses, (source, destination))
-    )
+    reads, writes = (_accesses(simulation, tensor) for tensor in (source, destination))
+    launch, inputs = simulation.launch(f"copy {source.device} to {destination.device}", stream, reads, writes)
     if simulation.recorder.running:
         simulation.recorder.add(
             Copy(
@@ -129,7 +128,7 @@ def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blo
         )
     if from_stream is not None and to_stream is not None:
         simulation.wait_stream(to_stream, from_stream)
-    elif to_stream is None or not non_blocking:
+    elif not non_blocking or (to_stream is None and not writes):
         simulation.host_wait([stream])
     if isinstance(destination, SimTensor):
         destination.made_on = to_stream
@@ -140,8 +139,12 @@ def _stream(tensor: Tensor, source: Tensor) -> int | None:
     return autograd.stream_of(tensor.device.index, [source]) if isinstance(tensor, SimTensor) else None
 
 
-def _accesses(tensor: Tensor) -> list[Any]:
-    return tensor.accesses() if isinstance(tensor, SimTensor) else []
+def _accesses(simulation: Simulation, tensor: Tensor) -> Sequence[Access]:
+    """Return the bytes that a copy touches; none of the host's, unless they are pinned."""
+    if isinstance(tensor, SimTensor):
+        return tensor.accesses()
+    pinned = simulation.pinned.access(tensor)
+    return [] if pinned is None else [pinned]
 
 
 def _index(tensor: Tensor) -> int | None:

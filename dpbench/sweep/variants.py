@@ -104,6 +104,10 @@ class VariantName(StrEnum):
     TUNED_STAR = _tuned("tuned_star", "tuned, parameters go from the first device straight to each other", route="star")
     TUNED_CHAIN = _tuned("tuned_chain", "tuned, parameters go from device to device", route="chain")
     TUNED_TREE = _tuned("tuned_tree", "tuned, each device passes parameters on to two others", route="tree")
+    TUNED_HOST = _tuned(
+        "tuned_host", "tuned, parameters go once to the host, and from there to all devices", route="host"
+    )
+    TUNED_NCCL = _tuned("tuned_nccl", "tuned, NCCL sends parameters and adds gradients", route="nccl")
     TUNED_SHARES_AUTO = _tuned(
         "tuned_shares_auto", "tuned, with less of the batch for devices that end late", shares="auto"
     )

@@ -1,5 +1,6 @@
 """The plan of the routes, and the choice between them."""
 
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 import pytest
@@ -7,10 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.parallel import DataParallel, Policy, routes
+from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.flat import cut
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, choose, downwards, parents_of
+from dpbench.parallel.routes import plan as routes
+from dpbench.parallel.routes.nccl import check_route
+from dpbench.parallel.routes.plan import Links, choose, downwards, hops_of, parents_of, reason
+from dpbench.parallel.routes.probe import measure
 from tests.parallel.models import mlp
 
 
@@ -29,6 +33,7 @@ def all_peers(*heads, corrupt=()):
         ("chain", (0, 1, 1, 3), (0, 0, 1, 1)),
         ("chain", (0, 1, 0, 1, 4), (0, 0, 0, 1, 1)),
         ("tree", (0, 1, 1, 3, 3, 5), (0, 0, 1, 0, 3, 1)),
+        ("host", (0, 1, 1, 3), (0, 0, 1, 1)),
         ("auto", (0, 0, 0), (0, 0, 0)),
         ("auto", (0, 1), (0, 0)),
         ("auto", (0, 1, 2), (0, 0, 1)),
@@ -60,6 +65,45 @@ def test_auto_takes_the_star_where_no_chain_of_peers_exists():
     bridged = Links((0, 1, 2, 3), islands | {(1, 3), (3, 1)})
     assert choose(bridged) is Route.CHAIN
     assert parents_of(Route.AUTO, bridged) == (0, 0, 3, 1)
+
+
+STRANGERS = Links((0, 1, 2, 3), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("links", "seconds", "chosen"),
+    [
+        (all_peers(0, 1, 2), (), "chain"),
+        (all_peers(0, 1, 2), (("chain", 0.2), ("star", 0.19)), "chain"),
+        (all_peers(0, 1, 2), (("chain", 0.2), ("star", 0.1)), "star"),
+        (STRANGERS, (), "star"),
+        (STRANGERS, (("star", 0.2), ("host", 0.1)), "host"),
+        (STRANGERS, (("star", 0.2), ("host", 0.19)), "star"),
+        (Links((0, 1, 1), frozenset()), (("star", 0.2), ("host", 0.1)), "star"),
+    ],
+)
+def test_auto_takes_another_route_only_if_it_measures_faster(links, seconds, chosen):
+    measured = replace(links, seconds=tuple((Route(route), second) for route, second in seconds))
+    assert choose(measured) == chosen
+    assert ("measured" in reason(measured)) is (len(seconds) > 1 and choose(measured) in dict(seconds))
+
+
+def test_the_copies_of_each_route():
+    assert hops_of(Route.STAR, STRANGERS)[0] == ((0, 1), (0, 2), (0, 3))
+    assert hops_of(Route.CHAIN, all_peers(0, 1, 1, 3)) == (((0, 1), (1, 3)), ((1, 0), (3, 1)))
+    down, up = hops_of(Route.HOST, STRANGERS)
+    assert down == ((0, None), (None, 1), (None, 2), (None, 3))
+    assert sorted(up, key=str) == sorted([(i, None) for i in (1, 2, 3)] + [(None, i) for i in (0, 1, 2)], key=str)
+
+
+def test_a_tree_avoids_links_that_corrupt_bytes():
+    assert parents_of(Route.TREE, all_peers(0, 1, 2, 3, corrupt=[(0, 1)])) == (0, 2, 0, 0)
+    assert parents_of(Route.TREE, all_peers(0, 1, corrupt=[(0, 1)])) == (0, 0)
+
+
+def test_cpu_lanes_are_not_measured():
+    hops = ((Route.STAR, hops_of(Route.STAR, STRANGERS)),)
+    assert measure((torch.device("cpu"),) * 4, hops) == ()
 
 
 @given(st.data())
@@ -97,13 +141,23 @@ def test_pieces_cover_a_flat_once(count, dtype, lengths, monkeypatch):
     assert torch.equal(torch.cat(list(cut(flat))), flat)
 
 
-@pytest.mark.parametrize("value", ["ring", "host", "nccl", None, 1])
+@pytest.mark.parametrize("value", ["ring", "NCCL", None, 1])
 def test_a_route_that_does_not_exist_is_named_with_those_that_do(value):
-    with pytest.raises(ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree' are allowed"):
+    with pytest.raises(
+        ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree', 'host', 'nccl' are allowed"
+    ):
         Policy(route=value)
 
 
-@pytest.mark.parametrize("route", Route)
+def test_devices_that_cannot_take_a_route_are_named():
+    with pytest.raises(ValueError, match=r"Policy.route is 'nccl', but the lanes are on 'cpu'; CUDA devices, each"):
+        DataParallel(mlp(), ["cpu"] * 2, policy=Policy(route="nccl"))
+    cuda = [torch.device("cuda", i) for i in (0, 1, 1)]
+    with pytest.raises(ValueError, match=r"Policy.route is 'nccl', but cuda:1 has several lanes"):
+        check_route(Policy(route="nccl"), cuda)
+
+
+@pytest.mark.parametrize("route", [route for route in Route if route is not Route.NCCL])
 def test_cpu_lanes_have_no_route(route):
     wrapper = DataParallel(mlp(), ["cpu"] * 4, policy=Policy(route=route))
     assert not any(lane.children for lane in wrapper._replicas.streams.lanes(4, is_overlapped=True)[1:])

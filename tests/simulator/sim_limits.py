@@ -12,7 +12,7 @@ sim = torch.get_device_module("sim")
     [
         ("fused LSTM cell", lambda x: nn.LSTM(3, 3).to(x.device)(x)),
         ("fused GRU cell", lambda x: nn.GRU(3, 3).to(x.device)(x)),
-        ("pinned memory", lambda _: torch.ones(3).pin_memory()),
+        ("pinned memory", lambda x: torch.ops.aten._to_copy(x, device="cpu", pin_memory=True)),
         ("pinned memory", torch.Tensor.pin_memory),
         ("resizing a tensor", lambda x: x.resize_(10)),
         ("setting a tensor's storage", lambda x: x.set_(torch.ones(2, device="sim:0"))),

@@ -62,9 +62,9 @@ def _links() -> list[Finding]:
     devices = _devices()
     if len(devices) < 2:
         return []
-    from dpbench.doctor.child.links import examine_links
+    from dpbench.doctor.child.links import examine_links, examine_route
 
-    return examine_links(devices)
+    return [*examine_links(devices), *examine_route(devices)]
 
 
 def _bandwidth() -> list[Finding]:

@@ -8,7 +8,9 @@ import torch
 
 from dpbench.doctor.findings import Finding, note, ok, unreliable
 from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
-from dpbench.parallel.transfer import check_links
+from dpbench.parallel.policy import Route
+from dpbench.parallel.routes.plan import choose, reason
+from dpbench.parallel.transfer import check_links, find_links
 
 _CORRUPT = (
     "dpbench.parallel sends these copies through the host automatically, and all copies under "
@@ -24,6 +26,14 @@ def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
         _of_pair(one, other, links.get((i, j), "unknown"))
         for (i, one), (j, other) in combinations(enumerate(devices), 2)
     ]
+
+
+def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
+    """Return the finding on the route that the tuned wrapper takes over all accelerators."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each pair has a finding of its own
+        links = find_links(devices, Route.AUTO, is_staged=False)
+    return [ok("route of dpbench.parallel", f"auto takes {choose(links)}: {reason(links)}")]
 
 
 def links_by_pair(links: Sequence[str]) -> Mapping[tuple[int, int], str]:

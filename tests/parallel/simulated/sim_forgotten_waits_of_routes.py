@@ -1,14 +1,16 @@
 """Each wait and each `record_stream` of a route is needed: without it the simulator finds a race."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, flat_sums, lanes, routes
+from dpbench.parallel import DataParallel, flat_sums, lanes
 from dpbench.parallel import flat as flat_module
 from dpbench.parallel.arrival import Arrival
+from dpbench.parallel.routes import plan as routes
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import DEVICES, POLICIES, steps, train
@@ -166,9 +168,11 @@ FORGOTTEN = {
 }
 
 
-@pytest.mark.parametrize("route", ["chain", "tree"])
-@pytest.mark.parametrize("name", FORGOTTEN)
-def test_each_wait_of_a_route_is_needed(name, route, monkeypatch):
+OF_HOST = [("host", name) for name in FORGOTTEN if "gradients" in name]  # weights: sim_forgotten_waits_of_host.py
+
+
+@pytest.mark.parametrize(("route", "name"), [*product(["chain", "tree"], FORGOTTEN), *OF_HOST])
+def test_each_wait_of_a_route_is_needed(route, name, monkeypatch):
     run, forget = FORGOTTEN[name]
     run(route)
     forget(monkeypatch)

@@ -14,6 +14,13 @@ Lane 0 has the weights, and gets the sum of the gradients. Each picture has eigh
                 └─> 2 ─┬─> 5
                        └─> 6
 
+    host     0 ──> host ─┬─> 1      gradients: a chain whose hops go through the host
+                         ├─> 2
+                         ...
+                         └─> 7
+
+    nccl     0, 1, ... 7 call NCCL together; it chooses the links, and the order of additions
+
 A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
 link. A large bucket travels in pieces, and a lane passes a piece on as soon as it has that piece::
 
@@ -38,18 +45,27 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A bucket is passed on in pieces of this size."""
 
 
+Hop = tuple[int | None, int | None]
+"""Source and destination of a copy: the first lanes on their devices; None for the host."""
+Seconds = tuple[tuple[Route, float], ...]
+"""The seconds that a piece of weights and gradients takes on each measured route."""
+FASTER = 0.9
+"""Another route must take less than this part of the usual route's seconds. Smaller differences may be noise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Links:
     """What is known of the links between the lanes' devices.
 
     ``heads[i]`` is the first lane on the device of lane i. It stands for the device in `peers` and `corrupt`: pairs of
     devices that reach each other's memory, and pairs whose direct copies arrive corrupted. Both hold each pair as
-    (source, destination).
+    (source, destination). `seconds` are measured, or nothing (`probe.py`).
     """
 
     heads: tuple[int, ...]
     peers: frozenset[tuple[int, int]]
     corrupt: frozenset[tuple[int, int]] = frozenset()
+    seconds: Seconds = ()
 
     def are_sound(self, one: int, other: int) -> bool:
         """Whether bytes arrive as they were sent, in both directions."""
@@ -61,32 +77,74 @@ class Links:
 
     def first(self, count: int) -> "Links":
         """The same for the first `count` lanes."""
-        return Links(self.heads[:count], self.peers, self.corrupt)
+        return Links(self.heads[:count], self.peers, self.corrupt, self.seconds)
 
 
 def choose(links: Links) -> Route:
-    """The route that "auto" takes: a chain, if there are more than two lanes and direct links for all of its hops."""
-    if len(links.heads) <= 2 or _path(links, links.are_fast) is None:
-        return Route.STAR
-    return Route.CHAIN
+    """The route that "auto" takes.
+
+    The usual one is a chain, if there are more than two lanes and direct links for all of its hops; else a star.
+    Another candidate replaces it if it was measured, and is faster.
+    """
+    usual, *others = candidates(links)
+    seconds = dict(links.seconds)
+    if usual in seconds:
+        fastest = min(filter(seconds.__contains__, others), key=seconds.__getitem__, default=usual)
+        if seconds[fastest] < FASTER * seconds[usual]:
+            return fastest
+    return usual
+
+
+def candidates(links: Links) -> tuple[Route, ...]:
+    """The routes that "auto" may take, the usual one first: "host" only where no two of three devices are peers."""
+    if len(links.heads) <= 2:
+        return (Route.STAR,)
+    if _path(links, links.are_fast) is not None:
+        return Route.CHAIN, Route.STAR
+    heads = set(links.heads)
+    has_peers = any(one in heads and other in heads for one, other in links.peers)
+    return (Route.STAR,) if has_peers or len(heads) <= 2 else (Route.STAR, Route.HOST)
+
+
+def reason(links: Links) -> str:
+    """Why "auto" takes its route, in words."""
+    chosen = choose(links)
+    seconds = dict(links.seconds)
+    if chosen in seconds and len(seconds) > 1:
+        times = ", ".join(f"{route} {1e3 * second:.3g} ms" for route, second in links.seconds)
+        return f"measured for a piece of weights and gradients: {times}"
+    if chosen is Route.CHAIN:
+        return "peers with sound links form a chain"
+    return "there are two lanes at most" if len(links.heads) <= 2 else "peers with sound links form no chain"
+
+
+def hops_of(route: Route, links: Links) -> tuple[tuple[Hop, ...], ...]:
+    """The copies of weights, and those of gradients, that run at the same time on a route."""
+    parents = parents_of(route, links)
+    heads = links.heads
+    down = tuple((heads[parents[lane]], lane) for lane in range(1, len(heads)) if heads[lane] not in (0, *heads[:lane]))
+    if route is not Route.HOST:
+        return down, tuple((lane, parent) for parent, lane in down)
+    lanes = [lane for _, lane in down]
+    to_all: tuple[Hop, ...] = ((0, None), *[(None, lane) for lane in lanes])
+    back: list[Hop] = [hop for parent, lane in down for hop in ((lane, None), (None, parent))]
+    return to_all, tuple(back)
 
 
 def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     """The parent of each lane; 0 for lane 0 itself.
 
-    A chain avoids links that corrupt bytes, and links between devices that are no peers, if there is an order without.
+    Chains and trees avoid links that corrupt bytes, and links between devices that are no peers, where they can.
+    On route "host" the parents are those of the gradients' chain, in the caller's order.
     """
     if route is Route.AUTO:
         route = choose(links)
-    if route is Route.STAR:
+    if route in (Route.STAR, Route.NCCL):
         return (0,) * len(links.heads)
     devices = tuple(dict.fromkeys(links.heads))
     if route is Route.CHAIN:
         devices = _path(links, links.are_fast) or _path(links, links.are_sound) or devices
-    above = {
-        device: devices[position - 1 if route is Route.CHAIN else (position - 1) // 2]
-        for position, device in enumerate(devices[1:], start=1)
-    }
+    above = _tree(links) if route is Route.TREE else dict(zip(devices[1:], devices, strict=False))
     return tuple(head if head != lane else above.get(lane, 0) for lane, head in enumerate(links.heads))
 
 
@@ -107,6 +165,22 @@ def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
 def piece_items(item_bytes: int) -> int:
     """The number of elements in a piece of `PIECE_BYTES`, at least 1."""
     return max(1, PIECE_BYTES // item_bytes)
+
+
+def _tree(links: Links) -> dict[int, int]:
+    """The parent of each device but the first: the first device above with room for a child and a good link."""
+    remaining = list(dict.fromkeys(links.heads))
+    placed = [remaining.pop(0)]
+    above: dict[int, int] = {}
+    while remaining:
+        free = [device for device in placed if list(above.values()).count(device) < 2]
+        pairs = [(device, parent) for device in remaining for parent in free]
+        kinds = (links.are_fast, links.are_sound, lambda *_: True)
+        device, parent = next(pair for is_good in kinds for pair in pairs if is_good(*pair))
+        above[device] = parent
+        placed.append(device)
+        remaining.remove(device)
+    return above
 
 
 def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...] | None:

@@ -1,0 +1,1 @@
+"""Routes: the plan, and the ways through the host and by NCCL."""
