@@ -151,7 +151,9 @@ def name_of(case: Case) -> str:
     """
     unusual = [str(case.mode)] if case.mode is not Mode.TRAIN else []
     parameters = str(case.variant).removeprefix(VariantName.TUNED)
-    return " ".join(["counts", case.workload, format_devices(case.devices), *unusual, *([parameters] if parameters else [])])
+    return " ".join(
+        ["counts", case.workload, format_devices(case.devices), *unusual, *([parameters] if parameters else [])]
+    )
 
 
 def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool:

@@ -17,8 +17,8 @@ _SMALL_BUCKETS = VariantId(VariantName.TUNED).with_parameters(bucket_bytes=2048,
 """Five buckets for the 11 KiB of ``mlp/tiny``."""
 
 
-KEPT_STEPS = 150
-"""Steps between two readings of the memory in use. In the first steps caches fill: half as fast after each hundred."""
+KEPT_STEPS = 300
+"""Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
 
 
 def gate_cases() -> tuple[Case, ...]:
@@ -31,7 +31,7 @@ def gate_cases() -> tuple[Case, ...]:
 
 
 def kept_cases() -> tuple[Case, ...]:
-    """Return the cases after which further steps are taken. They are counted anyway, so these steps are all they add."""
+    """Return the cases after which further steps are taken. All are counted anyway."""
     return (_case("mlp/tiny", CPU), _case("transformer/tiny", CPU, Mode.INFER))
 
 
@@ -39,6 +39,6 @@ def _case(
     workload: str,
     devices: tuple[str, ...],
     mode: Mode = Mode.TRAIN,
-    variant: VariantId = VariantId(VariantName.TUNED),
+    variant: str = VariantName.TUNED,
 ) -> Case:
-    return Case(variant=variant, workload=workload, batch=_BATCH, devices=devices, mode=mode, threads=1)
+    return Case(variant=VariantId(variant), workload=workload, batch=_BATCH, devices=devices, mode=mode, threads=1)

@@ -97,8 +97,8 @@ class Dependencies(_Frozen):
 class Kept(_Frozen):
     """What each step leaves behind in host memory. It is counted on CPU lanes.
 
-    `python_blocks` are blocks of Python's small objects, rounded down. `malloc_bytes` are bytes of all others, tensors
-    among them, rounded down to multiples of 64.
+    `python_blocks` are blocks of Python's small objects, rounded down to multiples of 4. `malloc_bytes` are bytes of
+    all others, tensors among them, rounded down to multiples of 64.
     """
 
     python_blocks: int

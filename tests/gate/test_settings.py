@@ -104,8 +104,8 @@ def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
 
 def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == Settings() == Settings(benchmarks=DEFAULT_BENCHMARKS, alarm_rate=0.005)
-    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.03, 0.03, 0.03, 0.1]
-    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 3 + [Cores.ALL]
+    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.03, 0.03, 0.03, 0.05, 0.1, 0.1]
+    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 5 + [Cores.ALL]
 
 
 def test_a_threshold_changes_one_default_and_no_default_of_the_next_file(tmp_path: Path) -> None:
