@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from dpbench.measure.dependencies import dependencies
-from dpbench.measure.kept import kept_per_step
+from dpbench.measure.counted.dependencies import dependencies
+from dpbench.measure.counted.kept import kept_per_step
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
 from dpbench.measure.session import Session, open_session

@@ -22,7 +22,7 @@ on them. The bar is after the first half of these operators, by number::
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
-from dpbench.measure.issue_order import Reductions, Work, issue_order, second_halves
+from dpbench.measure.counted.issue_order import Reductions, Work, issue_order, second_halves
 from dpbench.measure.simulated_counts import events_by_phase
 from dpbench.results.counts import Dependencies, Phase
 from dpbench.results.recording import Copy, HostWait, Operator, Recording, Wait
