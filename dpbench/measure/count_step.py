@@ -10,14 +10,16 @@ cpu     Python calls, of all lanes in one process           python_calls.py
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from dpbench.measure.dependencies import dependencies
-from dpbench.measure.python_calls import PythonCalls
+from dpbench.measure.counted.dependencies import dependencies
+from dpbench.measure.counted.kept import kept_per_step
+from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase
@@ -32,12 +34,19 @@ from dpbench.sweep.variants import VariantId, VariantName
 _STEPS_BEFORE = 2
 
 
+@dataclass(frozen=True)
+class Extras:
+    """What is counted beside the usual: see `CountJob` in run/messages.py."""
+
+    gradients: bool = False
+    lines: bool = False
+    kept_steps: int = 0
+
+
 def count(
-    case: Case, connect: Callable[[torch.device], Team], *, gradients: bool = False
+    case: Case, connect: Callable[[torch.device], Team], extras: Extras = Extras()
 ) -> tuple[Counts, Recording | None]:
     """Return the case's counters, and the recording if its devices are simulated.
-
-    With `gradients` the recording says when each gradient of the base is final.
 
     Simulated devices must have been started. With one process per device, each rank calls this.
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
@@ -53,8 +62,8 @@ def count(
     if case.variant.name is VariantName.DDP:
         return _count_ranks(session, team), None
     if session.placement.devices[0].type == "cpu":
-        return _count_calls(session), None
-    return _count_simulated(session, gradients)
+        return _count_calls(session, extras), None
+    return _count_simulated(session, extras.gradients)
 
 
 def _counted(variant: VariantId) -> VariantId:
@@ -75,10 +84,18 @@ def _count_ranks(session: Session, team: Team) -> Counts:
     return sum_over_ranks(ranks)
 
 
-def _count_calls(session: Session) -> Counts:
+def _count_calls(session: Session, extras: Extras) -> Counts:
     with PythonCalls() as calls:
         session.step(calls.enter)
-    return Counts(phases={phase: PhaseCounts(python_calls=n) for phase, n in calls.by_phase().items()})
+    lines = dict[Phase, int]()
+    if extras.lines:
+        with PythonLines() as executed:
+            session.step(executed.enter)
+        lines = executed.by_phase()
+    phases = {
+        phase: PhaseCounts(python_calls=n, python_lines=lines.get(phase)) for phase, n in calls.by_phase().items()
+    }
+    return Counts(phases=phases, kept=kept_per_step(session.step, extras.kept_steps) if extras.kept_steps else None)
 
 
 def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recording]:

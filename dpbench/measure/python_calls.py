@@ -1,4 +1,4 @@
-"""The number of Python functions that a step calls."""
+"""The number of Python functions that a step calls, and of Python lines that it executes."""
 
 import itertools
 import os
@@ -18,13 +18,8 @@ _HARNESS = f"{Path(__file__).parent}{os.sep}"
 _NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_filename)
 
 
-class PythonCalls:
-    """Within the block, count the calls of Python functions by phase.
-
-    This thread counts, and so do the threads that it starts. Resuming a generator is a call too, as it is for the
-    interpreter. A call of a C function is not. Frames of the harness, of the module `threading` and of weak sets do not
-    count. Neither do threads that existed before the block.
-    """
+class _ByPhase:
+    """A counter for each phase."""
 
     def __init__(self) -> None:
         self._counters: dict[Phase, Iterator[int]] = {}
@@ -36,6 +31,15 @@ class PythonCalls:
     def by_phase(self) -> dict[Phase, int]:
         """Return the counts. Call it once, after the block: each call adds one to each counter."""
         return {phase: next(counter) for phase, counter in self._counters.items()}
+
+
+class PythonCalls(_ByPhase):
+    """Within the block, count the calls of Python functions by phase.
+
+    This thread counts, and so do the threads that it starts. Resuming a generator is a call too, as it is for the
+    interpreter. A call of a C function is not. Frames of the harness, of the module `threading` and of weak sets do not
+    count. Neither do threads that existed before the block.
+    """
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and not frame.f_code.co_filename.startswith(_NOT_COUNTED):
@@ -49,3 +53,26 @@ class PythonCalls:
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
+
+
+class PythonLines(_ByPhase):
+    """Within the block, count the executed lines of Python by phase, in the frames that `PythonCalls` counts.
+
+    Each turn of a loop counts, also of one that calls nothing and is written in one line.
+    """
+
+    def _on_event(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename.startswith(_NOT_COUNTED):
+            return None
+        if event == "line":
+            next(self._current)
+        return self._on_event
+
+    def __enter__(self) -> Self:
+        threading.settrace(self._on_event)
+        sys.settrace(self._on_event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        threading.settrace(None)

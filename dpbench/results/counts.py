@@ -48,7 +48,7 @@ class PhaseCounts(_Frozen):
     - `host_calls` start no work on a device, or block the host: `HostCallName` in results/recording.py.
     - `allocations` are of device memory. `peak_bytes` is the most that was allocated on each device.
 
-    On CPU lanes: `python_calls`, see measure/python_calls.py.
+    On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
 
     In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind. Each collective counts
     once, with the bytes of one rank.
@@ -63,18 +63,22 @@ class PhaseCounts(_Frozen):
     host_calls: dict[str, int] | None = None
     peak_bytes: dict[str, int] | None = None
     python_calls: int | None = None
+    python_lines: int | None = None
 
 
 class Dependencies(_Frozen):
-    """How lanes depend on each other by data, streams and waits.
-
-    The order of the host's calls does not matter.
+    """How lanes depend on each other by data, streams and waits, and how early the host issues the sums of gradients.
 
     `reduced_bytes` are sent between devices to sum the lanes' gradients. "Half" is when the first half of each lane's
     backward operators is done:
 
     - For `ready_at_half_bytes` of them, the gradients of every lane are ready at half.
     - `startable_at_half_bytes` of them can be sent at half: no stream or wait delays them behind the second half.
+    - `issued_at_half_bytes` of them are issued by the host before it begins the second half of the last lane.
+
+    The order of the host's calls matters for the last one only, and for two more counters. `operators_before_issue` are
+    issued after a reduction's gradients are ready and before its first copy, summed over the reductions. `issue_swaps`
+    are pairs of reductions that are issued in another order than that in which their gradients become ready.
 
     `broadcast_bytes` carry parameters and buffers to one lane, the one that gets most. `before_first_layer_bytes` of
     them must arrive before that lane's first layer can start.
@@ -83,12 +87,26 @@ class Dependencies(_Frozen):
     reduced_bytes: int
     ready_at_half_bytes: int
     startable_at_half_bytes: int
+    issued_at_half_bytes: int
+    operators_before_issue: int
+    issue_swaps: int
     broadcast_bytes: int
     before_first_layer_bytes: int
 
 
+class Kept(_Frozen):
+    """What each step leaves behind in host memory. It is counted on CPU lanes.
+
+    `python_blocks` are blocks of Python's small objects, rounded down to multiples of 4. `malloc_bytes` are bytes of
+    all others, tensors among them, rounded down to multiples of 64.
+    """
+
+    python_blocks: int
+    malloc_bytes: int
+
+
 class Counts(_Frozen):
-    """All counters of one step. Mode `infer` has the forward phase alone.
+    """All counters of one step. Mode `infer` has the forward phase alone. `kept` is counted if asked for.
 
     `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
     wrapper's broadcasts and sums. None for other variants.
@@ -96,6 +114,7 @@ class Counts(_Frozen):
 
     phases: dict[Phase, PhaseCounts]
     dependencies: Dependencies | None = None
+    kept: Kept | None = None
     nccl_links: dict[str, int] | None = None
 
     def by_name(self) -> dict[str, int]:
@@ -103,6 +122,8 @@ class Counts(_Frozen):
         tree = {str(phase): counts.model_dump() for phase, counts in self.phases.items()}
         if self.dependencies is not None:
             tree["dependencies"] = self.dependencies.model_dump()
+        if self.kept is not None:
+            tree["kept"] = self.kept.model_dump()
         if self.nccl_links is not None:
             tree["nccl_links"] = self.nccl_links
         return dict(_leaves("", tree))

@@ -16,6 +16,7 @@ class Family(StrEnum):
     TRANSFORMER = "transformer"
     EMBEDDING = "embedding"
     EMBEDDING_SPARSE = "embedding_sparse"
+    MANY = "many"
 
 
 FAMILIES: dict[Family, str] = {
@@ -24,6 +25,7 @@ FAMILIES: dict[Family, str] = {
     Family.TRANSFORMER: "GPT-2 layout with tied head; small has 124,439,808 parameters",
     Family.EMBEDDING: "parameter-heavy: large tables, dense gradients",
     Family.EMBEDDING_SPARSE: "embedding with sparse gradients",
+    Family.MANY: "many small tensors, each in a module of its own, and few operators",
 }
 
 

@@ -154,6 +154,12 @@ class VariantId(str):
         own = {key: value for key, value in self.values.items() if key not in self.name.fixed}
         return type(self)(_text(self.name, {**own, **values}))
 
+    @property
+    def chooses_dispatch(self) -> bool:
+        """Whether the wrapper itself chooses the dispatch, by trying each way."""
+        has_dispatch = "dispatch" in self.name.parameters or "dispatch" in self.name.fixed
+        return has_dispatch and self.values.get("dispatch", "auto") == "auto"
+
     def __getnewargs__(self) -> tuple[str]:
         return (str(self),)
 

@@ -1,5 +1,6 @@
 """Many small Linear and ReLU layers: launches bound the step time, not arithmetic."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -36,11 +37,15 @@ SIZES = {
 
 def workload(size: Size, data: Data) -> Workload:
     """Return the workload ``mlp/size``."""
-    draw = _digits if data is Data.DIGITS else _random
     spec = SIZES[size]
     # All identity layers change the output in the same direction, so the learning rate is divided among them.
     optimizer = partial(SGD, lr=0.64 / spec.layers)
-    return Workload(model=partial(build, spec), batch=draw, loss=functional.cross_entropy, optimizer=optimizer)
+    return Workload(model=partial(build, spec), batch=draw(data), loss=functional.cross_entropy, optimizer=optimizer)
+
+
+def draw(data: Data) -> Callable[[int, torch.Generator], Batch]:
+    """Return the function that draws batches of (batch, 64) features and (batch,) labels."""
+    return _digits if data is Data.DIGITS else _random
 
 
 def build(size: MlpSize) -> nn.Sequential:

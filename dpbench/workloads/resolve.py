@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.sweep.names import IMPORT_FOLDERS, Data, Family, Size, is_factory, parse_workload
-from dpbench.workloads import convnet, digits, embedding, mlp, transformer
+from dpbench.workloads import convnet, digits, embedding, many, mlp, transformer
 from dpbench.workloads.workload import Batch, Workload, WorkloadError
 
 FAMILIES: dict[Family, Callable[[Size, Data], Workload]] = {
@@ -22,6 +22,7 @@ FAMILIES: dict[Family, Callable[[Size, Data], Workload]] = {
     Family.TRANSFORMER: transformer.workload,
     Family.EMBEDDING: partial(embedding.workload, sparse=False),
     Family.EMBEDDING_SPARSE: partial(embedding.workload, sparse=True),
+    Family.MANY: many.workload,
 }
 _WORKLOAD = f"{Workload.__module__}.{Workload.__name__}"
 _BATCH = f"{Batch.__module__}.{Batch.__name__}"

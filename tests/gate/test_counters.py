@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
+from dpbench.gate.tier0.counters import changes, compare_counters, counted_cases, gap_of, is_worse, name_of
 
 from dpbench.errors import GateError
-from dpbench.gate.counters import changes, compare_counters, counted_cases, gap_of, is_worse, name_of
 from dpbench.gate.settings import Benchmark
 from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
 from dpbench.run.messages import CountJobs, CountRecords
 from dpbench.sweep.case import Case
+from dpbench.sweep.names import Mode
 from dpbench.sweep.variants import VariantName
 from tests.fakes import ended
 from tests.results.making import ENVIRONMENT
@@ -56,7 +57,7 @@ def test_a_link_that_appears_is_worse_and_one_that_vanishes_is_not():
 
 @pytest.mark.parametrize("name", Dependencies.model_fields)
 def test_more_is_better_only_for_gradients_that_are_ready_early(name):
-    more_is_worse = name not in ("ready_at_half_bytes", "startable_at_half_bytes")
+    more_is_worse = name not in ("ready_at_half_bytes", "startable_at_half_bytes", "issued_at_half_bytes")
     assert changed(record(), record(**{name: 11})) == [(f"dependencies.{name}", 10, 11, more_is_worse)]
     fewer = changed(record(**{name: 11}), record())
     assert (f"dependencies.{name}", 11, 10, not more_is_worse) in fewer
@@ -161,6 +162,8 @@ def test_the_cases_are_the_wrappers_and_the_users_own_steps_on_both_kinds_of_lan
         ("mine:make", ("cpu",) * 2, 6),
     ]
     wrapper = counted_cases([built_in], of_the_wrapper=True)
-    assert {case.variant for case in wrapper} == {VariantName.TUNED}
+    assert {case.variant.name for case in wrapper} == {VariantName.TUNED}
+    assert {case.mode for case in wrapper} == set(Mode)
+    assert len(set(map(name_of, wrapper))) == len(wrapper)
     assert len({case.workload for case in wrapper}) > 1
     assert counted_cases([own], of_the_wrapper=True) == (*wrapper, *cases[:2])

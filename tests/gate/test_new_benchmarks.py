@@ -3,12 +3,12 @@
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate import counters
 from dpbench.gate.judgement import Verdict
-from dpbench.gate.new_benchmarks import binds, comparable
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import run_gate
 from dpbench.gate.settings import Benchmark
+from dpbench.gate.tier0 import counters
+from dpbench.gate.tier0.new_benchmarks import binds, comparable
 from dpbench.report.gate.wording import reliability
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.measure.dependencies import dependencies
+from dpbench.measure.counted.dependencies import dependencies
 from dpbench.results.recording import Copy, HostWait, Mark, Operator, Recording, Wait
 
 BYTES = 100

@@ -29,6 +29,9 @@ def simulated(variant, operators, ready=0):
         reduced_bytes=30,
         ready_at_half_bytes=ready,
         startable_at_half_bytes=0,
+        issued_at_half_bytes=0,
+        operators_before_issue=0,
+        issue_swaps=0,
         broadcast_bytes=20,
         before_first_layer_bytes=20,
     )

@@ -17,6 +17,9 @@ COUNTS = Counts(
         reduced_bytes=1,
         ready_at_half_bytes=2,
         startable_at_half_bytes=3,
+        issued_at_half_bytes=3,
+        operators_before_issue=6,
+        issue_swaps=7,
         broadcast_bytes=4,
         before_first_layer_bytes=5,
     ),
@@ -30,7 +33,7 @@ def test_each_counter_has_a_name_and_what_is_not_counted_has_none():
     assert names["forward.copies.sim:0->sim:1.size_bytes"] == 64
     assert names["backward.operators"] == 0
     assert names["dependencies.before_first_layer_bytes"] == 5
-    assert len(names) == 4 + 5
+    assert len(names) == 4 + 8
 
 
 def test_a_diff_sees_changed_appeared_and_vanished_counters():

@@ -34,7 +34,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     """
     if rendezvous is None and job.case.variant.name is VariantName.DDP:
         rendezvous = start_ranks(job, len(job.case.devices), "dpbench.run.child.count_case")
-    from dpbench.measure.count_step import count
+    from dpbench.measure.count_step import Extras, count
     from dpbench.measure.environment import read_environment
     from dpbench.workloads.workload import WorkloadError
 
@@ -43,8 +43,9 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
     if fault := _start_simulator(job):
         return skipped(f"devices: {fault}")
+    extras = Extras(gradients=job.gradients, lines=job.lines, kept_steps=job.kept_steps)
     try:
-        counts, recording = count(job.case, connector(rendezvous), gradients=job.gradients)
+        counts, recording = count(job.case, connector(rendezvous), extras)
     except WorkloadError as error:
         return skipped(str(error))
     except NotImplementedError as error:

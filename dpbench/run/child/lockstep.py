@@ -38,6 +38,9 @@ from dpbench.sweep.host import ranges
 # All that a side needs beside its own wrapper. torch.optim imports the second for the first optimizer.
 _PRELOADED = ("dpbench.run.child.lockstep_side", "torch._dynamo")
 
+_TRIAL_STEPS = 16
+"""More steps than the wrapper tries, so that no block has a trial."""
+
 
 class SideError(Exception):
     """A side failed, with its outcome and the reason."""
@@ -95,6 +98,9 @@ def _alternate(
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
     with opened(job) as (step_s, take_block):
         steps = max(1, math.ceil(job.block_s / step_s))
+        if job.case.variant.chooses_dispatch:
+            for name in order:  # in turn: the wrapper's trial needs the cores for itself
+                take_block(name, _TRIAL_STEPS)
         for _ in range(job.blocks):
             rng.shuffle(order)
             for name in order:

@@ -99,7 +99,11 @@ def _prepared(job: LockstepJob, side: Side, send: Send) -> Callable[[], float] |
     use_folder(Path(side.folder))
     try:
         step = make_step(job.case, checked=job.checked)
-        step_s = _warmed_up(step)
+        if job.case.variant.chooses_dispatch:
+            _pin(job.cores)  # the wrapper chooses for the cores that are measured, in the steps that follow
+            step_s = step()
+        else:
+            step_s = _warmed_up(step)
     except WrongResultError as error:
         send(_failed(Outcome.WRONG_RESULT, error))
     except (MemoryError, torch.OutOfMemoryError) as error:

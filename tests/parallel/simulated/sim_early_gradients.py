@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.measure.dependencies import dependencies
+from dpbench.measure.counted.dependencies import dependencies
 from dpbench.parallel import DataParallel, Policy
 from dpbench.results.counts import Phase
 from dpbench.simulator import mark, recording

@@ -11,14 +11,17 @@ from pathlib import Path
 from dpbench.errors import GateError
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Benchmark
+from dpbench.gate.tier0.gate_cases import KEPT_STEPS, gate_cases, kept_cases
+from dpbench.gate.tier0.growth import growth_cases, growth_changes
 from dpbench.results.counts import CountRecord, diff
 from dpbench.results.record import Outcome
-from dpbench.run.count_all import CountingError, count_all
+from dpbench.run.count_all import CountingError, run_jobs
+from dpbench.run.messages import CountJob
 from dpbench.run.runner import Launcher
 from dpbench.sweep.case import Case
 from dpbench.sweep.counted_cases import checked_cases
 from dpbench.sweep.devices import format_devices
-from dpbench.sweep.names import is_factory
+from dpbench.sweep.names import Mode, is_factory
 from dpbench.sweep.variants import VariantName
 
 _LANES = ("cpu", "cpu")
@@ -28,7 +31,7 @@ Its counts then do not depend on the machine.
 """
 
 _REDUCED = "dependencies.reduced_bytes"
-_BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_half_bytes")
+_BETTER_MORE = tuple(f"dependencies.{when}_at_half_bytes" for when in ("ready", "startable", "issued"))
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,14 @@ class Counters:
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
-    """Return the tuned cases of `dpbench counts --check` and the user's own steps. Pure.
+    """Return the tuned cases of `dpbench counts --check`, those of the gate alone, and the user's own steps. Pure.
 
-    Set `of_the_wrapper` to False if a commit has no wrapper: then the tuned cases are left out. The user's own steps
-    are the benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes.
+    Set `of_the_wrapper` to False if a commit has no wrapper: then only the user's own steps are left. These are the
+    benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes.
     """
-    cases = [case for case in checked_cases() if case.variant.name is VariantName.TUNED] if of_the_wrapper else []
+    cases = list[Case]()
+    if of_the_wrapper:
+        cases += [*plain_cases(), *growth_cases()]
     for benchmark in benchmarks:
         if is_factory(benchmark.workload):
             lanes = len(benchmark.devices or _LANES)
@@ -62,14 +67,18 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> t
     return tuple(dict.fromkeys(cases))
 
 
+def plain_cases() -> tuple[Case, ...]:
+    """Return the wrapper's cases whose counters are compared one by one. Pure."""
+    return (*(case for case in checked_cases() if case.variant.name is VariantName.TUNED), *gate_cases())
+
+
 def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Launcher) -> Counters:
     """Compare the counts of the commits in these two folders.
 
     Raises GateError if one of them cannot be counted.
     """
-    olds, news = _count("base", cases, base, launch), _count("head", cases, head, launch)
-    changed, counted, notes = list[CounterChange](), 0, dict[str, None]()
-    uncounted = list[CountRecord]()
+    olds, news = count_side("base", cases, base, launch), count_side("head", cases, head, launch)
+    counted, notes, uncounted = 0, dict[str, None](), list[CountRecord]()
     for old, new in zip(olds, news, strict=True):
         if old.outcome is new.outcome is Outcome.SKIPPED:
             uncounted.append(old)
@@ -79,9 +88,8 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
             if record.outcome is not Outcome.OK:
                 raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, folder)}")
         counted += 1
-        changed += changes(old, new)
     return Counters(
-        changes=tuple(changed),
+        changes=tuple(compare_records(olds, news)),
         cases=counted,
         notes=tuple(notes),
         uncounted=len(uncounted),
@@ -103,11 +111,35 @@ def _is_simulated(case: Case) -> bool:
     return case.devices[0].startswith("sim:")
 
 
-def _count(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:
+def compare_records(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> list[CounterChange]:
+    """Return the counters that differ, case by case, and those that grow faster. Pure.
+
+    Records that are not OK are left out. Cases that serve growth alone are compared by their growth.
+    """
+    growing = {case for case in growth_cases() if case not in plain_cases()}
+    changed = list[CounterChange]()
+    for old, new in zip(olds, news, strict=True):
+        if old.outcome is new.outcome is Outcome.OK and old.case not in growing:
+            changed += changes(old, new)
+    return [*changed, *growth_changes(olds, news)]
+
+
+def count_side(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:
+    """Return the records of these cases for the commit in `folder`. Raises GateError with the name of the side."""
     try:
-        return count_all(cases, folder=folder, launch=launch)
+        return run_jobs([_job(case) for case in cases], folder=folder, launch=launch) if cases else ()
     except CountingError as error:
         raise GateError(f"{side}: {' '.join(str(error).split())}") from error
+
+
+def _job(case: Case) -> CountJob:
+    """The job of a case. On CPU lanes the lines of cases that grow are counted, and the memory that steps keep."""
+    is_on_cpu = "cpu" in case.devices
+    return CountJob(
+        case=case,
+        lines=is_on_cpu and case in growth_cases(),
+        kept_steps=KEPT_STEPS if case in kept_cases() else 0,
+    )
 
 
 def _where(record: CountRecord, folder: Path) -> str:
@@ -133,12 +165,20 @@ def changes(old: CountRecord, new: CountRecord) -> list[CounterChange]:
             is_worse=is_worse(change.name, olds, news),
         )
         for change in diff(olds, news)
+        if not change.name.endswith(".python_lines")  # a line costs nothing by itself; growth compares them
     ]
 
 
 def name_of(case: Case) -> str:
-    """The benchmark's name in the judgement, such as ``counts mlp/tiny cpu*4``."""
-    return f"counts {case.workload} {format_devices(case.devices)}"
+    """The benchmark's name in the judgement, such as ``counts mlp/tiny cpu*4``.
+
+    A mode, and parameters of the variant, follow the devices if they are not the usual ones.
+    """
+    unusual = [str(case.mode)] if case.mode is not Mode.TRAIN else []
+    parameters = str(case.variant).removeprefix(VariantName.TUNED)
+    return " ".join(
+        ["counts", case.workload, format_devices(case.devices), *unusual, *([parameters] if parameters else [])]
+    )
 
 
 def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool:

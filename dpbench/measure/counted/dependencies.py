@@ -2,7 +2,8 @@
 
 The answer is in the dependencies between copies and operators. An event of a recording
 (`results/recording.py`) comes after the events that wrote its inputs, after the previous event of its stream, and
-after the events that its stream or the host waited for. The order of the host's calls does not count.
+after the events that its stream or the host waited for. The order of the host's calls does not count here; it counts in
+`issue_order.py`.
 
 **Broadcast.** The broadcast are the copies between devices in the forward that carry no data of this step's batch. A
 lane's first layer is its first operator that reads data of both the batch and the broadcast, directly or through other
@@ -21,12 +22,11 @@ on them. The bar is after the first half of these operators, by number::
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
+from dpbench.measure.counted.issue_order import Reductions, Work, issue_order, second_halves
 from dpbench.measure.simulated_counts import events_by_phase
 from dpbench.results.counts import Dependencies, Phase
 from dpbench.results.recording import Copy, HostWait, Operator, Recording, Wait
 from dpbench.results.recording import RecordedEvent as Event
-
-Work = Operator | Copy
 
 
 def dependencies(recording: Recording, home: int) -> Dependencies:
@@ -40,11 +40,16 @@ def dependencies(recording: Recording, home: int) -> Dependencies:
     data = {event.id: [i for i in event.inputs if i in work] for event in work.values()}
     order = _order(recording, data)
     per_lane = [_broadcast(forward, data, order, device) for device in range(recording.devices) if device != home]
-    reduced, ready, startable = _reduction(backward, data, order, home)
+    reductions = _reductions(backward, data, home)
+    reduced, ready, startable = _overlap(reductions, data, order)
+    issue = issue_order(reductions)
     return Dependencies(
         reduced_bytes=reduced,
         ready_at_half_bytes=ready,
         startable_at_half_bytes=startable,
+        issued_at_half_bytes=issue.at_half_bytes,
+        operators_before_issue=issue.operators_before,
+        issue_swaps=issue.swaps,
         broadcast_bytes=max((total for total, _ in per_lane), default=0),
         before_first_layer_bytes=max((before for _, before in per_lane), default=0),
     )
@@ -117,35 +122,35 @@ def _is_between_devices(event: Work) -> bool:
     return isinstance(event, Copy) and event.source is not None and event.destination is not None
 
 
-def _reduction(
-    backward: Sequence[Work], data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]], home: int
-) -> tuple[int, int, int]:
-    """Return the bytes of reductions: all, those ready, and those startable (see above)."""
+def _reductions(backward: Sequence[Work], data: Mapping[int, Sequence[int]], home: int) -> Reductions:
     copies = [e for e in backward if isinstance(e, Copy) and _is_between_devices(e) and e.source != home]
     nodes = {copy.node for copy in copies if copy.node is not None}
     copied = {copy.id for copy in copies}
     parts = {e.id for e in backward if e.id in copied or e.node in nodes}
     after = _descends(backward, data, parts)
-    late = _second_halves([e for e in backward if isinstance(e, Operator) and e.id not in after])
-    group_of = _groups(parts, data)
-    ready: dict[int, bool] = {}
-    for part in sorted(parts):
-        inputs = [i for i in data[part] if i not in parts]
-        on_time = late.isdisjoint(_closure(inputs, data))
-        ready[group_of[part]] = ready.get(group_of[part], True) and on_time
-    return (
-        sum(copy.size_bytes for copy in copies),
-        sum(copy.size_bytes for copy in copies if ready[group_of[copy.id]]),
-        sum(copy.size_bytes for copy in copies if late.isdisjoint(_closure([copy.id], order))),
+    inputs = {part: [i for i in data[part] if i not in parts] for part in parts}
+    return Reductions(
+        copies=copies,
+        inputs=inputs,
+        group_of=_groups(parts, data),
+        lanes=[e for e in backward if isinstance(e, Operator) and e.id not in after],
     )
 
 
-def _second_halves(operators: Sequence[Operator]) -> set[int]:
-    """Return the operators that are not in the first half of their device's operators."""
-    by_device: dict[int, list[int]] = {}
-    for operator in operators:
-        by_device.setdefault(operator.device, []).append(operator.id)
-    return {event for lane in by_device.values() for event in lane[len(lane) // 2 :]}
+def _overlap(
+    found: Reductions, data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]]
+) -> tuple[int, int, int]:
+    """Return the bytes of reductions: all, those ready, and those startable (see above)."""
+    late = {event for half in second_halves(found.lanes).values() for event in half}
+    ready: dict[int, bool] = {}
+    for part, inputs in sorted(found.inputs.items()):
+        group = found.group_of[part]
+        ready[group] = ready.get(group, True) and late.isdisjoint(_closure(inputs, data))
+    return (
+        sum(copy.size_bytes for copy in found.copies),
+        sum(copy.size_bytes for copy in found.copies if ready[found.group_of[copy.id]]),
+        sum(copy.size_bytes for copy in found.copies if late.isdisjoint(_closure([copy.id], order))),
+    )
 
 
 def _groups(parts: set[int], data: Mapping[int, Sequence[int]]) -> dict[int, int]:

@@ -1,0 +1,66 @@
+"""Many small tensors, each in a module of its own, and few operators.
+
+The time of a step is that of the work for each tensor and module: a cost that grows with their square shows here first.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD
+
+from dpbench.sweep.names import Data, Size
+from dpbench.workloads import mlp
+from dpbench.workloads.mlp import CLASSES, FEATURES
+from dpbench.workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class ManySize:
+    """The number of small tensors. Two sizes in turn differ by a factor of 2 or 4, so that growth can be measured."""
+
+    tensors: int
+
+
+SIZES = {
+    Size.TINY: ManySize(128),
+    Size.SMALL: ManySize(256),
+    Size.BASE: ManySize(1024),
+    Size.LARGE: ManySize(2048),
+}
+
+
+def workload(size: Size, data: Data) -> Workload:
+    """Return the workload ``many/size``."""
+    return Workload(
+        model=partial(ManyTensors, SIZES[size]),
+        batch=mlp.draw(data),
+        loss=functional.cross_entropy,
+        optimizer=partial(SGD, lr=0.05, foreach=True),
+    )
+
+
+class Offset(nn.Module):
+    """Returns its small tensor, of shape (64,)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.zeros(FEATURES))
+
+    def forward(self) -> Tensor:
+        return self.value
+
+
+class ManyTensors(nn.Module):
+    """Takes (batch, 64) features, returns (batch, 10) logits."""
+
+    def __init__(self, size: ManySize) -> None:
+        super().__init__()
+        self.offsets = nn.ModuleList(Offset() for _ in range(size.tensors))
+        self.head = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        offset = torch.stack([module() for module in self.offsets]).mean(dim=0)
+        return self.head(x + offset)
