@@ -58,7 +58,7 @@ OPTIONS = {
     "asv-machine": "machine machine-file",
     "asv-export": "results machine machine-file",
     "asv-compare": "results machine",
-    "gate": "base head tiers budget settings results markdown junit rounds gates",
+    "gate": "base head tiers budget settings results markdown junit bencher csv badge rounds gates",
 }
 
 
