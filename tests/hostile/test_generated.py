@@ -57,7 +57,7 @@ OPTIONS = {
     "counts": "variants workloads batch devices events expected",
     "asv-machine": "machine machine-file",
     "asv-export": "results machine machine-file",
-    "asv-compare": "results machine",
+    "asv-compare": "results machine factor",
     "gate": "base head tiers budget settings results markdown junit bencher csv badge rounds gates",
 }
 
