@@ -19,6 +19,9 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks import asv_pages
+
 _TIMEOUT_S = 60
 
 
@@ -167,7 +170,9 @@ def main() -> None:
     options = parser.parse_args()
     try:
         count = localise(options.html, Packages(options.packages, options.registry))
-    except LocaliseError as error:
+        asv_pages.link_commits(options.html, asv_pages.commit_url(asv_pages.origin()))
+        asv_pages.drop_empty_series(options.html)
+    except (LocaliseError, asv_pages.PagesError) as error:
         sys.exit(f"asv_html: {error}")
     print(f"{options.html}: {count} outside references rewritten; next: asv preview")
 
