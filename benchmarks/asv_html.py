@@ -1,6 +1,6 @@
 """Make the pages of `asv publish` work without internet. `make asv-html` runs this after it.
 
-    python benchmarks/asv_html.py [--html DIR] [--packages DIR] [--registry URL]
+    python -m benchmarks.asv_html [--html DIR] [--packages DIR] [--registry URL]
 
 asv's index.html loads scripts from three outside hosts. This script copies them from npm packages of exact versions
 into vendor/, with the packages' licences, and rewrites the references. It keeps the packages, so a second call needs
@@ -19,7 +19,6 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import asv_pages
 
 _TIMEOUT_S = 60

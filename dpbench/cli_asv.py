@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.asv.compare import Change, compare_commits
+from dpbench.asv.compare import AsvChange, compare_commits
 from dpbench.asv.export import commit_date_ms, export
 from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
@@ -81,7 +81,9 @@ def asv_compare(
     show(asv_json(*facts) if as_json else asv_text(*facts))
     pairs = [pair for benchmark in found for pair in benchmark.pairs]
     is_compared = any(pair.ratio is not None for pair in pairs)
-    return ExitCode.OK if is_compared and all(pair.change is not Change.WORSE for pair in pairs) else ExitCode.NEGATIVE
+    return (
+        ExitCode.OK if is_compared and all(pair.change is not AsvChange.WORSE for pair in pairs) else ExitCode.NEGATIVE
+    )
 
 
 def _name(machine: str | None) -> str:

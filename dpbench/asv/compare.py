@@ -27,7 +27,7 @@ EXACT = "counters."
 """asv's names of exact counters begin with it: equal code has equal counts, so any difference is a change."""
 
 
-class Change(StrEnum):
+class AsvChange(StrEnum):
     """How head differs from base, beyond noise."""
 
     WORSE = "worse"
@@ -47,7 +47,7 @@ class Pair:
     head: Figure
     ratio: Estimate | None
     why_no_ratio: str | None
-    change: Change | None = None
+    change: AsvChange | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -91,18 +91,18 @@ def compare_commits(
     return tuple(found)
 
 
-def _change_of_count(base: float, head: float) -> Change | None:
+def _change_of_count(base: float, head: float) -> AsvChange | None:
     if head == base:
         return None
-    return Change.WORSE if head > base else Change.BETTER
+    return AsvChange.WORSE if head > base else AsvChange.BETTER
 
 
-def _change_of_time(ratio: Estimate | None, factor: float) -> Change | None:
+def _change_of_time(ratio: Estimate | None, factor: float) -> AsvChange | None:
     if ratio is None or ratio.low is None or ratio.high is None:
         return None
     if ratio.low > 1 and ratio.value >= factor:
-        return Change.WORSE
-    return Change.BETTER if ratio.high < 1 and ratio.value <= 1 / factor else None
+        return AsvChange.WORSE
+    return AsvChange.BETTER if ratio.high < 1 and ratio.value <= 1 / factor else None
 
 
 def _different_machines(base: ResultFile | None, head: ResultFile | None) -> str | None:
@@ -142,7 +142,7 @@ def _pair(place: Point, base: Figure, head: Figure, factor: float | None, why_no
     gaps = [f"{figure} in {name}" for name, figure in (("base", base), ("head", head)) if isinstance(figure, Gap)]
     if gaps:
         broke = head is Gap.FAILED and not isinstance(base, Gap)
-        return Pair(place, base, head, None, ", ".join(gaps), Change.WORSE if broke else None)
+        return Pair(place, base, head, None, ", ".join(gaps), AsvChange.WORSE if broke else None)
     assert isinstance(base, Measured)
     assert isinstance(head, Measured)
     if why_no_ratio is not None:

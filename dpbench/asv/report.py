@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.asv.compare import BenchmarkPairs, Change, Figure, Gap, Pair
+from dpbench.asv.compare import AsvChange, BenchmarkPairs, Figure, Gap, Pair
 from dpbench.report.units import estimate, number, time_unit
 from dpbench.sweep.outside import one_line
 
@@ -79,7 +79,7 @@ def _worse(found: tuple[BenchmarkPairs, ...]) -> Iterator[Text]:
         one_line(f"{benchmark.name}({', '.join(pair.params)}), {benchmark.environment}")
         for benchmark in found
         for pair in benchmark.pairs
-        if pair.change is Change.WORSE
+        if pair.change is AsvChange.WORSE
     ]
     yield Text(f"worse in head: {len(names) or 'nothing'}", style="bold red" if names else "bold green")
     yield from (Text(f"  {name}") for name in names)
@@ -100,7 +100,7 @@ def _table(benchmark: BenchmarkPairs, pairs: list[Pair], unit: str | None) -> Ta
         ratio = _NONE if pair.ratio is None else estimate(pair.ratio)
         name = ", ".join(pair.params).replace("'", "")
         cells = (name, _cell(pair.base, scale), _cell(pair.head, scale), ratio, pair.change or "")
-        style = "red" if pair.change is Change.WORSE else ""
+        style = "red" if pair.change is AsvChange.WORSE else ""
         table.add_row(*(Text(one_line(cell)) for cell in cells), style=style)
     return table
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dpbench.asv.compare import Change, Gap, compare_commits
+from dpbench.asv.compare import AsvChange, Gap, compare_commits
 from dpbench.asv.machine_file import AsvError
 from dpbench.asv.result_file import Measured, ResultFile, ResultRow
 
@@ -106,8 +106,8 @@ def test_a_base_that_is_not_above_zero_has_no_ratio(result, reason):
 @pytest.mark.parametrize(
     ("base", "head", "change"),
     [
-        (measured(1.0, 1), measured(3.0, 2), Change.WORSE),
-        (measured(3.0, 1), measured(1.0, 2), Change.BETTER),
+        (measured(1.0, 1), measured(3.0, 2), AsvChange.WORSE),
+        (measured(3.0, 1), measured(1.0, 2), AsvChange.BETTER),
         (measured(1.0, 1), measured(1.05, 2), None),  # beyond noise, and below the factor
         (measured(1.0, 1), measured(1.0, 2), None),
         (Measured(1.0), Measured(3.0), None),  # no samples, no interval
@@ -119,13 +119,14 @@ def test_a_time_is_worse_beyond_its_interval_and_the_factor(base, head, change):
 
 def test_a_smaller_factor_marks_smaller_changes():
     found = pairs(files(b=row({A1: measured(1.0, 1)})), files(b=row({A1: measured(1.05, 2)})), factor=1.02)
-    assert found[A1].change is Change.WORSE
+    assert found[A1].change is AsvChange.WORSE
     wide = Measured(1.5, None, tuple(0.2 * i for i in range(1, 15)))
     assert pairs(files(b=row({A1: wide})), files(b=row({A1: measured(1.9)})), factor=1.0)[A1].change is None
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "change"), [(100, 101, Change.WORSE), (0, 1, Change.WORSE), (5, 5, None), (5, 4, Change.BETTER)]
+    ("base", "head", "change"),
+    [(100, 101, AsvChange.WORSE), (0, 1, AsvChange.WORSE), (5, 5, None), (5, 4, AsvChange.BETTER)],
 )
 def test_any_difference_of_an_exact_counter_is_a_change(base, head, change):
     name = "counters.Counters.track_copies"
@@ -137,7 +138,7 @@ def test_any_difference_of_an_exact_counter_is_a_change(base, head, change):
 
 def test_what_fails_in_head_only_is_worse():
     good, bad = files(b=row({A1: Measured(1.0)})), files(b=row({}, failed=[A1]))
-    assert (pairs(good, bad)[A1].change, pairs(bad, good)[A1].change) == (Change.WORSE, None)
+    assert (pairs(good, bad)[A1].change, pairs(bad, good)[A1].change) == (AsvChange.WORSE, None)
     assert pairs(bad, bad)[A1].change is None
 
 

@@ -3,13 +3,13 @@ from io import StringIO
 
 from rich.console import Console
 
-from dpbench.asv.compare import BenchmarkPairs, Change, Gap, Pair
+from dpbench.asv.compare import AsvChange, BenchmarkPairs, Gap, Pair
 from dpbench.asv.report import asv_json, asv_text
 from dpbench.asv.result_file import Measured
 from dpbench.stats.rounds import Estimate
 
 BASE, HEAD = "01234567" * 5, "89abcdef" * 5
-FULL = Pair(("'tuned'", "64"), Measured(0.0123), Measured(0.0246), Estimate(2.0, 1.9, 2.1), None, Change.WORSE)
+FULL = Pair(("'tuned'", "64"), Measured(0.0123), Measured(0.0246), Estimate(2.0, 1.9, 2.1), None, AsvChange.WORSE)
 FAILED = Pair(("'naive'", "64"), Measured(0.5), Gap.FAILED, None, "failed in head")
 EMPTY = Pair(("'ddp'", "64"), Gap.SKIPPED, Gap.ABSENT, None, "skipped in base, absent in head")
 OTHER = Pair((), Measured(1234.0), Measured(2468.0), None, "the benchmark's version differs ('1' / '2')")
