@@ -123,7 +123,7 @@ lock:
 # Write asv's web pages so that they work offline. `asv preview` serves them.
 asv-html: $(READY)
 	$(BIN)/asv publish
-	$(BIN)/python benchmarks/asv_html.py $(ARGS)
+	$(BIN)/python -m benchmarks.asv_html $(ARGS)
 
 clean:
 	rm -rf $(VENV) .asv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

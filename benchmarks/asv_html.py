@@ -1,6 +1,6 @@
 """Make the pages of `asv publish` work without internet. `make asv-html` runs this after it.
 
-    python benchmarks/asv_html.py [--html DIR] [--packages DIR] [--registry URL]
+    python -m benchmarks.asv_html [--html DIR] [--packages DIR] [--registry URL]
 
 asv's index.html loads scripts from three outside hosts. This script copies them from npm packages of exact versions
 into vendor/, with the packages' licences, and rewrites the references. It keeps the packages, so a second call needs
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
+
+from benchmarks import asv_pages
 
 _TIMEOUT_S = 60
 
@@ -167,7 +169,9 @@ def main() -> None:
     options = parser.parse_args()
     try:
         count = localise(options.html, Packages(options.packages, options.registry))
-    except LocaliseError as error:
+        asv_pages.link_commits(options.html, asv_pages.commit_url(asv_pages.origin()))
+        asv_pages.drop_empty_series(options.html)
+    except (LocaliseError, asv_pages.PagesError) as error:
         sys.exit(f"asv_html: {error}")
     print(f"{options.html}: {count} outside references rewritten; next: asv preview")
 

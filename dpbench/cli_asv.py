@@ -1,12 +1,13 @@
 """The commands for asv (airspeed velocity): its machine file, its results, two of its commits."""
 
 import platform
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dpbench.asv.compare import compare_commits
+from dpbench.asv.compare import AsvChange, compare_commits
 from dpbench.asv.export import commit_date_ms, export
 from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
@@ -64,19 +65,25 @@ def asv_compare(
     allow_different: Annotated[
         bool, typer.Option("--allow-different", help="Show ratios even if the machine has changed.")
     ] = False,
+    factor: Annotated[float, option("The smallest ratio of times that is worse.")] = 1.1,
     as_json: Json = False,
 ) -> ExitCode:
-    """Compare two commits by asv's results: medians as in asv compare, and intervals of their ratios."""
+    """Compare two commits by asv's results: medians, intervals of their ratios, and what is worse; then exit 1."""
+    if not 1 <= factor < inf:
+        raise AsvError(f"--factor: {factor:g} is not allowed; allowed: a number of 1 or more")
     machine = machine_in(results, machine)
     before, after = (commit_of(name, option, results / machine) for name, option in ((base, "BASE"), (head, "HEAD")))
-    found = compare_commits(before.files, after.files, allow_different=allow_different)
+    found = compare_commits(before.files, after.files, allow_different=allow_different, factor=factor)
     units = units_in(results)
     if not units:
         warn([f"{results}/benchmarks.json: is not there, so units are unknown; first: {DISCOVER}"])
     facts = (machine, before.hash, after.hash, found, units)
     show(asv_json(*facts) if as_json else asv_text(*facts))
-    compared = any(pair.ratio is not None for benchmark in found for pair in benchmark.pairs)
-    return ExitCode.OK if compared else ExitCode.NEGATIVE
+    pairs = [pair for benchmark in found for pair in benchmark.pairs]
+    is_compared = any(pair.ratio is not None for pair in pairs)
+    return (
+        ExitCode.OK if is_compared and all(pair.change is not AsvChange.WORSE for pair in pairs) else ExitCode.NEGATIVE
+    )
 
 
 def _name(machine: str | None) -> str:

@@ -20,6 +20,9 @@ from dpbench.gate.run_gate import broken_judgement, run_gate
 from dpbench.gate.self_test.record import GATES, ROUNDS
 from dpbench.gate.self_test.run_self_test import run_self_test
 from dpbench.report.gate.annotations import annotations
+from dpbench.report.gate.badge import gate_badge
+from dpbench.report.gate.bencher import gate_bencher
+from dpbench.report.gate.csv_form import gate_csv
 from dpbench.report.gate.json_form import EXIT_CODES, gate_json
 from dpbench.report.gate.junit import gate_junit
 from dpbench.report.gate.markdown import gate_markdown
@@ -30,6 +33,14 @@ from dpbench.sweep.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
 _MOST_TRIALS = 10_000
+_FORMS: Mapping[str, Callable[[Judgement], str]] = {
+    "markdown": gate_markdown,
+    "junit": gate_junit,
+    "bencher": gate_bencher,
+    "csv": gate_csv,
+    "badge": gate_badge,
+}
+"""By the option that names the file."""
 _NAME_MAX = 255
 """Bytes of a file name that Linux's file systems allow (limits.h)."""
 
@@ -57,6 +68,9 @@ def gate(
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
+    bencher: Annotated[Path | None, option("Write Bencher Metric Format (JSON).", is_output=True)] = None,
+    csv: Annotated[Path | None, option("Write CSV.", is_output=True)] = None,
+    badge: Annotated[Path | None, option("Write a badge (SVG).", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Measure how often the gate errs on this machine.")
@@ -67,7 +81,9 @@ def gate(
 ) -> int:
     """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
-    writers = {path: text for path, text in ((markdown, gate_markdown), (junit, gate_junit)) if path is not None}
+    named = {"markdown": markdown, "junit": junit, "bencher": bencher, "csv": csv, "badge": badge}
+    files = {name: path for name, path in named.items() if path is not None}
+    writers = {path: _FORMS[name] for name, path in files.items()}
     asked = GateRequest(
         base="HEAD" if self_test and base is None else _given(base),
         head=_head(head, worktree=worktree),
@@ -80,7 +96,7 @@ def gate(
     summary = _summary_file() if github else None
     for path in (*writers, *([summary] if summary else [])):
         _check_writable(path)
-    _check_replaceable(markdown, junit)
+    _check_replaceable(files)
     with Console(stderr=True).status("preparing") as status:
         if self_test:
             return _examined(asked, rounds, gates, status.update, as_json=as_json)
@@ -156,13 +172,15 @@ def _check_writable(path: Path) -> None:
         raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that exists")
 
 
-def _check_replaceable(markdown: Path | None, junit: Path | None) -> None:
-    """Raise GateError if the path is a device or a pipe: the gate would replace it with a file."""
-    for path in filter(None, (markdown, junit)):
+def _check_replaceable(files: Mapping[str, Path]) -> None:
+    """Raise GateError if a path is a device or a pipe, which a file would replace, or is given twice."""
+    taken: dict[str, str] = {}
+    for name, path in files.items():
         if path.exists() and not path.is_file():
             raise GateError(f"{str(path)!r} cannot be written; allowed: a file, no device and no pipe")
-    if markdown is not None and junit is not None and os.path.realpath(markdown) == os.path.realpath(junit):
-        raise GateError(f"--junit: {str(junit)!r} is the file of --markdown too; allowed: one for each")
+        first = taken.setdefault(os.path.realpath(path), name)
+        if first != name:
+            raise GateError(f"--{name}: {str(path)!r} is the file of --{first} too; allowed: one for each")
 
 
 def _write(

@@ -2,6 +2,7 @@
 
 SCHEMA history
     1  first.
+    2  `change` of each result.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,15 +14,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.asv.compare import BenchmarkPairs, Figure, Gap, Pair
+from dpbench.asv.compare import AsvChange, BenchmarkPairs, Figure, Gap, Pair
 from dpbench.report.units import estimate, number, time_unit
 from dpbench.sweep.outside import one_line
 
-SCHEMA = 1
+SCHEMA = 2
 _NONE = "-"
 _LEGEND = (
     "Medians as asv compare prints them. ratio: head over base; below 1 is less. The 95 % interval is of the samples, "
-    "if asv kept six or more (asv run --record-samples, asv continuous). Differences between processes are not in it."
+    "if asv kept six or more (asv run --record-samples, asv continuous). Differences between processes are not in it. "
+    "worse: a count that grew, a benchmark that fails, or a ratio of the factor or more whose interval is above 1."
 )
 
 
@@ -47,6 +49,7 @@ def asv_json(
                 "head": _value(pair.head),
                 "ratio": None if pair.ratio is None else asdict(pair.ratio),
                 "reason": pair.why_no_ratio,
+                "change": pair.change,
             }
             for benchmark in found
             for pair in benchmark.pairs
@@ -67,7 +70,19 @@ def asv_text(machine: str, base: str, head: str, found: tuple[BenchmarkPairs, ..
     left_out = sum(pair.is_empty for benchmark in found for pair in benchmark.pairs)
     if left_out:
         parts.append(Text(f"{left_out} combinations of parameters were skipped in both"))
-    return Group(*parts, Text(_LEGEND, style="dim"))
+    return Group(*parts, Text(_LEGEND, style="dim"), *_worse(found))
+
+
+def _worse(found: tuple[BenchmarkPairs, ...]) -> Iterator[Text]:
+    """Yield how many figures are worse, and their names: the last lines, which a log of CI shows first."""
+    names = [
+        one_line(f"{benchmark.name}({', '.join(pair.params)}), {benchmark.environment}")
+        for benchmark in found
+        for pair in benchmark.pairs
+        if pair.change is AsvChange.WORSE
+    ]
+    yield Text(f"worse in head: {len(names) or 'nothing'}", style="bold red" if names else "bold green")
+    yield from (Text(f"  {name}") for name in names)
 
 
 def _name(benchmark: BenchmarkPairs) -> str:
@@ -77,14 +92,16 @@ def _name(benchmark: BenchmarkPairs) -> str:
 def _table(benchmark: BenchmarkPairs, pairs: list[Pair], unit: str | None) -> Table:
     title = Text(_name(benchmark), style="bold")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    scale, name = _scale(pairs, unit)
+    scale, of_unit = _scale(pairs, unit)
     table.add_column("parameters", overflow="fold")
-    for header in (f"base{name}", f"head{name}", "ratio to base"):
+    for header in (f"base{of_unit}", f"head{of_unit}", "ratio to base", "change"):
         table.add_column(Text(header), justify="right", overflow="fold")
     for pair in pairs:
         ratio = _NONE if pair.ratio is None else estimate(pair.ratio)
-        cells = (", ".join(pair.params).replace("'", ""), _cell(pair.base, scale), _cell(pair.head, scale), ratio)
-        table.add_row(*(Text(one_line(cell)) for cell in cells))
+        name = ", ".join(pair.params).replace("'", "")
+        cells = (name, _cell(pair.base, scale), _cell(pair.head, scale), ratio, pair.change or "")
+        style = "red" if pair.change is AsvChange.WORSE else ""
+        table.add_row(*(Text(one_line(cell)) for cell in cells), style=style)
     return table
 
 

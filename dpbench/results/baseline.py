@@ -1,6 +1,5 @@
-"""Is a pytest benchmark slower than its baseline, by more than its threshold allows? Pure."""
+"""The figures of a pytest benchmark, and the file in which a baseline of them lies. Pure."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -14,7 +13,6 @@ from dpbench.sweep.outside import one_line, what_is_wrong
 
 SCHEMA = 1
 _MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
 class BaselineError(ValueError):
@@ -59,48 +57,6 @@ class Saved(BaseModel):
         return {name: from_json(fields, name) for name, fields in saved.items() if fields is not None}
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """How much each figure may grow, as a share: 0.05 is 5 %, None is no limit."""
-
-    median: float | None = None
-    minimum: float | None = None
-
-
-def parse_threshold(limits: Mapping[str, object]) -> Threshold:
-    """Read texts such as ``5%`` by the names of `Threshold`. Raise BaselineError.
-
-    The mean has no threshold: one round on a busy machine moves it.
-    """
-    shares = {}
-    for name, text in limits.items():
-        match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
-        if name not in Threshold.__dataclass_fields__ or match is None:
-            raise BaselineError(
-                f"dp_threshold: {name}={text!r}; allowed: median and minimum, each such as '5%' or '2.5%'"
-            )
-        shares[name] = float(match[1]) / 100
-    if not shares:
-        raise BaselineError("dp_threshold: has no limit; allowed: median and minimum, each such as '5%' or '2.5%'")
-    return Threshold(**shares)
-
-
-def slower(now: Figures, then: Figures, threshold: Threshold) -> list[str]:
-    """Return a line for each figure that grew too much.
-
-    It grew by more than its threshold, and its interval does not overlap the baseline's.
-    """
-    limits = {"median": threshold.median, "minimum": threshold.minimum}
-    return [
-        f"{name} is {new.value / old.value:.3g} times the baseline's: {_text(new)} after {_text(old)}; "
-        f"allowed: {1 + limit:g} times"
-        for (name, limit), new, old in zip(
-            limits.items(), (now.median_s, now.minimum_s), (then.median_s, then.minimum_s), strict=True
-        )
-        if limit is not None and new.value > old.value * (1 + limit) and _low(new) > _high(old)
-    ]
-
-
 def to_json(figures: Figures) -> dict[str, Any]:
     """Return the figures as JSON."""
     return asdict(figures)
@@ -121,7 +77,7 @@ def from_json(fields: Mapping[str, Any], name: str) -> Figures:
     except ValidationError as error:
         raise BaselineError(f"baseline: {one_line(name)}: {what_is_wrong(error)}") from error
     for field, figure in (("median_s", found.median_s), ("minimum_s", found.minimum_s)):
-        if not all(isfinite(each) and each > 0 for each in (figure.value, _low(figure), _high(figure))):
+        if not all(isfinite(each) and each > 0 for each in (figure.value, *_ends(figure))):
             raise BaselineError(f"baseline: {one_line(name)}: {field}: {figure}; allowed: finite seconds above 0")
     return found
 
@@ -145,13 +101,5 @@ def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
         )
 
 
-def _low(found: Estimate) -> float:
-    return found.value if found.low is None else found.low
-
-
-def _high(found: Estimate) -> float:
-    return found.value if found.high is None else found.high
-
-
-def _text(found: Estimate) -> str:
-    return f"{found.value:.4g} s [{_low(found):.4g}, {_high(found):.4g}]"
+def _ends(found: Estimate) -> tuple[float, float]:
+    return found.value if found.low is None else found.low, found.value if found.high is None else found.high

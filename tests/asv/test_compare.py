@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dpbench.asv.compare import Gap, compare_commits
+from dpbench.asv.compare import AsvChange, Gap, compare_commits
 from dpbench.asv.machine_file import AsvError
 from dpbench.asv.result_file import Measured, ResultFile, ResultRow
 
@@ -101,6 +101,45 @@ def test_a_base_that_is_not_above_zero_has_no_ratio(result, reason):
     base, head = files(b=row({A1: Measured(result)})), files(b=row({A1: Measured(2.0)}))
     assert (pairs(base, head)[A1].ratio, pairs(base, head)[A1].why_no_ratio) == (None, reason)
     assert pairs(head, base)[A1].ratio.value == result / 2
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "change"),
+    [
+        (measured(1.0, 1), measured(3.0, 2), AsvChange.WORSE),
+        (measured(3.0, 1), measured(1.0, 2), AsvChange.BETTER),
+        (measured(1.0, 1), measured(1.05, 2), None),  # beyond noise, and below the factor
+        (measured(1.0, 1), measured(1.0, 2), None),
+        (Measured(1.0), Measured(3.0), None),  # no samples, no interval
+    ],
+)
+def test_a_time_is_worse_beyond_its_interval_and_the_factor(base, head, change):
+    assert pairs(files(b=row({A1: base})), files(b=row({A1: head})))[A1].change is change
+
+
+def test_a_smaller_factor_marks_smaller_changes():
+    found = pairs(files(b=row({A1: measured(1.0, 1)})), files(b=row({A1: measured(1.05, 2)})), factor=1.02)
+    assert found[A1].change is AsvChange.WORSE
+    wide = Measured(1.5, None, tuple(0.2 * i for i in range(1, 15)))
+    assert pairs(files(b=row({A1: wide})), files(b=row({A1: measured(1.9)})), factor=1.0)[A1].change is None
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "change"),
+    [(100, 101, AsvChange.WORSE), (0, 1, AsvChange.WORSE), (5, 5, None), (5, 4, AsvChange.BETTER)],
+)
+def test_any_difference_of_an_exact_counter_is_a_change(base, head, change):
+    name = "counters.Counters.track_copies"
+    before, after = (files(**{name: row({A1: Measured(float(count))})}) for count in (base, head))
+    assert pairs(before, after)[A1].change is change
+    other = files(**{name: row({A1: Measured(float(head))}, version="2")})
+    assert pairs(before, other)[A1].change is None
+
+
+def test_what_fails_in_head_only_is_worse():
+    good, bad = files(b=row({A1: Measured(1.0)})), files(b=row({}, failed=[A1]))
+    assert (pairs(good, bad)[A1].change, pairs(bad, good)[A1].change) == (AsvChange.WORSE, None)
+    assert pairs(bad, bad)[A1].change is None
 
 
 def test_a_row_that_cannot_be_read_is_reported():

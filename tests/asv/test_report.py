@@ -3,13 +3,13 @@ from io import StringIO
 
 from rich.console import Console
 
-from dpbench.asv.compare import BenchmarkPairs, Gap, Pair
+from dpbench.asv.compare import AsvChange, BenchmarkPairs, Gap, Pair
 from dpbench.asv.report import asv_json, asv_text
 from dpbench.asv.result_file import Measured
 from dpbench.stats.rounds import Estimate
 
 BASE, HEAD = "01234567" * 5, "89abcdef" * 5
-FULL = Pair(("'tuned'", "64"), Measured(0.0123), Measured(0.0246), Estimate(2.0, 1.9, 2.1), None)
+FULL = Pair(("'tuned'", "64"), Measured(0.0123), Measured(0.0246), Estimate(2.0, 1.9, 2.1), None, AsvChange.WORSE)
 FAILED = Pair(("'naive'", "64"), Measured(0.5), Gap.FAILED, None, "failed in head")
 EMPTY = Pair(("'ddp'", "64"), Gap.SKIPPED, Gap.ABSENT, None, "skipped in base, absent in head")
 OTHER = Pair((), Measured(1234.0), Measured(2468.0), None, "the benchmark's version differs ('1' / '2')")
@@ -37,10 +37,25 @@ def line(text, start):
 def test_each_benchmark_has_a_table_with_its_unit():
     text = drawn()
     assert text.startswith("base 01234567, head 89abcdef on here\n")
-    assert line(text, "tuned, 64") == ["tuned,", "64", "12.3", "24.6", "2.00", "[1.90,", "2.10]"]
-    assert line(text, "parameters  base, ms") == ["parameters", "base,", "ms", "head,", "ms", "ratio", "to", "base"]
+    assert line(text, "tuned, 64") == ["tuned,", "64", "12.3", "24.6", "2.00", "[1.90,", "2.10]", "worse"]
+    assert line(text, "parameters  base, ms") == [
+        "parameters",
+        "base,",
+        "ms",
+        "head,",
+        "ms",
+        "ratio",
+        "to",
+        "base",
+        "change",
+    ]
     assert line(text, "parameters  base, bytes")[1:3] == ["base,", "bytes"]
     assert " 1,234 " in text
+
+
+def test_what_is_worse_is_counted_and_named_at_the_end():
+    assert drawn().rstrip().endswith("worse in head: 1\n  step_time('tuned', 64), shared")
+    assert drawn((BenchmarkPairs("shared", "copies", (OTHER,)),)).rstrip().endswith("worse in head: nothing")
 
 
 def test_a_missing_ratio_has_a_reason():
@@ -70,7 +85,7 @@ def test_no_line_is_longer_than_the_terminal():
 def test_json_has_every_pair():
     found = json.loads(json.dumps(asv_json("here", BASE, HEAD, FOUND, UNITS), allow_nan=False))
     assert {name: found[name] for name in ("schema", "machine", "base", "head")} == {
-        "schema": 1,
+        "schema": 2,
         "machine": "here",
         "base": BASE,
         "head": HEAD,
@@ -85,6 +100,7 @@ def test_json_has_every_pair():
         "head": 0.0246,
         "ratio": {"value": 2.0, "low": 1.9, "high": 2.1},
         "reason": None,
+        "change": "worse",
     }
     assert (second["base"], second["head"], second["ratio"], second["reason"]) == (0.5, None, None, "failed in head")
     assert (third["base"], third["head"]) == (None, None)

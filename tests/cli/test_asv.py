@@ -106,6 +106,22 @@ def test_two_commits_are_compared(call, two_commits):
     assert (code, pair["base"], pair["unit"]) == (0, pytest.approx(0.1), "seconds")
 
 
+def test_a_commit_that_is_worse_has_exit_code_1(call, two_commits, tmp_path):
+    (path,) = tmp_path.glob("results/asv/here/abcdef01-*.json")
+    path.write_text(path.read_text().replace("0.1", "0.2").replace("0.09999", "0.2"))
+    code, out, err = call("asv-compare", COMMIT, LATER, "--allow-different")
+    assert (code, err) == (1, "")
+    assert "worse in head: 1\n" in out
+    assert call("asv-compare", LATER, COMMIT, "--allow-different")[0] == 0
+    assert call("asv-compare", COMMIT, LATER, "--allow-different", "--factor", "3")[0] == 0
+
+
+@pytest.mark.parametrize("factor", ["0.9", "nan", "inf"])
+def test_a_factor_that_is_none_is_one_line(call, two_commits, factor):
+    code, out, err = call("asv-compare", COMMIT, LATER, "--factor", factor)
+    assert (code, out, err) == (2, "", f"dpbench: --factor: {factor} is not allowed; allowed: a number of 1 or more\n")
+
+
 def test_commits_without_anything_to_compare_tell_why(call, two_commits):
     code, out, _ = call("asv-compare", COMMIT, LATER, "--machine", "here")
     assert code == 1

@@ -58,6 +58,23 @@ def test_files_and_the_summary_of_a_step(call, tmp_path, monkeypatch):
     assert ET.parse(tmp_path / "gate.xml").getroot().get("failures") != "0"
 
 
+def test_the_exports_are_written_by_a_gate_that_fails_too(call, tmp_path):
+    exports = ("--bencher", "gate.json", "--csv", "gate.csv", "--badge", "gate.svg")
+    for found, verdict in ((SLOWER, "slower"), (GateError("no commit"), "broken")):
+        call(found, *exports)
+        assert ("latency" in (tmp_path / "gate.json").read_text()) == (verdict == "slower")
+        assert f",{verdict}," in (tmp_path / "gate.csv").read_text().splitlines()[1]
+        assert f">{verdict}</text>" in (tmp_path / "gate.svg").read_text()
+
+
+@pytest.mark.parametrize("words", [("--csv", "a", "--badge", "./a"), ("--badge", "a", "--junit", "a")])
+def test_one_file_for_two_forms_is_refused_before_anything_is_measured(call, tmp_path, words):
+    code, _, err = call(AssertionError("measured"), *words)
+    assert code == 3
+    assert "is the file of --" in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_broken_gate_is_reported_in_every_form_and_in_one_line(call, tmp_path):
     code, out, err = call(GateError("no commit"), "--json", "--markdown", "gate.md", "--junit", "gate.xml", "--github")
     shown = json.loads(out)

@@ -23,6 +23,7 @@ PENDING: dict[int, str] = {}
 """What is not mended yet, by the number of its item. These rows are skipped, and the generators leave such texts out.
 The table should be empty."""
 
+_REPORTS = ("--markdown=", "--junit=", "--bencher=", "--csv=", "--badge=")
 _MEMORY = "/dev/shm"  # files in memory: hundreds of folders are made, and records are synced
 CODES = {0, 1, 2, 3, 130}
 Files = Mapping[str, bytes]
@@ -103,7 +104,7 @@ def assert_unharmed(answer: Answer) -> None:
     if answer.words[0] == "gate" and answer.code == 3:
         assert one_line(answer.err), shown
         # A gate that is broken says so in the reports that it was asked for, and writes nothing else.
-        reports = tuple(word.partition("=")[2] for word in answer.words if word.startswith(("--markdown=", "--junit=")))
+        reports = tuple(word.partition("=")[2] for word in answer.words if word.startswith(_REPORTS))
         assert all(path.endswith(reports) for path in answer.written), shown
 
 

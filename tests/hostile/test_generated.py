@@ -57,8 +57,8 @@ OPTIONS = {
     "counts": "variants workloads batch devices events expected",
     "asv-machine": "machine machine-file",
     "asv-export": "results machine machine-file",
-    "asv-compare": "results machine",
-    "gate": "base head tiers budget settings results markdown junit rounds gates",
+    "asv-compare": "results machine factor",
+    "gate": "base head tiers budget settings results markdown junit bencher csv badge rounds gates",
 }
 
 

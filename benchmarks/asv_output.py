@@ -1,0 +1,50 @@
+"""A plugin of asv: its tables leave out values of parameters that this machine cannot measure.
+
+The grid is the same on every machine, so most of its combinations are skipped on one without GPUs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import isnan
+from typing import Any
+
+from asv import results
+
+Cell = tuple[float | None, float | None]
+"""A result and its error. The result is NaN if it was skipped and None if it failed."""
+Table = Callable[..., list[str]]
+
+
+def setup() -> None:
+    """Replace asv's table. asv calls this when it loads the plugin."""
+    results._format_benchmark_result = without_skipped(results._format_benchmark_result)
+
+
+def without_skipped(table: Table) -> Table:
+    """Return asv's function for a table of the values that were measured or failed, and a line about the others."""
+
+    def lines(found: Sequence[Cell], benchmark: Mapping[str, Any], max_width: int | None = None) -> list[str]:
+        params = benchmark["params"]
+        kept = _kept(found, params)
+        if all(len(places) == len(values) for places, values in zip(kept, params, strict=True)):
+            return table(found, benchmark, max_width)
+        places = product(*(range(len(values)) for values in params))
+        shown = [cell for cell, at in zip(found, places, strict=True) if _is_in(at, kept)]
+        note = f"{len(found) - len(shown)} of {len(found)} combinations cannot be measured here"
+        if not shown:
+            return [note]
+        fewer = [[values[i] for i in places] for values, places in zip(params, kept, strict=True)]
+        return [*table(shown, {**benchmark, "params": fewer}, max_width), note]
+
+    return lines
+
+
+def _kept(found: Sequence[Cell], params: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Return for each parameter the places of its values with a result that is not NaN."""
+    places = list(product(*(range(len(values)) for values in params)))
+    used = [at for at, (value, _) in zip(places, found, strict=True) if value is None or not isnan(value)]
+    return [sorted({at[axis] for at in used}) for axis in range(len(params))]
+
+
+def _is_in(at: tuple[int, ...], kept: Sequence[Sequence[int]]) -> bool:
+    return all(place in places for place, places in zip(at, kept, strict=True))
