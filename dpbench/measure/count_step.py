@@ -18,16 +18,16 @@ from torch import distributed as dist
 
 from dpbench.measure.dependencies import dependencies
 from dpbench.measure.python_calls import PythonCalls
-from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
+from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase
-from dpbench.measure.team import Team
 from dpbench.results.counts import Counts, Phase, PhaseCounts
 from dpbench.results.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient
 from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.sweep.variants import VariantId
 
 _STEPS_BEFORE = 2
 
@@ -50,7 +50,7 @@ def count(
     for _ in range(_STEPS_BEFORE):
         session.step()
         gc.collect()
-    if case.variant.name is VariantName.DDP:
+    if case.variant.is_per_rank:
         return _count_ranks(session, team), None
     if session.placement.devices[0].type == "cpu":
         return _count_calls(session), None
@@ -68,7 +68,7 @@ def _counted(variant: VariantId) -> VariantId:
 
 def _count_ranks(session: Session, team: Team) -> Counts:
     team.line_up()
-    with RankCounts() as counter:
+    with waiting_all_reduces(), RankCounts() as counter:
         session.step(counter.enter)
     ranks: list[dict[Phase, PhaseCounts]] = [{} for _ in range(team.size)]
     dist.all_gather_object(ranks, counter.by_phase())

@@ -8,13 +8,14 @@ from typing import TypeVar
 import torch
 
 from dpbench.measure.clock import make_clock
-from dpbench.measure.fairness import TOLERANCE, error_against_oracle
+from dpbench.measure.fairness import error_against_oracle, tolerance_of
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.phases import phases_of, steps_worth
+from dpbench.measure.ranks.collectives import collectives_of
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import Window, sample
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
-from dpbench.measure.team import Team
 from dpbench.measure.threads import candidates, set_fastest
 from dpbench.results.record import Metrics
 from dpbench.sweep.case import Case
@@ -65,7 +66,8 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
         steps_per_sample=case.steps_per_sample,
     )
     loss_last = _loss_of_a_step(session)
-    phases_s = phases_of(session, steps_worth(median(samples.times_s) / case.steps_per_sample, budget_s))
+    steps = steps_worth(median(samples.times_s) / case.steps_per_sample, budget_s)
+    phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
     del session  # frees the model before the next session makes one
     error = error_against_oracle(open_session(case, team.rank, team.size, workload=workload))
     refuse_wrong_result(case, error)
@@ -78,6 +80,7 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
             skew_s=samples.skew_s if team.size > 1 else None,
             rank_lag_s=tuple(team.gather(samples.lag_s)) if team.size > 1 else None,
             phases_s=phases_s,
+            phases_by_rank_s=tuple(team.gather(phases_s)) if team.size > 1 else None,
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,
@@ -104,10 +107,10 @@ def _loss_of_a_step(session: Session) -> float | None:
 
 def refuse_wrong_result(case: Case, error: float) -> None:
     """Raise WrongResultError if the relative `error` is more than rounding explains."""
-    allowed = TOLERANCE[case.dtype]
+    allowed = tolerance_of(case)
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"
         raise WrongResultError(
             f"{what} are {error:.2g} away from the plain module run chunk by chunk "
-            f"(relative; {allowed:g} allowed for {case.dtype})"
+            f"(relative; {allowed:g} allowed for {case.variant} and {case.dtype})"
         )

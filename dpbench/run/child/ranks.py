@@ -23,7 +23,7 @@ from dpbench.run.start import child_command
 if TYPE_CHECKING:
     import torch
 
-    from dpbench.measure.team import Ranks, Team
+    from dpbench.measure.ranks.team import Ranks, Team
 
 _LOOPBACK = "127.0.0.1"
 
@@ -77,7 +77,7 @@ def connector(rendezvous: Rendezvous | None) -> "Callable[[torch.device], Team]"
 
     Without a rendezvous the team is this process alone.
     """
-    from dpbench.measure.team import Solo
+    from dpbench.measure.ranks.team import Solo
 
     return (lambda _: Solo()) if rendezvous is None else (lambda device: join_ranks(rendezvous, device))
 
@@ -88,7 +88,7 @@ def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
     import torch
     from torch import distributed as dist
 
-    from dpbench.measure.team import Ranks
+    from dpbench.measure.ranks.team import Ranks
 
     listener = rendezvous.listener
     store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name

@@ -16,7 +16,6 @@ from dpbench.run.child.process import leave, loading, send
 from dpbench.run.child.ranks import Rendezvous, connector, start_ranks
 from dpbench.run.messages import Job
 from dpbench.run.process_tree import die_with_parent
-from dpbench.sweep.variants import VariantName
 
 _MODULE = "dpbench.run.child.worker"
 
@@ -26,7 +25,7 @@ def main() -> None:
     die_with_parent(options.parent_pid)
     job = Job.model_validate_json(sys.stdin.read())
     rendezvous = None
-    if job.case.variant.name is VariantName.DDP:
+    if job.case.variant.is_per_rank:
         # Start the ranks before torch is imported, so that all ranks import it at the same time.
         size = len(job.case.devices)
         rendezvous = Rendezvous(options.rank, size, options.port) if options.rank else start_ranks(job, size, _MODULE)
