@@ -1,5 +1,7 @@
 """One case measured: its samples, and the metrics beside them."""
 
+import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -81,6 +83,8 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
             rank_lag_s=tuple(team.gather(samples.lag_s)) if team.size > 1 else None,
             phases_s=phases_s,
             phases_by_rank_s=tuple(team.gather(phases_s)) if team.size > 1 else None,
+            rank_machines=tuple(team.gather(socket.gethostname())) if team.size > 1 else None,
+            network_interface=os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None,
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,

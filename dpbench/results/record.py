@@ -6,7 +6,8 @@ SCHEMA history
        lost_gpu. An allocator's peak can be a reason. peak_rss_bytes is of all processes of the case; in schema 1 it
        was of the process that wrote the record.
     3  a case has steps_per_sample. Earlier records have one step in a sample.
-    4  phases of each rank; with one process per device, the time of collectives is among the phases.
+    4  phases of each rank; with one process per device, the time of collectives is among the phases. A case has
+       machines, and the metrics have each rank's; earlier records are of one machine.
 """
 
 from datetime import datetime
@@ -114,6 +115,7 @@ class Metrics(BaseModel):
       measure/ranks/collectives.py define the phases.
     - `relative_error` is the distance of the gradients (`infer`: outputs) from those of the plain module, run chunk by
       chunk.
+    - `rank_machines` has the host name of each rank's machine, and `network_interface` is rank 0's for gloo.
     - `peak_rss_bytes` is the sum of each process's own peak since it began; shared pages count in each process.
     - `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device.
     - `telemetry` is of the same window, by device, or the reason why a device has none.
@@ -128,6 +130,8 @@ class Metrics(BaseModel):
     rank_lag_s: tuple[float, ...] | None = None
     phases_s: dict[str, float | str] | None = None
     phases_by_rank_s: tuple[dict[str, float | str], ...] | None = None
+    rank_machines: tuple[str, ...] | None = None
+    network_interface: str | None = None
     relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None

@@ -41,7 +41,7 @@ def _why_no_ranks(case: Case, kinds: list[str], machine: MachineInfo) -> str | N
         return f"no backend of torch.distributed is known for {kinds[0]}"
     if backend not in machine.backends:
         return f"this torch has no {backend}, which {what} needs on {kinds[0]}"
-    if kinds[0] != "cpu" and are_shared(case.devices):
+    if kinds[0] != "cpu" and are_shared(case.lanes_of_a_machine):
         # Since 2.5 NCCL refuses two ranks on one GPU: https://github.com/NVIDIA/nccl/issues/103
         return f"{backend} allows one rank for each device, and these lanes share one"
     return None
