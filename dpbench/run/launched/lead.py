@@ -19,6 +19,7 @@ from dpbench.run.launched.wire import Wire
 from dpbench.run.launched.world import World
 from dpbench.run.messages import Job
 
+_FAREWELL_S = 10.0
 _GRACE_S = 30.0
 """Wait this long for reports once the own child has ended, and again after all others were stopped."""
 
@@ -48,6 +49,9 @@ def listening(world: World) -> Iterator["Followers"]:
     except ReportedError as error:
         code = error.exit_code
         raise
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+        raise
     finally:
         followers.end(code)
         listener.close()
@@ -74,23 +78,29 @@ class Followers:
 
     def agree(self, own: RankFacts) -> None:
         """Wait for all ranks. Raise RanksDisagreeError if one differs, LostRankError if one does not come."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        self._accept_all(PATIENCE_S)
+        missing = sorted(set(range(1, self.world.size)) - set(self.wires))
+        if missing:
+            raise LostRankError(f"rank {missing[0]} did not come within {PATIENCE_S:g} s")
+        self.facts[0] = own
+        line = disagreement([self.facts[rank] for rank in range(self.world.size)])
+        if line is not None:
+            raise RanksDisagreeError(line)
+
+    def _accept_all(self, patience_s: float) -> None:
+        """Wait for the ranks that have not come yet."""
+        deadline_s = time.monotonic() + patience_s
         while len(self.wires) < self.world.size - 1:
             self.listener.settimeout(max(deadline_s - time.monotonic(), 0.001))
             try:
                 connection, _ = self.listener.accept()
             except OSError:
-                missing = sorted(set(range(1, self.world.size)) - set(self.wires))
-                raise LostRankError(f"rank {missing[0]} did not come within {PATIENCE_S:g} s") from None
+                return
             wire = Wire(connection)
             hello = wire.receive()
             if hello is not None and "hello" in hello:
                 found = RankFacts.model_validate(hello["hello"])
                 self.wires[found.rank], self.facts[found.rank] = wire, found
-        self.facts[0] = own
-        line = disagreement([self.facts[rank] for rank in range(self.world.size)])
-        if line is not None:
-            raise RanksDisagreeError(line)
 
     def launch(self, command: list[str], stdin_text: str, timeout_s: float) -> Exit:
         """Run a child for each rank of the job, or this machine's alone if the job has no ranks.
@@ -116,6 +126,8 @@ class Followers:
         return replace(end, record=_failed(record, ended_s, end.is_stopped, round_.reports, self.facts))
 
     def end(self, code: ExitCode) -> None:
+        """Send the exit code to all ranks. Those that have not come yet are still starting."""
+        self._accept_all(_FAREWELL_S)
         for wire in self.wires.values():
             wire.send({"end": int(code)})
             wire.close()
