@@ -8,7 +8,7 @@ cpu     Python calls, of all lanes in one process           python_calls.py
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
@@ -33,7 +33,7 @@ _STEPS_BEFORE = 2
 
 
 def count(
-    case: Case, connect: Callable[[torch.device], Team], *, gradients: bool = False
+    case: Case, connect: Callable[[Sequence[str]], Team], *, gradients: bool = False
 ) -> tuple[Counts, Recording | None]:
     """Return the case's counters, and the recording if its devices are simulated.
 
@@ -43,7 +43,7 @@ def count(
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
     torch.set_num_threads(1)
-    team = connect(torch.device(case.devices[0]))
+    team = connect(case.devices)
     session = open_session(case.of(_counted(case.variant)), team.rank, team.size)
     # Garbage collections depend on all objects made in this process before, so they would change the counts.
     gc.disable()

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
@@ -42,14 +42,14 @@ class Measurement:
     metrics: Metrics
 
 
-def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]) -> Measurement:
+def measure(case: Case, budget_s: float, connect: Callable[[Sequence[str]], Team]) -> Measurement:
     """Sample the case for about `budget_s` seconds, then compare it with the oracle.
 
-    The warm-up is part of the budget. `connect` takes one device of the case and returns the team of its processes.
+    The warm-up is part of the budget. `connect` takes the case's devices and returns the team of its processes.
     With one process per device, each of them calls `measure`. Raises WrongResultError, and errors of the case itself.
     """
     workload = resolve(case.workload, case.data)
-    team = connect(torch.device(case.devices[0]))
+    team = connect(case.devices)
     counts = candidates(case, variant_of(case.variant))
     torch.set_num_threads(counts[0])
     session = open_session(case, team.rank, team.size, workload=workload)
@@ -88,7 +88,7 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,
-            peak_rss_bytes=window.peak_rss_bytes,
+            peak_rss_bytes=_of_all_processes(window.peak_rss_bytes, team),
             peak_device_bytes=_of_all_ranks(window.peak_device_bytes, team),
             peak_reserved_bytes=_of_all_ranks(window.peak_reserved_bytes, team),
             telemetry=_of_all_ranks(window.telemetry, team),
@@ -102,6 +102,12 @@ def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
     If ranks share a device, the last rank's entry counts.
     """
     return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
+
+
+def _of_all_processes(own_bytes: int, team: Team) -> int:
+    """Return the peaks of all processes, summed. All ranks must call this. `own_bytes` includes descendants."""
+    ranks_bytes = team.gather(own_bytes)
+    return ranks_bytes[0] if team.descends_from_rank_0 else sum(ranks_bytes)
 
 
 def _loss_of_a_step(session: Session) -> float | None:

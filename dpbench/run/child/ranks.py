@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,6 @@ from pydantic import BaseModel
 from dpbench.run.start import child_command
 
 if TYPE_CHECKING:
-    import torch
-
     from dpbench.measure.ranks.team import Ranks, Team
 
 LOOPBACK = "127.0.0.1"
@@ -33,7 +31,8 @@ LOOPBACK = "127.0.0.1"
 class Rendezvous:
     """How one rank of `size` finds the others: address and port of rank 0's store.
 
-    `listener` is rank 0's open socket. It is None in the other ranks, and if the user's launcher started the ranks.
+    `listener` is rank 0's open socket. It is None in the other ranks, and if the user's launcher started the ranks,
+    which `is_launched` says.
     """
 
     rank: int
@@ -41,6 +40,7 @@ class Rendezvous:
     port: int
     address: str = LOOPBACK
     listener: socket.socket | None = None
+    is_launched: bool = False
 
 
 def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
@@ -74,14 +74,14 @@ def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
         os._exit(1)
 
 
-def connector(rendezvous: Rendezvous | None) -> "Callable[[torch.device], Team]":
-    """Return a function that takes this rank's device and returns the team of all ranks.
+def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]":
+    """Return a function that takes the devices, one for each rank, and returns the team of all ranks.
 
     Without a rendezvous the team is this process alone.
     """
     from dpbench.measure.ranks.team import Solo
 
-    return (lambda _: Solo()) if rendezvous is None else (lambda device: join_ranks(rendezvous, device))
+    return (lambda _: Solo()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
 
 
 def interface_towards(address: str) -> str:
@@ -92,8 +92,11 @@ def interface_towards(address: str) -> str:
     return next(name for name, found in psutil.net_if_addrs().items() if any(each.address == own for each in found))
 
 
-def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
-    """Set up torch.distributed between the ranks: nccl for CUDA devices, gloo for CPUs."""
+def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":
+    """Set up torch.distributed between the ranks: nccl for CUDA devices, gloo for CPUs.
+
+    This rank's device becomes the current one.
+    """
     # By default gloo takes the interface of the machine's name, which may not resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_towards(rendezvous.address))
     import torch
@@ -101,7 +104,7 @@ def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
 
     from dpbench.measure.ranks.team import Ranks
 
-    listener = rendezvous.listener
+    device, listener = torch.device(devices[rendezvous.rank]), rendezvous.listener
     store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name
         rendezvous.address,
         rendezvous.port,
@@ -115,4 +118,4 @@ def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
     dist.init_process_group(
         dist.get_default_backend_for_device(device), store=store, rank=rendezvous.rank, world_size=rendezvous.size
     )
-    return Ranks(rendezvous.rank, rendezvous.size)
+    return Ranks(rendezvous.rank, rendezvous.size, descends_from_rank_0=not rendezvous.is_launched)

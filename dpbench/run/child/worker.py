@@ -29,16 +29,19 @@ def main() -> None:
     if job.case.variant.is_per_rank:
         # Start the ranks before torch is imported, so that all ranks import it at the same time.
         size = len(job.case.devices)
-        if options.port is None:
-            rendezvous = start_ranks(job, size, _MODULE)
-        else:
-            rendezvous = Rendezvous(options.rank, size, options.port, options.address)
+        rendezvous = start_ranks(job, size, _MODULE) if options.port is None else _rendezvous(options, size)
     record = _measured(job, rendezvous)
     if options.record_fd is None and record.outcome is not Outcome.OK:
         sys.exit(f"rank {options.rank}: {record.outcome}: {record.reason}")
     if options.record_fd is not None:
         send(options.record_fd, record.model_dump_json(by_alias=True))
     leave()
+
+
+def _rendezvous(options: argparse.Namespace, size: int) -> Rendezvous:
+    """Return that of a rank with a port. Only ranks of the user's launcher have a record pipe each."""
+    is_launched = options.record_fd is not None
+    return Rendezvous(options.rank, size, options.port, options.address, is_launched=is_launched)
 
 
 def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
