@@ -10,9 +10,9 @@ import torch
 
 from benchmarks.about import heading
 from dpbench.measure.clock import make_clock
+from dpbench.measure.ranks.team import Solo
 from dpbench.measure.sample import sample
 from dpbench.measure.stopping import StopRule, WarmUp
-from dpbench.measure.team import Solo
 
 _SECONDS = 2.0
 

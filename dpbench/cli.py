@@ -32,10 +32,12 @@ from dpbench.results.run_path import new_run_path, sweep_path
 from dpbench.results.store import Retry, Store
 from dpbench.run.ask import ask_machine
 from dpbench.run.count_all import CountingError, count_all, countable
+from dpbench.run.launched.on_all_ranks import Planner, on_all_ranks
 from dpbench.run.run_sweep import machine_for, run_sweep
+from dpbench.run.runner import Launcher
 from dpbench.sweep.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
 from dpbench.sweep.outside import printable
-from dpbench.sweep.plan import Plan, plan
+from dpbench.sweep.plan import Plan
 from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -73,7 +75,8 @@ def compare(
     as_json: Json = False,
 ) -> ExitCode:
     """Compare the variants that this machine can run."""
-    spec = from_options(
+    make_spec = partial(
+        from_options,
         {
             "variants": variants,
             "workloads": workloads,
@@ -89,10 +92,11 @@ def compare(
             "threads": threads,
             "seed": seed,
             "steps_per_sample": steps_per_sample,
-        }
+        },
     )
     make_path = partial(new_run_path, results, "compare")
-    return _measure(spec, make_path, as_json, allow_different=allow_different, with_counts=True)
+    measure = partial(_measure, make_path, as_json, allow_different=allow_different, with_counts=True)
+    return on_all_ranks(os.environ, make_spec, measure)
 
 
 @app.command(epilog=example("dpbench sweep benchmarks/sweeps/quick.toml"))
@@ -105,7 +109,8 @@ def sweep(
 ) -> ExitCode:
     """Measure a sweep file. If it was stopped before, go on from there."""
     make_path = partial(sweep_path, results, spec)
-    return _measure(load_spec(spec), make_path, as_json, allow_different=allow_different, retry=retry)
+    measure = partial(_measure, make_path, as_json, allow_different=allow_different, retry=retry)
+    return on_all_ranks(os.environ, partial(load_spec, spec), measure)
 
 
 @app.command("list", epilog=example("dpbench list"))
@@ -195,9 +200,11 @@ def _before(
 
 
 def _measure(
-    spec: Spec,
     make_path: Callable[[], Path],
     as_json: bool,
+    spec: Spec,
+    plan: Planner,
+    launch: Launcher,
     *,
     allow_different: bool,
     retry: Retry | None = None,
@@ -213,7 +220,7 @@ def _measure(
     planned = plan(spec, machine)
     store = Store(make_path())
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
-        found = run_sweep(spec, planned, store, progress, retry=retry)
+        found = run_sweep(spec, planned, store, progress, retry=retry, launch=launch)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:
         raise KeyboardInterrupt

@@ -16,7 +16,6 @@ from dpbench.run.wrapper_of import WRAPPER, has_wrapper
 from dpbench.sweep.names import is_factory
 from dpbench.sweep.plan import PlanError, check_lanes, default_lanes
 from dpbench.sweep.supports import why_unsupported
-from dpbench.sweep.variants import VariantName
 
 WORKTREE = "--worktree"
 SETTINGS = Path("benchmarks/gate.toml")
@@ -24,7 +23,7 @@ SETTINGS = Path("benchmarks/gate.toml")
 
 _UNTIMED_LANES: tuple[str, ...] = ("cpu",)
 """Stands for the machine's lanes if no times are measured: counts do not need them."""
-_DDP = "has a process for each device, but a gate runs one for each side; allowed: the other variants"
+_PER_RANK = "has a process for each device, but a gate runs one for each side; allowed: the other variants"
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def timed_settings(repository: Repository, path: Path | None, launch: Launcher) 
             check_lanes(case.devices, case.batch, machine)
         except PlanError as error:
             raise GateError(f"benchmark {benchmark.name!r}: {error}") from error
-        if reason := _DDP if case.variant.name is VariantName.DDP else why_unsupported(case, machine):
+        if reason := _PER_RANK if case.variant.is_per_rank else why_unsupported(case, machine):
             raise GateError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")
     return lanes, settings
 

@@ -13,7 +13,7 @@ import torch
 from dpbench.measure.clock import Clock, make_clock
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.python_calls import PythonCalls
-from dpbench.measure.rank_counts import RankCounts
+from dpbench.measure.ranks.rank_counts import RankCounts
 from dpbench.measure.sample import Window
 from dpbench.results.baseline import Figures
 from dpbench.results.counts import Phase

@@ -8,7 +8,7 @@ cpu     Python calls, of all lanes in one process           python_calls.py
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,16 +20,16 @@ from torch import distributed as dist
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.kept import kept_per_step
 from dpbench.measure.python_calls import PythonCalls, PythonLines
-from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
+from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase
-from dpbench.measure.team import Team
 from dpbench.results.counts import Counts, Phase, PhaseCounts
 from dpbench.results.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient
 from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.sweep.variants import VariantId
 
 _STEPS_BEFORE = 2
 
@@ -44,7 +44,7 @@ class Extras:
 
 
 def count(
-    case: Case, connect: Callable[[torch.device], Team], extras: Extras = Extras()
+    case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras = Extras()
 ) -> tuple[Counts, Recording | None]:
     """Return the case's counters, and the recording if its devices are simulated.
 
@@ -52,14 +52,14 @@ def count(
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
     torch.set_num_threads(1)
-    team = connect(torch.device(case.devices[0]))
+    team = connect(case.devices)
     session = open_session(case.of(_counted(case.variant)), team.rank, team.size)
     # Garbage collections depend on all objects made in this process before, so they would change the counts.
     gc.disable()
     for _ in range(_STEPS_BEFORE):
         session.step()
         gc.collect()
-    if case.variant.name is VariantName.DDP:
+    if case.variant.is_per_rank:
         return _count_ranks(session, team), None
     if session.placement.devices[0].type == "cpu":
         return _count_calls(session, extras), None
@@ -77,7 +77,7 @@ def _counted(variant: VariantId) -> VariantId:
 
 def _count_ranks(session: Session, team: Team) -> Counts:
     team.line_up()
-    with RankCounts() as counter:
+    with waiting_all_reduces(), RankCounts() as counter:
         session.step(counter.enter)
     ranks: list[dict[Phase, PhaseCounts]] = [{} for _ in range(team.size)]
     dist.all_gather_object(ranks, counter.by_phase())

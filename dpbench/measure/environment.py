@@ -2,7 +2,6 @@
 
 import platform
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,14 +11,14 @@ from torch import distributed as dist
 import dpbench
 from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts, uuids_of
 from dpbench.results.record import Environment
-from dpbench.sweep.host import affinity, cpu_governor, cpu_model, read_limits, usable_cores
+from dpbench.sweep.host import affinity, commit_of, cpu_governor, cpu_model, read_limits, usable_cores
 
 
 def read_environment() -> Environment:
     """Return the environment of this process."""
     gpus = _gpus()
     facts, limits = read_gpu_facts(uuids_of(gpus)) if gpus else GpuFacts(), read_limits()
-    commit, dirty = _commit(Path(dpbench.__file__).parent)
+    commit, dirty = commit_of(Path(dpbench.__file__).parent)
     return Environment(
         hostname=socket.gethostname(),
         os=f"{platform.system()} {platform.release()}",
@@ -68,22 +67,3 @@ def nccl_version() -> str | None:
     if not (dist.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())
-
-
-def _commit(folder: Path) -> tuple[str | None, bool | None]:
-    """Return the commit of the checkout at `folder`, and whether tracked files were changed.
-
-    Both are None outside a checkout.
-    """
-    try:
-        head = _git(folder, "rev-parse", "HEAD")
-        tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
-        changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.CalledProcessError):
-        return None, None
-    return (head, bool(changes)) if tracked else (None, None)
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
-    return done.stdout.strip()

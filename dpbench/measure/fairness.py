@@ -4,7 +4,7 @@ The oracle is the plain module, run chunk by chunk. It does not run the whole ba
 be another computation, because each chunk has statistics of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +14,22 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpbench.measure.session import Session, build_model, device_of, draw_batch, share_of
+from dpbench.measure.session import Session, build_model, device_of, draw_batch, micro_batches_of, share_of
+from dpbench.sweep.case import Case
 from dpbench.sweep.names import Dtype, Mode
 from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
 """The largest relative error that rounding explains. Sums run in another order, and batch norm amplifies the error."""
+
+HOOK_TOLERANCE = {"none": 0.0, "fp16": 1e-2, "bf16": 5e-2}
+"""The same if a hook of DistributedDataParallel sends gradients in a coarser type: of 11 or 8 significant bits."""
+
+
+def tolerance_of(case: Case) -> float:
+    """Return the largest relative error that rounding explains in this case."""
+    hook = str(case.variant.values.get("hook", "none"))
+    return max(TOLERANCE[case.dtype], HOOK_TOLERANCE[hook])
 
 
 def error_against_oracle(session: Session) -> float:
@@ -38,15 +48,41 @@ def error_against_oracle(session: Session) -> float:
         with torch.no_grad():
             expected = _join(_outputs(oracle, _chunks(share, len(placement.devices))))
             return _relative_error(_tensors(session.forward(share)), _tensors(expected))
-    session.loss(share).backward()
-    if session.variant.per_rank:
-        shares = [share_of(batch, replace(placement, rank=rank)) for rank in range(placement.ranks)]
-        outputs = _outputs(oracle, shares)
-        losses = [_loss(workload, out, s.target) / placement.ranks for out, s in zip(outputs, shares, strict=True)]
-    else:
-        losses = [_loss(workload, _join(_outputs(oracle, _chunks(share, len(placement.devices)))), share.target)]
-    torch.stack(losses).sum().backward()
+    session.add_gradients(micro_batches_of(share, session.variant.micro_batches))
+    oracle_loss(session, oracle, batch).backward()
     return _relative_error(_gradients(session.base), _gradients(oracle))
+
+
+def oracle_loss(session: Session, oracle: nn.Module, batch: Batch) -> Tensor:
+    """Return the loss that the variant must minimise on a global batch: of the plain module, chunk by chunk."""
+    workload, placement, count = session.workload, session.placement, session.variant.micro_batches
+    if not session.variant.per_rank:
+        losses = [
+            _loss(workload, _join(_outputs(oracle, _chunks(each.batch, len(placement.devices)))), each.batch.target)
+            * each.weight
+            for each in micro_batches_of(batch, count)
+        ]
+        return torch.stack(losses).sum()
+    ranks = [micro_batches_of(share_of(batch, replace(placement, rank=rank)), count) for rank in range(placement.ranks)]
+    run = _outputs_together if session.case.variant.values.get("sync_batchnorm") else _outputs
+    losses = []
+    for together in zip(*ranks, strict=True):
+        outputs = run(oracle, [each.batch for each in together])
+        losses += [
+            _loss(workload, y, each.batch.target) * each.weight for y, each in zip(outputs, together, strict=True)
+        ]
+    return torch.stack(losses).sum() / placement.ranks
+
+
+def _outputs_together(oracle: nn.Module, chunks: Sequence[Batch]) -> list[Any]:
+    """Run the chunks as one batch, so that batch norm sees all of them. Return the output of each."""
+    joined = Batch(
+        tuple(torch.cat(column) for column in zip(*(chunk.inputs for chunk in chunks), strict=True)),
+        torch.cat([chunk.target for chunk in chunks]),
+    )
+    (output,) = _outputs(oracle, [joined])
+    sizes = [len(chunk.target) for chunk in chunks]
+    return [tree_map(lambda t, i=i: t.split(sizes)[i], output) for i in range(len(sizes))]
 
 
 def _chunks(batch: Batch, lanes: int) -> list[Batch]:
@@ -82,7 +118,14 @@ def _gradients(model: nn.Module) -> list[Tensor]:
 
     The gradient of an unused parameter, None, becomes zeros.
     """
-    return [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in model.parameters() if p.requires_grad]
+    found = [(p, p.grad) for p in model.parameters() if p.requires_grad]
+    return [torch.zeros_like(_whole(p)) if grad is None else _whole(grad).to_dense() for p, grad in found]
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """Return the tensor itself, or all parts of one that is sharded over the ranks. All ranks must call this."""
+    gather = getattr(tensor, "full_tensor", None)  # a DTensor has it; importing its module takes a second
+    return tensor if gather is None else gather()
 
 
 def _tensors(output: Any) -> list[Tensor]:

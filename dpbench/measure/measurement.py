@@ -1,6 +1,8 @@
 """One case measured: its samples, and the metrics beside them."""
 
-from collections.abc import Callable
+import os
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
@@ -8,13 +10,14 @@ from typing import TypeVar
 import torch
 
 from dpbench.measure.clock import make_clock
-from dpbench.measure.fairness import TOLERANCE, error_against_oracle
+from dpbench.measure.fairness import error_against_oracle, tolerance_of
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.phases import phases_of, steps_worth
+from dpbench.measure.ranks.collectives import collectives_of
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import Window, sample
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
-from dpbench.measure.team import Team
 from dpbench.measure.threads import candidates, set_fastest
 from dpbench.results.record import Metrics
 from dpbench.sweep.case import Case
@@ -39,14 +42,14 @@ class Measurement:
     metrics: Metrics
 
 
-def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]) -> Measurement:
+def measure(case: Case, budget_s: float, connect: Callable[[Sequence[str]], Team]) -> Measurement:
     """Sample the case for about `budget_s` seconds, then compare it with the oracle.
 
-    The warm-up is part of the budget. `connect` takes one device of the case and returns the team of its processes.
+    The warm-up is part of the budget. `connect` takes the case's devices and returns the team of its processes.
     With one process per device, each of them calls `measure`. Raises WrongResultError, and errors of the case itself.
     """
     workload = resolve(case.workload, case.data)
-    team = connect(torch.device(case.devices[0]))
+    team = connect(case.devices)
     counts = candidates(case, variant_of(case.variant))
     torch.set_num_threads(counts[0])
     session = open_session(case, team.rank, team.size, workload=workload)
@@ -65,7 +68,8 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
         steps_per_sample=case.steps_per_sample,
     )
     loss_last = _loss_of_a_step(session)
-    phases_s = phases_of(session, steps_worth(median(samples.times_s) / case.steps_per_sample, budget_s))
+    steps = steps_worth(median(samples.times_s) / case.steps_per_sample, budget_s)
+    phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
     del session  # frees the model before the next session makes one
     error = error_against_oracle(open_session(case, team.rank, team.size, workload=workload))
     refuse_wrong_result(case, error)
@@ -78,10 +82,13 @@ def measure(case: Case, budget_s: float, connect: Callable[[torch.device], Team]
             skew_s=samples.skew_s if team.size > 1 else None,
             rank_lag_s=tuple(team.gather(samples.lag_s)) if team.size > 1 else None,
             phases_s=phases_s,
+            phases_by_rank_s=tuple(team.gather(phases_s)) if team.size > 1 else None,
+            rank_machines=tuple(team.gather(socket.gethostname())) if team.size > 1 else None,
+            network_interface=os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None,
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,
-            peak_rss_bytes=window.peak_rss_bytes,
+            peak_rss_bytes=_of_all_processes(window.peak_rss_bytes, team),
             peak_device_bytes=_of_all_ranks(window.peak_device_bytes, team),
             peak_reserved_bytes=_of_all_ranks(window.peak_reserved_bytes, team),
             telemetry=_of_all_ranks(window.telemetry, team),
@@ -97,6 +104,12 @@ def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
     return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
 
 
+def _of_all_processes(own_bytes: int, team: Team) -> int:
+    """Return the peaks of all processes, summed. All ranks must call this. `own_bytes` includes descendants."""
+    ranks_bytes = team.gather(own_bytes)
+    return ranks_bytes[0] if team.descends_from_rank_0 else sum(ranks_bytes)
+
+
 def _loss_of_a_step(session: Session) -> float | None:
     result = session.step()
     return float(result) if session.case.mode is Mode.TRAIN else None
@@ -104,10 +117,10 @@ def _loss_of_a_step(session: Session) -> float | None:
 
 def refuse_wrong_result(case: Case, error: float) -> None:
     """Raise WrongResultError if the relative `error` is more than rounding explains."""
-    allowed = TOLERANCE[case.dtype]
+    allowed = tolerance_of(case)
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"
         raise WrongResultError(
             f"{what} are {error:.2g} away from the plain module run chunk by chunk "
-            f"(relative; {allowed:g} allowed for {case.dtype})"
+            f"(relative; {allowed:g} allowed for {case.variant} and {case.dtype})"
         )

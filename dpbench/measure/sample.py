@@ -14,8 +14,8 @@ import torch
 from dpbench.measure.clock import Clock
 from dpbench.measure.gpu.telemetry import Telemetry
 from dpbench.measure.memory import peak_device_bytes, peak_reserved_bytes, peak_rss_bytes, reset_device_peaks
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.stopping import StopRule, WarmUp
-from dpbench.measure.team import Team
 from dpbench.results.readings import DeviceTelemetry, Reading
 
 

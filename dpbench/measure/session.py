@@ -1,6 +1,6 @@
 """The project's only definition of a step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -33,13 +33,21 @@ class RankPlacement:
     ranks: int = 1
 
 
+@dataclass(frozen=True)
+class MicroBatch:
+    """A part of a process's batch, and its share of the batch's items."""
+
+    batch: Batch
+    weight: float
+
+
 class Session:
     """A case prepared for steps, in one process.
 
     `base` is the model, and `scheme` is the variant's forward around it. Batches are drawn beforehand and wait in host
     memory, pinned if the devices are CUDA's, as from a DataLoader with `pin_memory=True`. Their copies to the devices
     are part of the step. `step` takes one step, of training or inference. It calls
-    its argument `enter` with each phase that begins.
+    its argument `enter` with each phase that begins. With several micro-batches, each has its own forward and backward.
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> None:
@@ -50,26 +58,49 @@ class Session:
         self.scheme = variant.wrap(self.base, list(placement.devices), **options)
         self._loss = workload.loss
         self._optimizer = workload.optimizer(self.base.parameters())
-        self._batches = cycle(_pool(case, workload, placement))
+        self._batches = cycle(_pool(case, workload, variant, placement))
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
     def _train(self, enter: Callable[[Phase], object] = lambda _: None) -> Tensor:
         """Take one training step. Return its loss, 0-dim, on the device of the output."""
-        batch = next(self._batches)
+        micro_batches = next(self._batches)
         enter(Phase.FORWARD)
         self._optimizer.zero_grad()
-        loss = self.loss(batch)
-        enter(Phase.BACKWARD)
-        loss.backward()
+        loss = self.add_gradients(micro_batches, enter)
         enter(Phase.OPTIMISER)
         self._optimizer.step()
-        return loss.detach()
+        return loss
 
     def _infer(self, enter: Callable[[Phase], object] = lambda _: None) -> Any:
         """Run one forward under no_grad and return its output."""
         enter(Phase.FORWARD)
         with torch.no_grad():
-            return self.forward(next(self._batches))
+            return self.forward(next(self._batches)[0].batch)
+
+    def add_gradients(
+        self, micro_batches: Sequence[MicroBatch], enter: Callable[[Phase], object] = lambda _: None
+    ) -> Tensor:
+        """Run forward and backward of each micro-batch. Return the loss of all, 0-dim and detached.
+
+        The gradients are reduced in the last backward. The caller has entered the first forward.
+        """
+        *earlier, last = micro_batches
+        losses = []
+        for each in earlier:
+            assert self.variant.without_reduction is not None
+            with self.variant.without_reduction(self.scheme):
+                losses.append(self._add_gradients(each, enter))
+            enter(Phase.FORWARD)
+        loss = self._add_gradients(last, enter)
+        return torch.stack([*losses, loss]).sum() if losses else loss
+
+    def _add_gradients(self, micro_batch: MicroBatch, enter: Callable[[Phase], object]) -> Tensor:
+        loss = self.loss(micro_batch.batch)
+        if micro_batch.weight != 1.0:
+            loss = loss * micro_batch.weight
+        enter(Phase.BACKWARD)
+        loss.backward()
+        return loss.detach()
 
     def forward(self, batch: Batch) -> Any:
         return self.scheme(*batch.inputs)
@@ -126,19 +157,31 @@ def share_of(batch: Batch, placement: RankPlacement) -> Batch:
     return Batch(tuple(share(t) for t in batch.inputs), share(batch.target))
 
 
+def micro_batches_of(batch: Batch, count: int) -> tuple[MicroBatch, ...]:
+    """Return `count` micro-batches, or as many as the batch has items. Their weights sum to 1."""
+    if count == 1:
+        return (MicroBatch(batch, 1.0),)
+    items = len(batch.target)
+    columns = [t.tensor_split(min(count, items)) for t in (*batch.inputs, batch.target)]
+    return tuple(
+        MicroBatch(Batch(tuple(row[:-1]), row[-1]), len(row[-1]) / items) for row in zip(*columns, strict=True)
+    )
+
+
 def device_of(output: Any, default: torch.device) -> torch.device:
     """Return the device of an output's first tensor, or `default` if it has none."""
     return next((leaf.device for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, Tensor)), default)
 
 
-def _pool(case: Case, workload: Workload, placement: RankPlacement) -> list[Batch]:
+def _pool(case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> list[tuple[MicroBatch, ...]]:
     """Return the rank's batches to cycle through: enough for varied data, few enough for memory."""
     generator = torch.Generator().manual_seed(case.seed)
     first = draw_batch(case, workload, generator)
     batch_bytes = sum(t.nbytes for t in (*first.inputs, first.target))
     count = max(1, min(_POOL_BATCHES, _POOL_BYTES // max(batch_bytes, 1)))
     drawn = [first, *(draw_batch(case, workload, generator) for _ in range(count - 1))]
-    return [_ready_for_copies(share_of(batch, placement), placement.devices[0]) for batch in drawn]
+    ready = [_ready_for_copies(share_of(batch, placement), placement.devices[0]) for batch in drawn]
+    return [micro_batches_of(batch, variant.micro_batches) for batch in ready]
 
 
 def _ready_for_copies(batch: Batch, device: torch.device) -> Batch:

@@ -18,7 +18,7 @@ def candidates(case: Case, variant: Variant) -> tuple[int, ...]:
     or a single one, which is faster for small operators.
     """
     if variant.concurrent_lanes:
-        return (max(1, case.threads // len(case.devices)),)
+        return (max(1, case.threads // len(case.lanes_of_a_machine)),)
     return tuple(dict.fromkeys((case.threads, 1)))
 
 

@@ -70,6 +70,9 @@ def _beside_the_times(summary: Summary) -> dict[str, Any]:
         "phases_s": {name: asdict(each) for name, each in phases.phases_s.items()}
         if phases and phases.phases_s
         else None,
+        "slowest_rank_phases_s": {name: asdict(each) for name, each in phases.slowest_phases_s.items()}
+        if phases and phases.slowest_phases_s
+        else None,
         "skew_s": asdict(phases.skew_s) if phases and phases.skew_s else None,
         "rank_lag_s": [asdict(each) for each in phases.rank_lag_s] if phases and phases.rank_lag_s else None,
         "peak_rss_bytes": asdict(summary.peak_rss_bytes) if summary.peak_rss_bytes else None,

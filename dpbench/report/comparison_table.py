@@ -120,12 +120,13 @@ def _outcome(summary: Summary) -> str:
 
 
 def _percent_of(comparison: Comparison) -> str:
-    return "single" if are_shared(comparison.setting.devices) else "limit"
+    return "single" if are_shared(comparison.setting.lanes_of_a_machine) else "limit"
 
 
 def _setting(case: Case) -> str:
+    machines = "" if case.machines == 1 else f" of {case.machines} machines"
     return (
-        f"{case.workload}, batch {case.batch} on {format_devices(case.devices)}, {case.mode}, {case.dtype}, "
+        f"{case.workload}, batch {case.batch} on {format_devices(case.devices)}{machines}, {case.mode}, {case.dtype}, "
         f"{case.data} data, {case.threads} threads, seed {case.seed}"
         f"{'' if case.steps_per_sample == 1 else f', {case.steps_per_sample} steps per sample'}"
     )

@@ -14,7 +14,8 @@ from dpbench.sweep.outside import one_line
 
 PHASES_LEGEND = (
     "phases: medians over rounds, of extra steps after the timed ones; indented parts belong to the phase above them. "
-    "Skew: the slowest rank's time minus the fastest's. Lag: the slowest rank's median time minus the fastest's."
+    "Skew: the slowest rank's time minus the fastest's. Lag: the slowest rank's median time minus the fastest's. "
+    "Collectives: from start to end in this rank, in profiled steps; hidden while an operator of the rank runs."
 )
 _ROWS = {
     "forward": "forward",
@@ -26,11 +27,17 @@ _ROWS = {
     "backward": "backward",
     "reduce": "  reduce",
     "optimiser": "optimiser",
+    "collectives": "collectives",
+    "hidden": "  hidden",
 }
 
 
 def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[RenderableType]:
-    """Yield the table and its notes, or nothing if no variant has a time. `found` is by variant."""
+    """Yield the table and its notes, or nothing if no variant has a time. `found` is by variant.
+
+    A variant with several ranks has a column for rank 0 and one for the slowest rank.
+    """
+    found = dict(_ranks_apart(found))
     unknown = dict.fromkeys(name for each in found.values() for name in each.phases_s if name not in _ROWS)
     rows = {label: _row(name, found) for name, label in {**_ROWS, **{name: one_line(name) for name in unknown}}.items()}
     rows["skew"] = {name: each.skew_s for name, each in found.items()}
@@ -46,6 +53,14 @@ def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[RenderableType]:
     ]
     yield WideTable(f"phases, {unit}", [Column("phase", list(rows))], columns)
     yield from map(Text, [*notes, ""] if notes else [])
+
+
+def _ranks_apart(found: Mapping[str, PhaseSummary]) -> Iterator[tuple[str, PhaseSummary]]:
+    for name, each in found.items():
+        slowest_s = each.slowest_phases_s if each.slowest_rank else None
+        yield name if slowest_s is None else f"{name} rank 0", each
+        if slowest_s is not None:
+            yield f"{name} rank {each.slowest_rank}", PhaseSummary(slowest_s, skew_s=None, rank_lag_s=())
 
 
 def _notes(rows: Mapping[str, Mapping[str, OverRounds | None]]) -> Iterator[str]:

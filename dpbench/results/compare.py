@@ -130,7 +130,7 @@ def _summaries(records: Sequence[Record], skipped: Iterable[Skip]) -> dict[Case,
 
 def _sort_key(case: Case) -> tuple[object, ...]:
     place = (case.workload, case.mode, case.dtype, case.data, len(case.devices), case.devices, case.batch)
-    return (*place, case.threads, case.seed, case.steps_per_sample, case.variant.order)
+    return (*place, case.threads, case.seed, case.steps_per_sample, case.machines, case.variant.order)
 
 
 def _settings(summaries: Iterable[Case]) -> list[Case]:
@@ -151,7 +151,9 @@ def _comparison(setting: Case, summaries: Mapping[Case, Summary], candidates: Se
     timed = {summary.case.variant: summary for summary in present if summary.step_time_s is not None}
     reference = next((timed[name] for name in candidates if name in timed), None)
     baseline = summaries.get(single_device_baseline(setting))
-    rows = tuple(_row(summary, reference, baseline, shared=are_shared(setting.devices)) for summary in present)
+    rows = tuple(
+        _row(summary, reference, baseline, shared=are_shared(setting.lanes_of_a_machine)) for summary in present
+    )
     return Comparison(setting, rows, reference.case.variant if reference else None)
 
 

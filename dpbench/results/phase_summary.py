@@ -12,16 +12,17 @@ _ABSENT = "the record does not have it"
 
 @dataclass(frozen=True)
 class PhaseSummary:
-    """Seconds of a step by phase.
+    """Seconds of a step by phase. With several processes `phases_s` is of rank 0.
 
     `skew_s` is the slowest rank's time minus the fastest's: the median over rounds of each round's median. `rank_lag_s`
     has each rank's time minus the fastest's. Both are of a step: a sample's, divided by its steps. With one process,
-    `skew_s` is None and `rank_lag_s` is empty.
+    `skew_s` is None, `rank_lag_s` and `phases_by_rank_s` are empty.
     """
 
     phases_s: Mapping[str, OverRounds]
     skew_s: OverRounds | None
     rank_lag_s: tuple[OverRounds, ...]
+    phases_by_rank_s: tuple[Mapping[str, OverRounds], ...] = ()
 
     @property
     def slowest_rank(self) -> int | None:
@@ -29,21 +30,33 @@ class PhaseSummary:
         lags = {rank: lag.value for rank, lag in enumerate(self.rank_lag_s) if lag.value is not None}
         return max(lags, key=lambda rank: lags[rank]) if lags else None
 
+    @property
+    def slowest_phases_s(self) -> Mapping[str, OverRounds] | None:
+        """The phases of the slowest rank, or None if the records do not have them."""
+        rank = self.slowest_rank
+        return self.phases_by_rank_s[rank] if rank is not None and rank < len(self.phases_by_rank_s) else None
+
 
 def summarise_phases(rounds: Sequence[Metrics], steps_per_sample: int = 1) -> PhaseSummary:
     """Return the summary of all rounds of one case."""
-    names = dict.fromkeys(name for one in rounds for name in one.phases_s or {})
     skews = [one.skew_s for one in rounds if one.skew_s]
     ranks = max((len(one.rank_lag_s or ()) for one in rounds), default=0)
+    by_rank = [one.phases_by_rank_s for one in rounds if one.phases_by_rank_s]
     return PhaseSummary(
-        phases_s={name: over_rounds([_phase(name, one) for one in rounds]) for name in names},
+        phases_s=_over_rounds([one.phases_s or {} for one in rounds]),
         skew_s=over_rounds([Reading(value=median(each) / steps_per_sample) for each in skews]) if skews else None,
         rank_lag_s=tuple(over_rounds([_lag(rank, one, steps_per_sample) for one in rounds]) for rank in range(ranks)),
+        phases_by_rank_s=tuple(map(_over_rounds, zip(*by_rank, strict=True))),
     )
 
 
-def _phase(name: str, one: Metrics) -> Reading:
-    found = (one.phases_s or {}).get(name, _ABSENT)
+def _over_rounds(rounds: Sequence[Mapping[str, float | str]]) -> dict[str, OverRounds]:
+    """Return each phase that any round has, over all rounds."""
+    names = dict.fromkeys(name for one in rounds for name in one)
+    return {name: over_rounds([_phase(one.get(name, _ABSENT)) for one in rounds]) for name in names}
+
+
+def _phase(found: float | str) -> Reading:
     return Reading(reason=found) if isinstance(found, str) else Reading(value=found)
 
 

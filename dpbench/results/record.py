@@ -6,6 +6,8 @@ SCHEMA history
        lost_gpu. An allocator's peak can be a reason. peak_rss_bytes is of all processes of the case; in schema 1 it
        was of the process that wrote the record.
     3  a case has steps_per_sample. Earlier records have one step in a sample.
+    4  phases of each rank; with one process per device, the time of collectives is among the phases. A case has
+       machines, and the metrics have each rank's; earlier records are of one machine.
 """
 
 from datetime import datetime
@@ -37,7 +39,7 @@ def line_on_lost_gpu(text: str) -> str | None:
     return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
 
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 def _moment(text: str) -> str:
@@ -108,10 +110,12 @@ class Metrics(BaseModel):
     - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
     - `skew_s` has, per sample, the slowest rank's time minus the fastest's. `rank_lag_s` has, per rank, the median of
       its sample's time minus the fastest's. Both are None for one process.
-    - `phases_s` has, by phase, the median over steps beside the samples, or the reason why there is none. Several
-      processes report that of rank 0. measure/phases.py defines the phases.
+    - `phases_s` has, by phase, the median over steps beside the samples, or the reason why there is none. With several
+      processes it is that of rank 0, and `phases_by_rank_s` has that of each. measure/phases.py and
+      measure/ranks/collectives.py define the phases.
     - `relative_error` is the distance of the gradients (`infer`: outputs) from those of the plain module, run chunk by
       chunk.
+    - `rank_machines` has the host name of each rank's machine, and `network_interface` is rank 0's for gloo.
     - `peak_rss_bytes` is the sum of each process's own peak since it began; shared pages count in each process.
     - `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device.
     - `telemetry` is of the same window, by device, or the reason why a device has none.
@@ -125,6 +129,9 @@ class Metrics(BaseModel):
     skew_s: tuple[float, ...] | None = None
     rank_lag_s: tuple[float, ...] | None = None
     phases_s: dict[str, float | str] | None = None
+    phases_by_rank_s: tuple[dict[str, float | str], ...] | None = None
+    rank_machines: tuple[str, ...] | None = None
+    network_interface: str | None = None
     relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Self
 
@@ -40,7 +41,7 @@ class Exit:
     `timed_out_after_s` is the time limit if the limit ended the child, else None. `record` has the first 64 MiB that
     the child wrote to its record pipe. `tail` has the last 64 KiB of its stdout and stderr. `oom_kills` counts the
     processes that the kernel killed meanwhile because memory ran out, on the whole machine. `duration_s` is the time
-    from the start of the child to its end.
+    from the start of the child to its end. `is_stopped` is whether the caller stopped the child.
     """
 
     started_at: str
@@ -50,11 +51,13 @@ class Exit:
     record: bytes = b""
     tail: bytes = b""
     oom_kills: int = 0
+    is_stopped: bool = False
 
 
-def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
+def launch(command: list[str], stdin_text: str, timeout_s: float, stop_fd: int | None = None) -> Exit:
     """Run `command` until it ends or `timeout_s` have passed, and return how it ended.
 
+    If `stop_fd` becomes readable, the child is stopped before.
     Then the rest of its process tree is killed. ``--record-fd N --parent-pid P`` is appended to the command. The
     process tree is also killed if an exception, such as KeyboardInterrupt, ends this function. Raises OSError if the
     command cannot be started, and UnkillableError if a process survives SIGKILL.
@@ -65,7 +68,7 @@ def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
         with _watcher() as mark, nothing_left_behind():
             child = _start(command, stdin_text, record, output, mark)
             try:
-                ended = _watch(child, (record, output), start_s + timeout_s)
+                ended = _watch(child, (record, output), start_s + timeout_s, stop_fd)
             finally:
                 _end(child)
             duration_s = time.monotonic() - start_s
@@ -75,10 +78,11 @@ def launch(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
             started_at=started_at,
             duration_s=duration_s,
             returncode=child.returncode,
-            timed_out_after_s=None if ended else timeout_s,
+            timed_out_after_s=timeout_s if ended is _Ending.LATE else None,
             record=bytes(record.kept),
             tail=bytes(output.kept),
             oom_kills=_oom_kills() - oom_kills_before,
+            is_stopped=ended is _Ending.STOPPED,
         )
 
 
@@ -144,18 +148,26 @@ def _start(command: list[str], stdin_text: str, record: _Pipe, output: _Pipe, ma
         )
 
 
-def _watch(child: subprocess.Popen[bytes], pipes: tuple[_Pipe, ...], deadline_s: float) -> bool:
-    """Read the pipes until the child ends. Return False if the deadline passes first."""
+class _Ending(Enum):
+    ITSELF = "the child ended"
+    LATE = "the deadline passed"
+    STOPPED = "the caller stopped it"
+
+
+def _watch(child: subprocess.Popen[bytes], pipes: tuple[_Pipe, ...], deadline_s: float, stop_fd: int | None) -> _Ending:
+    """Read the pipes until the child ends, the deadline passes or `stop_fd` is readable."""
     with selectors.DefaultSelector() as selector, os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
-        selector.register(ended, selectors.EVENT_READ)
+        selector.register(ended, selectors.EVENT_READ, _Ending.ITSELF)
+        if stop_fd is not None:
+            selector.register(stop_fd, selectors.EVENT_READ, _Ending.STOPPED)
         for pipe in pipes:
             selector.register(pipe.reader, selectors.EVENT_READ, pipe)
         while (left_s := deadline_s - time.monotonic()) > 0:
             for key, _ in selector.select(left_s):
-                if key.data is None:
-                    return True
+                if isinstance(key.data, _Ending):
+                    return key.data
                 key.data.read()
-    return False
+    return _Ending.LATE
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -10,7 +10,8 @@ from math import inf
 from dpbench.results.record import Record
 from dpbench.results.store import Retry, Store, take_failed_out
 from dpbench.run.ask import ask_machine
-from dpbench.run.runner import WORKER, Progress, run
+from dpbench.run.launch import launch
+from dpbench.run.runner import WORKER, Launcher, Progress, run
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.names import is_factory
 from dpbench.sweep.plan import Plan, round_order
@@ -47,11 +48,12 @@ def run_sweep(
     *,
     retry: Retry | None = None,
     worker: Sequence[str] = WORKER,
+    launch: Launcher = launch,
 ) -> SweepRecords:
     """Measure what the plan needs and the store lacks: one child per case and round.
 
     Each record is stored before the next child starts. `retry` first removes the plan's failed records from the store.
-    `worker` is the command of a child. A KeyboardInterrupt ends the sweep, and the result says so.
+    `worker` is the command of a child, `launch` runs it. A KeyboardInterrupt ends the sweep, and the result says so.
     Raises StoreError if a record cannot be written.
     """
     with store:
@@ -71,6 +73,7 @@ def run_sweep(
                 case_time_s=spec.case_time_s,
                 timeout_s=spec.timeout_s,
                 worker=worker,
+                launch=launch,
                 progress=progress,
             )
         except KeyboardInterrupt:

@@ -20,7 +20,7 @@ class Case(BaseModel):
     `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per step, all lanes
     together. `devices` has one entry per lane. `threads` is the number of intra-op threads that all lanes share; it is
     the same for all variants of a comparison. A sample is the time of `steps_per_sample` steps. Nothing waits for the
-    devices between them.
+    devices between them. With several `machines`, each has as many of the lanes, in order, and its own `threads`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +35,7 @@ class Case(BaseModel):
     threads: int = Field(ge=1)
     seed: int = 0
     steps_per_sample: int = Field(default=1, ge=1, le=MOST_STEPS_PER_SAMPLE)
+    machines: int = Field(default=1, ge=1)
 
     def of(self, variant: str) -> Self:
         """Return the case of another variant in this setting."""
@@ -49,13 +50,20 @@ class Case(BaseModel):
     def setting(self) -> str:
         """The id without the variant. Cases of one setting are compared.
 
-        It ends with ``|k20`` if a sample has 20 steps. A single step adds nothing, so ids of older records stay valid.
+        It ends with ``|k20`` if a sample has 20 steps, and with ``|m2`` if the lanes are on two machines. One step and
+        one machine add nothing, so ids of older records stay valid.
         """
         steps = "" if self.steps_per_sample == 1 else f"|k{self.steps_per_sample}"
+        machines = "" if self.machines == 1 else f"|m{self.machines}"
         return (
             f"{self.workload}|b{self.batch}|{format_devices(self.devices)}|{self.mode}|{self.dtype}"
-            f"|{self.data}|t{self.threads}|s{self.seed}{steps}"
+            f"|{self.data}|t{self.threads}|s{self.seed}{steps}{machines}"
         )
+
+    @property
+    def lanes_of_a_machine(self) -> tuple[str, ...]:
+        """The devices of the first machine. Those of the others have the same names."""
+        return self.devices[: len(self.devices) // self.machines]
 
 
 def on_one_device(case: Case) -> Case:
@@ -63,7 +71,8 @@ def on_one_device(case: Case) -> Case:
 
     It is the same computation without parallelism.
     """
-    return case.model_copy(update={"variant": VariantId(VariantName.SINGLE), "devices": case.devices[:1]})
+    update = {"variant": VariantId(VariantName.SINGLE), "devices": case.devices[:1], "machines": 1}
+    return case.model_copy(update=update)
 
 
 def single_device_baseline(case: Case) -> Case:
@@ -74,6 +83,6 @@ def single_device_baseline(case: Case) -> Case:
     batch.
     """
     single = on_one_device(case)
-    if are_shared(case.devices):
+    if are_shared(case.lanes_of_a_machine):
         return single
     return single.model_copy(update={"batch": ceil(case.batch / len(case.devices))})

@@ -11,6 +11,7 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.names import Size
 from dpbench.sweep.plan import Plan, PlanError, Skip
+from dpbench.sweep.rank_options import why_rank_unsupported
 from dpbench.sweep.spec import Spec
 from dpbench.sweep.variants import VariantId, VariantName
 
@@ -36,13 +37,12 @@ def plan_counts(spec: Spec) -> Plan:
         _check(devices, min(spec.batch))
         for workload, batch in product(spec.workloads, spec.batch):
             for variant in spec.variants:
-                places = [place for place in _places(devices) if _why_unsupported(variant, place) is None]
-                found = [_case(variant, workload, batch, place) for place in places]
+                wanted = [_case(variant, workload, batch, place) for place in _places(devices)]
+                reasons = {case: _why_unsupported(case) for case in wanted}
+                found = [case for case, reason in reasons.items() if reason is None]
                 cases.update(dict.fromkeys(found))
                 if not found:
-                    reason = _why_unsupported(variant, devices)
-                    assert reason is not None
-                    skipped.append(Skip(_case(variant, workload, batch, devices), reason))
+                    skipped.append(Skip(wanted[-1], str(reasons[wanted[-1]])))
     return Plan(tuple(cases), tuple(skipped))
 
 
@@ -86,8 +86,9 @@ def checked_cases() -> tuple[Case, ...]:
 def _checked() -> Iterator[Case]:
     for workload, variant in product(_CHECKED_WORKLOADS, DEFAULT_VARIANTS):
         for devices in _places(_simulated(4)):
-            if _why_unsupported(variant, devices) is None:
-                yield _case(variant, workload, 16, devices)
+            case = _case(variant, workload, 16, devices)
+            if _why_unsupported(case) is None:
+                yield case
     for workload in _CHECKED_RANKS:
         yield _case(VariantId(VariantName.DDP), workload, 16, ("cpu", "cpu"))
 
@@ -109,11 +110,13 @@ def _case(variant: VariantId, workload: str, batch: int, devices: tuple[str, ...
     return Case(variant=variant, workload=workload, batch=batch, devices=lanes, threads=1)
 
 
-def _why_unsupported(variant: VariantId, devices: tuple[str, ...]) -> str | None:
-    if variant.name is VariantName.TORCH_DP and not _is_simulated(devices):
+def _why_unsupported(case: Case) -> str | None:
+    if case.variant.name is VariantName.TORCH_DP and not _is_simulated(case.devices):
         return "torch.nn.DataParallel has no CPU lanes; allowed: sim*n"
-    if variant.name is VariantName.DDP and _is_simulated(devices):
-        return "ddp is counted in real processes; allowed: cpu*n"
+    if case.variant.is_per_rank:
+        if _is_simulated(case.devices):
+            return f"{case.variant.name} is counted in real processes; allowed: cpu*n"
+        return why_rank_unsupported(case)
     return None
 
 

@@ -7,6 +7,7 @@ host, while its files lie at the root of the mount. So a group without files is 
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -132,3 +133,22 @@ def _text(path: Path) -> str | None:
         return path.read_text()
     except OSError:
         return None
+
+
+def commit_of(folder: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of the checkout at `folder`, and whether tracked files were changed.
+
+    Both are None outside a checkout.
+    """
+    try:
+        head = _git(folder, "rev-parse", "HEAD")
+        tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return None, None
+    return (head, bool(changes)) if tracked else (None, None)
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -9,6 +9,7 @@ from dpbench.sweep.quantities import parse_bytes
 Value = bool | int | float | str
 
 _MOST_MEBIBYTES = 2**20
+_MOST_MICRO_BATCHES = 1024
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,15 @@ def _mebibytes(sentence: str) -> Parameter:
     return Parameter(parse, f"a number of MiB above 0, at most {_MOST_MEBIBYTES}, such as 1 or 0.5", sentence)
 
 
+def _micro_batches(sentence: str) -> Parameter:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 6 and 1 <= int(text) <= _MOST_MICRO_BATCHES):
+            raise ValueError(text)
+        return int(text)
+
+    return Parameter(parse, f"a whole number from 1 to {_MOST_MICRO_BATCHES}", sentence)
+
+
 POLICY_PARAMETERS: Mapping[str, Parameter] = {
     "cache_replicas": _switch("keep the replicas between forwards"),
     "coalesce": _switch("send tensors together in buckets"),
@@ -80,7 +90,17 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
 }
 """For `tuned`: the fields of `dpbench.parallel.Policy`. A test compares them."""
 
-DDP_PARAMETERS: Mapping[str, Parameter] = {
-    "bucket_cap_mb": _mebibytes("the largest size of a bucket of gradients, in MiB")
+DDP_ARGUMENTS: Mapping[str, Parameter] = {
+    "bucket_cap_mb": _mebibytes("the largest size of a bucket of gradients, in MiB"),
+    "gradient_as_bucket_view": _switch("gradients are views of the buckets"),
+    "static_graph": _switch("every step uses the same parameters"),
 }
-"""For `ddp`: arguments of `torch.nn.parallel.DistributedDataParallel`."""
+"""For `ddp`: arguments of `torch.nn.parallel.DistributedDataParallel`. A test compares them."""
+
+DDP_PARAMETERS: Mapping[str, Parameter] = {
+    **DDP_ARGUMENTS,
+    "accumulate": _micro_batches("how many micro-batches a step has; all but the last run under no_sync"),
+    "hook": _choice("none", "fp16", "bf16", sentence="the type in which gradients are sent"),
+    "sync_batchnorm": _switch("batch norm takes the statistics of all ranks"),
+}
+"""For `ddp`: its arguments, and what is set up around it."""

@@ -35,9 +35,10 @@ class Plan:
     skipped: tuple[Skip, ...]
 
 
-def plan(spec: Spec, machine: MachineInfo) -> Plan:
+def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
     """Return the grid of the spec, with the `single` cases that percentages need.
 
+    With several `machines`, all like `machine`, the lanes of a device list are divided among them.
     Raise PlanError.
     """
     lanes = spec.devices or (default_lanes(machine),)
@@ -45,7 +46,7 @@ def plan(spec: Spec, machine: MachineInfo) -> Plan:
     _check(spec, lanes, threads, machine)
     cases: dict[Case, None] = {}
     skipped: dict[Case, str] = {}
-    for group in _settings(spec, lanes, threads):
+    for group in _settings(spec, lanes, threads, machines):
         wanted = [_of_variant(group, variant) for variant in spec.variants]
         reasons = {case: why_unsupported(case, machine) for case in wanted}
         skipped.update({case: reason for case, reason in reasons.items() if reason is not None})
@@ -81,7 +82,7 @@ def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int
     return order
 
 
-def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int) -> Iterator[Case]:
+def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machines: int) -> Iterator[Case]:
     """Yield one case for each point of the grid. Its variant does not matter."""
     for workload, mode, dtype, devices, batch in product(spec.workloads, spec.modes, spec.dtypes, lanes, spec.batch):
         yield Case(
@@ -95,6 +96,7 @@ def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int) -> Ite
             threads=threads,
             seed=spec.seed,
             steps_per_sample=spec.steps_per_sample,
+            machines=machines,
         )
 
 

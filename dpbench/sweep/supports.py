@@ -4,9 +4,11 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.names import Mode
+from dpbench.sweep.rank_options import why_rank_unsupported
 from dpbench.sweep.variants import VariantName
 
 _BACKEND = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
+_PER_RANK = {VariantName.DDP: "DistributedDataParallel", VariantName.FSDP: "fully_shard"}
 
 
 def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
@@ -18,8 +20,8 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
         return "it returns losses, and inference has none; mode train is allowed"
     if case.variant.name is VariantName.TORCH_DP:
         return _why_unsupported_torch_dp(kinds, machine)
-    if case.variant.name is VariantName.DDP:
-        return _why_unsupported_ddp(kinds, case.devices, machine)
+    if case.variant.is_per_rank:
+        return _why_no_ranks(case, kinds, machine) or why_rank_unsupported(case)
     return None
 
 
@@ -30,15 +32,16 @@ def _why_unsupported_torch_dp(kinds: list[str], machine: MachineInfo) -> str | N
     return f"torch.nn.DataParallel needs an accelerator for every lane, and {here}"
 
 
-def _why_unsupported_ddp(kinds: list[str], devices: tuple[str, ...], machine: MachineInfo) -> str | None:
+def _why_no_ranks(case: Case, kinds: list[str], machine: MachineInfo) -> str | None:
+    what = _PER_RANK[case.variant.name]
     if len(kinds) > 1:
-        return f"DistributedDataParallel needs devices of one kind, not {' and '.join(kinds)}"
+        return f"{what} needs devices of one kind, not {' and '.join(kinds)}"
     backend = _BACKEND.get(kinds[0])
     if backend is None:
         return f"no backend of torch.distributed is known for {kinds[0]}"
     if backend not in machine.backends:
-        return f"this torch has no {backend}, which DistributedDataParallel needs on {kinds[0]}"
-    if kinds[0] != "cpu" and are_shared(devices):
+        return f"this torch has no {backend}, which {what} needs on {kinds[0]}"
+    if kinds[0] != "cpu" and are_shared(case.lanes_of_a_machine):
         # Since 2.5 NCCL refuses two ranks on one GPU: https://github.com/NVIDIA/nccl/issues/103
         return f"{backend} allows one rank for each device, and these lanes share one"
     return None

@@ -65,9 +65,14 @@ class VariantName(StrEnum):
     TUNED = _tuned("tuned", "dpbench.DataParallel: cached replicas, coalesced copies, long-lived threads")
     DDP = (
         "ddp",
-        "variant:DDP",
+        "ddp:DDP",
         "torch DistributedDataParallel: one process per device, gloo on CPU and nccl on CUDA",
         DDP_PARAMETERS,
+    )
+    FSDP = (
+        "fsdp",
+        "fsdp:FSDP",
+        "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter",
     )
     TUNED_NO_CACHE_REPLICAS = _tuned(
         "tuned_no_cache_replicas", "tuned, but all replicas are built anew every forward", cache_replicas=False
@@ -113,10 +118,13 @@ class VariantName(StrEnum):
     )
 
 
-SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))
-"""The variants compared by default: every scheme, without the ablations of the tuned one."""
+PER_RANK = frozenset({VariantName.DDP, VariantName.FSDP})
+"""The variants with one process per device. A test compares them with the wrappers."""
 
-VARIANT = f"{one_of(SCHEMES)}, or one of the tuned_... that `dpbench list` shows"
+SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_") and name is not VariantName.FSDP)
+"""The variants compared by default: the data-parallel schemes, without the ablations of the tuned one."""
+
+VARIANT = f"{one_of(SCHEMES)}, {VariantName.FSDP}, or one of the tuned_... that `dpbench list` shows"
 _EXAMPLE = "tuned[dispatch=threads,coalesce=false]"
 _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 
@@ -162,6 +170,11 @@ class VariantId(str):
 
     def __getnewargs__(self) -> tuple[str]:
         return (str(self),)
+
+    @property
+    def is_per_rank(self) -> bool:
+        """Whether each device has a process of its own."""
+        return self.name in PER_RANK
 
     @property
     def order(self) -> tuple[int, str]:

@@ -1,6 +1,8 @@
 """The schemes that dpbench compares: ways to run one training step on several devices.
 
-    variant.py          the interface, and the schemes of a few lines: single, torch_dp, ddp, tuned
+    variant.py          the interface, and the schemes of a few lines: single, torch_dp, tuned
+    ddp.py              DistributedDataParallel with its options
+    fsdp.py             fully_shard, with the blocks that it shards
     floor.py            the work of all lanes without a scheme: a lower bound for the step time
     naive.py            the stock algorithm of torch.nn.DataParallel in plain Python: scatter, gather, the forward
     naive_replicate.py  its replicas, built anew in each forward

@@ -9,7 +9,9 @@ from dpbench.variants.variant import Variant
 
 
 def variant_of(variant: VariantId) -> Variant:
-    """Return the scheme. The parameters in the id are bound to its `wrap`."""
+    """Return the scheme. The parameters in the id are bound to its `wrap`; `accumulate` sets its micro-batches."""
     module, _, attribute = variant.name.wrapper.partition(":")
     found: Variant = getattr(import_module(f"dpbench.variants.{module}"), attribute)
-    return replace(found, wrap=partial(found.wrap, **variant.values)) if variant.values else found
+    values = dict(variant.values)
+    micro_batches = int(values.pop("accumulate", 1))
+    return replace(found, wrap=partial(found.wrap, **values) if values else found.wrap, micro_batches=micro_batches)

@@ -1,6 +1,7 @@
-"""The interface of a scheme, and the short schemes: single, stock, DDP, tuned."""
+"""The interface of a scheme, and the short schemes: single, stock, tuned."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,17 @@ class Variant:
 
     With `has_loss`, `wrap` takes the workload's `loss` too. In training the callable then takes the inputs and the
     target, and returns the loss of each item.
+
+    A training step runs `micro_batches` forwards and backwards. All but the last are in the context
+    ``without_reduction(scheme)``, in which each replica keeps the sum of its own gradients.
     """
 
     wrap: Callable[..., Forward]
     per_rank: bool = False
     concurrent_lanes: bool = True
     has_loss: bool = False
+    micro_batches: int = 1
+    without_reduction: Callable[[Forward], AbstractContextManager[None]] | None = None
 
 
 def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
@@ -51,17 +57,6 @@ def _torch_dp(base: nn.Module, devices: list[torch.device]) -> Forward:
     return nn.DataParallel(base, device_ids=devices)
 
 
-def _ddp(base: nn.Module, devices: list[torch.device], **parameters: Any) -> Forward:
-    """Wrap in DistributedDataParallel, which averages the gradients over the ranks.
-
-    The caller has set up the process group. `parameters` are arguments of DistributedDataParallel.
-    """
-    from torch.nn.parallel import DistributedDataParallel
-
-    (device,) = devices
-    return DistributedDataParallel(base, device_ids=None if device.type == "cpu" else [device], **parameters)
-
-
 def _tuned(base: nn.Module, devices: list[torch.device], **parameters: Any) -> Forward:
     """Wrap in the module under test. `parameters` are fields of `dpbench.parallel.Policy`."""
     from dpbench.parallel import DataParallel, Policy
@@ -80,6 +75,5 @@ def _tuned_with_loss(
 
 SINGLE = Variant(_single, concurrent_lanes=False)
 TORCH_DP = Variant(_torch_dp)
-DDP = Variant(_ddp, per_rank=True)
 TUNED = Variant(_tuned)
 TUNED_WITH_LOSS = Variant(_tuned_with_loss, has_loss=True)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dpbench.measure import count_step
+from dpbench.measure.ranks.team import Solo
 from dpbench.measure.session import Session
-from dpbench.measure.team import Solo
 from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
 from dpbench.variants.registry import variant_of

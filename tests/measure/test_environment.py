@@ -8,6 +8,7 @@ import pytest
 from dpbench.measure import environment
 from dpbench.measure.environment import read_environment
 from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts
+from dpbench.sweep.host import commit_of
 from tests.fakes import FakeGpu, FakeNvml, ScriptedClock
 
 ONE, TWO, SWITCH = "00000000:01:00.0", "00000000:02:00.0", "00000000:0F:00.0"
@@ -65,12 +66,12 @@ def test_a_checkout_is_dirty_if_a_tracked_file_was_changed(tmp_path):
     def git(*words):
         subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=tmp_path, check=True)
 
-    assert environment._commit(tmp_path) == (None, None)
+    assert commit_of(tmp_path) == (None, None)
     (tmp_path / "__init__.py").write_text("")
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "first")
-    commit, dirty = environment._commit(tmp_path)
+    commit, dirty = commit_of(tmp_path)
     assert (len(commit), dirty) == (40, False)
     (tmp_path / "__init__.py").write_text("changed")
-    assert environment._commit(tmp_path) == (commit, True)
+    assert commit_of(tmp_path) == (commit, True)

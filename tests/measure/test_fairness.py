@@ -1,11 +1,16 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from dpbench.measure.fairness import TOLERANCE, error_against_oracle
-from dpbench.measure.session import RankPlacement, Session
+from dpbench.measure import fairness
+from dpbench.measure.fairness import TOLERANCE, error_against_oracle, tolerance_of
+from dpbench.measure.session import RankPlacement, Session, build_model, draw_batch
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data, Dtype
+from dpbench.sweep.variants import VariantId
+from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import Workload
@@ -74,6 +79,52 @@ def test_another_computation_has_an_error(wrap):
 def test_with_batch_norm_the_whole_batch_at_once_is_another_computation():
     assert error(whole_batch, "convnet/tiny", lanes=1) <= ALLOWED
     assert error(whole_batch, "convnet/tiny", lanes=2) > ALLOWED
+
+
+def test_synchronised_batch_norm_is_the_whole_batch_at_once():
+    """The oracle of two ranks, of one micro-batch each, against the plain module on the whole batch."""
+    whole, apart = (oracle_gradients("convnet/tiny", f"ddp[sync_batchnorm={value}]") for value in ("true", "false"))
+    workload = resolve("convnet/tiny", Data.RANDOM)
+    case = Case(variant="ddp", workload="convnet/tiny", batch=8, devices=["cpu"] * 2, threads=1)
+    model = build_model(case, workload, torch.device("cpu"))
+    batch = draw_batch(case, workload, torch.Generator().manual_seed(1))
+    workload.loss(model(*batch.inputs), batch.target).backward()
+    expected = [p.grad for p in model.parameters()]
+    assert fairness._relative_error(whole, expected) <= ALLOWED
+    assert fairness._relative_error(apart, expected) > ALLOWED
+
+
+def test_the_oracle_of_micro_batches_differs_with_batch_norm_alone():
+    for workload, differs in (("mlp/tiny", False), ("convnet/tiny", True)):
+        one, two = (oracle_gradients(workload, f"ddp[accumulate={count}]") for count in (1, 2))
+        assert (fairness._relative_error(two, one) > ALLOWED) is differs
+
+
+def oracle_gradients(workload, variant):
+    """Return the gradients that the oracle expects of two ranks."""
+    case = Case(variant=variant, workload=workload, batch=8, devices=["cpu"] * 2, threads=1)
+    made = resolve(workload, Data.RANDOM)
+    scheme = replace(variant_of(VariantId(variant)), wrap=lambda base, devices: base)
+    session = Session(case, made, scheme, RankPlacement((torch.device("cpu"),), 0, 2))
+    oracle = build_model(case, made, torch.device("cpu"))
+    batch = draw_batch(case, made, torch.Generator().manual_seed(1))
+    fairness.oracle_loss(session, oracle, batch).backward()
+    return [p.grad for p in oracle.parameters()]
+
+
+@pytest.mark.parametrize(
+    ("variant", "dtype", "allowed"),
+    [
+        ("ddp", "float32", 2e-3),
+        ("ddp[hook=none]", "float64", 1e-9),
+        ("ddp[hook=fp16]", "float64", 1e-2),
+        ("ddp[hook=bf16]", "float32", 5e-2),
+        ("ddp[hook=fp16]", "bfloat16", 1e-1),
+    ],
+)
+def test_a_coarser_type_on_the_way_has_a_tolerance_of_its_own(variant, dtype, allowed):
+    case = Case(variant=variant, workload="mlp/tiny", batch=8, devices=["cpu"] * 2, threads=1, dtype=dtype)
+    assert tolerance_of(case) == allowed
 
 
 def test_a_wrong_gradient_of_one_small_parameter_is_found():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dpbench.measure.rank_counts import RankCounts, sum_over_ranks
+from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks
 from dpbench.results.counts import Phase, PhaseCounts, Traffic
 
 

@@ -2,9 +2,9 @@ import gc
 
 import pytest
 
+from dpbench.measure.ranks.team import Solo
 from dpbench.measure.sample import sample
 from dpbench.measure.stopping import StopRule, WarmUp
-from dpbench.measure.team import Solo
 from tests.fakes import FakeEdges, FakeTeam, ScriptedClock, ScriptedSteps
 
 

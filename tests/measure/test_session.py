@@ -1,7 +1,11 @@
+from contextlib import contextmanager
+from dataclasses import replace
+
 import pytest
 import torch
 
-from dpbench.measure.session import RankPlacement, Session, open_session, share_of
+from dpbench.measure.session import RankPlacement, Session, micro_batches_of, open_session, share_of
+from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data
 from dpbench.variants.variant import Variant
@@ -50,7 +54,7 @@ def test_batches_wait_in_memory_that_the_devices_copies_need(monkeypatch, ranks)
 
     monkeypatch.setattr("dpbench.measure.session.ready_for_copies", prepare)
     made = Session(case(), resolve("mlp/tiny", Data.RANDOM), PLAIN, RankPlacement(CPU, 0, ranks))
-    batches = [next(made._batches) for _ in range(16)]
+    batches = [each.batch for _ in range(16) for each in next(made._batches)]
     found = {id(tensor) for batch in batches for tensor in (*batch.inputs, batch.target)}
     assert found == set(map(id, prepared))
     assert {len(tensor) for tensor in prepared} == {8 // ranks}
@@ -64,9 +68,9 @@ def test_gradients_do_not_accumulate_over_steps():
         seen.append(made.base[0].weight.grad.clone())
     fresh = session()
     fresh.step()
-    batch = next(fresh._batches)
+    (micro_batch,) = next(fresh._batches)
     fresh.base.zero_grad()
-    fresh.loss(batch).backward()
+    fresh.loss(micro_batch.batch).backward()
     assert torch.allclose(seen[1], fresh.base[0].weight.grad)
 
 
@@ -115,3 +119,34 @@ def test_a_workload_that_is_resolved_already_is_not_resolved_again(monkeypatch):
     workload = resolve("mlp/tiny", Data.RANDOM)
     monkeypatch.setattr("dpbench.measure.session.resolve", lambda *_: pytest.fail("resolved"))
     assert open_session(case(), workload=workload).workload is workload
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
+def test_micro_batches_have_all_items_and_their_shares(count):
+    whole = Batch((torch.arange(16.0).reshape(8, 2),), torch.arange(8))
+    parts = micro_batches_of(whole, count)
+    assert len(parts) == min(count, 8)
+    assert torch.equal(torch.cat([each.batch.inputs[0] for each in parts]), whole.inputs[0])
+    assert torch.equal(torch.cat([each.batch.target for each in parts]), whole.target)
+    assert [each.weight for each in parts] == [len(each.batch.target) / 8 for each in parts]
+
+
+def test_a_step_of_several_micro_batches_has_the_gradients_and_the_loss_of_one():
+    kept = []
+
+    @contextmanager
+    def without_reduction(scheme):
+        kept.append("begin")
+        yield
+        kept.append("end")
+
+    three = replace(PLAIN, micro_batches=3, without_reduction=without_reduction)
+    workload, phases = resolve("mlp/tiny", Data.RANDOM), []
+    made = Session(case(), workload, three, RankPlacement(CPU))
+    whole = Session(case(), workload, PLAIN, RankPlacement(CPU))
+    assert torch.allclose(made.step(phases.append), whole.step())
+    for one, other in zip(made.base.parameters(), whole.base.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, atol=1e-6)
+        assert torch.allclose(one, other, atol=1e-6)
+    assert kept == ["begin", "end"] * 2
+    assert phases == [Phase.FORWARD, Phase.BACKWARD] * 3 + [Phase.OPTIMISER]

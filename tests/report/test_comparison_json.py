@@ -35,6 +35,7 @@ def test_a_measured_case_has_every_field() -> None:
         "percent_of_single": pytest.approx(80),
         "counts": None,
         "phases_s": None,
+        "slowest_rank_phases_s": None,
         "skew_s": None,
         "rank_lag_s": None,
         "peak_rss_bytes": None,
@@ -48,6 +49,7 @@ def test_figures_beside_the_times_are_by_device_and_phase() -> None:
     metrics = METRICS.model_copy(
         update={
             "phases_s": {"forward": 0.5, "reduce": "none"},
+            "phases_by_rank_s": ({"forward": 0.5, "reduce": "none"}, {"forward": 0.75, "reduce": "none"}),
             "skew_s": (0.1, 0.2, 0.3),
             "rank_lag_s": (0.0, 0.2),
             "peak_rss_bytes": 1000,
@@ -60,6 +62,7 @@ def test_figures_beside_the_times_are_by_device_and_phase() -> None:
     known = {"reason": None, "rounds": 1, "rounds_without": 0, "source": None, "span_s": None}
     unknown = {"value": None, "rounds": 0, "rounds_without": 1, "source": None, "span_s": None}
     assert one["phases_s"] == {"forward": {"value": 0.5, **known}, "reduce": {**unknown, "reason": "none"}}
+    assert one["slowest_rank_phases_s"]["forward"] == {"value": 0.75, **known}
     assert one["skew_s"] == {"value": 0.2, **known}
     assert one["rank_lag_s"] == [{"value": 0.0, **known}, {"value": 0.2, **known}]
     assert one["peak_rss_bytes"] == {"value": 1000, **known}

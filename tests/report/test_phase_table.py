@@ -50,6 +50,22 @@ def test_skew_and_lag_are_those_of_several_ranks() -> None:
     assert not {"skew", "lag"} & set(cells(shown(naive=phases(phases_s=FULL))))
 
 
+def test_phases_are_of_rank_0_and_of_the_slowest_rank() -> None:
+    slow = {**FULL, "forward": 0.7, "collectives": 0.3, "hidden": 0.1}
+    ranks = phases(phases_s=FULL, phases_by_rank_s=(FULL, FULL, slow), rank_lag_s=(0.0, 0.01, 0.02))
+    lines = shown(ddp=ranks)
+    found = cells(lines)
+    assert found["phase"] == ["ddp", "rank", "0", "ddp", "rank", "2"]
+    assert found["forward"] == ["500", "700"]
+    assert (found["collectives"], found["hidden"]) == (["-", "300"], ["-", "100"])
+    assert found["lag"] == ["20.0", "(rank", "2)", "-"]
+
+
+def test_if_rank_0_is_the_slowest_it_has_the_only_column() -> None:
+    ranks = phases(phases_s=FULL, phases_by_rank_s=(FULL, FULL), rank_lag_s=(0.03, 0.0))
+    assert cells(shown(ddp=ranks))["phase"] == ["ddp"]
+
+
 def test_without_a_time_there_is_no_table() -> None:
     assert shown(naive=phases()) == shown() == []
 

@@ -37,7 +37,9 @@ def test_counts_show_them_in_their_columns():
 def test_the_list_has_a_line_for_each_with_what_is_allowed():
     text = printed(vocabulary_text())
     lines = {line.split()[0]: line for line in text.splitlines() if "=...]" in line}
-    assert set(lines) == {f"tuned[{name}=...]" for name in POLICY_PARAMETERS} | {"ddp[bucket_cap_mb=...]"}
+    assert set(lines) == {f"tuned[{name}=...]" for name in POLICY_PARAMETERS} | {
+        f"ddp[{name}=...]" for name in DDP_PARAMETERS
+    }
     assert "threads, sequence, interleaved, auto" in lines["tuned[dispatch=...]"]
     listed = {each["name"]: each for each in vocabulary_json()["parameters"]}
     assert set(listed) == {*POLICY_PARAMETERS, *DDP_PARAMETERS}

@@ -33,5 +33,16 @@ def test_lags_are_by_rank_and_the_slowest_is_named() -> None:
     assert found.slowest_rank == 1
 
 
+def test_the_slowest_ranks_phases_are_its_own_in_every_round() -> None:
+    rounds = [
+        a_round(rank_lag_s=(0.0, lag), phases_by_rank_s=({"forward": 9.0}, {"forward": seconds}))
+        for lag, seconds in ((0.2, 1.0), (0.4, 3.0), (0.0, 5.0))
+    ]
+    found = summarise_phases(rounds).slowest_phases_s
+    assert found is not None
+    assert found["forward"].value == 3.0
+    assert summarise_phases([a_round(rank_lag_s=(0.0, 0.1))]).slowest_phases_s is None
+
+
 def test_old_records_have_no_phases() -> None:
     assert summarise_phases([METRICS]).phases_s == {}

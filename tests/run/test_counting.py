@@ -83,11 +83,15 @@ def test_one_more_copy_fails_the_check_and_its_counter_is_named(tmp_path):
     assert new == old + 1
 
 
+RANKS = ("ddp", "ddp[hook=fp16]", "ddp[accumulate=3]", "fsdp")
+
+
 @pytest.fixture(scope="module")
 def phases():
-    """Phases by workload and variant. ddp is counted for one workload only."""
+    """Phases by workload and variant. Variants with ranks are counted for one workload only."""
     cases = [c for c in checked_cases() if c.variant in ("torch_dp", "naive") and c.devices == SIM4]
-    records = countable(count_all([*cases, case("ddp", devices=("cpu",) * 2)]))
+    ranks = [case(variant, devices=("cpu",) * 2) for variant in RANKS]
+    records = countable(count_all([*cases, *ranks]))
     assert all(record.counts is not None for record in records), [record.reason for record in records]
     return {(record.case.workload, str(record.case.variant)): record.counts.phases for record in records}
 
@@ -108,6 +112,24 @@ def test_ddp_reduces_each_gradient_once(phases):
     reduced = phases["mlp/tiny", "torch_dp"][Phase.BACKWARD].copies["sim:1->sim:0"].size_bytes
     assert sum(traffic.size_bytes for traffic in ddp[Phase.BACKWARD].collectives.values()) == reduced
     assert ddp[Phase.FORWARD].collectives == {}
+
+
+@needs_simulator
+def test_options_of_ddp_change_its_collectives_as_they_say(phases):
+    found = {name: phases["mlp/tiny", name][Phase.BACKWARD].collectives["allreduce"] for name in RANKS[:3]}
+    plain, half, accumulated = found.values()
+    assert (half.count, half.size_bytes) == (plain.count, plain.size_bytes // 2)
+    assert accumulated == plain
+
+
+@needs_simulator
+def test_fsdp_gathers_every_parameter_twice_and_scatters_each_gradient(phases):
+    fsdp = phases["mlp/tiny", "fsdp"]
+    size_bytes = phases["mlp/tiny", "ddp"][Phase.BACKWARD].collectives["allreduce"].size_bytes
+    gathered, scattered = (fsdp[Phase.BACKWARD].collectives[f"{kind}_base"] for kind in ("allgather", "reduce_scatter"))
+    assert fsdp[Phase.FORWARD].collectives == {"allgather_base": gathered}
+    # A collective's bytes are those of its output: all ranks' parts when gathered, one rank's when scattered.
+    assert (gathered.size_bytes, scattered.size_bytes) == (size_bytes, size_bytes // 2)
 
 
 @needs_simulator

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
@@ -40,8 +41,8 @@ if os.fork() == 0:
 """
 
 
-def run(code, stdin_text="", timeout_s=LONG_S):
-    return launch([sys.executable, "-c", PREAMBLE + code], stdin_text, timeout_s)
+def run(code, stdin_text="", timeout_s=LONG_S, stop_fd=None):
+    return launch([sys.executable, "-c", PREAMBLE + code], stdin_text, timeout_s, stop_fd)
 
 
 def test_request_and_response():
@@ -86,13 +87,23 @@ def test_a_hanging_child_ends_at_the_time_limit(code):
     assert (end.timed_out_after_s, end.returncode) == (0.5, -signal.SIGKILL)
 
 
+def test_the_caller_can_stop_a_child():
+    reader, writer = os.pipe()
+    threading.Timer(0.5, os.write, (writer, b"x")).start()
+    end = run("time.sleep(1000)", stop_fd=reader)
+    os.close(reader)
+    os.close(writer)
+    assert (end.is_stopped, end.timed_out_after_s, end.returncode) == (True, None, -signal.SIGKILL)
+    assert 0.4 < end.duration_s < 20
+
+
 def test_half_a_record_is_kept():
     end = run("os.write(record_fd, b'{\"schema\": 1, '); os.kill(os.getpid(), signal.SIGKILL)")
     assert (end.record, end.returncode) == (b'{"schema": 1, ', -signal.SIGKILL)
 
 
 def test_the_last_bytes_are_read_after_the_childs_end(monkeypatch):
-    monkeypatch.setattr(launch_module, "_watch", lambda child, pipes, deadline_s: child.wait() == 0)
+    monkeypatch.setattr(launch_module, "_watch", lambda child, *_: child.wait() == 0)
     end = run("os.write(record_fd, b'answer'); os.write(1, b'said')")
     assert (end.record, end.tail, end.timed_out_after_s) == (b"answer", b"said", None)
 

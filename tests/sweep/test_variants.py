@@ -9,7 +9,7 @@ import pytest
 from dpbench.parallel import Policy
 from dpbench.results.record import Record, parse_line, to_line
 from dpbench.sweep.case import Case
-from dpbench.sweep.parameters import DDP_PARAMETERS, POLICY_PARAMETERS, shown
+from dpbench.sweep.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, shown
 from dpbench.sweep.spec import SpecError, from_options
 from dpbench.sweep.variants import SCHEMES, VariantId, VariantName, split_list
 from tests.results.making import ok
@@ -84,6 +84,12 @@ def test_with_parameters_adds_to_them_or_replaces_them():
         ("tuned[bucket_bytes=1MB]", "allowed: a whole number of bytes from 1"),
         ("tuned[bucket_bytes=9999999999999GiB]", "allowed: a whole number of bytes from 1"),
         ("ddp[bucket_cap_mb=0]", "allowed: a number of MiB above 0, at most 1048576"),
+        ("ddp[accumulate=0]", "allowed: a whole number from 1 to 1024"),
+        ("ddp[accumulate=1025]", "allowed: a whole number from 1 to 1024"),
+        ("ddp[accumulate=2.0]", "allowed: a whole number from 1 to 1024"),
+        ("ddp[hook=int8]", "allowed: none, fp16, bf16"),
+        ("ddp[find_unused_parameters=true]", "is no parameter of ddp"),
+        ("fsdp[accumulate=2]", "allowed: fsdp without brackets"),
         ("ddp[bucket_cap_mb=nan]", "allowed: a number of MiB above 0, at most 1048576"),
         ("ddp[bucket_cap_mb=1e9]", "allowed: a number of MiB above 0, at most 1048576"),
         ("ddp[bucket_cap_mb=wide]", "bucket_cap_mb='wide' in 'ddp[bucket_cap_mb=wide]' is not allowed"),
@@ -182,7 +188,7 @@ def test_those_of_ddp_are_arguments_of_torch():
 
     from torch.nn.parallel import DistributedDataParallel
 
-    assert set(DDP_PARAMETERS) <= set(signature(DistributedDataParallel.__init__).parameters)
+    assert set(DDP_ARGUMENTS) <= set(signature(DistributedDataParallel.__init__).parameters)
 
 
 def test_every_name_has_a_row_with_a_wrapper_and_a_sentence():
@@ -192,4 +198,5 @@ def test_every_name_has_a_row_with_a_wrapper_and_a_sentence():
     for name in VariantName:
         assert name.sentence
         assert isinstance(variant_of(VariantId(name)), Variant)
+        assert variant_of(VariantId(name)).per_rank is VariantId(name).is_per_rank
     assert SCHEMES == ("single", "torch_dp", "naive", "floor", "tuned", "ddp")

@@ -32,7 +32,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     `rendezvous` says which rank this process is; None means rank 0. A case that cannot be counted gives a skipped
     record with the reason. Other failures raise.
     """
-    if rendezvous is None and job.case.variant.name is VariantName.DDP:
+    if rendezvous is None and job.case.variant.is_per_rank:
         rendezvous = start_ranks(job, len(job.case.devices), "dpbench.run.child.count_case")
     from dpbench.measure.count_step import Extras, count
     from dpbench.measure.environment import read_environment

@@ -12,33 +12,35 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import psutil
 from pydantic import BaseModel
 
 from dpbench.run.start import child_command
 
 if TYPE_CHECKING:
-    import torch
+    from dpbench.measure.ranks.team import Ranks, Team
 
-    from dpbench.measure.team import Ranks, Team
-
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """How one rank of `size` finds the others: the port of rank 0's store on this machine.
+    """How one rank of `size` finds the others: address and port of rank 0's store.
 
-    `listener` is rank 0's open socket, and None in the other ranks.
+    `listener` is rank 0's open socket. It is None in the other ranks, and if the user's launcher started the ranks,
+    which `is_launched` says.
     """
 
     rank: int
     size: int
     port: int
+    address: str = LOOPBACK
     listener: socket.socket | None = None
+    is_launched: bool = False
 
 
 def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
@@ -46,7 +48,7 @@ def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
 
     Each rank is a process that runs `module`. If a rank fails, this process prints which one and exits with status 1.
     """
-    listener = socket.create_server((_LOOPBACK, 0))
+    listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
     text = job.model_dump_json().encode()
     for rank in range(1, size):
@@ -58,7 +60,7 @@ def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
         child.stdin.write(text)
         child.stdin.close()
         threading.Thread(target=_fail_with, args=(child, rank), daemon=True).start()
-    return Rendezvous(0, size, port, listener)
+    return Rendezvous(0, size, port, listener=listener)
 
 
 def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
@@ -72,30 +74,42 @@ def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
         os._exit(1)
 
 
-def connector(rendezvous: Rendezvous | None) -> "Callable[[torch.device], Team]":
-    """Return a function that takes this rank's device and returns the team of all ranks.
+def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]":
+    """Return a function that takes the devices, one for each rank, and returns the team of all ranks.
 
     Without a rendezvous the team is this process alone.
     """
-    from dpbench.measure.team import Solo
+    from dpbench.measure.ranks.team import Solo
 
-    return (lambda _: Solo()) if rendezvous is None else (lambda device: join_ranks(rendezvous, device))
+    return (lambda _: Solo()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
 
 
-def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
-    """Set up torch.distributed between the ranks: nccl for CUDA devices, gloo for CPUs."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine, and its name may not resolve
+def interface_towards(address: str) -> str:
+    """Return the name of this machine's network interface from which packets to `address` leave."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # sends nothing
+        own = probe.getsockname()[0]
+    return next(name for name, found in psutil.net_if_addrs().items() if any(each.address == own for each in found))
+
+
+def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":
+    """Set up torch.distributed between the ranks: nccl for CUDA devices, gloo for CPUs.
+
+    This rank's device becomes the current one.
+    """
+    # By default gloo takes the interface of the machine's name, which may not resolve.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_towards(rendezvous.address))
     import torch
     from torch import distributed as dist
 
-    from dpbench.measure.team import Ranks
+    from dpbench.measure.ranks.team import Ranks
 
-    listener = rendezvous.listener
+    device, listener = torch.device(devices[rendezvous.rank]), rendezvous.listener
     store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name
-        _LOOPBACK,
+        rendezvous.address,
         rendezvous.port,
         rendezvous.size,
-        is_master=listener is not None,
+        is_master=rendezvous.rank == 0,
         wait_for_workers=False,
         master_listen_fd=None if listener is None else listener.detach(),
     )
@@ -104,4 +118,4 @@ def join_ranks(rendezvous: Rendezvous, device: "torch.device") -> "Ranks":
     dist.init_process_group(
         dist.get_default_backend_for_device(device), store=store, rank=rendezvous.rank, world_size=rendezvous.size
     )
-    return Ranks(rendezvous.rank, rendezvous.size)
+    return Ranks(rendezvous.rank, rendezvous.size, descends_from_rank_0=not rendezvous.is_launched)

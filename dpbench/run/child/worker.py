@@ -4,7 +4,8 @@ A Job comes on stdin, and a Record goes to the record pipe.
 
     python -m dpbench.run.child.worker --record-fd N --parent-pid P
 
-For a variant with one process per device, this process is rank 0 and starts the other ranks.
+For a variant with one process per device, this process is rank 0 and starts the other ranks. With a ``--port`` it is
+one of the ranks that the user's launcher has started.
 """
 
 import argparse
@@ -13,10 +14,9 @@ from datetime import UTC, datetime
 
 from dpbench.results.record import Outcome, Record
 from dpbench.run.child.process import leave, loading, send
-from dpbench.run.child.ranks import Rendezvous, connector, start_ranks
+from dpbench.run.child.ranks import LOOPBACK, Rendezvous, connector, start_ranks
 from dpbench.run.messages import Job
 from dpbench.run.process_tree import die_with_parent
-from dpbench.sweep.variants import VariantName
 
 _MODULE = "dpbench.run.child.worker"
 
@@ -26,16 +26,22 @@ def main() -> None:
     die_with_parent(options.parent_pid)
     job = Job.model_validate_json(sys.stdin.read())
     rendezvous = None
-    if job.case.variant.name is VariantName.DDP:
+    if job.case.variant.is_per_rank:
         # Start the ranks before torch is imported, so that all ranks import it at the same time.
         size = len(job.case.devices)
-        rendezvous = Rendezvous(options.rank, size, options.port) if options.rank else start_ranks(job, size, _MODULE)
+        rendezvous = start_ranks(job, size, _MODULE) if options.port is None else _rendezvous(options, size)
     record = _measured(job, rendezvous)
-    if options.rank and record.outcome is not Outcome.OK:
+    if options.record_fd is None and record.outcome is not Outcome.OK:
         sys.exit(f"rank {options.rank}: {record.outcome}: {record.reason}")
     if options.record_fd is not None:
         send(options.record_fd, record.model_dump_json(by_alias=True))
     leave()
+
+
+def _rendezvous(options: argparse.Namespace, size: int) -> Rendezvous:
+    """Return that of a rank with a port. Only ranks of the user's launcher have a record pipe each."""
+    is_launched = options.record_fd is not None
+    return Rendezvous(options.rank, size, options.port, options.address, is_launched=is_launched)
 
 
 def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
@@ -89,6 +95,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--record-fd", type=int)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--port", type=int)
+    parser.add_argument("--address", default=LOOPBACK)
     return parser.parse_args()
 
 

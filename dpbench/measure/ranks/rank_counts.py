@@ -1,11 +1,13 @@
 """The operators, FLOPs and collectives of one rank, with one process per device."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from torch import distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -33,7 +35,7 @@ class RankCounts(TorchDispatchMode):
         self._current = _Tally()
 
     def enter(self, phase: Phase) -> None:
-        self._current = self._tallies[phase] = _Tally()
+        self._current = self._tallies.setdefault(phase, _Tally())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -64,6 +66,28 @@ class RankCounts(TorchDispatchMode):
             )
             for phase, tally in self._tallies.items()
         }
+
+
+@contextmanager
+def waiting_all_reduces() -> Iterator[None]:
+    """Within the block, `torch.distributed.all_reduce` returns when it is done.
+
+    A communication hook's own operators follow its all-reduce. Without this block they run in this thread or in gloo's,
+    whichever comes first, and only those of this thread are counted.
+    """
+    all_reduce = dist.all_reduce
+
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        work = all_reduce(*args, **kwargs)
+        if work is not None:
+            work.wait()
+        return work
+
+    dist.all_reduce = waiting
+    try:
+        yield
+    finally:
+        dist.all_reduce = all_reduce
 
 
 def sum_over_ranks(ranks: Sequence[dict[Phase, PhaseCounts]]) -> Counts:

@@ -1,0 +1,19 @@
+"""Several machines: the user's launcher starts one dpbench for each rank, and they measure one sweep together.
+
+    world.py      from the launcher's environment variables to a rank and its place
+    wire.py       messages between the parents: JSON over TCP
+    agreement.py  what all ranks must have in common
+    lead.py       rank 0: plans, decides, writes records, and runs each case on all ranks
+    follow.py     the other ranks: each runs its child of a case
+    lanes.py      the cases of a sweep on one and on all machines
+
+    rank 0 (lead)                         rank 1 ... n-1 (follow)
+      │  <── hello: versions, spec ───────  │
+      │  ──── job, address, port ────────>  │         for each case with ranks, a child on every rank:
+      ├══> child, rank 0                    ├══> child, rank k           torch.distributed connects the children
+      │  <── outcome, reason ─────────────  │
+      │  ──── stop ──────────────────────>  │         at once if a rank failed, else after all reports
+      │  ──── end, exit code ────────────>  │
+
+A case without ranks runs on rank 0 alone; the others wait. The parents import no torch.
+"""

@@ -1,0 +1,51 @@
+"""The ranks but rank 0: each runs its child of a case when rank 0 says so, and prints nothing."""
+
+from collections.abc import Callable
+
+from dpbench.errors import ExitCode, WrongInputError
+from dpbench.run.interpret import interpret
+from dpbench.run.launch import launch
+from dpbench.run.launched.agreement import RankFacts, facts_of_this_rank
+from dpbench.run.launched.wire import Wire, connect
+from dpbench.run.launched.world import World
+from dpbench.run.messages import Job
+from dpbench.run.runner import WORKER
+from dpbench.sweep.spec import Spec
+
+PATIENCE_S = 60.0
+"""Wait this long for rank 0's parent to listen, and for all others to connect."""
+
+
+def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
+    """Take part until rank 0 ends the sweep. Return the exit code that it sends; FAILED if it is gone."""
+    facts = _facts(world, make_spec)
+    try:
+        wire = connect(world.address, world.port, PATIENCE_S)
+    except OSError:
+        return ExitCode.FAILED
+    wire.send({"hello": facts.model_dump()})
+    while (message := wire.receive()) is not None:
+        if "end" in message:
+            return ExitCode(message["end"])
+        if "job" in message:
+            wire.send(_measured(wire, world, message))
+    return ExitCode.FAILED
+
+
+def _facts(world: World, make_spec: Callable[[], Spec]) -> RankFacts:
+    try:
+        return facts_of_this_rank(world, make_spec())
+    except WrongInputError as error:
+        return facts_of_this_rank(world, None, str(error))
+
+
+def _measured(wire: Wire, world: World, message: dict[str, object]) -> dict[str, object]:
+    """Run this rank's child. Return its outcome, with the reason.
+
+    The child is stopped if a message comes meanwhile, or if rank 0's parent is gone: either ends the case.
+    """
+    text, port, timeout_s = str(message["job"]), str(message["port"]), float(str(message["timeout_s"]))
+    command = [*WORKER, "--rank", str(world.rank), "--address", world.address, "--port", port]
+    end = launch(command, text, timeout_s, wire.fileno())
+    record = interpret(end, Job.model_validate_json(text))
+    return {"outcome": str(record.outcome), "reason": record.reason, "is_stopped": end.is_stopped}

@@ -1,0 +1,95 @@
+"""Which rank this process is, from the environment variables of torchrun, srun or mpirun. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpbench.errors import WrongInputError
+
+_LONGEST_PORT = 65535
+_SLURM_PORTS = 20000
+_NAMES = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+    "mpirun": (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+}
+
+
+class WorldError(WrongInputError):
+    """One line on the launcher's environment variables."""
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those of the launcher. `rank` is `local_rank` on machine number ``rank // local_size``.
+
+    Rank 0's parent listens at `address` and `port`.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    address: str
+    port: int
+
+    @property
+    def machines(self) -> int:
+        return self.size // self.local_size
+
+
+def read_world(environment: Mapping[str, str]) -> World | None:
+    """Return this process's world, or None if no launcher started several processes.
+
+    The size decides whether a launcher did: srun sets its variable for the tasks of a step only, and not for a batch
+    script. Raises WorldError.
+    """
+    for launcher, names in _NAMES.items():
+        if environment.get(names[1], "1") != "1":
+            return _world(launcher, names, environment)
+    return None
+
+
+def _world(launcher: str, names: tuple[str, ...], environment: Mapping[str, str]) -> World:
+    rank, size, local_rank = (_number(name, environment, launcher) for name in names[:3])
+    local_size = _number(names[3], environment, launcher)
+    if size % local_size or not 0 <= local_rank < local_size or rank % local_size != local_rank or rank >= size:
+        shown = ", ".join(f"{name}={environment[name]}" for name in names)
+        raise WorldError(f"{shown}: ranks are not in order; allowed: equally many on each machine, machine by machine")
+    address = environment.get("MASTER_ADDR") or _first_host(environment, launcher)
+    return World(rank, size, local_rank, local_size, address, _port(environment, launcher))
+
+
+def _number(name: str, environment: Mapping[str, str], launcher: str) -> int:
+    """Return the variable's number. srun's tasks of each node are written as ``4`` or ``4(x2)``."""
+    text = environment.get(name)
+    if text is None:
+        raise WorldError(f"{name}: is not set; allowed: the number that {launcher} sets")
+    match = re.fullmatch(r"(\d{1,6})(?:\(x\d+\))?", text, re.ASCII)
+    if match is None:
+        raise WorldError(f"{name}: {text!r} is not allowed; allowed: a whole number, the same on each machine")
+    return int(match[1])
+
+
+def _first_host(environment: Mapping[str, str], launcher: str) -> str:
+    """Return the first host of srun's list, such as ``node[03-04,7],other``."""
+    hosts = environment.get("SLURM_STEP_NODELIST") if launcher == "srun" else None
+    match = re.match(r"([^\[,\s]+)(?:\[(\d+)[^\]]*\])?", hosts or "")
+    if match is None:
+        raise WorldError("MASTER_ADDR: is not set; allowed: the address of rank 0's machine")
+    return match[1] + (match[2] or "")
+
+
+def _port(environment: Mapping[str, str], launcher: str) -> int:
+    """Return the port next to the launcher's own. Without one, srun's ranks take one from the number of their job."""
+    text, job = environment.get("MASTER_PORT"), environment.get("SLURM_JOB_ID", "")
+    if text is None and launcher == "srun" and job.isdecimal():
+        return _SLURM_PORTS + int(job) % _SLURM_PORTS
+    if text is None or not text.isdecimal() or not 0 < int(text) < _LONGEST_PORT:
+        raise WorldError(f"MASTER_PORT: {text!r} is not allowed; allowed: a port from 1 to {_LONGEST_PORT - 1}")
+    return int(text) + 1

@@ -1,0 +1,68 @@
+"""What ranks must have in common, and the messages in which they say it."""
+
+import socket
+import struct
+
+import pytest
+
+from dpbench.run.launched.agreement import RankFacts, disagreement
+from dpbench.run.launched.wire import Wire
+
+
+def facts(rank, **changes):
+    usual = {"dpbench": "0.1.0", "commit": "abc", "torch": "2.13.0", "python": "3.11.7", "spec": "{}"}
+    return RankFacts.model_validate({"rank": rank, "host": f"node{rank // 2}", **usual, **changes})
+
+
+def test_equal_ranks_agree_whatever_their_machines():
+    assert disagreement([facts(0), facts(1), facts(2)]) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"torch": "2.12.0"},
+            "rank 2 on node1: torch is '2.12.0' and '2.13.0' on rank 0 on node0; allowed: the same on",
+        ),
+        ({"torch": None}, "rank 2 on node1: torch is None and '2.13.0' on rank 0 on node0"),
+        ({"commit": "abc with changes"}, "rank 2 on node1: commit is 'abc with changes' and 'abc' on rank 0 on node0"),
+        ({"dpbench": "0.2.0"}, "rank 2 on node1: dpbench is '0.2.0' and '0.1.0' on rank 0"),
+        ({"python": "3.12.1"}, "rank 2 on node1: python is '3.12.1' and '3.11.7' on rank 0"),
+        ({"spec": '{"rounds":3}'}, "rank 2 on node1: spec is another than that of rank 0 on node0; allowed: the same"),
+        ({"spec": None, "error": "my.toml: batch: 0"}, "rank 2 on node1: my.toml: batch: 0"),
+    ],
+)
+def test_the_first_rank_that_differs_is_named_with_its_machine(changes, line):
+    found = disagreement([facts(0), facts(1), facts(2, **changes), facts(3, torch="1.0")])
+    assert found.startswith(line)
+    assert "\n" not in found
+
+
+@pytest.fixture
+def wires():
+    one, other = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    other.connect(one.getsockname())
+    accepted, _ = one.accept()
+    yield Wire(accepted), Wire(other), other
+    for each in (accepted, other, one):
+        each.close()
+
+
+def test_messages_arrive_whole_and_in_order(wires):
+    here, there, _ = wires
+    messages = [{"a": "x" * 100_000}, {}, {"b": [1, None, "\u00fc"]}]
+    for message in messages:
+        here.send(message)
+    assert [there.receive() for _ in messages] == messages
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\0", struct.pack("!I", 5) + b"{}", struct.pack("!I", 2) + b"[]", struct.pack("!I", 2**31)]
+)
+def test_a_lost_connection_and_bytes_that_are_no_message_are_none(wires, data):
+    here, there, raw = wires
+    raw.sendall(data)
+    there.close()
+    assert here.receive() is None
+    here.send({"ignored": True})
