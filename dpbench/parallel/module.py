@@ -1,6 +1,7 @@
 """`DataParallel`: run a module on several devices at once, on one chunk of the batch each."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch._C._profiler import _RecordFunctionFast  # `record_function`, but without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
 
+from dpbench.parallel.accumulation import Accumulation
 from dpbench.parallel.apply import apply_with, parallel_apply
 from dpbench.parallel.devices import (
     DeviceLike,
@@ -29,7 +31,7 @@ from dpbench.parallel.transfer import check_links
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher", "_ready_for")
+_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_accumulation")
 """Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -59,6 +61,7 @@ class DataParallel(nn.DataParallel[T]):
         devices = resolve_device_ids(device_ids)
         self.device_ids = [as_stock_id(device) for device in devices]
         self.policy = policy
+        self._accumulation = Accumulation()
         if not devices:
             return
         self.dim = dim
@@ -78,7 +81,7 @@ class DataParallel(nn.DataParallel[T]):
     def _start_runtime(self) -> None:
         devices = [resolve_device(device) for device in self.device_ids]
         self.src_device_obj = devices[0]
-        self._replicas = ReplicaPool(devices, self.policy)
+        self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
         self._ready_for = [*self.device_ids], self.policy
 
@@ -139,10 +142,39 @@ class DataParallel(nn.DataParallel[T]):
     def _lanes(self) -> list[Lane]:
         return self._pool().streams.lanes(len(self.device_ids), self.policy.overlap_copies)
 
+    def accumulate(self) -> AbstractContextManager[None]:
+        """Keep the gradients of all forwards inside on the lanes; the next backward from outside reduces them.
+
+        ::
+
+            for batch in batches[:-1]:
+                with model.accumulate():
+                    loss(model(batch)).backward()
+            loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
+
+        Each lane adds its steps in their order; then the lanes are added as always. Until then ``.grad`` gets nothing,
+        but for gradients that `accumulation.py` lists: sparse ones and those of parameters with hooks, for example.
+        Weights are sent by the first forward inside, and again if they have changed, as `Policy.skip_unchanged`
+        describes; buffers by every forward. It is a forward inside, on any thread, that counts: its backward may run
+        outside. Contexts may be nested or follow one another. With all lanes on one device nothing is kept:
+        ``.grad`` gets every step.
+
+        What is kept when the optimizer steps joins a later step. `zero_grad` of the wrapper drops it, that of the
+        module or the optimizer does not. An exception that leaves the context drops all that is kept, and so does a
+        last backward that fails. Then call `zero_grad`, since ``.grad`` may hold a part. A copy of the wrapper, and a
+        pickle, hold nothing.
+        """
+        return self._accumulation.context()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop what `accumulate` keeps, and zero the gradients as ``torch.nn.Module.zero_grad`` does."""
+        self._accumulation.sums.drop()
+        super().zero_grad(set_to_none)
+
     def mark_dirty(self) -> None:
         """Report a write that no version counter shows, such as through ``.data``.
 
-        This matters under `Policy.skip_unchanged` only.
+        This matters under `Policy.skip_unchanged` and between the forwards of an accumulation.
         """
         if self.device_ids:
             self._replicas.mark_dirty()
@@ -152,6 +184,7 @@ class DataParallel(nn.DataParallel[T]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._accumulation = Accumulation()
         if self.device_ids:
             self._start_runtime()
 
