@@ -1,4 +1,4 @@
-"""``accumulate()`` on simulated devices: no race, the bytes and the memory of an accumulation, each wait needed."""
+"""``accumulate()`` on simulated devices: no race, the order of additions, the bytes and the memory."""
 
 import copy
 from collections import Counter
@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, kept_sums, routes
+from dpbench.parallel import DataParallel, Policy, routes
 from dpbench.results.recording import Copy
-from dpbench.simulator import RaceError, recording
+from dpbench.simulator import recording
 from tests.parallel.models import mlp
 from tests.parallel.simulated.racing import DEVICES, POLICIES
 
@@ -114,22 +114,3 @@ def test_a_lane_keeps_one_copy_of_the_gradients():
             assert size <= now - then <= size + 12 * 512
     wrapper.zero_grad()
     assert [torch.sim.memory_allocated(device) for device in DEVICES] == before
-
-
-def change_streams(policy):
-    """Each step of an accumulation runs on other current streams; others then allocate on the first ones."""
-    base = nn.Linear(40, 40).to("sim:0")
-    wrapper = DataParallel(base, DEVICES, policy=policy)
-    sets = [[torch.sim.Stream(device) for device in DEVICES] for _ in range(2)]
-    for repetition in range(3):
-        for number, streams in enumerate((sets[0], sets[1], sets[0] if repetition == 1 else sets[1])):
-            for device, stream in zip(DEVICES, streams, strict=True):
-                torch.sim.set_stream(stream)
-            x = torch.randn(8, 40)
-            if number < 2:
-                with wrapper.accumulate():
-                    wrapper(x).sum().backward()
-            else:
-                wrapper(x).sum().backward()
-
-
