@@ -86,7 +86,8 @@ def traffic(route, *, is_kept, steps):
     with recording() as recorded:
         run(wrapper, [x] * steps, is_kept)
     for event in recorded.events:
-        if isinstance(event, Copy) and event.size_bytes > 4 * 16 * 4:  # less are chunks and outputs
+        is_between_devices = isinstance(event, Copy) and None not in {event.source, event.destination}
+        if is_between_devices and event.size_bytes > 4 * 16 * 4:  # less are chunks and outputs
             sizes[event.source, event.destination] += event.size_bytes
     return sizes
 
