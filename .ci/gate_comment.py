@@ -3,12 +3,14 @@
     python3 .ci/gate_comment.py gate.md OWNER/REPOSITORY NUMBER
 
 The file comes from a job that ran the pull request's code, so it may hold anything. It is posted only if it has nothing
-but what `dpbench gate --markdown` writes: no link, mention, image or tag of another kind. A comment is replaced only if
-it begins with MARKER and AUTHOR wrote it. `gh` sends the requests, with the token in GH_TOKEN.
+but what `dpbench gate --markdown` writes: no link, mention, image or tag of another kind. Its first line, MARKER, gets
+the workflow's name, from GITHUB_WORKFLOW. A comment is replaced only if AUTHOR wrote it and its first line is equal, so
+other bots and other workflows keep theirs. `gh` sends the requests, with the token in GH_TOKEN.
 Exit codes: 0 written; 1 refused or failed, for the reason on standard error.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,7 +38,7 @@ class RefusedError(Exception):
 def main(arguments: list[str]) -> int:
     try:
         file, repository, number = arguments
-        write(checked(Path(file)), repository, number)
+        write(checked(Path(file)), repository, number, marker_of(os.environ.get("GITHUB_WORKFLOW", "")))
     except RefusedError as error:
         sys.stderr.write(f"gate_comment: {error}\n")
         return 1
@@ -67,20 +69,26 @@ def checked(file: Path) -> str:
     return text
 
 
-def write(text: str, repository: str, number: str) -> None:
-    """Replace the last comment that is the gate's, or add one."""
+def marker_of(workflow: str) -> str:
+    """The first line of the comments of one workflow."""
+    name = re.sub(r"[^\w .]", "", workflow)[:100].strip()
+    return f"{MARKER.removesuffix(' -->')} {name} -->" if name else MARKER
+
+
+def write(text: str, repository: str, number: str, marker: str) -> None:
+    """Replace the last comment that begins with the line `marker` and is AUTHOR's, or add one."""
     if not re.fullmatch(r"[\w-]+/(?!\.+$)[\w.-]+", repository) or not re.fullmatch(r"[1-9][0-9]*", number):
         raise RefusedError(f"{repository!a} or {number!a} is no repository or no number of a pull request")
     comments = f"repos/{repository}/issues/{number}/comments"
     pages = json.loads(gh("--paginate", "--slurp", f"{comments}?per_page=100"))
-    ours = [each["id"] for page in pages for each in page if is_ours(each)]
+    ours = [each["id"] for page in pages for each in page if is_ours(each, marker)]
     method, address = ("PATCH", f"repos/{repository}/issues/comments/{ours[-1]}") if ours else ("POST", comments)
-    gh("--method", method, "--input", "-", address, sent=json.dumps({"body": text}))
+    gh("--method", method, "--input", "-", address, sent=json.dumps({"body": f"{marker}{text.removeprefix(MARKER)}"}))
 
 
-def is_ours(comment: dict[str, Any]) -> bool:
+def is_ours(comment: dict[str, Any], marker: str) -> bool:
     author = comment["user"] or {}  # null once the account is deleted
-    return author.get("login") == AUTHOR and comment["body"].startswith(MARKER)
+    return author.get("login") == AUTHOR and comment["body"].splitlines()[:1] == [marker]
 
 
 def gh(*arguments: str, sent: str = "") -> str:

@@ -45,12 +45,15 @@ class _GateCommand(TyperCommand):
 
 
 def gate(
-    base: Annotated[str | None, option("The commit to compare with, such as main or HEAD~1.")] = None,
+    base: Annotated[str | None, option("Compare with the merge base of head and this commit, such as main.")] = None,
+    base_exact: Annotated[
+        bool, typer.Option("--base-exact", help="Compare with the commit of --base itself, not with the merge base.")
+    ] = False,
     head: Annotated[str, option("The commit to judge.")] = "HEAD",
     worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
     tiers: Annotated[str, option("0 exact counters, 1 step times side by side, 2 drifts in the history.")] = "0,1",
     budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
-    settings: Annotated[Path | None, option("TOML file of benchmarks, thresholds and accepted regressions.")] = None,
+    settings: Annotated[Path | None, option("TOML file of benchmarks; benchmarks/gate.toml if it exists.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
@@ -68,6 +71,7 @@ def gate(
     asked = GateRequest(
         base="HEAD" if self_test and base is None else _given(base),
         head=_head(head, worktree=worktree),
+        base_exact=base_exact,
         tiers=_tiers(tiers),
         budget_s=_budget(budget),
         settings=settings,

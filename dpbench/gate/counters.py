@@ -5,7 +5,7 @@ Counts have no noise, so one operator, copy, byte, allocation or Python call mor
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench.errors import GateError
@@ -35,12 +35,16 @@ _BETTER_MORE = ("dependencies.ready_at_half_bytes", "dependencies.startable_at_h
 class Counters:
     """The changed counters and the number of counted cases.
 
-    There is one note for each case that neither commit can count.
+    `uncounted` are the cases that neither commit can count. There is one note for each. `gap` says that no case on
+    simulated devices was counted, and why; it is None otherwise. `by_name` has all cases by their names.
     """
 
     changes: tuple[CounterChange, ...] = ()
     cases: int = 0
     notes: tuple[str, ...] = ()
+    uncounted: int = 0
+    gap: str | None = None
+    by_name: Mapping[str, Case] = field(default_factory=dict)
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
@@ -65,8 +69,10 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
     """
     olds, news = _count("base", cases, base, launch), _count("head", cases, head, launch)
     changed, counted, notes = list[CounterChange](), 0, dict[str, None]()
+    uncounted = list[CountRecord]()
     for old, new in zip(olds, news, strict=True):
         if old.outcome is new.outcome is Outcome.SKIPPED:
+            uncounted.append(old)
             notes[f"{name_of(old.case)}: not counted: {old.reason}"] = None
             continue
         for side, record, folder in (("base", old, base), ("head", new, head)):
@@ -74,7 +80,27 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
                 raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, folder)}")
         counted += 1
         changed += changes(old, new)
-    return Counters(tuple(changed), counted, tuple(notes))
+    return Counters(
+        changes=tuple(changed),
+        cases=counted,
+        notes=tuple(notes),
+        uncounted=len(uncounted),
+        gap=gap_of(cases, uncounted),
+        by_name={name_of(case): case for case in cases},
+    )
+
+
+def gap_of(cases: Sequence[Case], uncounted: Sequence[CountRecord]) -> str | None:
+    """Say why no case on simulated devices was counted; None if one was, or if there was none to count. Pure."""
+    simulated = sum(_is_simulated(case) for case in cases)
+    reasons = [record.reason for record in uncounted if _is_simulated(record.case)]
+    if not simulated or len(reasons) < simulated:
+        return None
+    return f"tier 0 counted none of {simulated} cases on simulated devices: {reasons[0]}; allowed: --tiers 1"
+
+
+def _is_simulated(case: Case) -> bool:
+    return case.devices[0].startswith("sim:")
 
 
 def _count(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:

@@ -32,12 +32,14 @@ class Revision(_Frozen):
     """One of the two commits.
 
     `asked` is the text that was typed, `commit` the full hash, `subject` the first line of the commit's message.
-    `commit` is None for the working tree.
+    `commit` is None for the working tree. If base is the merge base of `asked` and head, and not `asked` itself, then
+    `tip` is the commit that `asked` names.
     """
 
     asked: str
     commit: str | None
     subject: str = ""
+    tip: str | None = None
 
     @property
     def short(self) -> str:
@@ -69,7 +71,7 @@ class CounterChange(_Frozen):
     """A counter of one case that differs between base and head.
 
     `base` or `head` is None if that commit does not have the counter. `is_worse` is None if the counter has no better
-    direction.
+    direction. `traded_for` names the benchmarks whose measured times outvote a worse counter of Python calls.
     """
 
     benchmark: str
@@ -78,6 +80,7 @@ class CounterChange(_Frozen):
     head: int | None
     is_worse: bool | None
     accepted: Accepted | None = None
+    traded_for: str | None = None
 
 
 class TimeJudgement(_Frozen):
@@ -134,7 +137,8 @@ class Judgement(_Frozen):
 
     `verdict` covers all tiers in `tiers`, which are 0, 1 and 2. `why` is one line. Each of `notes` is one line that
     changes no verdict. `alarm_rate` is the false-alarm rate of a whole suite that the decision rule allows by design.
-    `false_alarms` is the measured rate, or None if none was measured.
+    `uncounted_cases` are those of tier 0 that neither commit can count. `false_alarms` is the measured rate, or None if
+    none was measured.
     """
 
     verdict: Verdict
@@ -146,6 +150,7 @@ class Judgement(_Frozen):
     duration_s: Share
     alarm_rate: Share
     counted_cases: int = 0
+    uncounted_cases: int = 0
     counters: tuple[CounterChange, ...] = ()
     times: tuple[TimeJudgement, ...] = ()
     drifts: tuple[Drift, ...] = ()

@@ -1,14 +1,15 @@
 """Check a gate's request and look up what it names, before anything is measured or written."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.errors import GateError
 from dpbench.gate.false_alarms import check_self_tests
 from dpbench.gate.history import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
+from dpbench.gate.new_benchmarks import Comparable
 from dpbench.gate.revisions import Repository
-from dpbench.gate.settings import Settings, default_benchmarks, load_settings
+from dpbench.gate.settings import Benchmark, Settings, default_benchmarks, load_settings
 from dpbench.run.ask import ask_machine
 from dpbench.run.runner import Launcher
 from dpbench.run.wrapper_of import WRAPPER, has_wrapper
@@ -28,10 +29,14 @@ _DDP = "has a process for each device, but a gate runs one for each side; allowe
 
 @dataclass(frozen=True)
 class GateRequest:
-    """The options of the command line. `head` is None for the working tree."""
+    """The options of the command line. `head` is None for the working tree.
+
+    Unless `base_exact` is set, head is compared with the merge base of `base` and head.
+    """
 
     base: str
     head: str | None = "HEAD"
+    base_exact: bool = False
     tiers: tuple[int, ...] = (0, 1)
     budget_s: float = 300.0
     settings: Path | None = None
@@ -53,6 +58,12 @@ class Prepared:
     settings: Settings
     history: History
     notes: tuple[str, ...]
+    new: tuple[Benchmark, ...] = ()
+
+    def without_new(self, sides: Comparable) -> "Prepared":
+        """Return the same request without its new benchmarks, which are named in `new` and in the notes."""
+        settings = self.settings.model_copy(update={"benchmarks": sides.both})
+        return replace(self, settings=settings, new=sides.new, notes=(*self.notes, *sides.notes))
 
 
 def prepare(request: GateRequest, launch: Launcher) -> Prepared:
@@ -61,12 +72,8 @@ def prepare(request: GateRequest, launch: Launcher) -> Prepared:
     Raises GateError, SettingsError, HistoryFileError or ProbeError if it cannot be carried out.
     """
     repository = Repository(Path.cwd())
-    base, head = repository.resolve("--base", request.base), _head(repository, request)
-    if base.commit == head.commit:
-        raise GateError(
-            f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
-            "allowed: two different ones, or --worktree"
-        )
+    head = _head(repository, request)
+    base = _base(repository, request, head)
     history = read_history(history_path(request.results))
     if 1 in request.tiers:
         check_appendable(history_path(request.results))
@@ -89,7 +96,7 @@ def prepare(request: GateRequest, launch: Launcher) -> Prepared:
 def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
     """Write base and head into two new folders in `folder`, and return these.
 
-    Raises GateError if they cannot be written, or if they hold neither a wrapper nor a user's factory to compare.
+    Raises GateError if they cannot be written, or if head holds neither a wrapper nor a user's factory to compare.
     """
     base, head = folder / "base", folder / "head"
     prepared.repository.write_commit(str(prepared.base.commit), base)
@@ -97,12 +104,11 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
         prepared.repository.write_working_tree(head)
     else:
         prepared.repository.write_commit(prepared.head.commit, head)
-    lacking = [side for side, written in ((prepared.base, base), (prepared.head, head)) if not has_wrapper(written)]
     own = any(is_factory(benchmark.workload) for benchmark in prepared.settings.benchmarks)
-    if len(lacking) == 1 or (lacking and not own):
+    if not has_wrapper(head) and (has_wrapper(base) or not own):
         raise GateError(
-            f"{lacking[0].asked!r} ({lacking[0].short}) has no {WRAPPER.replace('.', '/')}; allowed: two commits that "
-            "have one, or benchmarks whose workload is a package.module:factory of theirs"
+            f"{prepared.head.asked!r} ({prepared.head.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
+            f"that has one, or {SETTINGS} with a [[benchmark]] whose workload is a package.module:factory of yours"
         )
     return base, head
 
@@ -126,6 +132,22 @@ def timed_settings(repository: Repository, path: Path | None, launch: Launcher) 
         if reason := _DDP if case.variant.name is VariantName.DDP else why_unsupported(case, machine):
             raise GateError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")
     return lanes, settings
+
+
+def _base(repository: Repository, request: GateRequest, head: Revision) -> Revision:
+    named = repository.resolve("--base", request.base)
+    base = named if request.base_exact else repository.merge_base(named, head.commit or "HEAD")
+    if named.commit == head.commit:
+        raise GateError(
+            f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
+            "allowed: two different ones, or --worktree"
+        )
+    if base.commit == head.commit:
+        raise GateError(
+            f"--head: {head.asked!r}, {head.short}, is a commit of --base {base.asked!r} already; "
+            "allowed: a head with a commit that base has not, or --base-exact"
+        )
+    return base
 
 
 def _head(repository: Repository, request: GateRequest) -> Revision:

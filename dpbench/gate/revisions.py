@@ -20,6 +20,8 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Revision
 
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
+_COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
+"""How the files of `--markdown` and `--junit` begin."""
 _HASH = re.compile("[0-9a-f]{40,64}")
 _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
 
@@ -45,11 +47,31 @@ class Repository:
         subject = self._git("log", "-1", "--format=%s", commit, what=asked)
         return Revision(asked=revision, commit=commit, subject=subject)
 
+    def merge_base(self, base: Revision, head: str) -> Revision:
+        """Return the last common commit of `base` and `head`, or `base` itself if head has all of its commits.
+
+        Raises GateError if they have none.
+        """
+        why = f"--base: {base.asked!r} has no common commit with {head[:10]}"
+        commit = self._git("merge-base", str(base.commit), head, what=f"{why}; allowed: --base-exact, or a full clone")
+        if commit == base.commit:
+            return base
+        subject = self._git("log", "-1", "--format=%s", commit, what=why)
+        return Revision(asked=base.asked, commit=commit, subject=subject, tip=base.commit)
+
     def changed_files(self, besides: Path) -> list[str]:
-        """Return files that differ from HEAD or are untracked, except ignored files and `besides`."""
+        """Return files that differ from HEAD or are untracked.
+
+        Ignored files, those in `besides`, and untracked results of earlier gates are left out.
+        """
         listed = self._git("status", "--porcelain", "-z", "--untracked-files=all", what="git status failed")
-        names = [entry[3:] for entry in listed.split("\0") if entry[2:3] == " "]
-        return [name for name in names if not (self.root / name).is_relative_to(besides.resolve())]
+        entries = [(entry[:2], entry[3:]) for entry in listed.split("\0") if entry[2:3] == " "]
+        return [
+            name
+            for state, name in entries
+            if not (self.root / name).is_relative_to(besides.resolve())
+            and not (state == "??" and _is_gates_own(self.root / name))
+        ]
 
     def commits_between(self, base: str, head: str) -> frozenset[str]:
         """Return the full hashes of the commits that head has and base has not."""
@@ -136,6 +158,18 @@ def _reporting_disk_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise GateError(f"{str(folder)!r} cannot be written: {error.strerror or error}") from error
+
+
+def _is_gates_own(file: Path) -> bool:
+    """Whether the file is a comment or a JUnit file that a gate wrote."""
+    try:
+        if not file.is_file():  # opening a pipe would wait
+            return False
+        with file.open("rb") as opened:
+            begin = opened.read(_LONGEST_BEGIN)
+    except OSError:
+        return False
+    return begin.startswith(_COMMENT) or (begin.startswith(b"<?xml") and _JUNIT in begin)
 
 
 def _last_line(text: str) -> str:

@@ -11,12 +11,14 @@ from dpbench.gate.drift import drifts
 from dpbench.gate.false_alarms import measured_false_alarms
 from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
 from dpbench.gate.judgement import Drift, Judgement, Revision, Verdict
+from dpbench.gate.new_benchmarks import check_new, comparable
 from dpbench.gate.overall_verdict import overall_verdict
 from dpbench.gate.prepare import WORKTREE, GateRequest, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
 from dpbench.gate.settings import Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
+from dpbench.gate.traded import timed_by, with_trades
 from dpbench.results.record import Environment
 from dpbench.run.launch import launch
 from dpbench.run.runner import Launcher
@@ -35,6 +37,8 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
         prepared = prepare(request, launch)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
+            prepared = prepared.without_new(comparable(prepared.settings.benchmarks, sides.base, sides.head))
+            _check_new(prepared, sides, launch, progress)
             counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()
             left_s = request.budget_s - (time.monotonic() - start_s)
             take = round_taker(sides, prepared.lanes, launch)
@@ -65,13 +69,20 @@ def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: La
     progress("counting one step of base and of head")
     cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=has_wrapper(sides.base))
     found = compare_counters(cases, sides.base, sides.head, launch)
-    if not found.cases and 1 not in request.tiers:
+    if cases and not found.cases and found.gap is None and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
     return found
 
 
+def _check_new(prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> None:
+    if prepared.new:
+        progress("counting one step of head's new benchmarks")
+        of_the_wrapper = has_wrapper(sides.head) and not has_wrapper(sides.base)
+        check_new(counted_cases(prepared.new, of_the_wrapper=of_the_wrapper), sides.head, launch)
+
+
 def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
-    if 1 not in request.tiers:
+    if 1 not in request.tiers or not prepared.settings.benchmarks:
         return Times((), {}, None)
     return measure_times(
         prepared.settings.benchmarks,
@@ -90,7 +101,15 @@ def _judgement(
     changes, of_counters = apply_accepted(counters.changes, accepted, prepared.commits, today)
     judgements, of_times = apply_accepted(times.judgements, accepted, prepared.commits, today)
     drifted, of_drifts = apply_accepted(drifted, accepted, prepared.commits, today)
-    verdict, why = overall_verdict(changes, judgements, drifted)
+    changes = with_trades(changes, judgements, timed_by(counters.by_name, prepared.settings.benchmarks))
+    verdict, why = overall_verdict(
+        changes,
+        judgements,
+        drifted,
+        new=[benchmark.name for benchmark in prepared.new],
+        gap=counters.gap,
+        compared=bool(counters.by_name or judgements or 2 in request.tiers),
+    )
     return Judgement(
         verdict=verdict,
         why=why,
@@ -101,6 +120,7 @@ def _judgement(
         duration_s=0.0,
         alarm_rate=prepared.settings.alarm_rate,
         counted_cases=counters.cases,
+        uncounted_cases=counters.uncounted,
         counters=changes,
         times=judgements,
         drifts=drifted,

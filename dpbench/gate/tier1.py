@@ -8,7 +8,7 @@ from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
-from dpbench.gate.verdict import Risks, analysis_rounds, judge, risks_for, twin_alarms
+from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_for, twin_alarms
 from dpbench.results.record import Environment
 from dpbench.run.runner import Launcher
 
@@ -60,6 +60,10 @@ class _Budget:
     def has_room(self) -> bool:
         return self.left_s > self.longest_s
 
+    def share_used(self) -> float:
+        """Return the share of the budget that is over, from 0 to 1; 1 if there is no room for a round."""
+        return 1 - self.left_s / self.budget_s if self.has_room() else 1.0
+
     def timed(self, take: TakeRound, benchmarks: Sequence[Benchmark], number: int) -> SuiteRound:
         start_s = self.clock()
         taken = take(benchmarks, number)
@@ -86,13 +90,15 @@ def measure_times(
     judged = {benchmark.name: _not_judged(benchmark, 0) for benchmark in benchmarks}
     twins: dict[str, bool] = {}
     undecided, number, environment = list(benchmarks), 0, None
-    for analysis, until in enumerate(analysis_rounds(), start=1):
+    analysis: Analysis | None = None
+    for until in analysis_rounds():
         while number < until and budget.has_room():
             progress(f"round {number + 1}, {len(undecided)} benchmarks to decide, {budget.left_s:.0f} s left")
             taken = budget.timed(take, undecided, number)
             number, environment = number + 1, taken.environment
             for name, ratio in taken.ratios.items():
                 rounds[name].append(ratio)
+        analysis = _next_analysis(analysis, budget)
         for benchmark in undecided:
             judged[benchmark.name] = _judged(benchmark, rounds[benchmark.name], analysis, risks)
             if number >= _LEAST_ROUNDS:
@@ -106,7 +112,12 @@ def measure_times(
     return Times(tuple(judged.values()), twins, environment)
 
 
-def _judged(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: int, risks: Risks) -> TimeJudgement:
+def _next_analysis(last: Analysis | None, budget: _Budget) -> Analysis:
+    number, before = (last.number, last.share) if last is not None else (0, 0.0)
+    return Analysis(number + 1, max(before, budget.share_used()), before)
+
+
+def _judged(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
     if len(rounds) < _LEAST_ROUNDS:
         return _not_judged(benchmark, len(rounds))
     return judge(benchmark, rounds, analysis, risks)

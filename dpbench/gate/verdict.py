@@ -9,8 +9,10 @@ The interval has two error rates. "Slower" excludes 1 at the suite's `alarm_rate
 "Pass" excludes the tolerated growth at `MISS_RATE`.
 
 A gate analyses its rounds several times and stops when they decide. Each such interim analysis is one more chance of
-an error, so they share both rates (alpha spending): analysis k may spend 1/2^k. The sum stays below the whole rate
-for any number of analyses and any dependence between them (Bonferroni's inequality).
+an error, so they share both rates (alpha spending). Half of a rate is for clear cases: analysis k may spend 1/2^k of
+it. The other half is for small changes, which need all rounds: when a share t of the budget is over, t^2 of it may be
+spent (Kim and DeMets 1987, power family). The sum stays within the whole rate for any number of analyses and any
+dependence between them (Bonferroni's inequality).
 
 Two rules guard "slower". On all cores the scheduler makes equal processes differ. There the ratio must also be above
 the growth that these rounds detect nine times in ten. If the twin is slower or faster than base by the same rule, the
@@ -45,10 +47,27 @@ def analysis_rounds() -> Iterator[int]:
         rounds *= _GROWTH
 
 
-def alpha_spent_at(analysis: int, risk: float) -> float:
-    """Return the part of the whole `risk` that interim analysis 1, 2, ... may spend."""
-    assert analysis >= 1
-    return float(risk / 2**analysis)
+@dataclass(frozen=True)
+class Analysis:
+    """Interim analysis `number`, from 1 up, when `share` of the budget is over; `share_before` at the one before.
+
+    The last analysis has share 1.
+    """
+
+    number: int
+    share: float = 0.0
+    share_before: float = 0.0
+
+    def __post_init__(self) -> None:
+        assert self.number >= 1
+        assert 0 <= self.share_before <= self.share <= 1
+
+
+def alpha_spent_at(analysis: Analysis, risk: float) -> float:
+    """Return the part of the whole `risk` that an interim analysis may spend."""
+    for_clear_cases = 2.0**-analysis.number
+    for_small_changes = analysis.share**2 - analysis.share_before**2
+    return risk * (for_clear_cases + for_small_changes) / 2
 
 
 @dataclass(frozen=True)
@@ -64,8 +83,8 @@ def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
     return Risks(alarm_rate / benchmarks)
 
 
-def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: int, risks: Risks) -> TimeJudgement:
-    """Judge two rounds or more at interim analysis 1, 2, ...
+def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
+    """Judge two rounds or more at an interim analysis.
 
     If UNDECIDED, more rounds may decide.
     """
@@ -78,7 +97,7 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: int, ris
         why=why,
         threshold=benchmark.threshold,
         rounds=len(rounds),
-        looks=analysis,
+        looks=analysis.number,
         cores=rounds[-1].cores,
         base_step_s=median(each.base_s for each in rounds),
         head_step_s=median(each.head_s for each in rounds),
@@ -88,7 +107,7 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: int, ris
     )
 
 
-def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: int, risks: Risks) -> bool:
+def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> bool:
     """Whether head's rule would call base's twin slower than base."""
     return _rule(benchmark, analysis, risks).is_slower(estimate([each.twin for each in rounds]))
 
@@ -134,7 +153,7 @@ class _Rule:
         return t_quantile(1 - self.alarm_risk, found.degrees) * found.error + _power_margin(found)
 
 
-def _rule(benchmark: Benchmark, analysis: int, risks: Risks) -> _Rule:
+def _rule(benchmark: Benchmark, analysis: Analysis, risks: Risks) -> _Rule:
     return _Rule(
         tolerated=log1p(benchmark.threshold),
         on_all_cores=benchmark.cores is Cores.ALL,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.accumulation import Part
+from dpbench.parallel.accumulation.context import Part
 from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put

@@ -68,28 +68,32 @@ class Join(Function):
         ctx.sizes = [tensor.size(dim) for tensor in tensors]
         ctx.devices = [tensor.device for tensor in tensors]
         joined = _empty_for(tensors, sum(ctx.sizes), dim, target.device)
+        parts = joined.split(ctx.sizes, dim)
         here = current_stream(target.device)
-        for part, tensor, near in zip(joined.split(ctx.sizes, dim), tensors, cycle(target.streams()), strict=False):
-            wait_stream(near, here)
-            with use_stream(target.device, near):
-                copy_into(part, tensor, target.is_staged)
-        for near in target.nears:
-            wait_stream(here, near)
+        try:
+            for part, tensor, near in zip(parts, tensors, cycle(target.streams()), strict=False):
+                wait_stream(near, here)
+                with use_stream(target.device, near):
+                    copy_into(part, tensor, target.is_staged)
+        finally:  # after an error too, because the memory of the copies that were made is free then
+            for near in target.nears:
+                wait_stream(here, near)
         return joined
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         target = ctx.target
-        here = current_stream(target.device)
         grads = []
-        for part, device, near in zip(
-            grad.split(ctx.sizes, ctx.dim), ctx.devices, cycle(target.streams()), strict=False
-        ):
-            wait_stream(near, here)
-            with use_stream(target.device, near):
-                grads.append(copy_to(part, device, target.is_staged) if is_link(target.device, device) else part)
-        for near in target.nears:
-            wait_stream(here, near)
+        parts = grad.split(ctx.sizes, ctx.dim)
+        here = current_stream(target.device)
+        try:
+            for part, device, near in zip(parts, ctx.devices, cycle(target.streams()), strict=False):
+                wait_stream(near, here)
+                with use_stream(target.device, near):
+                    grads.append(copy_to(part, device, target.is_staged) if is_link(target.device, device) else part)
+        finally:
+            for near in target.nears:
+                wait_stream(here, near)
         return (None, None, *grads)
 
 

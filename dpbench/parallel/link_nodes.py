@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from dpbench.parallel.accumulation import Part
+from dpbench.parallel.accumulation.context import Part
+from dpbench.parallel.accumulation.kept_sums import Grads
 from dpbench.parallel.broadcast_node import FIRST
 from dpbench.parallel.buckets import put
 from dpbench.parallel.flat import Shape, flat_count, shaped_views
@@ -39,7 +40,6 @@ from dpbench.parallel.flat_sums import (
     unpack,
 )
 from dpbench.parallel.gradient_sums import is_dense, sum_each, zeros_for_hooks
-from dpbench.parallel.kept_sums import Grads
 from dpbench.parallel.lanes import Lane, record_event, use_stream
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch._C._profiler import _RecordFunctionFast  # `record_function`, but without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
 
-from dpbench.parallel.accumulation import Accumulation
+from dpbench.parallel.accumulation.context import Accumulation
 from dpbench.parallel.apply import apply_with, parallel_apply
 from dpbench.parallel.devices import (
     DeviceLike,
@@ -27,11 +27,13 @@ from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.replicas import ReplicaPool, replicate
 from dpbench.parallel.replicatable import check_device
 from dpbench.parallel.scatter import scatter_kwargs, scatter_to
+from dpbench.parallel.shares.measured import MeasuredShares
+from dpbench.parallel.shares.sizes import AUTO, Shares, shares_of_lanes
 from dpbench.parallel.transfer import check_links
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_accumulation")
+_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_measured_shares", "_accumulation")
 """Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -83,6 +85,8 @@ class DataParallel(nn.DataParallel[T]):
         self.src_device_obj = devices[0]
         self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
+        self._shares = shares_of_lanes(self.policy.shares, len(devices))
+        self._measured_shares = MeasuredShares(devices) if self.policy.shares == AUTO else None
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
@@ -103,6 +107,9 @@ class DataParallel(nn.DataParallel[T]):
                 return module(*inputs, **kwargs)
             check_not_capturing(self.src_device_obj)
             self._pool().check_device(module)
+            if self._measured_shares is not None:
+                self._measured_shares.begin((inputs, kwargs), self.dim)
+                self._shares = self._measured_shares.shares
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
@@ -124,12 +131,18 @@ class DataParallel(nn.DataParallel[T]):
     def scatter(self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[DeviceLike]) -> Any:
         if list(device_ids) != self.device_ids:
             return scatter_kwargs(inputs, kwargs, device_ids, self.dim, self.policy)
-        return scatter_to(self._lanes(), inputs, kwargs or {}, self.dim)
+        return scatter_to(self._lanes(), inputs, kwargs or {}, self.dim, self._shares)
 
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
             devices = self._pool().devices[: len(replicas)]
-            return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
+            measured = self._measured_shares
+            if measured is None:
+                return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
+            outputs = apply_with(self._dispatcher, replicas, inputs, kwargs, devices, timed=measured.around)
+            if not self._dispatcher.was_trial:
+                measured.end()
+            return outputs
         finally:
             self._replicas.settle()
 
@@ -142,8 +155,21 @@ class DataParallel(nn.DataParallel[T]):
     def _lanes(self) -> list[Lane]:
         return self._pool().streams.lanes(len(self.device_ids), self.policy.overlap_copies)
 
+    @property
+    def shares(self) -> Shares | None:
+        """The lanes' shares, for `chunk_weights`: `Policy.shares`, or under "auto" those of the last forward.
+
+        None stands for equal chunks.
+        """
+        if not isinstance(self.policy.shares, str):
+            return self.policy.shares
+        if not self.device_ids:
+            return None
+        self._pool()
+        return self._shares
+
     def accumulate(self) -> AbstractContextManager[None]:
-        """Keep the gradients of all forwards inside on the lanes; the next backward from outside reduces them.
+        """Keep the gradients of the forwards inside on the lanes. The next backward from outside reduces them once.
 
         ::
 
@@ -152,17 +178,18 @@ class DataParallel(nn.DataParallel[T]):
                     loss(model(batch)).backward()
             loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
 
-        Each lane adds its steps in their order; then the lanes are added as always. Until then ``.grad`` gets nothing,
-        but for gradients that `accumulation.py` lists: sparse ones and those of parameters with hooks, for example.
-        Weights are sent by the first forward inside, and again if they have changed, as `Policy.skip_unchanged`
-        describes; buffers by every forward. It is a forward inside, on any thread, that counts: its backward may run
-        outside. Contexts may be nested or follow one another. With all lanes on one device nothing is kept:
-        ``.grad`` gets every step.
+        Each lane adds its steps in their order. Then the lanes are added as always. Until then ``.grad`` gets only
+        what cannot be kept: `accumulation/context.py` lists it.
 
-        What is kept when the optimizer steps joins a later step. `zero_grad` of the wrapper drops it, that of the
-        module or the optimizer does not. An exception that leaves the context drops all that is kept, and so does a
-        last backward that fails. Then call `zero_grad`, since ``.grad`` may hold a part. A copy of the wrapper, and a
-        pickle, hold nothing.
+        The first forward inside sends the weights. A later one sends them if they have changed, as
+        `Policy.skip_unchanged` describes. Every forward sends the buffers. A forward inside counts on any thread; its
+        backward may run outside. Contexts may be nested or follow one another. If all lanes are on one device, nothing
+        is kept and ``.grad`` gets every step.
+
+        If the optimizer steps earlier, what is kept joins a later step. `zero_grad` of the wrapper drops it;
+        `zero_grad` of the module or the optimizer does not. An exception that leaves the context drops all that is
+        kept, and so does a last backward that fails. Call `zero_grad` then, since ``.grad`` may hold a part. Copies
+        and pickles of the wrapper hold nothing.
         """
         return self._accumulation.context()
 

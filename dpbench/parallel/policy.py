@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import torch
+
+from dpbench.parallel.shares.sizes import Shares, checked_shares
 
 MIB = 1024 * 1024
 
@@ -34,12 +36,13 @@ class Policy:
 
     Raises ValueError, with the field's name, for a wrong value.
 
-    All combinations give the same numbers, except random numbers that lanes draw from a generator they share. In
-    sequence lane 0 draws all of its numbers first, then lane 1. Interleaved, lane 0 draws those of its first leaf
-    module, then lane 1, and so on to the last lane; then lane 0 those of its next two, then four, eight, and sixteen
-    from then on. On threads the order is undefined. Under "auto" torch's default generators are checked before and
-    after each call, and replicas that draw run in sequence. The check does not see other generators: Python's, NumPy's,
-    a module's own, and states that ``torch.random.fork_rng`` puts back.
+    All combinations give the same numbers, except batch norm with other `shares`, and random numbers that lanes
+    draw from a generator they share. In sequence lane 0 draws all of its numbers first, then lane 1. Interleaved,
+    lane 0 draws those of its first leaf module, then lane 1, and so on to the last lane; then lane 0 those of its
+    next two, then four, eight, and sixteen from then on. On threads the order is undefined. Under "auto" torch's
+    default generators are checked before and after each call, and replicas that draw run in sequence. The check
+    does not see other generators: Python's, NumPy's, a module's own, and states that ``torch.random.fork_rng`` puts
+    back.
 
     `dispatch` "interleaved" has all lanes under way at once, but one runs at a time, so that all devices have work
     early. The order of the operators is the same in every run (`dispatch/interleaved.py`). Replicas that wait for each
@@ -54,10 +57,14 @@ class Policy:
     `host_staged` sends copies between devices through the host, even if the direct link passed its test.
     `route` decides which lane sends weights to which lane. Gradients go back the same way. Every set of devices can
     take every route. Lanes without links, such as CPU lanes, have none.
+    `shares` cuts the batch unevenly: a tuple of numbers, one for each lane, such as ``(1, 2, 2)``. The first is above
+    0, and zeros are allowed at the end, where they mean fewer lanes (`shares/sizes.py`). None gives equal chunks, as
+    stock. "auto" measures the first training steps, then keeps one choice (`shares/measured.py`). With batch norm,
+    the chunks' sizes change the numbers. So under "auto" two runs may differ.
 
     The functions take a policy too, and use the fields that serve one call on the caller's own streams: `replicate`
-    the buckets, `route` and `host_staged`; `scatter` and `gather` `host_staged`; `parallel_apply` `dispatch`;
-    `data_parallel` all of these.
+    the buckets, `route` and `host_staged`; `scatter` `shares` and `host_staged`; `gather` `host_staged`;
+    `parallel_apply` `dispatch`; `data_parallel` all of these.
     """
 
     cache_replicas: bool = True
@@ -71,6 +78,7 @@ class Policy:
     host_staged: bool = False
     dispatch: Dispatch = Dispatch.AUTO
     route: Route = Route.AUTO
+    shares: Shares | Literal["auto"] | None = None
 
     def ways(self, devices: Sequence[torch.device]) -> tuple[Dispatch, ...]:
         """The ways to call replicas on these devices that the policy allows; "auto" measures them in this order.
@@ -97,6 +105,7 @@ class Policy:
                 allowed = ", ".join(repr(kind.value) for kind in kinds)
                 raise ValueError(f"Policy.{name} is {value!r}; {allowed} are allowed")
             object.__setattr__(self, name, kinds(value))
+        object.__setattr__(self, "shares", checked_shares(self.shares))
 
 
 _SWITCHES = (

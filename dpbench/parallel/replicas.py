@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from dpbench.parallel.accumulation import Accumulation, Part
+from dpbench.parallel.accumulation.context import Accumulation, Part
 from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream

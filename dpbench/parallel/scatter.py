@@ -13,6 +13,7 @@ from torch import Tensor
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
+from dpbench.parallel.shares.sizes import Shares, checked_shares, chunk_sizes, shares_of_lanes
 from dpbench.parallel.transfer import send
 
 Chunks = list[Any]
@@ -22,16 +23,19 @@ Cut = Callable[[Tensor], Sequence[Tensor]]
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
     """Slice tensors along `dim` into chunks of ceil(size / devices), one per device.
 
-    There are fewer chunks if the batch is short.
+    There are fewer chunks if the batch is short. `Policy.shares` gives other sizes (`chunk_sizes`); "auto" does not,
+    since one call is not enough to measure. Raises ValueError unless there is one share for each device.
 
     Tuples, named tuples, lists and dicts are searched for tensors, unless they are empty. Every device gets the same
     reference to any other object. Returns a tuple for a tensor, a list for anything else. A chunk that is already on
     its device is a view.
     """
-    lanes = _plain_lanes(target_gpus, policy)
+    all_lanes = _plain_lanes(target_gpus, policy)
+    shares = shares_of_lanes(policy.shares, len(all_lanes))
+    lanes = _used(all_lanes, shares)
     if isinstance(inputs, Tensor):
-        return tuple(cut_tensor(inputs, lanes, dim))
-    chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, lanes, dim))
+        return tuple(cut_tensor(inputs, lanes, dim, shares))
+    chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, lanes, dim, shares))
     return _copies(inputs, len(lanes)) if chunks is None else chunks
 
 
@@ -47,18 +51,23 @@ def scatter_kwargs(
     Arguments without a tensor go to as many lanes as the other arguments have chunks. So a constant can go with a
     batch that is smaller than the number of devices.
     """
-    return scatter_to(_plain_lanes(target_gpus, policy), inputs, kwargs or {}, dim)
+    lanes = _plain_lanes(target_gpus, policy)
+    return scatter_to(lanes, inputs, kwargs or {}, dim, shares_of_lanes(policy.shares, len(lanes)))
 
 
 def scatter_to(
-    lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int
+    lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int, shares: Shares | None
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
-    """Like `scatter_kwargs`, on the streams of the lanes."""
+    """Like `scatter_kwargs`, on the streams of the lanes.
+
+    `shares` are those of the first lanes, from `shares_of_lanes`; the others get nothing.
+    """
+    lanes = _used(lanes, shares)
     if len(lanes) == 1 and inputs and not kwargs and all(_is_chunk(value, lanes[0], dim) for value in inputs):
         return (tuple([value.view_as(value) for value in inputs]),), ({},)
 
     def cut(tensor: Tensor) -> Sequence[Tensor]:
-        return cut_tensor(tensor, lanes, dim)
+        return cut_tensor(tensor, lanes, dim, shares)
 
     input_chunks, kwarg_chunks = _walk(inputs, cut), _walk(kwargs, cut)
     if input_chunks is None and kwarg_chunks is None:
@@ -73,27 +82,37 @@ def scatter_to(
     return tuple(args), tuple(dict(chunk) for chunk in named)
 
 
-def chunk_weights(batch: int, devices: int | Sequence[DeviceLike]) -> Tensor:
-    """Each chunk's share of the batch, as a vector that sums to 1.
+def chunk_weights(batch: int, devices: int | Sequence[DeviceLike], shares: Shares | None = None) -> Tensor:
+    """Each chunk's part of the batch, as a vector that sums to 1.
 
-    Raises ValueError if an argument is below 1.
+    `shares` are those of `Policy.shares`, or ``DataParallel.shares`` after a forward under "auto". Raises ValueError
+    if the batch or the number of devices is below 1, or unless there is one share for each device.
 
     ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered
     vector of the replicas' mean losses. Its plain mean is right only if all chunks are equally long. Those of 9 items
     on 2 devices are not.
     """
+    if isinstance(shares, str):
+        raise ValueError(f"shares is {shares!r}; numbers are allowed, such as DataParallel.shares of the last forward")
     lanes = devices if isinstance(devices, int) else len(devices)
     if batch < 1 or lanes < 1:
         raise ValueError(f"batch is {batch} and devices {lanes}; both must be at least 1")
-    chunk = -(-batch // lanes)
-    sizes = [min(chunk, batch - start) for start in range(0, batch, chunk)]
+    sizes = chunk_sizes(batch, lanes, checked_shares(shares))
     return torch.tensor(sizes, dtype=torch.get_default_dtype()) / batch
 
 
-def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int) -> list[Tensor]:
-    """The chunks of one tensor, each on its lane's device."""
-    chunks = tensor.chunk(len(lanes), dim)
+def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares | None = None) -> list[Tensor]:
+    """The chunks of one tensor, each on its lane's device; equal ones without `shares`."""
+    if shares is None or not tensor.dim():  # a tensor without dimensions is stock's error
+        chunks = tensor.chunk(len(lanes), dim)
+    else:
+        chunks = tensor.split(chunk_sizes(tensor.size(dim), len(lanes), shares), dim)
     return [send(chunk, lane, lanes[0].device) for chunk, lane in zip(chunks, lanes, strict=False)]
+
+
+def _used(lanes: Sequence[Lane], shares: Shares | None) -> Sequence[Lane]:
+    """The lanes that get items."""
+    return lanes if shares is None else lanes[: len(shares)]
 
 
 def _is_chunk(value: Any, lane: Lane, dim: int) -> bool:

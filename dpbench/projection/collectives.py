@@ -7,7 +7,9 @@ torch/nn/parallel/comm.py)::
     reduce      copy 1 to 0, add, copy 2 to 0, add, ... of equal size     a ring to device 0, which adds on the way
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from dpbench.projection.replay.events import AnyEvent, Collective
 from dpbench.results.recording import Copy, Operator, Recording
@@ -32,6 +34,23 @@ def with_collectives(recording: Recording, home: int = 0) -> list[AnyEvent]:
             found += _replaced(events[at:end], replaced, tuple(range(lanes)), home)
             at = end
     return found
+
+
+def bytes_by_link(recording: Recording, home: int = 0) -> dict[str, int]:
+    """Return the bytes over each link between devices, such as ``sim:0->sim:1``, with NCCL's collectives.
+
+    A ring from `home` visits the devices in their order: a broadcast loads each hop once, and a reduction each hop
+    once, the other way.
+    """
+    found: Counter[str] = Counter()
+    for event in with_collectives(recording, home):
+        if isinstance(event, Collective):
+            ring = [home, *(device for device in event.streams if device != home)]
+            hops = pairwise(ring if event.name == "broadcast" else reversed(ring))
+            found.update({f"sim:{one}->sim:{other}": int(event.size_bytes) for one, other in hops})
+        elif isinstance(event, Copy) and event.source is not None and event.destination is not None:
+            found[f"sim:{event.source}->sim:{event.destination}"] += event.size_bytes
+    return dict(sorted(found.items()))
 
 
 def _run(events: Sequence[AnyEvent], at: int, lanes: int, home: int) -> tuple[list[Copy], int] | None:

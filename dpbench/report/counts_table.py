@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -23,11 +23,11 @@ from dpbench.sweep.variants import VariantId, VariantName
 _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
 _LEGEND = (
     "Exact counts of the third step, all devices together. Ratios are to torch_dp, the stock wrapper. Python calls "
-    "are counted on CPU lanes only, and their ratio is to naive. Busiest: by its bytes to and from other "
-    "devices in the step; a link is one direction. Peak: of the fullest device. Early parameters: the "
-    "share of a lane's parameters that must arrive before its first layer starts. Ready at half: the share of "
-    "gradient bytes that all lanes have when half of each lane's backward is over. Free at half: those that no stream "
-    "or wait holds back."
+    "are counted on CPU lanes only, and their ratio is to naive. Busiest: by its bytes to and from other devices in "
+    "the step; a link is one direction. With NCCL: what torch_dp sends where torch has NCCL. Peak: of the fullest "
+    "device. Early parameters: the share of a lane's parameters that must arrive before its first layer starts. Ready "
+    "at half: the share of gradient bytes that all lanes have when half of each lane's backward is over. Free at "
+    "half: those that no stream or wait holds back."
 )
 Value = int | float | None
 """A count (int), a share from 0 to 1 (float), or None if it was not counted."""
@@ -141,13 +141,22 @@ def _busiest(end: Callable[[str], str]) -> Callable[[Counts], Value]:
 
     def most(counts: Counts) -> Value:
         copies = [phase.copies for phase in counts.phases.values() if phase.copies is not None]
-        sums: Counter[str] = Counter()
-        for name, traffic in chain.from_iterable(found.items() for found in copies):
-            if _between_devices(name):
-                sums[end(name)] += traffic.size_bytes
-        return max(sums.values(), default=0) if copies else None
+        sent = [(name, traffic.size_bytes) for found in copies for name, traffic in found.items()]
+        return _most(sent, end) if copies else None
 
     return most
+
+
+def _busiest_with_nccl(end: Callable[[str], str]) -> Callable[[Counts], Value]:
+    return lambda counts: None if counts.nccl_links is None else _most(counts.nccl_links.items(), end)
+
+
+def _most(sent: Iterable[tuple[str, int]], end: Callable[[str], str]) -> int:
+    sums: Counter[str] = Counter()
+    for name, size_bytes in sent:
+        if _between_devices(name):
+            sums[end(name)] += size_bytes
+    return max(sums.values(), default=0)
 
 
 def _peak(counts: Counts) -> Value:
@@ -170,8 +179,11 @@ _ROWS: dict[str, Callable[[Counts], Value]] = {
     "copies between devices": _links(_between_devices, "count"),
     "  bytes": _links(_between_devices, "size_bytes"),
     "  bytes out of the busiest device": _busiest(_source),
+    "    with NCCL, out": _busiest_with_nccl(_source),
     "  bytes into the busiest device": _busiest(_destination),
+    "    with NCCL, in": _busiest_with_nccl(_destination),
     "  bytes of the busiest link": _busiest(str),
+    "    with NCCL, link": _busiest_with_nccl(str),
     "copies from the host": _links(_from_host, "count"),
     "  bytes from it": _links(_from_host, "size_bytes"),
     "copies to the host": _links(_to_host, "count"),

@@ -88,16 +88,23 @@ class Dependencies(_Frozen):
 
 
 class Counts(_Frozen):
-    """All counters of one step. Mode `infer` has the forward phase alone."""
+    """All counters of one step. Mode `infer` has the forward phase alone.
+
+    `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
+    wrapper's broadcasts and sums. None for other variants.
+    """
 
     phases: dict[Phase, PhaseCounts]
     dependencies: Dependencies | None = None
+    nccl_links: dict[str, int] | None = None
 
     def by_name(self) -> dict[str, int]:
         """Return each counter by its full name, without those that are None."""
         tree = {str(phase): counts.model_dump() for phase, counts in self.phases.items()}
         if self.dependencies is not None:
             tree["dependencies"] = self.dependencies.model_dump()
+        if self.nccl_links is not None:
+            tree["nccl_links"] = self.nccl_links
         return dict(_leaves("", tree))
 
 

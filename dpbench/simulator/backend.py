@@ -17,6 +17,7 @@ import torch
 from dpbench.simulator import autograd, comm, current, routing, torch_sim
 from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
+from dpbench.simulator.ties import serve_modules
 from dpbench.simulator.torch_versions import function_apply, why_unsupported
 
 # The operators that autocast runs in lower precision on CUDA: aten/src/ATen/autocast_mode.h.
@@ -64,6 +65,7 @@ def start_devices(devices: int, *, numbers: bool = True) -> None:
     _serve_accelerator()
     _serve_data_parallel()
     _serve_autograd()
+    serve_modules()
 
 
 def _check_process() -> None:

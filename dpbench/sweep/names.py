@@ -86,6 +86,10 @@ METRICS: dict[str, str] = {
 _ALLOWED = f"family/size with a family of {one_of(Family)} and a size of {one_of(Size)}, or package.module:factory"
 
 
+IMPORT_FOLDERS = ("", "src")
+"""Where a factory's module is searched first: the current directory, and its ``src``, as projects are laid out."""
+
+
 def is_factory(workload: str) -> bool:
     """Return whether the workload is a user's ``package.module:factory``."""
     return ":" in workload

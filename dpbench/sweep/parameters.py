@@ -76,6 +76,7 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
     "host_staged": _switch("send through the host"),
     "dispatch": _choice("threads", "sequence", "interleaved", "auto", sentence="how the replicas are called"),
     "route": _choice("auto", "star", "chain", "tree", sentence="which lane sends parameters to which"),
+    "shares": _choice("auto", sentence="chunk sizes by measured times of the lanes; equal chunks without it"),
 }
 """For `tuned`: the fields of `dpbench.parallel.Policy`. A test compares them."""
 

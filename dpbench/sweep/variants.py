@@ -104,6 +104,9 @@ class VariantName(StrEnum):
     TUNED_STAR = _tuned("tuned_star", "tuned, parameters go from the first device straight to each other", route="star")
     TUNED_CHAIN = _tuned("tuned_chain", "tuned, parameters go from device to device", route="chain")
     TUNED_TREE = _tuned("tuned_tree", "tuned, each device passes parameters on to two others", route="tree")
+    TUNED_SHARES_AUTO = _tuned(
+        "tuned_shares_auto", "tuned, with less of the batch for devices that end late", shares="auto"
+    )
 
 
 SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_"))

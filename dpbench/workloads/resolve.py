@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from dpbench.sweep.names import Data, Family, Size, is_factory, parse_workload
+from dpbench.sweep.names import IMPORT_FOLDERS, Data, Family, Size, is_factory, parse_workload
 from dpbench.workloads import convnet, digits, embedding, mlp, transformer
 from dpbench.workloads.workload import Batch, Workload, WorkloadError
 
@@ -32,8 +32,8 @@ def resolve(name: str, data: Data) -> Workload:
     """Return the workload called ``family/size``, or the user's ``package.module:factory``.
 
     A factory is a function without arguments that returns a `Workload`. While it is imported and called, the current
-    directory is first on `sys.path`, as under ``python -m``. Then the directory and torch's thread count are what they
-    were before. Raises WorkloadError.
+    directory and its ``src`` are first on `sys.path`, so that they precede an installed copy. Then the
+    directory and torch's thread count are what they were before. Raises WorkloadError.
     """
     try:
         parse_workload(name)
@@ -65,13 +65,15 @@ def _from_factory(name: str, data: Data) -> Workload:
 
 @contextmanager
 def _current_directory_importable() -> Iterator[None]:
-    here, threads = str(Path.cwd()), torch.get_num_threads()
-    sys.path.insert(0, here)
+    here, threads = Path.cwd(), torch.get_num_threads()
+    places = [str(here / folder) for folder in IMPORT_FOLDERS]
+    sys.path[:0] = places
     try:
         yield
     finally:
-        if here in sys.path:
-            sys.path.remove(here)
+        for place in places:
+            if place in sys.path:
+                sys.path.remove(place)
         os.chdir(here)
         torch.set_num_threads(threads)
 

@@ -93,7 +93,7 @@ def test_a_planted_slowdown_is_found_and_named(gate, tmp_path):
 
 
 def test_a_planted_speed_up_passes(gate, tmp_path):
-    done = gate("slow", "base", *TIMES)
+    done = gate("slow", "base", "--base-exact", *TIMES)
     assert done.returncode == 0, done.stderr
     assert history(tmp_path)[0]["benchmarks"][0]["ratio"] < 1 / 1.2
 
@@ -107,9 +107,23 @@ def test_an_operator_more_is_named_and_one_less_passes_and_is_told(gate, reposit
     assert operators["benchmark"].startswith("counts mlp/tiny sim")
     assert {change["is_worse"] for change in judged(more)["counters"]} == {True}
     assert "counters are worse" in judged(more)["why"]
-    fewer = gate("more", "base", *COUNTS)
+    fewer = gate("more", "base", "--base-exact", *COUNTS)
     assert fewer.returncode == 0, fewer.stderr
     assert "forward.operators" in fewer.stdout
+
+
+@needs_simulator
+def test_what_landed_on_the_branch_since_is_not_held_against_a_head_that_lacks_it(gate, repository):
+    """The tip of the branch has an operator less than the commit at which head left the branch."""
+    faster, behind = (
+        git(repository, "commit-tree", f"{tree}^{{tree}}", "-p", "more", "-m", tree) for tree in ("base", "more")
+    )
+    done = gate(faster, behind, *COUNTS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = " ".join(done.stdout.split())
+    assert f"base {git(repository, 'rev-parse', 'more')[:10]} (merge base with {faster}) the more one" in shown
+    assert f"head {behind[:10]} " in shown
+    assert gate(faster, behind, "--base-exact", *COUNTS).returncode == 1
 
 
 def accepting(repository, expires):

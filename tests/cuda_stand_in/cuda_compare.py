@@ -27,5 +27,7 @@ def test_every_variant_is_measured_or_has_a_reason(tmp_path):
     assert {record["case"]["variant"]: record["outcome"] for record in records} == dict.fromkeys(MEASURED, "ok")
     for record in records:
         for device in record["case"]["devices"]:
-            assert record["metrics"]["telemetry"][device]["sm_busy_percent"]["value"] == pytest.approx(BUSY_PERCENT)
+            assert record["metrics"]["telemetry"][device]["sm_busy_percent"]["value"] == pytest.approx(
+                BUSY_PERCENT, rel=1e-3
+            )
     assert "this torch has no nccl, which DistributedDataParallel needs on cuda" in " ".join(done.stdout.split())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate.counters import changes, compare_counters, counted_cases, is_worse, name_of
+from dpbench.gate.counters import changes, compare_counters, counted_cases, gap_of, is_worse, name_of
 from dpbench.gate.settings import Benchmark
 from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
@@ -101,6 +101,20 @@ def test_a_case_that_neither_can_count_is_a_note_and_not_a_case():
     found = compared((skipped, record()), (skipped, record(4)))
     assert found.notes == ("counts mlp/tiny sim:0+sim:1: not counted: no such operator",)
     assert (found.cases, len(found.changes)) == (1, 1)
+
+
+def test_a_simulator_that_counts_no_case_is_a_gap_although_cpu_lanes_are_counted():
+    """As with a torch that the simulator does not know."""
+    on_cpu = CASE.model_copy(update={"devices": ("cpu", "cpu")})
+    skipped = failed(Outcome.SKIPPED, "devices: this torch is older")
+    found = gap_of([CASE, CASE, on_cpu], [skipped, skipped])
+    assert found == (
+        "tier 0 counted none of 2 cases on simulated devices: devices: this torch is older; allowed: --tiers 1"
+    )
+    assert gap_of([CASE, CASE, on_cpu], [skipped]) is None
+    assert gap_of([on_cpu], []) is None
+    assert compared((skipped, record()), (skipped, record())).gap is None
+    assert compared((skipped, skipped), (skipped, skipped)).gap == found
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.CRASHED, Outcome.TIME_OUT])

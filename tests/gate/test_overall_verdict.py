@@ -36,6 +36,21 @@ def test_undecided_if_nothing_is_slower_and_a_benchmark_is_undecided():
     assert overall_verdict((), (time("a"), time("b", "undecided")), ()) == (Verdict.UNDECIDED, "not decided: b")
 
 
+def test_a_tier_0_that_counted_nothing_is_undecided_with_its_reason_and_hides_no_regression():
+    gap = "tier 0 counted none of 2 cases"
+    assert overall_verdict((), (time("a"),), (), gap=gap) == (Verdict.UNDECIDED, gap)
+    both = overall_verdict((), (time("a", "undecided"),), (), gap=gap)
+    assert both == (Verdict.UNDECIDED, f"not decided: a; {gap}")
+    assert overall_verdict((counter(),), (), (), gap=gap)[0] is Verdict.SLOWER
+
+
+def test_new_benchmarks_pass_and_are_named_and_claim_nothing_alone():
+    named = "new, with nothing to hold it against: a, b"
+    assert overall_verdict((), (time("c"),), (), new="ab") == (Verdict.PASS, f"nothing is slower; {named}")
+    assert overall_verdict((), (), (), new="ab", compared=False) == (Verdict.PASS, named)
+    assert overall_verdict((), (time("c", "slower"),), (), new="ab") == (Verdict.SLOWER, "slower: c")
+
+
 @pytest.mark.parametrize("is_worse", [False, None])
 def test_counters_that_are_not_worse_pass(is_worse):
     assert overall_verdict((counter(is_worse=is_worse),), (), ())[0] is Verdict.PASS

@@ -9,7 +9,11 @@ import pytest
 
 from dpbench.errors import GateError
 from dpbench.gate.revisions import Repository, gate_folder
+from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.wording import revision
 from tests.cli.repositories import git
+from tests.report.gate.making_gate import judged
 
 
 @pytest.fixture
@@ -71,6 +75,40 @@ def test_text_that_names_no_commit_raises_with_its_option(folder, revision):
     with pytest.raises(GateError, match=r"^--base: .* is no revision here; allowed: ") as caught:
         Repository(folder).resolve("--base", revision)
     assert repr(revision) in str(caught.value)
+
+
+def test_the_base_is_where_head_left_the_branch_and_not_its_tip(folder):
+    git(folder, "checkout", "--quiet", "-b", "feature", "one")
+    git(folder, "commit", "--quiet", "--allow-empty", "-m", "on the feature")
+    repository = Repository(folder)
+    feature, (one, main) = git(folder, "rev-parse", "feature"), git(folder, "rev-parse", "one", "main").split()
+    found = repository.merge_base(repository.resolve("--base", "main"), feature)
+    assert (found.asked, found.commit, found.tip) == ("main", one, main)
+    assert found.subject == "the first: with  two spaces"
+    assert revision(found) == f"{one[:10]} (merge base with main, {main[:10]}) the first: with two spaces"
+    ancestor = repository.resolve("--base", "one")
+    assert repository.merge_base(ancestor, feature) == ancestor
+
+
+def test_commits_without_a_common_one_raise_and_name_the_option(folder):
+    git(folder, "checkout", "--quiet", "--orphan", "other")
+    git(folder, "commit", "--quiet", "--allow-empty", "-m", "a second root")
+    repository = Repository(folder)
+    with pytest.raises(GateError, match=r"^--base: 'one' has no common commit with .*; allowed: --base-exact"):
+        repository.merge_base(repository.resolve("--base", "one"), git(folder, "rev-parse", "other"))
+
+
+def test_what_earlier_gates_wrote_is_no_change_unless_git_tracks_it(folder, results):
+    (folder / "gate.md").write_text(gate_markdown(judged()))
+    (folder / "in" / "gate.xml").write_text(gate_junit(judged()))
+    for number, text in enumerate(("", "<?xml ?><testsuites/>", "# dpbench gate", "<!-- dpbench")):
+        (folder / f"{number}.txt").write_text(text)
+    os.mkfifo(results.with_name("pipe"))
+    (folder / "4.txt").symlink_to(results.with_name("pipe"))
+    repository = Repository(folder)
+    assert repository.changed_files(results) == [f"{number}.txt" for number in range(5)]
+    git(folder, "add", "gate.md")
+    assert "gate.md" in repository.changed_files(results)
 
 
 def test_commits_between_are_those_of_head_without_those_of_base(folder):

@@ -7,7 +7,7 @@ import pytest
 
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.gate.verdict import risks_for, twin_alarms
+from dpbench.gate.verdict import Analysis, risks_for, twin_alarms
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
 from tests.report.gate.making_gate import time
 from tests.results.making import ENVIRONMENT
@@ -117,7 +117,7 @@ def test_a_twin_that_alarmed_at_one_analysis_has_alarmed():
     times = measured(take, budget_s=30.0)
     assert by_name(times)["b"].looks > 1
     assert times.twin_alarmed == {"a": False, "b": True, "c": False}
-    assert twin_alarms(benchmark("b"), off, 1, risks_for(0.01, 3))
+    assert twin_alarms(benchmark("b"), off, Analysis(1), risks_for(0.01, 3))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from scipy import stats
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.gate.verdict import MISS_RATE, Risks, alpha_spent_at, judge, risks_for, twin_alarms
+from dpbench.gate.verdict import MISS_RATE, Analysis, Risks, alpha_spent_at, judge, risks_for, twin_alarms
 from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of
 
 ALARM_RISK = 0.002
@@ -23,11 +23,11 @@ TOLERATED = log1p(0.03)
 def reach(half, risk, analysis=1, count=COUNT):
     """Half the interval of `count` rounds that are `half` above or below their mean."""
     error = half * sqrt(count / (count - 1)) / sqrt(count)
-    return stats.t.ppf(1 - alpha_spent_at(analysis, risk), count - 1) * error
+    return stats.t.ppf(1 - alpha_spent_at(Analysis(analysis), risk), count - 1) * error
 
 
 def verdict(rounds, analysis=1, threshold=0.03, cores=Cores.ONE):
-    return judge(benchmark(threshold=threshold, cores=cores), rounds, analysis, RISKS).verdict
+    return judge(benchmark(threshold=threshold, cores=cores), rounds, Analysis(analysis), RISKS).verdict
 
 
 def test_the_risk_is_shared_by_the_benchmarks():
@@ -35,7 +35,7 @@ def test_the_risk_is_shared_by_the_benchmarks():
 
 
 def test_a_judgement_has_everything_that_was_measured():
-    found = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), 2, RISKS)
+    found = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), Analysis(2), RISKS)
     assert (found.benchmark, found.rounds, found.looks, found.cores, found.threshold) == ("wide", COUNT, 2, "1", 0.03)
     assert found.base_step_s == pytest.approx(STEP_S)
     assert found.head_step_s == pytest.approx(STEP_S * 1.05)
@@ -73,7 +73,7 @@ def test_equal_times_without_any_noise_pass():
 
 @pytest.mark.parametrize("twin", [0.2, -0.2])
 def test_a_twin_that_is_off_makes_slower_undecided(twin):
-    found = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), 1, RISKS)
+    found = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), Analysis(1), RISKS)
     assert found.verdict is Verdict.UNDECIDED
     assert "base differs from itself" in found.why
     assert verdict(rounds_of(0.0, 0.001, twin=twin)) is Verdict.PASS
@@ -90,9 +90,9 @@ def test_a_twin_whose_difference_is_within_its_noise_is_not_off(twin):
 
 
 def test_a_twin_alarms_where_head_would():
-    assert twin_alarms(benchmark(), rounds_of(0.0, 0.001, twin=0.2), 1, RISKS)
-    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=-0.2), 1, RISKS)
-    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=0.02), 1, RISKS)
+    assert twin_alarms(benchmark(), rounds_of(0.0, 0.001, twin=0.2), Analysis(1), RISKS)
+    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=-0.2), Analysis(1), RISKS)
+    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=0.02), Analysis(1), RISKS)
 
 
 def test_on_all_cores_slower_begins_above_the_growth_that_is_surely_detected():
@@ -112,7 +112,7 @@ def test_on_all_cores_slower_begins_above_the_growth_that_is_surely_detected():
 @pytest.mark.parametrize("half", [0.0005, 0.01, 0.05])
 def test_the_detectable_growth_is_called_slower_nine_times_in_ten(cores, half):
     """A mean at `detectable` scatters by its standard error. The rule meets its lower tenth."""
-    found = judge(benchmark(cores=cores), rounds_of(0.0, half), 1, RISKS)
+    found = judge(benchmark(cores=cores), rounds_of(0.0, half), Analysis(1), RISKS)
     error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
     low_nine_times_in_ten = log1p(found.detectable) - stats.t.ppf(0.9, COUNT - 1) * error
     assert verdict(rounds_of(low_nine_times_in_ten + 1e-6, half), cores=cores) is Verdict.SLOWER
@@ -131,7 +131,7 @@ def test_a_ratio_below_1_is_never_slower_and_one_above_the_tolerance_never_passe
     contrasts, twins, threshold, analysis, cores
 ):
     rounds = [ratio(contrast, twin) for contrast, twin in zip(contrasts, twins, strict=False)]
-    found = judge(benchmark(threshold=threshold, cores=cores), rounds, analysis, RISKS)
+    found = judge(benchmark(threshold=threshold, cores=cores), rounds, Analysis(analysis), RISKS)
     if found.ratio.value < 1:
         assert found.verdict is not Verdict.SLOWER
     if found.ratio.value > 1 + threshold * (1 + 1e-9):
@@ -188,4 +188,4 @@ def test_faster_code_passes():
 
 
 def test_log_of_a_growth_is_that_of_the_ratio():
-    assert judge(benchmark(), [ratio(log(1.5))] * 3, 1, RISKS).ratio.value == pytest.approx(1.5)
+    assert judge(benchmark(), [ratio(log(1.5))] * 3, Analysis(1), RISKS).ratio.value == pytest.approx(1.5)

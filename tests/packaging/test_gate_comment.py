@@ -48,10 +48,13 @@ class Run:
         gh.write_text(GH.format(python=sys.executable))
         gh.chmod(0o755)
 
-    def __call__(self, *comments: dict[str, Any], repository: str = "ann/project", number: str = "7") -> int:
+    def __call__(
+        self, *comments: dict[str, Any], repository: str = "ann/project", number: str = "7", workflow: str = ""
+    ) -> int:
+        environment = {"PATH": str(self.folder), "GITHUB_WORKFLOW": workflow}
         (self.folder / "comments.json").write_text(json.dumps([list(comments)]))
         command = [sys.executable, str(SCRIPT), str(self.file), repository, number]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": str(self.folder)})
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         self.stderr = done.stderr
         return done.returncode
 
@@ -100,6 +103,18 @@ def test_the_last_comment_of_ours_is_replaced_and_no_other(run: Run) -> None:
     assert run(*others, comment(6, BOT, f"{MARKER}\nold"), comment(8, BOT, f"{MARKER}\nold"), others[0]) == 0
     assert run(*others) == 0
     assert run.written() == [("PATCH", "repos/ann/project/issues/comments/8", text), ("POST", ISSUE, text)]
+
+
+def test_each_workflow_replaces_its_own_comment(run: Run) -> None:
+    run.file.write_text(f"{MARKER}\nnew\n")
+    gpu = "<!-- dpbench gate on GPU -->"
+    found = [comment(1, BOT, f"{MARKER}\nold"), comment(2, BOT, f"{gpu}\nold"), comment(3, BOT, f"{gpu} and more\nold")]
+    assert [run(*found, workflow=name) for name in ("on GPU", "gate", "on: GPU-->")] == [0, 0, 0]
+    assert run.written() == [
+        ("PATCH", "repos/ann/project/issues/comments/2", f"{gpu}\nnew\n"),
+        ("POST", ISSUE, "<!-- dpbench gate gate -->\nnew\n"),
+        ("PATCH", "repos/ann/project/issues/comments/2", f"{gpu}\nnew\n"),
+    ]
 
 
 HOSTILE = {

@@ -11,6 +11,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
+TEMPLATE = ROOT / ".ci" / "gate_workflow.yml"
+"""For other projects to copy."""
 READS = {"contents": "read"}
 PERMISSIONS = {
     ("ci", "test"): READS,
@@ -18,11 +20,16 @@ PERMISSIONS = {
     ("ci", "cuda-stand-in"): READS,
     ("ci", "wheel"): READS,
     ("gate", "measure"): READS,
+    ("gate_workflow", "measure"): READS,
     ("gate", "comment"): {"contents": "read", "pull-requests": "write"},
     ("release", "build"): READS,
     ("release", "publish"): {"id-token": "write"},
 }
-every = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+every = pytest.mark.parametrize("path", [*WORKFLOWS, TEMPLATE], ids=lambda path: path.stem)
+own = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+gates = pytest.mark.parametrize(
+    "path", [ROOT / ".github" / "workflows" / "gate.yml", TEMPLATE], ids=["own", "template"]
+)
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -42,19 +49,19 @@ def using(found: list[dict[str, Any]], action: str) -> list[dict[str, Any]]:
 
 
 def test_these_are_all_workflows() -> None:
-    assert {path.name for path in WORKFLOWS} == {f"{workflow}.yml" for workflow, _ in PERMISSIONS}
+    assert {path.name for path in [*WORKFLOWS, TEMPLATE]} == {f"{workflow}.yml" for workflow, _ in PERMISSIONS}
 
 
 @every
 def test_every_action_is_pinned_by_a_commit_with_its_version_beside_it(path: Path) -> None:
     lines = re.findall(r"uses: *(.*)", path.read_text())
     assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= 4
-    assert [each for each in lines if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+    assert [each for each in lines if not re.fullmatch(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
 
 
 def test_an_action_has_one_version_in_all_workflows() -> None:
     pins: dict[str, set[str]] = {}
-    for path in WORKFLOWS:
+    for path in [*WORKFLOWS, TEMPLATE]:
         for action, pin in re.findall(r"uses: *([\w/-]+)@(.*)", path.read_text()):
             pins.setdefault(action, set()).add(pin)
     assert {action: found for action, found in pins.items() if len(found) != 1} == {}
@@ -86,7 +93,7 @@ def test_no_second_index_serves_packages() -> None:
     assert [path.name for path in texts if re.search(r"extra.index.url", path.read_text(), re.IGNORECASE)] == []
 
 
-@every
+@own
 def test_packages_are_installed_by_the_makefile_alone(path: Path) -> None:
     assert "pip install" not in path.read_text()
 
@@ -123,14 +130,67 @@ def test_the_artifact_that_the_comment_is_read_from_is_the_one_that_was_measured
     assert download["with"]["path"] == "comment"
 
 
+@gates
+@pytest.mark.parametrize(
+    ("event", "verdict", "exit_code"),
+    [
+        *(("pull_request", verdict, 0 if verdict == 2 else verdict) for verdict in range(4)),
+        *(("push", verdict, 3 if verdict == 3 else 0) for verdict in range(4)),
+    ],
+)
+def test_the_gates_step_fails_for_a_slower_pull_request_and_a_broken_gate(
+    path: Path, event: str, verdict: int, exit_code: int, tmp_path: Path
+) -> None:
+    (step,) = [step for step in steps(path) if step.get("name") == "gate"]
+    for folder in (".venv/bin", "gate/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+        dpbench = tmp_path / folder / "dpbench"
+        dpbench.write_text(f'#!/bin/sh\nprintf "%s " "$@"\nexit {verdict}\n')
+        dpbench.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "GITHUB_EVENT_NAME": event, "BASE": "HEAD~1", "RUNNER_TEMP": str(tmp_path)}
+    script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (exit_code, "")
+    assert done.stdout.startswith("gate --base HEAD~1 --budget 5m --github ")
+
+
+@gates
+def test_the_history_is_saved_on_the_main_branch_alone_and_read_by_all(path: Path) -> None:
+    """A cache that a pull request saves is visible to this pull request alone."""
+    assert read(path)[True]["push"]["branches"] == ["main"]  # YAML reads the key `on` as true
+    found = steps(path)
+    assert using(found, "actions/cache") == []
+    (restored,), (saved,) = using(found, "actions/cache/restore"), using(found, "actions/cache/save")
+    assert "if" not in restored
+    assert saved["if"] == "github.event_name == 'push'"
+    assert saved["with"]["path"] == restored["with"]["path"] == "results/gate/history.jsonl"
+    assert saved["with"]["key"].startswith(restored["with"]["restore-keys"])
+
+
+def test_the_copied_workflow_installs_the_users_package_beside_dpbench(tmp_path: Path) -> None:
+    (step,) = [step for step in steps(TEMPLATE) if step.get("name") == "install"]
+    pip = '#!/bin/sh\nprintf "%s\\n" "$*" >>"$0.calls"\n'
+    (tmp_path / "python").write_text(
+        f'#!/bin/sh\nmkdir -p "$3/bin"\ncat >"$3/bin/pip" <<"END"\n{pip}END\nchmod +x "$3/bin/pip"\n'
+    )
+    (tmp_path / "python").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), **step["env"]}
+    subprocess.run(["bash", "-e", "-c", step["run"]], check=True, cwd=tmp_path, env=environment)
+    calls = (tmp_path / "gate" / "bin" / "pip.calls").read_text().splitlines()
+    assert calls[-1] == f"install --editable . {step['env']['DPBENCH']}"
+    assert step["env"]["DPBENCH"].startswith("torch-dpbench @ git+")
+    assert "make " not in TEMPLATE.read_text()
+
+
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     linter = Path(sys.executable).with_name("zizmor")
     return subprocess.run([linter, "--offline", folder], capture_output=True, text=True, check=False)
 
 
 def test_the_linter_of_workflows_finds_nothing_and_make_lint_runs_it() -> None:
-    done = lint(ROOT / ".github" / "workflows")
-    assert done.returncode == 0, done.stdout
+    for path in (ROOT / ".github" / "workflows", TEMPLATE):
+        done = lint(path)
+        assert done.returncode == 0, done.stdout
     assert "$(BIN)/zizmor --offline" in (ROOT / "Makefile").read_text()
 
 

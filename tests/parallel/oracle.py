@@ -1,30 +1,37 @@
 """The expected result of a data-parallel step: the plain module on each chunk in turn."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dpbench.parallel.shares.sizes import chunk_sizes
+
 
 class Chunked:
     """`base` runs the first chunk, fresh copies of it the others. Only the first's writes stay.
 
-    The gradients are summed over the chunks.
+    The gradients are summed over the chunks. `shares` are those of a `Policy`.
     """
 
-    def __init__(self, base: nn.Module, lanes: int, dim: int = 0) -> None:
-        self.base, self.lanes, self.dim = base, lanes, dim
+    def __init__(self, base: nn.Module, lanes: int, dim: int = 0, shares: Any = None) -> None:
+        self.base, self.lanes, self.dim, self.shares = base, lanes, dim, shares
         self.replicas: list[nn.Module] = []
 
     def __call__(self, *inputs: Tensor) -> Any:
-        columns = list(zip(*[tensor.chunk(self.lanes, self.dim) for tensor in inputs], strict=True))
+        columns = list(zip(*map(self.chunks, inputs), strict=True))
         self.replicas = [self.base, *[copy.deepcopy(self.base) for _ in columns[1:]]]
         for replica in self.replicas[1:]:
             replica.zero_grad()
         outputs = [replica(*column) for replica, column in zip(self.replicas, columns, strict=True)]
         return torch.cat(outputs, self.dim)
+
+    def chunks(self, tensor: Tensor) -> Sequence[Tensor]:
+        if self.shares is None:
+            return tensor.chunk(self.lanes, self.dim)
+        return tensor.split(chunk_sizes(tensor.size(self.dim), self.lanes, self.shares), self.dim)
 
     def grads(self) -> dict[str, Tensor]:
         named = [dict(replica.named_parameters()) for replica in self.replicas]

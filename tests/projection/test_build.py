@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.projection.collectives import with_collectives
+from dpbench.projection.collectives import bytes_by_link, with_collectives
 from dpbench.projection.replay.build import Facts, build
 from dpbench.projection.replay.events import Collective
 from dpbench.projection.replay.fifo import schedule
@@ -159,6 +159,18 @@ def test_copies_of_equal_size_become_one_collective(outward):
     made = build(events, machine(4), FACTS)
     last = made.all[-1]
     assert next(i for i, task in enumerate(made.all) if task.role is Role.LINK) in last.before
+
+
+@pytest.mark.parametrize(
+    ("outward", "hops"),
+    [
+        (True, ["sim:0->sim:1", "sim:1->sim:2", "sim:2->sim:3"]),
+        (False, ["sim:1->sim:0", "sim:2->sim:1", "sim:3->sim:2"]),
+    ],
+)
+def test_a_collective_loads_each_hop_of_its_ring_once(outward, hops):
+    r = recording(*star(outward), copy(90, 0, 3, 7, stream=0), copy(91, None, 3, 5, stream=3), devices=4)
+    assert bytes_by_link(r) == {**dict.fromkeys(hops, 100), "sim:0->sim:3": 7}
 
 
 def test_other_copies_stay():

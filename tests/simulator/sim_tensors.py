@@ -169,3 +169,33 @@ def test_repr_tolist_and_format():
     assert "grad_fn=<MulBackward0>" in repr(x * 2)
     assert x.tolist() == [1.0, 1.0]
     assert f"{x.detach().sum():.1f}" == "2.0"
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 3)
+        self.head = nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("scale", torch.ones(1))
+        self.head.register_buffer("scale", self.scale)
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens)) * self.scale
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_tied_weights_stay_tied_when_a_module_moves(wrapped):
+    plain = Tied()
+    net = copy.deepcopy(plain)
+    moved = (nn.Sequential(net) if wrapped else net).to("sim:1")
+    assert net.head.weight is net.embed.weight
+    assert net.head.scale is net.scale
+    assert len(list(moved.parameters())) == 1
+    tokens = torch.arange(4)
+    plain(tokens).sum().backward()
+    moved(tokens.to("sim:1")).sum().backward()
+    torch.testing.assert_close(net.head.weight.grad.cpu(), plain.head.weight.grad)
+    back = moved.to("cpu")
+    assert next(back.parameters()).device.type == "cpu"
+    assert net.head.weight is net.embed.weight

@@ -6,6 +6,7 @@ one benchmark; the others are equal. A simulated clock spends the budget by the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log1p
 from random import Random
 from statistics import fmean
 
@@ -33,8 +34,25 @@ class Pool:
             fmean(trial.duration_s for trial in rounds),
         )
 
+    def with_growth(self, growth: float) -> "Pool":
+        """Return the same rounds, with a head that is slower by the share `growth` on average."""
+        return Pool({name: _shifted(ratios, log1p(growth)) for name, ratios in self.ratios.items()}, self.round_s)
 
-def drawn_verdicts(
+
+def _shifted(ratios: Sequence[RoundRatio], to: float) -> list[RoundRatio]:
+    by = to - fmean(each.contrast for each in ratios)
+    return [each.model_copy(update={"contrast": each.contrast + by}) for each in ratios]
+
+
+@dataclass(frozen=True)
+class DrawnGate:
+    """The verdict of a drawn gate, and how long it would have taken."""
+
+    verdict: Verdict
+    duration_s: float
+
+
+def drawn_gates(
     benchmarks: Sequence[Benchmark],
     equal: Pool,
     slower: Pool | None,
@@ -44,19 +62,19 @@ def drawn_verdicts(
     alarm_rate: float,
     budget_s: float,
     seed: int,
-) -> list[Verdict]:
-    """Return the verdicts of `gates` drawn gates.
+) -> list[DrawnGate]:
+    """Return `gates` drawn gates.
 
     If `slower` is given, gate i has the slowdown in the benchmark at i modulo the length of `slower_in`.
     """
     rng = Random(seed)
-    verdicts = []
+    drawn = []
     for number in range(gates):
         slowed = slower_in[number % len(slower_in)] if slower is not None else None
         draw = _Draw(equal, slower, slowed, rng)
         found = measure_times(benchmarks, draw.take, alarm_rate=alarm_rate, budget_s=budget_s, clock=draw.clock)
-        verdicts.append(verdict_of(found.judgements))
-    return verdicts
+        drawn.append(DrawnGate(verdict_of(found.judgements), draw.clock()))
+    return drawn
 
 
 class _Draw:

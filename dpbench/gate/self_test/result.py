@@ -13,13 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.gate.judgement import FalseAlarms, Verdict
 from dpbench.gate.self_test.record import one_core
-from dpbench.gate.self_test.resample import Pool, drawn_verdicts
+from dpbench.gate.self_test.resample import DrawnGate, Pool, drawn_gates
 from dpbench.gate.self_test.trials import Condition, SelfTestTrial
 from dpbench.gate.settings import Settings
 from dpbench.results.record import Environment
 from dpbench.stats.binomial import clopper_pearson
 
 DRAWN_GATES = 2000
+GROWTHS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.1)
+"""The slowdowns whose detection is drawn from the rounds of equal code. 0 counts false alarms."""
 _SEED = 0
 
 
@@ -80,6 +82,15 @@ class ConditionResult(_Frozen):
     longest_s: float | None
 
 
+class Power(_Frozen):
+    """Drawn gates of a head that is slower by the share `growth`, in rounds of equal code under `condition`."""
+
+    condition: Condition
+    growth: float
+    drawn: Verdicts
+    median_s: float
+
+
 class SelfTest(_Frozen):
     """All conditions.
 
@@ -88,6 +99,7 @@ class SelfTest(_Frozen):
     """
 
     tested: tuple[ConditionResult, ...]
+    power: tuple[Power, ...] = ()
     alarm_rate: float
     budget_s: float
     began: str
@@ -121,28 +133,50 @@ def result_of(
     pools = {condition: Pool.of(_rounds(trials, condition)) for condition in Condition}
 
     def drawn(condition: Condition) -> Verdicts:
-        verdicts = drawn_verdicts(
-            settings.benchmarks,
-            pools[Condition.EQUAL if condition.slowdown else condition],
-            pools[condition] if condition.slowdown else None,
-            slower_in=[benchmark.name for benchmark in one_core(settings)],
-            gates=gates,
-            alarm_rate=settings.alarm_rate,
-            budget_s=budget_s,
-            seed=_SEED,
-        )
-        return Verdicts.count(verdicts)
+        equal = pools[Condition.EQUAL if condition.slowdown else condition]
+        slower = pools[condition] if condition.slowdown else None
+        return _counted(_drawn(equal, slower, settings, budget_s, gates))
 
     return SelfTest(
         tested=tuple(
             _condition_result(condition, trials, pools[condition], drawn(condition)) for condition in Condition
         ),
+        power=power_of(trials, settings, budget_s, gates),
         alarm_rate=settings.alarm_rate,
         budget_s=budget_s,
         began=min(trial.started_at for trial in trials),
         ended=max(trial.started_at for trial in trials),
         environment=trials[-1].environment,
     )
+
+
+def power_of(trials: Sequence[SelfTestTrial], settings: Settings, budget_s: float, gates: int) -> tuple[Power, ...]:
+    """Return how often each of `GROWTHS` is found, undisturbed and with a core loaded."""
+    found = []
+    for condition in (Condition.EQUAL, Condition.LOADED):
+        pool = Pool.of(_rounds(trials, condition))
+        for growth in GROWTHS:
+            drawn = _drawn(pool, pool.with_growth(growth), settings, budget_s, gates)
+            took_s = median(each.duration_s for each in drawn)
+            found.append(Power(condition=condition, growth=growth, drawn=_counted(drawn), median_s=took_s))
+    return tuple(found)
+
+
+def _drawn(equal: Pool, slower: Pool | None, settings: Settings, budget_s: float, gates: int) -> list[DrawnGate]:
+    return drawn_gates(
+        settings.benchmarks,
+        equal,
+        slower,
+        slower_in=[benchmark.name for benchmark in one_core(settings)],
+        gates=gates,
+        alarm_rate=settings.alarm_rate,
+        budget_s=budget_s,
+        seed=_SEED,
+    )
+
+
+def _counted(drawn: Sequence[DrawnGate]) -> Verdicts:
+    return Verdicts.count([each.verdict for each in drawn])
 
 
 def _condition_result(

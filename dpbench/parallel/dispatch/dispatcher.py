@@ -49,6 +49,8 @@ class Dispatcher:
         self._has_warned = False
         self._checks_left = HAZARD_CHECKS
         self._autotuners: dict[Hashable, Autotuner[Dispatch]] = {}
+        self.was_trial = False
+        """Whether the last run was one to choose a way, with waits of the host."""
 
     def run(
         self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, is_training: Any
@@ -57,6 +59,7 @@ class Dispatcher:
 
         `devices` are those of the lanes. Replicas in training are measured apart from replicas in evaluation.
         """
+        self.was_trial = False
         if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
             return [state.run_here(call) for call in calls]
         if self._dispatch is Dispatch.THREADS:
@@ -86,7 +89,7 @@ class Dispatcher:
             return self._run_watched(SequentialRun(calls, devices, state, self._pools))
         choice = autotuner.next_choice()
         hazards = ThreadHazards(devices)
-        is_trial = autotuner.chosen is None
+        is_trial = self.was_trial = autotuner.chosen is None
         if is_trial:
             wait_for_all(devices)  # the time of a trial is that of the devices, not that of issuing their work
         with autotuner.timed(choice):

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.per_benchmark import BenchmarkFinding, findings
-from dpbench.report.gate.wording import circumstances, headline, reliability, revision
+from dpbench.report.gate.wording import circumstances, counted, headline, reliability, revision
 from dpbench.sweep.outside import one_line
 
 _TAGS = {Verdict.SLOWER: "failure", Verdict.UNDECIDED: "skipped", Verdict.BROKEN: "error"}
@@ -44,7 +44,8 @@ def _quiet_tiers(judgement: Judgement) -> list[BenchmarkFinding]:
         return []
     found = {0: judgement.counters or not judgement.counted_cases, 2: judgement.drifts}
     quiet = [tier for tier in _ALL if tier in judgement.tiers and not found[tier]]
-    return [BenchmarkFinding(tier, _ALL[tier], Verdict.PASS, _ALL[tier], "nothing changed") for tier in quiet]
+    names = _ALL | ({0: f"counters, {counted(judgement)}"} if judgement.uncounted_cases else {})
+    return [BenchmarkFinding(tier, names[tier], Verdict.PASS, names[tier], "nothing changed") for tier in quiet]
 
 
 def _totals(cases: list[BenchmarkFinding], duration_s: float) -> dict[str, str]:

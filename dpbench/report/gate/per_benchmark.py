@@ -1,7 +1,7 @@
 """One finding for each benchmark, with verdict and reasons: for the forms without tables."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -43,23 +43,30 @@ def findings(judgement: Judgement) -> tuple[BenchmarkFinding, ...]:
 
 def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
     for benchmark, group in _by_benchmark(worst_first(judgement.counters)):
-        worse = [change for change in group if change.is_worse and change.accepted is None]
+        open_ones = [change for change in group if change.accepted is None]
+        worse = [change for change in open_ones if change.is_worse and change.traded_for is None]
         accepted = [change for change in group if change.accepted is not None]
-        others = len(group) - len(worse) - len(accepted)
+        traded = [change for change in open_ones if change.traded_for is not None]
+        others = len(group) - len(worse) - len(accepted) - len(traded)
         yield BenchmarkFinding(
             tier=0,
             benchmark=benchmark,
             verdict=Verdict.SLOWER if worse else Verdict.PASS,
-            what="counters worse" if worse else "counters accepted" if accepted else "counters changed",
-            message=f"{len(worse)} worse, {len(accepted)} accepted, {others} otherwise changed; {_change(group[0])}",
-            is_notable=bool(accepted),
+            what=f"counters {'worse' if worse else 'accepted' if accepted else 'traded' if traded else 'changed'}",
+            message=f"{_numbers(worse, accepted, traded)}, {others} otherwise changed; {_change(group[0])}",
+            is_notable=bool(accepted or traded),
             details=tuple(map(_change, group)),
         )
 
 
+def _numbers(worse: Sized, accepted: Sized, traded: Sized) -> str:
+    return f"{len(worse)} worse, {len(accepted)} accepted" + (f", {len(traded)} traded" if traded else "")
+
+
 def _change(change: CounterChange) -> str:
     text = f"{change.counter}: {count(change.base)} -> {count(change.head)} ({direction(change)})"
-    return one_line(text) + _accepted(change.accepted)
+    traded = f"; the time of {change.traded_for} is not longer" if change.traded_for else ""
+    return one_line(text + traded) + _accepted(change.accepted)
 
 
 def _time(time: TimeJudgement) -> BenchmarkFinding:

@@ -1,5 +1,6 @@
 """The result of a gate's self-test, as tables and as JSON."""
 
+from itertools import chain
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,9 +16,10 @@ from dpbench.stats.binomial import clopper_pearson
 
 
 def self_test_text(found: SelfTest) -> RenderableType:
-    """Return three tables: the drawn gates, the whole gates, and the recorded rounds."""
-    parts = [table(grid(found)) for grid in (_drawn, _whole, _rounds)]
-    return Group(*parts[0], Text(), *parts[1], *parts[2])
+    """Return tables: the drawn gates, what they find by its size, the whole gates, and the recorded rounds."""
+    grids = (_drawn, _power, _whole, _rounds) if found.power else (_drawn, _whole, _rounds)
+    first, *others = [table(grid(found)) for grid in grids]
+    return Group(*first, Text(), *chain.from_iterable(others))
 
 
 def self_test_json(found: SelfTest) -> dict[str, Any]:
@@ -51,6 +53,26 @@ def _drawn(found: SelfTest) -> Grid:
             f"slower. A gate may take {number(found.budget_s)} s. The slowdown is injected into one benchmark of a "
             "gate, in turn into each that runs on one core.",
         ),
+    )
+
+
+def _power(found: SelfTest) -> Grid:
+    return Grid(
+        title="Slowdowns that drawn gates find, by size",
+        headers=("rounds are of", "slower by", "gates", "say slower", "undecided", "median"),
+        rows=tuple(
+            (
+                each.condition,
+                share(each.growth),
+                str(each.drawn.gates),
+                _share(each.drawn),
+                str(each.drawn.undecided),
+                _seconds(each.median_s),
+            )
+            for each in found.power
+        ),
+        numbers=frozenset(("slower by", "gates", "say slower", "undecided", "median")),
+        below=("The slowdown is added to recorded rounds of equal code.",),
     )
 
 

@@ -48,6 +48,7 @@ def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
 
 def _badness(change: CounterChange) -> tuple[int, float]:
     kind = {True: 2, None: 1, False: 0}[change.is_worse] if change.accepted is None else -1
+    kind = min(kind, 1) if change.traded_for else kind
     if change.base is None or change.head is None:
         return kind, inf
     return kind, abs(change.head - change.base) / max(abs(change.base), 1)
@@ -64,6 +65,8 @@ def _counter_row(change: CounterChange) -> tuple[str, ...]:
 
 
 def direction(change: CounterChange) -> str:
+    if change.traded_for is not None:
+        return "worse, traded"
     return {True: "worse", False: "better", None: "differs"}[change.is_worse]
 
 

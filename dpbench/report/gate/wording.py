@@ -34,16 +34,23 @@ def headline(judgement: Judgement) -> str:
 
 
 def counted(judgement: Judgement) -> str:
+    if judgement.uncounted_cases:
+        return f"{judgement.counted_cases:,} of {judgement.counted_cases + judgement.uncounted_cases:,} cases counted"
     return f"{judgement.counted_cases:,} {'case' if judgement.counted_cases == 1 else 'cases'} counted"
 
 
 def revision(found: Revision) -> str:
     """Return the short hash, the revision as typed unless that is the hash, and the subject.
 
+    A merge base is called so, with the commit that was typed.
+
     Without a commit, the text begins with the revision as typed.
     """
     if found.commit is None:
         return one_line(f"{found.asked or found.short} {found.subject}")
+    if found.tip is not None:
+        tip = "" if found.tip.startswith(found.asked) else f", {found.tip[:10]}"
+        return one_line(f"{found.short} (merge base with {found.asked}{tip}) {found.subject}")
     asked = "" if found.commit.startswith(found.asked) else f"({found.asked})"
     return one_line(f"{found.short} {asked} {found.subject}")
 
@@ -92,7 +99,8 @@ def _smallest(judgement: Judgement) -> str:
 
 def _limits(judgement: Judgement) -> Iterator[str]:
     if judgement.counted_cases:
-        yield f"a count of 1 in any counter ({counted(judgement)})"
+        counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
+        yield f"a count of 1 in {counters} ({counted(judgement)})"
     found = [time.detectable for time in judgement.times if time.detectable is not None]
     if found:
         least, most = share(min(found)), share(max(found))

@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from dpbench.projection.collectives import bytes_by_link
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.child.ranks import Rendezvous, connector, start_ranks
@@ -55,6 +56,8 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
             recording.write(Path(job.events))
         except OSError as error:
             return skipped(f"events: {job.events!r} cannot be written: {error.strerror}; allowed: a file")
+    if recording is not None and job.case.variant.name is VariantName.TORCH_DP:
+        counts = counts.model_copy(update={"nccl_links": bytes_by_link(recording)})
     environment = read_environment()
     return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment)
 

@@ -2,9 +2,12 @@
 
 from math import log
 from random import Random
+from statistics import fmean, stdev
+
+import pytest
 
 from dpbench.gate.judgement import Verdict
-from dpbench.gate.self_test.resample import Pool, _Draw, drawn_verdicts
+from dpbench.gate.self_test.resample import Pool, _Draw, drawn_gates
 from tests.gate.making_rounds import benchmark, noisy, ratio
 from tests.gate.making_trials import round_trial
 
@@ -18,9 +21,11 @@ def pool(growth=0.0, spread=0.01, round_s=10.0, seed=0, names=NAMES):
 
 
 def drawn(equal, slower=None, slower_in=NAMES, *, gates=200, budget_s=300.0, seed=0):
-    return drawn_verdicts(
+    found = drawn_gates(
         SUITE, equal, slower, slower_in=slower_in, gates=gates, alarm_rate=0.005, budget_s=budget_s, seed=seed
     )
+    assert all(each.duration_s > 0 for each in found)
+    return [each.verdict for each in found]
 
 
 def test_equal_pools_raise_no_alarm():
@@ -72,3 +77,10 @@ def test_a_pool_has_the_rounds_of_its_trials_by_benchmark():
         "b": [0.2],
     }
     assert found.round_s == 5.0
+
+
+def test_a_pool_with_growth_has_that_growth_on_average():
+    grown = pool(growth=0.4, spread=0.05).with_growth(0.02)
+    for ratios in grown.ratios.values():
+        assert fmean(each.contrast for each in ratios) == pytest.approx(log(1.02))
+    assert stdev(each.contrast for each in grown.ratios["a"]) > 0.01

@@ -47,7 +47,7 @@ def train(make, policy, place, make_input, *, steps=2, devices=DEVICES):
     """
     torch.manual_seed(1)
     base = make()
-    expected = Chunked(copy.deepcopy(base), len(devices))
+    expected = Chunked(copy.deepcopy(base), len(devices), shares=policy.shares)
     base.to(devices[0])
     if isinstance(base, Tied):  # `to` gives each module its own parameter, which unties them
         base.head.weight = base.embedding.weight

@@ -161,7 +161,7 @@ def test_forgetting_to_wait_for_the_copy_of_an_output_that_is_the_chunk_is_a_rac
     wrapper(torch.randn(8, 20))
     wait = join.wait_stream
     monkeypatch.setattr(join, "wait_stream", lambda one, other: one in nears and wait(one, other))
-    with pytest.raises(RaceError, match="an allocation"):
+    with pytest.raises(RaceError, match="must keep the memory"):
         steps(wrapper, is_training=False)
 
 
@@ -227,4 +227,4 @@ def test_forgetting_the_hub_for_sums_that_are_added_to_gradients_is_a_race(monke
     run()
     monkeypatch.setattr(link_nodes, "_keep_until_the_end", lambda _: None)
     with pytest.raises(RaceError):
-        run()
+        [run() for _ in range(10)]  # with real threads an allocation in time is likely, not sure

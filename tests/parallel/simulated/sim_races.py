@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, parallel_apply, replicate
+from dpbench.parallel import DataParallel, Policy, join, parallel_apply, replicate
 from tests.parallel.models import Call, Tied, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
 from tests.sampling import sampled
@@ -225,3 +225,28 @@ def test_a_staging_buffer_is_written_again_after_all_lanes_have_read_it():
             for norm in (base[0], base[-1]):
                 norm.weight.add_(1)
                 norm.bias.add_(1)
+
+
+@pytest.mark.parametrize("is_backward", [False, True], ids=["outputs", "gradients"])
+def test_copies_made_before_an_error_end_before_their_memory_is_used_again(is_backward, monkeypatch):
+    """The third copy fails. The caller's stream has waited for the first two, though nothing else asks it to."""
+    verb = "copy_to" if is_backward else "copy_into"
+    copy, made = getattr(join, verb), []
+
+    def failing(*args):
+        made.append(args)
+        if len(made) == 3:
+            raise MemoryError("no room")
+        return copy(*args)
+
+    base = Call(lambda self, x: self.layer(x), layer=nn.Linear(20, 20)).to("sim:0")
+    wrapper = DataParallel(base, DEVICES, policy=POLICIES["only copies"])
+    x = torch.randn(16, 20)
+    outputs = wrapper(x) if is_backward else None
+    monkeypatch.setattr(join, verb, failing)
+    with pytest.raises(MemoryError):
+        outputs.mul(2).sum().backward() if is_backward else wrapper(x)
+    del outputs
+    made.clear()
+    for _ in range(4):
+        torch.zeros(16, 20, device="sim:0")  # a race with a copy that nothing waits for

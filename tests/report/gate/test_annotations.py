@@ -91,6 +91,14 @@ def test_an_accepted_regression_is_a_notice() -> None:
     assert "::error" not in annotations(ALL_ACCEPTED)
 
 
+def test_traded_python_calls_are_a_notice_that_names_the_time() -> None:
+    traded = counter(counter="forward.python_calls", traded_for="my_step")
+    (line,) = annotations(judged(counters=(traded,))).splitlines()
+    assert line.startswith("::notice title=counters traded%3A")
+    assert "0 worse, 0 accepted, 1 traded, 0 otherwise changed" in line
+    assert line.endswith("forward.python_calls: 2,000 -> 2,001 (worse, traded); the time of my_step is not longer")
+
+
 def test_notices_come_after_errors() -> None:
     mixed = (counter(benchmark="mixed"), counter(benchmark="mixed", accepted=ACCEPTED, counter="other"))
     many = judged("slower", counters=(*ALL_ACCEPTED.counters, *mixed), times=SLOWER.times)

@@ -125,6 +125,8 @@ def test_a_verdict_that_no_benchmark_has_is_a_case_of_its_own() -> None:
         found = cases(judged(verdict, tiers=(1,)))
         assert {name: outcome(case) for name, case in found.items()} == {"gate": tag}
     assert outcome(cases(judged("slower", times=(time(),)))["gate"]) == "failure", "the whole does not pass"
+    part = judged("undecided", counted_cases=1, uncounted_cases=1, tiers=(0,))
+    assert list(cases(part)) == ["counters, 1 of 2 cases counted", "gate"]
     assert list(cases(judged("broken", counted_cases=5, tiers=(0, 2)))) == ["gate"], (
         "no tier passes if the gate is broken"
     )

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpbench.parallel.accumulation.kept_sums import Grads, KeptBucket, KeptSums, add_to_grad
 from dpbench.parallel.flat import Shape
 from dpbench.parallel.flat_sums import Package
-from dpbench.parallel.kept_sums import Grads, KeptBucket, KeptSums, add_to_grad
 from dpbench.parallel.lanes import Lane
 from dpbench.parallel.unchanged import ChangeWatch
 

@@ -1,0 +1,59 @@
+"""How often the gate finds a slowdown of each size, drawn from the recorded rounds of a self-test.
+
+    python -m benchmarks.gate_power [--trials results/gate/self-test-vm.jsonl] [--threshold 1.5%] [--gates 500]
+
+`--threshold` replaces the tolerated growth of all benchmarks on one core. Nothing is measured. Benchmarks without
+recorded rounds are left out.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.about import heading
+from dpbench.errors import GateError
+from dpbench.gate.self_test.result import Power, power_of
+from dpbench.gate.self_test.trials import read_trials
+from dpbench.gate.settings import DEFAULT_BENCHMARKS, Benchmark, Cores, Settings, SettingsError, parse_share
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=Path, default=Path("results/gate/self-test-vm.jsonl"))
+    parser.add_argument("--threshold")
+    parser.add_argument("--gates", type=int, default=500)
+    parser.add_argument("--budget", type=float, default=300.0)
+    options = parser.parse_args()
+    try:
+        trials = read_trials(options.trials)
+        recorded = {name for trial in trials for name in trial.rounds}
+        benchmarks = _timed(recorded, None if options.threshold is None else parse_share(options.threshold))
+    except (GateError, SettingsError, ValueError) as error:
+        sys.exit(f"gate_power: {error}")
+    if not benchmarks:
+        sys.exit(f"gate_power: --trials: '{options.trials}' has no rounds; allowed: the trials of a self-test")
+    print(heading("benchmarks.gate_power"))
+    print("tolerated: " + ", ".join(f"{each.name} {each.threshold:.3g}" for each in benchmarks))
+    for power in power_of(trials, Settings(benchmarks=benchmarks), options.budget, options.gates):
+        print(_line(power))
+
+
+def _timed(recorded: set[str], threshold: float | None) -> tuple[Benchmark, ...]:
+    found = [each for each in DEFAULT_BENCHMARKS if each.name in recorded]
+    if threshold is None:
+        return tuple(found)
+    update = {"threshold": threshold}
+    return tuple(each.model_copy(update=update) if each.cores is Cores.ONE else each for each in found)
+
+
+def _line(power: Power) -> str:
+    drawn = power.drawn
+    return (
+        f"{power.condition:24} slower by {power.growth:4.0%}: {drawn.slower / drawn.gates:6.1%} slower, "
+        f"{drawn.undecided / drawn.gates:6.1%} undecided, {drawn.passed / drawn.gates:6.1%} pass, "
+        f"median {power.median_s:.0f} s of {drawn.gates} gates"
+    )
+
+
+if __name__ == "__main__":
+    main()
