@@ -8,7 +8,7 @@ Where the forward ran decides, not where its backward runs. These gradients are 
 
 1. those of `torch.autograd.grad`, of ``backward(inputs=...)`` and of ``create_graph=True``,
 2. sparse ones and others that are in no flat,
-3. those of parameters with a hook, because the hook must see each step's gradient,
+3. those of parameters with a hook of either kind: torch runs it in each step, so it must find the step's gradient,
 4. those of bases that are no leaves, such as a wrapper inside another one's replica.
 """
 
@@ -51,7 +51,7 @@ class Part:
         parameters = None if torch.is_grad_enabled() else accumulating(sum_node)
         if self._generation is None or parameters is None:
             return grads
-        kept = {i: grad for i, grad in grads.items() if not parameters[i]._backward_hooks}
+        kept = {i: grad for i, grad in grads.items() if not has_hooks(parameters[i])}
         bucket = KeptBucket(parameters, shapes, lanes[0])
         if not kept or not self._sums.keep(bucket, number, lanes[number], kept, self._generation):
             return grads
@@ -106,6 +106,11 @@ class Part:
             buckets = [*self._claimed.values(), *self._sums.buckets.values()]
             self._claimed, self._sums.buckets = {}, {}
         add_to_grad(buckets)
+
+
+def has_hooks(parameter: Tensor) -> bool:
+    """Whether the parameter has hooks that run when its gradient is computed, or has been added to ``.grad``."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 def accumulating(sum_node: Any) -> tuple[Tensor, ...] | None:
