@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.accumulation.kept_sums import Grads, KeptBucket, KeptSums, add_to_grad
+from dpbench.parallel.accumulation.kept_sums import Grads, KeptBucket, KeptSum, KeptSums, add_to_grad
 from dpbench.parallel.flat import Shape
 from dpbench.parallel.flat_sums import Package
 from dpbench.parallel.lanes import Lane
@@ -59,7 +59,7 @@ class Part:
 
     def merge(
         self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads
-    ) -> Package | None:
+    ) -> KeptSum | None:
         """Add a lane's gradients to its kept sum, on its compute stream, and return the sum; None if there is none."""
         bucket = self._claimed_bucket(sum_node, lanes, shapes)
         if bucket is None:
@@ -70,7 +70,7 @@ class Part:
         if kept is None:
             return None
         kept.add(lane, grads)
-        return kept.package()
+        return kept
 
     def rest(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape]) -> list[tuple[int, Lane, Package]]:
         """The kept sums of lanes that have no gradients in this pass. What else is kept is reduced at its end."""
