@@ -86,7 +86,8 @@ class DataParallel(nn.DataParallel[T]):
         self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
         self._shares = shares_of_lanes(self.policy.shares, len(devices))
-        self._measured_shares = MeasuredShares(devices) if self.policy.shares == AUTO else None
+        is_auto = self.policy.shares == AUTO
+        self._measured_shares = MeasuredShares(devices, self._accumulation.is_open) if is_auto else None
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:

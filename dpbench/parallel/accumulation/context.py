@@ -145,7 +145,8 @@ class Accumulation:
             yield
         except BaseException:
             self.sums.drop(has_failed=True)
-            self.mark_dirty()
+            with self._lock:
+                self._is_open = False
             raise
         finally:
             self._enter(-1)
@@ -154,15 +155,19 @@ class Accumulation:
         with self._lock:
             self._depth += levels
 
+    def is_open(self) -> bool:
+        """Whether a forward has run inside, and none with grad mode outside since. The lanes' shares must stay."""
+        return self._is_open
+
     def begin_forward(self, has_links: bool) -> Part:
         """The part of a forward that begins now. Without links its backward keeps nothing: nothing would be sent."""
         with self._lock:
-            is_inside = self._depth > 0
-            is_last = self._is_open and not is_inside and torch.is_grad_enabled()
+            is_inside, has_grad = self._depth > 0, torch.is_grad_enabled()
+            is_last = self._is_open and not is_inside and has_grad
             if is_inside and not self._is_open:
                 self._watch = self._watch or ChangeWatch()
                 self._watch.mark_dirty()
-            self._is_open = is_inside
+            self._is_open = is_inside or (self._is_open and not has_grad)
             self.sums.is_used |= is_inside and has_links
             generation = self.sums.generation if is_inside and has_links else None
             return Part(self.sums, generation, self._watch if is_inside or is_last else None)
@@ -170,4 +175,5 @@ class Accumulation:
     def mark_dirty(self) -> None:
         """Make the next forward send all tensors."""
         with self._lock:
-            self._is_open = False
+            if self._watch is not None:
+                self._watch.mark_dirty()
