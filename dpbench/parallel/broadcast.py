@@ -169,8 +169,10 @@ class Broadcaster:
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without raising a version
         self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
 
-    def broadcast(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part) -> list[Delivery]:
-        """Send all tensors, but those that `part` shows to be unchanged; return for each lane its replica's tensors.
+    def broadcast(
+        self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
+    ) -> list[Delivery]:
+        """Send all tensors, but those that `watch` shows to be unchanged; return for each lane its replica's tensors.
 
         The first lane's tensors share the base's memory. Without grad mode they are the base's own, as in stock.
         In grad mode no parameter is the base's own, and tensors that require grad are no leaves. One autograd node
@@ -186,7 +188,7 @@ class Broadcaster:
                 for i in self._frozen:
                     deliveries[0].tensors[i] = self._tensors[i].detach()
             if len(lanes) > 1:
-                self._send_all(lanes, deliveries, part.watch)
+                self._send_all(lanes, deliveries, watch)
         if has_graph:
             tensors = [delivery.tensors for delivery in deliveries]
             for bucket in self._buckets:
@@ -207,7 +209,7 @@ class Broadcaster:
         wanted = [i for i in indices if self._tensors[i].requires_grad]
         if not wanted:
             return
-        if not any(lane.is_remote for lane in lanes) and not part.is_used:
+        if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
             connect(wanted, tensors, self._policy.overlap_reduce)
             return
         if shapes is not None and len(wanted) < len(indices):

@@ -63,7 +63,7 @@ class Mailbox:
         """The packages of the present pass, in the order of the lanes; some lanes may have sent none."""
         packages = self.packages.pop(torch._C._current_graph_task_id(), {})
         having = [(number, self.lanes[number], package) for number, package in packages.items()]
-        if self.part.is_used and self.shapes is not None:
+        if self.part.sums.is_used and self.shapes is not None:
             having += self.part.rest(sum_node, self.lanes, self.shapes)
         return [(lane, package) for _, lane, package in sorted(having, key=itemgetter(0))]
 
@@ -119,7 +119,7 @@ class LaneNode(Function):
         dense = tuple(i for i, grad in enumerate(grads) if is_dense(grad)) if shapes is not None else ()
         others = {i: grad for i, grad in enumerate(grads) if grad is not None and i not in dense}
         flat = None
-        if mailbox.part.is_used and shapes is not None:
+        if mailbox.part.sums.is_used and shapes is not None:
             present = {i: grad for i in dense if (grad := grads[i]) is not None}
             dense, flat = _accumulate(mailbox, ctx.number, ctx.next_functions[0][0], present)
         if dense and flat is None:

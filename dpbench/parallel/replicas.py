@@ -65,10 +65,12 @@ class ReplicaSet:
             self._shells.append(Shells(self.tree, self._is_interleaved))
         return [shells.root for shells in self._shells[:count]]
 
-    def refresh(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part) -> list[nn.Module]:
+    def refresh(
+        self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
+    ) -> list[nn.Module]:
         """Send the base's tensors, fill the shells, and return one replica per lane."""
         self.empty()  # weights of the last forward would keep their memory from being used again
-        deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part)
+        deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, watch)
         states = states_of(self.tree)
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
@@ -142,11 +144,11 @@ class ReplicaPool:
         has_links = self.streams.has_links
         lanes = self.streams.lanes(count, self._policy.overlap_broadcast and has_links)
         reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce and has_links)
-        part = self._accumulation.begin_forward(has_links)
-        part.watch = self._watch or part.watch
+        accumulation = self._accumulation
+        part = accumulation.outside if accumulation.is_new else accumulation.begin_forward(has_links)
         self._unsettled.lanes = lanes
         try:
-            return chosen.refresh(lanes, reduce_lanes, part)
+            return chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
         finally:
             del claim
 

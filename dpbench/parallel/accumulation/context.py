@@ -32,19 +32,16 @@ class Part:
 
     Without a `generation` the forward ran outside: its backward reduces the kept sums. With `watch`, weights that it
     has seen and that have not changed are not sent again.
+
+    All forwards before the wrapper's first accumulation share one part.
     """
 
     def __init__(self, sums: KeptSums, generation: int | None = None, watch: ChangeWatch | None = None) -> None:
-        self._sums = sums
+        self.sums = sums
         self._generation = generation
         self.watch = watch
         # The sums that this forward's backward reduces. If it fails they are gone with its graph.
         self._claimed: dict[tuple[Any, ...], KeptBucket] = {}
-
-    @property
-    def is_used(self) -> bool:
-        """Whether a forward of the wrapper has run inside."""
-        return self._sums.is_used
 
     def keep(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads) -> Grads:
         """Keep a lane's gradients, on its compute stream; return those that are to be reduced at once."""
@@ -53,7 +50,7 @@ class Part:
             return grads
         kept = {i: grad for i, grad in grads.items() if not has_hooks(parameters[i])}
         bucket = KeptBucket(parameters, shapes, lanes[0])
-        if not kept or not self._sums.keep(bucket, number, lanes[number], kept, self._generation):
+        if not kept or not self.sums.keep(bucket, number, lanes[number], kept, self._generation):
             return grads
         return {i: grad for i, grad in grads.items() if i not in kept}
 
@@ -65,7 +62,7 @@ class Part:
         if bucket is None:
             return None
         lane = lanes[number]
-        with self._sums.lock:
+        with self.sums.lock:
             kept = bucket.sums.pop((number, lane.device), None)
         if kept is None:
             return None
@@ -80,14 +77,14 @@ class Part:
         bucket = self._claimed_bucket(sum_node, lanes, shapes)
         if bucket is None:
             return []
-        with self._sums.lock:
+        with self.sums.lock:
             packages = bucket.packages()
             bucket.sums.clear()
         return packages
 
     def _claimed_bucket(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape]) -> KeptBucket | None:
         """The kept sums of this bucket, if this pass is to reduce them."""
-        if self._generation is not None or torch.is_grad_enabled() or not (self._claimed or self._sums.buckets):
+        if self._generation is not None or torch.is_grad_enabled() or not (self._claimed or self.sums.buckets):
             return None
         parameters = accumulating(sum_node)
         if parameters is None:
@@ -96,15 +93,15 @@ class Part:
         return self._claimed.get(KeptBucket(parameters, shapes, lanes[0]).key)
 
     def _claim(self) -> None:
-        with self._sums.lock:
+        with self.sums.lock:
             if not self._claimed:
-                self._claimed, self._sums.buckets = self._sums.buckets, {}
+                self._claimed, self.sums.buckets = self.sums.buckets, {}
 
     def _reduce_all(self) -> None:
         """Add to ``.grad`` what the pass has not reduced. The engine calls this after the pass."""
-        with self._sums.lock:
-            buckets = [*self._claimed.values(), *self._sums.buckets.values()]
-            self._claimed, self._sums.buckets = {}, {}
+        with self.sums.lock:
+            buckets = [*self._claimed.values(), *self.sums.buckets.values()]
+            self._claimed, self.sums.buckets = {}, {}
         add_to_grad(buckets)
 
 
@@ -132,6 +129,9 @@ class Accumulation:
 
     def __init__(self) -> None:
         self.sums = KeptSums()
+        self.is_new = True
+        """Whether no context has been entered. Then all forwards take the part `outside`."""
+        self.outside = Part(self.sums)
         self._depth = 0
         self._is_open = False
         self._watch: ChangeWatch | None = None
@@ -153,6 +153,7 @@ class Accumulation:
 
     def _enter(self, levels: int) -> None:
         with self._lock:
+            self.is_new = False
             self._depth += levels
 
     def is_open(self) -> bool:
