@@ -261,3 +261,14 @@ def test_one_wrapper_inside_anothers_replica_reduces_at_once(pair):
     accumulate(outer, batches)
     plainly(bare, batches)
     assert_equal_grads(base, bare)
+
+
+def test_an_inner_wrapper_whose_weights_are_no_leaves_reduces_at_once(pair):
+    base, bare = pair
+    inner = wrap(base, lanes=2)
+    outer = wrap(inner, lanes=2)
+    x = batch()
+    with inner.accumulate():
+        loss_of(outer, x).backward()
+    plainly(bare, [x])
+    assert_equal_grads(base, bare)
