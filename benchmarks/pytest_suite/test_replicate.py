@@ -4,11 +4,13 @@ import importlib
 
 import pytest
 import torch
+from dpbench.parallel.kept_sums import KeptSums
 from torch import nn
 
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import interleave, paired_ratio
 from dpbench.parallel import DataParallel
+from dpbench.parallel.accumulation import Part
 from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.lanes import SideStreams
 from dpbench.parallel.module_tree import ModuleTree
@@ -70,7 +72,7 @@ def refresh_shells(encoder):
     """Return only the work on shells: fill them with tensors that have arrived, and empty them."""
     tree = ModuleTree(encoder)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
-    deliveries = Broadcaster(tree, DEFAULT_POLICY, None).broadcast(lanes, lanes)
+    deliveries = Broadcaster(tree, DEFAULT_POLICY).broadcast(lanes, lanes, Part(KeptSums()))
     of_lanes = [Shells(tree) for _ in DEVICES]
 
     def refresh():
@@ -84,9 +86,9 @@ def refresh_shells(encoder):
 
 def broadcast_tensors(encoder):
     """Return only the work on tensors: copies, a new tensor for each parameter, autograd's node."""
-    broadcast = Broadcaster(ModuleTree(encoder), DEFAULT_POLICY, None)
+    broadcast = Broadcaster(ModuleTree(encoder), DEFAULT_POLICY)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
-    return lambda: broadcast.broadcast(lanes, lanes)
+    return lambda: broadcast.broadcast(lanes, lanes, Part(KeptSums()))
 
 
 def in_a_row(step, calls):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpbench.parallel.accumulation.context import Part
 from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put
@@ -171,9 +172,8 @@ class Bucket:
 class Broadcaster:
     """Sends a tree's tensors, and keeps the memory in which they arrive on the lanes."""
 
-    def __init__(self, tree: ModuleTree, policy: Policy, watch: ChangeWatch | None) -> None:
+    def __init__(self, tree: ModuleTree, policy: Policy) -> None:
         self._policy = policy
-        self._watch = watch
         self._tensors = tensors = tree.tensors
         planned = plan_buckets(
             [_item(tensor, i in tree.buffer_indices, policy) for i, tensor in enumerate(tensors)],
@@ -193,8 +193,10 @@ class Broadcaster:
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without raising a version
         self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
 
-    def broadcast(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[Delivery]:
-        """Send all tensors; return for each lane the tensors that its replica reads.
+    def broadcast(
+        self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
+    ) -> list[Delivery]:
+        """Send all tensors, but those that `watch` shows to be unchanged; return for each lane its replica's tensors.
 
         The first lane's tensors share the base's memory. Without grad mode they are the base's own, as in stock.
         In grad mode no parameter is the base's own, and tensors that require grad are no leaves. One autograd node
@@ -210,13 +212,13 @@ class Broadcaster:
                 for i in self._frozen:
                     deliveries[0].tensors[i] = self._tensors[i].detach()
             if len(lanes) > 1:
-                self._send_all(lanes, deliveries)
+                self._send_all(lanes, deliveries, watch)
         if has_graph:
             tensors = [delivery.tensors for delivery in deliveries]
             for bucket in self._buckets:
-                self._connect(bucket.indices, bucket.shapes, tensors, reduce_lanes)
+                self._connect(bucket.indices, bucket.shapes, tensors, reduce_lanes, part)
             for i in self._unbucketed:
-                self._connect([i], None, tensors, reduce_lanes)
+                self._connect([i], None, tensors, reduce_lanes, part)
         return deliveries
 
     def _connect(
@@ -225,23 +227,25 @@ class Broadcaster:
         shapes: Sequence[Shape] | None,
         tensors: Sequence[list[Tensor]],
         lanes: Sequence[Lane],
+        part: Part,
     ) -> None:
         """Lead the lanes' tensors that require grad back to the base's, with one sum for all lanes."""
         wanted = [i for i in indices if self._tensors[i].requires_grad]
         if not wanted:
             return
-        if not any(lane.is_remote for lane in lanes):
+        if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
             connect(wanted, tensors, self._policy.overlap_reduce)
             return
         if shapes is not None and len(wanted) < len(indices):
             shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
-        connect_links(wanted, tensors, Mailbox(lanes, shapes, self._host), self._policy.overlap_reduce)
+        mailbox = Mailbox(lanes, shapes, self._host, part)
+        connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
 
-    def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
+    def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)
         order = downwards(tuple([lane.parent for lane in lanes]))[1:]
         for bucket in self._buckets:
-            self._send(bucket, lanes, order, deliveries)
+            self._send(bucket, lanes, order, deliveries, watch)
         for i in self._unbucketed:
             _send_unbucketed(i, self._tensors[i], lanes, deliveries[1:])
         if not self._has_overlap:
@@ -249,11 +253,16 @@ class Broadcaster:
                 delivery.await_all()
 
     def _send(
-        self, bucket: Bucket, lanes: Sequence[Lane], order: Sequence[int], deliveries: Sequence[Delivery]
+        self,
+        bucket: Bucket,
+        lanes: Sequence[Lane],
+        order: Sequence[int],
+        deliveries: Sequence[Delivery],
+        watch: ChangeWatch | None,
     ) -> None:
         sources = [self._tensors[i] for i in bucket.indices]
-        is_watched = self._watch is not None and self._always_sent.isdisjoint(bucket.indices)
-        signature = self._watch.signature(sources) if self._watch is not None and is_watched else None
+        is_watched = watch is not None and self._always_sent.isdisjoint(bucket.indices)
+        signature = watch.signature(sources) if watch is not None and is_watched else None
         copies = bucket.send(sources, lanes, order, signature)
         for delivery, lane, copy in zip(deliveries[1:], lanes[1:], copies, strict=True):
             put(copy.new_tensors(lane, is_watched), delivery.tensors, bucket.indices)

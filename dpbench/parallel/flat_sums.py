@@ -20,9 +20,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from dpbench.parallel.flat import cut
+from dpbench.parallel.flat import Shape, cut, shaped_views
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes.host import HostRoute
@@ -197,6 +198,30 @@ def _wait_for(stream: Stream, package: Package, lane: Lane) -> None:
     """Make the stream wait for the package, which was packed on the lane's compute stream."""
     if stream != lane.compute:
         wait_event(stream, package.ready)
+
+
+def unpack(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+    if torch.is_grad_enabled():
+        parts = flat.split([size.numel() for size, _ in shapes])
+        return [part.view(size) for part, (size, _) in zip(parts, shapes, strict=True)]
+    # `data`, because views would share one version counter. Stock's sums are no views either.
+    return [view.data for view in shaped_views(flat, shapes)]
+
+
+def sum_columns(
+    packages: Sequence[tuple[Lane, Package]], base: Lane, shapes: Sequence[Shape], count: int
+) -> list[Tensor | None]:
+    """Sum the flats of lanes that have gradients of different tensors."""
+    sums: list[Tensor | None] = [None] * count
+    having = [(lane, package) for lane, package in packages if package.dense]
+    for (_, package), arrived in zip(having, arrivals(having, base), strict=True):
+        for i, part in zip(package.dense, unpack(arrived, [shapes[i] for i in package.dense]), strict=True):
+            # A sum of one part is a copy, because the next flat of its lane is received in the part's memory.
+            before = sums[i]
+            sums[i] = part.clone() if before is None else before + part
+    for total in sums:
+        record_for_optimizer(total, base)
+    return sums
 
 
 def record_for_optimizer(total: Tensor | None, base: Lane) -> None:

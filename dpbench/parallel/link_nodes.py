@@ -17,23 +17,27 @@ run as soon as they are ready. Otherwise they would run last.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from dpbench.parallel.accumulation.context import Part
+from dpbench.parallel.accumulation.kept_sums import Grads
 from dpbench.parallel.broadcast_node import FIRST
 from dpbench.parallel.buckets import put
 from dpbench.parallel.flat import Shape, flat_count, shaped_views
 from dpbench.parallel.flat_sums import (
     Package,
-    arrivals,
     copy_other,
     is_apart,
     record_for_optimizer,
     sum_along_route,
+    sum_columns,
     sum_with_graph,
+    unpack,
 )
 from dpbench.parallel.gradient_sums import is_dense, sum_each, zeros_for_hooks
 from dpbench.parallel.lanes import Lane, record_event, use_stream
@@ -44,21 +48,26 @@ from dpbench.parallel.routes.host import HostRoute
 class Mailbox:
     """One bucket's lanes and shapes, and the packages of each backward pass, by its graph task.
 
-    `shapes` are those of the tensors in a flat; None if no flat can hold them.
+    `shapes` are those of the tensors in a flat; None if no flat can hold them. `part` is the forward's part in an
+    accumulation.
     """
 
     lanes: Sequence[Lane]
     shapes: Sequence[Shape] | None
     host: HostRoute
+    part: Part
     packages: dict[int, dict[int, Package]] = field(default_factory=dict)
 
     def post(self, number: int, package: Package) -> None:
         self.packages.setdefault(torch._C._current_graph_task_id(), {})[number] = package
 
-    def take(self) -> dict[int, Package]:
-        """The packages of the present pass, by the number of the lane; some lanes may have sent none."""
+    def take(self, sum_node: Any) -> list[tuple[Lane, Package]]:
+        """The packages of the present pass, in the order of the lanes; some lanes may have sent none."""
         packages = self.packages.pop(torch._C._current_graph_task_id(), {})
-        return {number: packages[number] for number in sorted(packages)}
+        having = [(number, self.lanes[number], package) for number, package in packages.items()]
+        if self.part.sums.is_used and self.shapes is not None:
+            having += self.part.rest(sum_node, self.lanes, self.shapes)
+        return [(lane, package) for _, lane, package in sorted(having, key=itemgetter(0))]
 
 
 def connect_links(
@@ -107,11 +116,25 @@ class LaneNode(Function):
         lane = mailbox.lanes[ctx.number]
         shapes = mailbox.shapes
         dense = tuple(i for i, grad in enumerate(grads) if is_dense(grad)) if shapes is not None else ()
-        flat = _pack([grads[i] for i in dense], [shapes[i] for i in dense], lane) if dense else None
         others = {i: grad for i, grad in enumerate(grads) if grad is not None and i not in dense}
+        flat = None
+        if mailbox.part.sums.is_used and shapes is not None:
+            present = {i: grad for i in dense if (grad := grads[i]) is not None}
+            dense, flat = _accumulate(mailbox, ctx.number, ctx.next_functions[0][0], present)
+        if dense and flat is None:
+            flat = _pack([grads[i] for i in dense], [shapes[i] for i in dense], lane)
         ready = record_event(lane.device, lane.compute) if is_apart(mailbox.lanes[0]) else None
         mailbox.post(ctx.number, Package(flat, dense, others, ready))
         return None, None, None, None
+
+
+def _accumulate(mailbox: Mailbox, number: int, sum_node: Any, grads: Grads) -> tuple[tuple[int, ...], Tensor | None]:
+    """Keep a lane's gradients, or add them to its kept sum: what is to be reduced now, and its flat if it has one."""
+    assert mailbox.shapes is not None
+    merged = mailbox.part.merge(sum_node, mailbox.lanes, mailbox.shapes, number, grads)
+    if merged is not None:
+        return merged.dense, merged.flat
+    return tuple(mailbox.part.keep(sum_node, mailbox.lanes, mailbox.shapes, number, grads)), None
 
 
 def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
@@ -130,14 +153,6 @@ def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
     return flat
 
 
-def _unpack(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-    if torch.is_grad_enabled():
-        parts = flat.split([size.numel() for size, _ in shapes])
-        return [part.view(size) for part, (size, _) in zip(parts, shapes, strict=True)]
-    # `data`, because views would share one version counter. Stock's sums are no views either.
-    return [view.data for view in shaped_views(flat, shapes)]
-
-
 class SumNode(Function):
     """The base's tensors of one bucket; backward sums the lanes' gradients on the hub."""
 
@@ -150,19 +165,18 @@ class SumNode(Function):
     @staticmethod
     def backward(ctx: Any, _: None) -> tuple[Tensor | None, ...]:
         lanes, shapes = ctx.mailbox.lanes, ctx.mailbox.shapes
-        packages = ctx.mailbox.take()
+        having = ctx.mailbox.take(ctx)
         base: Lane = lanes[0]
-        having = [(lanes[number], package) for number, package in packages.items()]
-        columns = {package.dense for package in packages.values()}
+        columns = {package.dense for _, package in having}
         sums: list[Tensor | None] = [None] * ctx.count
-        is_alike = len(columns) == 1 and len(packages) == len(lanes)
+        is_alike = len(columns) == 1 and [lane for lane, _ in having] == list(lanes)
         if is_alike and (dense := columns.pop()):
             total = sum_with_graph(having) if torch.is_grad_enabled() else sum_along_route(having, ctx.mailbox.host)
             if is_apart(base):
                 _keep_until_the_end(total)
-            put(_unpack(total, [shapes[i] for i in dense]), sums, dense)
+            put(unpack(total, [shapes[i] for i in dense]), sums, dense)
         elif columns:
-            sums = _sum_columns(having, base, shapes, ctx.count)
+            sums = sum_columns(having, base, shapes, ctx.count)
         for i, (node, _) in enumerate(ctx.next_functions):
             others = [copy_other(i, package, lane, base) for lane, package in having if i in package.others]
             if others:
@@ -184,19 +198,3 @@ def _keep_until_the_end(total: Tensor) -> None:
 
 def _drop(total: Tensor) -> None:
     """Do nothing: the engine forgets this call, and with it the sum, after the pass."""
-
-
-def _sum_columns(
-    packages: Sequence[tuple[Lane, Package]], base: Lane, shapes: Sequence[Shape], count: int
-) -> list[Tensor | None]:
-    """Sum the flats of lanes that have gradients of different tensors."""
-    sums: list[Tensor | None] = [None] * count
-    having = [(lane, package) for lane, package in packages if package.dense]
-    for (_, package), arrived in zip(having, arrivals(having, base), strict=True):
-        for i, part in zip(package.dense, _unpack(arrived, [shapes[i] for i in package.dense]), strict=True):
-            # A sum of one part is a copy, because the next flat of its lane is received in the part's memory.
-            before = sums[i]
-            sums[i] = part.clone() if before is None else before + part
-    for total in sums:
-        record_for_optimizer(total, base)
-    return sums

@@ -1,6 +1,7 @@
 """`DataParallel`: run a module on several devices at once, on one chunk of the batch each."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch._C._profiler import _RecordFunctionFast  # `record_function`, but without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
 
+from dpbench.parallel.accumulation.context import Accumulation
 from dpbench.parallel.apply import apply_with, parallel_apply
 from dpbench.parallel.devices import (
     DeviceLike,
@@ -31,7 +33,7 @@ from dpbench.parallel.transfer import check_links
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_measured_shares")
+_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_measured_shares", "_accumulation")
 """Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -61,6 +63,7 @@ class DataParallel(nn.DataParallel[T]):
         devices = resolve_device_ids(device_ids)
         self.device_ids = [as_stock_id(device) for device in devices]
         self.policy = policy
+        self._accumulation = Accumulation()
         if not devices:
             return
         self.dim = dim
@@ -80,10 +83,11 @@ class DataParallel(nn.DataParallel[T]):
     def _start_runtime(self) -> None:
         devices = [resolve_device(device) for device in self.device_ids]
         self.src_device_obj = devices[0]
-        self._replicas = ReplicaPool(devices, self.policy)
+        self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
         self._shares = shares_of_lanes(self.policy.shares, len(devices))
-        self._measured_shares = MeasuredShares(devices) if self.policy.shares == AUTO else None
+        is_auto = self.policy.shares == AUTO
+        self._measured_shares = MeasuredShares(devices, self._accumulation.is_open) if is_auto else None
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
@@ -165,10 +169,40 @@ class DataParallel(nn.DataParallel[T]):
         self._pool()
         return self._shares
 
+    def accumulate(self) -> AbstractContextManager[None]:
+        """Keep the gradients of the forwards inside on the lanes. The next backward from outside reduces them once.
+
+        ::
+
+            for batch in batches[:-1]:
+                with model.accumulate():
+                    loss(model(batch)).backward()
+            loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
+
+        Each lane adds its steps in their order. Then the lanes are added as always. Until then ``.grad`` gets only
+        what cannot be kept: `accumulation/context.py` lists it.
+
+        The first forward inside sends the weights. A later one sends them if they have changed, as
+        `Policy.skip_unchanged` describes. Every forward sends the buffers. A forward inside counts on any thread; its
+        backward may run outside. Contexts may be nested or follow one another. If all lanes are on one device, nothing
+        is kept and ``.grad`` gets every step.
+
+        If the optimizer steps earlier, what is kept joins a later step. `zero_grad` of the wrapper drops it;
+        `zero_grad` of the module or the optimizer does not. An exception that leaves the context drops all that is
+        kept, and so does a last backward that fails. Call `zero_grad` then, since ``.grad`` may hold a part. Copies
+        and pickles of the wrapper hold nothing.
+        """
+        return self._accumulation.context()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop what `accumulate` keeps, and zero the gradients as ``torch.nn.Module.zero_grad`` does."""
+        self._accumulation.sums.drop()
+        super().zero_grad(set_to_none)
+
     def mark_dirty(self) -> None:
         """Report a write that no version counter shows, such as through ``.data``.
 
-        This matters under `Policy.skip_unchanged` only.
+        This matters under `Policy.skip_unchanged` and between the forwards of an accumulation.
         """
         if self.device_ids:
             self._replicas.mark_dirty()
@@ -178,6 +212,7 @@ class DataParallel(nn.DataParallel[T]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._accumulation = Accumulation()
         if self.device_ids:
             self._start_runtime()
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from dpbench.parallel.accumulation.context import Accumulation, Part
 from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
@@ -43,10 +44,10 @@ Their replicas may be in cycles, in use until the next garbage collection.
 class ReplicaSet:
     """Shells and received tensors of all lanes. A lane is added when a forward first needs it."""
 
-    def __init__(self, tree: ModuleTree, policy: Policy, watch: ChangeWatch | None, is_interleaved: bool) -> None:
+    def __init__(self, tree: ModuleTree, policy: Policy, is_interleaved: bool) -> None:
         check_replicatable(tree)
         self.tree = tree
-        self._broadcast = Broadcaster(tree, policy, watch)
+        self._broadcast = Broadcaster(tree, policy)
         self._is_interleaved = is_interleaved
         self._shells: list[Shells] = []
         self.last_forward = 0
@@ -65,10 +66,12 @@ class ReplicaSet:
             self._shells.append(Shells(self.tree, self._is_interleaved))
         return [shells.root for shells in self._shells[:count]]
 
-    def refresh(self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane]) -> list[nn.Module]:
+    def refresh(
+        self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
+    ) -> list[nn.Module]:
         """Send the base's tensors, fill the shells, and return one replica per lane."""
         self.empty()  # weights of the last forward would keep their memory from being used again
-        deliveries = self._broadcast.broadcast(lanes, reduce_lanes)
+        deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, watch)
         states = states_of(self.tree)
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
@@ -84,12 +87,13 @@ class ReplicaPool:
     A forward takes an idle set. The set is idle again when nothing refers to its shells.
     """
 
-    def __init__(self, devices: Sequence[torch.device], policy: Policy) -> None:
+    def __init__(self, devices: Sequence[torch.device], policy: Policy, accumulation: Accumulation) -> None:
         self.devices = list(devices)
         check_route(policy, self.devices)
         links = find_links(devices, policy.route, policy.host_staged)
         self.streams = SideStreams(devices, policy.host_staged, policy.route, links)
         self._policy = policy
+        self._accumulation = accumulation
         self._is_interleaved = Dispatch.INTERLEAVED in policy.ways(self.devices)
         self._unsettled = threading.local()  # `lanes` are those that the thread's last forward sent weights to
         self._watch = ChangeWatch() if policy.skip_unchanged else None
@@ -142,9 +146,11 @@ class ReplicaPool:
         has_links = self.streams.has_links
         lanes = self.streams.lanes(count, self._policy.overlap_broadcast and has_links)
         reduce_lanes = self.streams.lanes(count, self._policy.overlap_reduce and has_links)
+        accumulation = self._accumulation
+        part = accumulation.outside if accumulation.is_new else accumulation.begin_forward(has_links)
         self._unsettled.lanes = lanes
         try:
-            return chosen.refresh(lanes, reduce_lanes)
+            return chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
         finally:
             del claim
 
@@ -156,7 +162,7 @@ class ReplicaPool:
                     self._note_use(replica_set)
                     return replica_set, replica_set.claim(count)
             check_device(tree.tensors, self.devices[0])  # `has_same_members` may have missed a tensor elsewhere
-            made = ReplicaSet(tree, self._policy, self._watch, self._is_interleaved)
+            made = ReplicaSet(tree, self._policy, self._is_interleaved)
             if self._tree is tree and not is_fake:
                 most = MAX_SETS if all(node.is_plain for node in tree.nodes) else MAX_CUSTOM_SETS
                 self._sets = [*self._sets[-most + 1 :], made]
@@ -201,6 +207,7 @@ class ReplicaPool:
         """Make the next forward send all tensors."""
         if self._watch is not None:
             self._watch.mark_dirty()
+        self._accumulation.mark_dirty()
 
 
 def replicate(
@@ -217,4 +224,4 @@ def replicate(
     resolved = [resolve_device(device) for device in devices]
     once = replace(policy, cache_replicas=False, overlap_broadcast=False, overlap_reduce=False, skip_unchanged=False)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-        return ReplicaPool(resolved, once).replicas(network, len(resolved))
+        return ReplicaPool(resolved, once, Accumulation()).replicas(network, len(resolved))

@@ -31,7 +31,7 @@ class ChangeWatch:
 
     def __init__(self) -> None:
         self._steps: Counter[int] = Counter()
-        self._dirty_marks = 0
+        self._mark = object()
         watch = weakref.ref(self)
 
         def note_step(optimizer: Optimizer, *_: Any) -> None:
@@ -48,14 +48,14 @@ class ChangeWatch:
 
     def mark_dirty(self) -> None:
         """Make every later signature differ from the present ones."""
-        self._dirty_marks += 1
+        self._mark = object()
 
     def signature(self, tensors: Sequence[Tensor]) -> Signature:
         """A value that is equal to an earlier one only if the tensors provably have not changed.
 
         The caller must keep the tensors and their memory alive in between.
         """
-        return (self._dirty_marks, *[(t.data_ptr(), _version(t), self._steps[id(t)]) for t in tensors])
+        return (self._mark, *[(t.data_ptr(), _version(t), self._steps[id(t)]) for t in tensors])
 
 
 def _version(tensor: Tensor) -> Any:

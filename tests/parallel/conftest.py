@@ -1,8 +1,11 @@
+import copy
+
 import pytest
 import torch
 
 from dpbench.parallel.dispatch import thread_hazards
 from dpbench.parallel.flat import FlatCopy
+from tests.parallel.models import mlp
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +22,13 @@ def _without_forward_ad(monkeypatch):
 @pytest.fixture(params=["sequence", "threads", "interleaved"])
 def dispatch(request):
     return request.param
+
+
+@pytest.fixture
+def pair():
+    """A base in double precision, and a copy of it to be trained without a wrapper."""
+    base = mlp().double()
+    return base, copy.deepcopy(base)
 
 
 @pytest.fixture

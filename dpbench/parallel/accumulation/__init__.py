@@ -1,0 +1,1 @@
+"""Gradient accumulation: lanes keep their gradients until the last backward."""
