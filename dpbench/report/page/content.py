@@ -47,13 +47,8 @@ def page_of(found: PageInputs, reference: VariantId | None = None) -> Page:
     notes = [*found.left_out, *_notes(machines)]
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
-    return Page(
-        _title(machines),
-        notes,
-        [_part(each, number) for number, each in enumerate(shown)],
-        _shared(found, machines),
-        table,
-    )
+    parts = [_part(each, number) for number, each in enumerate(shown)]
+    return Page(_title(machines), notes, parts, _shared(found, machines), table)
 
 
 def _title(machines: Sequence[MachineResults]) -> str:
@@ -105,11 +100,9 @@ def _summary(found: MachineResults, headlines: Sequence[Headline]) -> str:
     undecided = wins.pop("", 0)
     parts = [f"{name} in {count}" for name, count in wins.most_common()]
     text = f"Of {len(found.compared.comparisons):,} settings, the fastest scheme is {', '.join(parts)}"
-    return (
-        f"{text}; not decided in {undecided}."
-        if parts
-        else f"In none of {undecided:,} settings is a scheme the fastest for sure."
-    )
+    if not parts:
+        return f"In none of {undecided:,} settings is one scheme the fastest for sure."
+    return f"{text}; not decided in {undecided}."
 
 
 def _shared(found: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:

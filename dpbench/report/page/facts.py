@@ -39,8 +39,7 @@ def environment(found: MachineResults) -> Panel | None:
 
 
 def _outcome_rows(found: MachineResults) -> Iterator[DataRow]:
-    summaries = [row.summary for each in found.compared.comparisons for row in each.rows]
-    for summary in dict.fromkeys([*summaries, *found.compared.single_device_baselines]):
+    for summary in found.summaries:
         if summary.reason is not None:
             yield _outcome_row(summary)
 

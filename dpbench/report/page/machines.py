@@ -8,6 +8,7 @@ from dpbench.report.headline import place
 from dpbench.results.compare import Comparison, Comparisons, compare, differences
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Environment, Record
+from dpbench.results.summary import Summary
 from dpbench.sweep.case import Case
 from dpbench.sweep.plan import Skip
 from dpbench.sweep.variants import VariantId
@@ -44,10 +45,16 @@ class MachineResults:
         return {case.setting: _label(case, cases) for case in cases}
 
     @cached_property
+    def summaries(self) -> list[Summary]:
+        """Each case once: `single` is a row of several comparisons."""
+        rows = (row.summary for each in self.compared.comparisons for row in each.rows)
+        return list({each.case: each for each in (*rows, *self.compared.single_device_baselines)}.values())
+
+    @cached_property
     def variants(self) -> list[VariantId]:
         """All variants that have times, in the order of tables."""
-        rows = (row.summary for each in self.compared.comparisons for row in each.rows)
-        return sorted({each.case.variant for each in rows if each.step_times_s}, key=lambda each: each.order)
+        timed = {each.case.variant for each in self.summaries if each.step_times_s}
+        return sorted(timed, key=lambda each: each.order)
 
 
 def by_machine(

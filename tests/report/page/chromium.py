@@ -20,7 +20,7 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",  # no host can be reached
     "--remote-debugging-pipe",
 )
-_TIMEOUT_S = 120
+_TIMEOUT_S = 60
 
 
 class Chromium:

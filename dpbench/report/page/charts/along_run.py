@@ -45,19 +45,10 @@ def step_times_along(found: MachineResults) -> Panel | None:
 def use_along(found: MachineResults) -> Panel | None:
     """Return the share of busy multiprocessors, or of time with a kernel."""
     text = "Each dot is one GPU in one round, over the samples."
-    return _along(
-        found,
-        _Series("along-busy", "GPU utilisation along the run", text, "% of SMs busy", _telemetry("sm_busy_percent")),
-    ) or _along(
-        found,
-        _Series(
-            "along-kernel",
-            "GPU utilisation along the run",
-            text,
-            "% of time with a kernel",
-            _telemetry("kernel_running_percent"),
-        ),
-    )
+    title = "GPU utilisation along the run"
+    busy = _Series("along-busy", title, text, "% of SMs busy", _telemetry("sm_busy_percent"))
+    kernel = _Series("along-kernel", title, text, "% of time with a kernel", _telemetry("kernel_running_percent"))
+    return _along(found, busy) or _along(found, kernel)
 
 
 def clock_along(found: MachineResults) -> Panel | None:

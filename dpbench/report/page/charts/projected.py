@@ -55,14 +55,13 @@ def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> list
     return rows
 
 
-def _same(machine: ProjectedMachine, variant: ProjectedVariant, measured: Sequence[MachineResults]) -> list[Summary]:
-    summaries = (row.summary for each in measured for found in each.compared.comparisons for row in found.rows)
+def _same(described: ProjectedMachine, variant: ProjectedVariant, measured: Sequence[MachineResults]) -> list[Summary]:
     return [
         each
-        for each in dict.fromkeys(summaries)
+        for each in (summary for machine in measured for summary in machine.summaries)
         if each.step_time_s is not None
         and str(each.case.variant) == variant.variant
-        and (each.case.workload, each.case.batch) == (machine.workload, machine.batch)
+        and (each.case.workload, each.case.batch) == (described.workload, described.batch)
     ]
 
 
