@@ -13,7 +13,7 @@ from dpbench.results.summary import Summary
 from dpbench.results.winner import Winner, is_above_one, rounds_to_decide, winner_of
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
 from dpbench.sweep.case import Case
-from dpbench.sweep.devices import are_shared, format_devices
+from dpbench.sweep.devices import are_shared, short_devices
 from dpbench.sweep.variants import VariantName
 
 _LARGE_SHARE_OF_MOVES = 0.25
@@ -62,7 +62,7 @@ def headline(found: Comparison) -> Headline:
 
 def place(setting: Case) -> str:
     """Return the setting in a few words, such as ``mlp/small, batch 64 on cpu*2``."""
-    return f"{setting.workload}, batch {setting.batch} on {format_devices(setting.devices)}"
+    return f"{setting.workload}, batch {setting.batch} on {short_devices(setting.devices)}"
 
 
 def _answer(winner: Winner, single: Summary | None, alone: Estimate | None) -> str:
@@ -72,6 +72,8 @@ def _answer(winner: Winner, single: Summary | None, alone: Estimate | None) -> s
             f"Use one device here: the fastest scheme on several, {best.case.variant}, takes {_times(alone)} "
             f"the time of one device, {_time(best)} against {_time(single)} a step."
         )
+    if not winner.slower:
+        return f"Only {best.case.variant} was measured: {_time(best)} a step, {_rate(best)} items a second."
     if winner.is_decided:
         return f"Use {best.case.variant} here: {_time(best)} a step, {_rate(best)} items a second."
     names = " and ".join([best.case.variant, *winner.rivals])
@@ -135,15 +137,11 @@ def _advice(winner: Winner, *, is_slower_than_one: bool) -> str:
     if rounds is not None:
         return f"Next: --rounds {rounds} would decide it, if the rounds stay as they are."
     if winner.rivals:
-        return f"Next: take whichever is simpler; {_listed(winner)} differ too little to matter or to decide."
+        return "Next: take whichever is simpler; even 200 rounds like these would not decide it."
     moves = share_of_moves(phase_parts(best.phases))
     if moves is not None and moves >= _LARGE_SHARE_OF_MOVES:
         return "Next: try a larger batch, because moving data is a large part and does not grow with it."
     return ""
-
-
-def _listed(winner: Winner) -> str:
-    return " and ".join([winner.best.case.variant, *winner.rivals])
 
 
 def _times(ratio: Estimate) -> str:

@@ -13,6 +13,7 @@ from dpbench.report.page.charts.links import link_drawing, link_matrix
 from dpbench.report.page.charts.phases import phases
 from dpbench.report.page.charts.projected import projections
 from dpbench.report.page.charts.scaling import efficiency, throughput
+from dpbench.report.page.charts.throughput import throughput_here
 from dpbench.report.page.charts.winners import winner_map
 from dpbench.report.page.facts import environment, outcomes
 from dpbench.report.page.inputs import PageInputs
@@ -27,7 +28,7 @@ _MOST_HEADLINES = 12
 MakePanel = Callable[[MachineResults], Panel | None]
 _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
     ("ratios", "Which is faster, and how sure is that?", (ratios,)),
-    ("scaling", "How does it scale?", (throughput, efficiency)),
+    ("scaling", "How far from the ideal is it?", (throughput_here, throughput, efficiency)),
     ("phases", "Where does the time go?", (phases,)),
     ("ablation", "What is each technique worth?", (ablation,)),
     ("winners", "Which is fastest where?", (winner_map,)),
@@ -83,16 +84,17 @@ def _part(found: MachineResults, number: int) -> MachinePart:
         panels = [panel for make in makers if (panel := make(found)) is not None]
         if panels:
             sections.append(Section(f"m{number}-{name}", title, panels))
-    headlines = [headline(each) for each in found.shown[:_MOST_HEADLINES]]
-    return MachinePart(found.name, _summary(found, headlines), headlines, sections)
+    main = None if found.main is None else headline(found.main)
+    others = [headline(each) for each in found.shown if each is not found.main][:_MOST_HEADLINES]
+    return MachinePart(found.name, _summary(found, main), main, others, sections)
 
 
-def _summary(found: MachineResults, headlines: Sequence[Headline]) -> str:
+def _summary(found: MachineResults, main: Headline | None) -> str:
     """Return one sentence on all settings; the answer itself if there is one setting."""
-    if not headlines:
+    if main is None:
         return "No setting has records."
     if len(found.compared.comparisons) == 1:
-        return headlines[0].answer
+        return main.answer
     wins: Counter[str] = Counter()
     for comparison in found.compared.comparisons:
         winner = winner_of(comparison)

@@ -6,7 +6,7 @@ Data goes as JSON into a script element that is not run; ``<`` is written as an 
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -80,17 +80,27 @@ def _body(page: Page) -> Iterator[str]:
 def _machine(machine: MachinePart) -> Iterator[str]:
     yield f"<article><h2 class=machine>{_text(machine.name)}</h2>"
     yield f"<p class=answer>{_text(machine.summary)}</p>"
-    for found in machine.headlines:
-        texts = [each for each in found.sentences if each != machine.summary]
-        reasons = f"<ul class=reasons>{''.join(f'<li>{_text(each)}</li>' for each in texts)}</ul>"
-        if len(machine.headlines) == 1:
-            yield reasons
-        else:
-            title = f"{place(found.setting)}: {found.answer}"
-            yield f"<details class=setting><summary>{_text(title)}</summary>{reasons}</details>"
+    if machine.main is not None:
+        is_said = machine.summary == machine.main.answer
+        texts = machine.main.sentences[1:] if is_said else machine.main.sentences
+        yield "" if is_said else f"<h3>{_text(place(machine.main.setting))}</h3>"
+        yield _list(texts)
+    for found in machine.others:
+        title = f"{place(found.setting)}: {found.answer}"
+        yield f"<details class=setting><summary>{_text(title)}</summary>{_list(found.sentences[1:])}</details>"
+    yield from _contents(machine.sections)
     for section in machine.sections:
         yield from _section(section)
     yield "</article>"
+
+
+def _list(texts: Sequence[str]) -> str:
+    return f"<ul class=reasons>{''.join(f'<li>{_text(each)}</li>' for each in texts)}</ul>"
+
+
+def _contents(sections: Sequence[Section]) -> Iterator[str]:
+    links = [f'<a href="#{_text(each.id)}">{_text(each.title)}</a>' for each in sections]
+    yield f'<nav aria-label="Sections">{" ".join(links)}</nav>'
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -146,6 +156,7 @@ def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
     return {
         "spec": panel.spec,
         "choice": f"{owner}-{panel.choice}",
+        "first": keys.index(panel.first) if panel.first in keys else 0,
         "columns": [{"field": each.field, "header": printable(each.header)} for each in panel.columns],
         "sets": [
             {

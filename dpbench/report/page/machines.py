@@ -33,9 +33,9 @@ class MachineResults:
 
     @cached_property
     def shown(self) -> tuple[Comparison, ...]:
-        """The comparisons that charts show: those with most variants that have times, in their own order."""
+        """The comparisons that charts show: the first by `main`'s order, sorted as in tables."""
         every = self.compared.comparisons
-        ranked = sorted(range(len(every)), key=lambda i: -sum(1 for row in every[i].rows if row.summary.step_times_s))
+        ranked = sorted(range(len(every)), key=lambda i: _weight(every[i]), reverse=True)
         return tuple(every[i] for i in sorted(ranked[:MOST_SETTINGS]))
 
     @cached_property
@@ -43,6 +43,16 @@ class MachineResults:
         """The names of the shown settings by `Case.setting`. They name what distinguishes the settings."""
         cases = [each.setting for each in self.shown]
         return {case.setting: _label(case, cases) for case in cases}
+
+    @cached_property
+    def main(self) -> Comparison | None:
+        """The comparison that is shown first: most variants with times, then most devices, then the largest batch."""
+        return max(self.shown, key=_weight, default=None)
+
+    @property
+    def first(self) -> str:
+        """The key of `main`."""
+        return "" if self.main is None else self.main.setting.setting
 
     @cached_property
     def summaries(self) -> list[Summary]:
@@ -55,6 +65,11 @@ class MachineResults:
         """All variants that have times, in the order of tables."""
         timed = {each.case.variant for each in self.summaries if each.step_times_s}
         return sorted(timed, key=lambda each: each.order)
+
+
+def _weight(found: Comparison) -> tuple[int, int, int]:
+    timed = sum(1 for row in found.rows if row.summary.step_times_s)
+    return timed, len(found.setting.devices), found.setting.batch
 
 
 def by_machine(

@@ -25,8 +25,8 @@ class Panel:
     """A table, and above it a chart unless `spec` is None.
 
     `rows` has the rows by key. If there are several keys, the reader chooses one, and `labels` has their names.
-    Panels of one `choice` on one machine change together. `text` says what to look at; it is also the chart's text
-    for readers who do not see it. `spec` is Vega-Lite without its data.
+    Panels of one `choice` on one machine change together. `first` is the key that is shown at first. `text` says what
+    to look at; it is also the chart's text for readers who do not see it. `spec` is Vega-Lite without its data.
     """
 
     id: str
@@ -36,6 +36,7 @@ class Panel:
     rows: Mapping[str, Sequence[DataRow]]
     spec: Mapping[str, Any] | None = None
     choice: str = ""
+    first: str = ALL
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -50,11 +51,15 @@ class Section:
 
 @dataclass(frozen=True)
 class MachinePart:
-    """All that was measured on one machine with one set of versions."""
+    """All that was measured on one machine with one set of versions.
+
+    `main` is of the setting that the panels show first, `others` are of the next ones.
+    """
 
     name: str
     summary: str
-    headlines: Sequence[Headline]
+    main: Headline | None
+    others: Sequence[Headline]
     sections: Sequence[Section]
 
 

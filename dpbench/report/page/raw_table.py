@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import Cell, RawTable, Shown
 from dpbench.results.compare import Row
-from dpbench.sweep.devices import format_devices
+from dpbench.sweep.devices import short_devices
 
 MOST_ROWS = 10_000
 _DIGITS = 5
@@ -33,12 +33,13 @@ def raw_table(machines: Sequence[MachineResults]) -> RawTable:
     """Return the table of the first `MOST_ROWS` cases."""
     rows: list[Sequence[Cell]] = []
     count = 0
+    first = 0 if len(machines) > 1 else 1  # one machine needs no column
     for machine in machines:
         for row in _once(machine):
             count += 1
             if len(rows) < MOST_ROWS:
-                rows.append(_cells(machine.name, row))
-    return RawTable(tuple(Shown(field, header) for field, header in _COLUMNS), rows, count - len(rows))
+                rows.append(_cells(machine.name, row)[first:])
+    return RawTable(tuple(Shown(field, header) for field, header in _COLUMNS[first:]), rows, count - len(rows))
 
 
 def _once(machine: MachineResults) -> Iterator[Row]:
@@ -60,7 +61,7 @@ def _cells(machine: str, row: Row) -> Sequence[Cell]:
         machine,
         case.workload,
         str(case.variant),
-        format_devices(case.devices),
+        short_devices(case.devices),
         case.batch,
         str(case.mode),
         str(case.dtype),

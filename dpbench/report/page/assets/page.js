@@ -61,8 +61,21 @@
     tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4))}px`;
   };
 
+  // A legend names only what the chosen rows have.
+  const withUsedColours = (spec, rows) => {
+    const copy = structuredClone(spec);
+    for (const layer of copy.layer) {
+      const colour = layer.encoding.color;
+      if (!colour?.scale?.domain) continue;
+      const used = new Set(rows.map((row) => row[colour.field]));
+      const pairs = colour.scale.domain.map((name, i) => [name, colour.scale.range[i]]).filter(([name]) => used.has(name));
+      colour.scale = { domain: pairs.map(([name]) => name), range: pairs.map(([, value]) => value) };
+    }
+    return copy;
+  };
+
   const drawChart = async (place, spec, rows) => {
-    const whole = { ...spec, data: { values: rows } };
+    const whole = { ...withUsedColours(spec, rows), data: { values: rows } };
     const compiled = vegaLite.compile(whole, { config: data.config, logger: vega.logger(vega.Error) }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vega.expressionInterpreter,
@@ -96,6 +109,7 @@
   for (const select of document.querySelectorAll("select[data-choice]")) {
     const panel = data.panels[select.closest("figure").dataset.panel];
     panel.sets.forEach((set) => select.append(make("option", set.label, { value: set.key })));
+    select.selectedIndex = panel.first;
     select.addEventListener("change", () => choose(panel.choice, select.value));
   }
 
@@ -208,7 +222,7 @@
   const drawAll = async () => {
     for (const figure of figures) {
       try {
-        await drawPanel(figure, 0);
+        await drawPanel(figure, data.panels[figure.dataset.panel].first);
       } catch (error) {
         figure.querySelector(".chart").textContent = "This chart could not be drawn; its table is below.";
         console.error(figure.id, error);

@@ -55,6 +55,7 @@ def ablation(found: MachineResults) -> Panel | None:
         rows,
         spec,
         "setting",
+        found.first,
         found.labels,
     )
 

@@ -10,9 +10,11 @@ from dpbench.report.page.parts import DataRow, Panel, Shown
 from dpbench.report.page.theme import chart, coloured, number_axis, tooltip, variant_colours
 from dpbench.results.readings import DeviceTelemetry
 from dpbench.results.record import Outcome, Record
+from dpbench.sweep.case import Case
 
 _MOST_POINTS = 1500
-_HEIGHT = 200
+_HEIGHT = 170
+_NO_GRID = {"grid": False}
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,26 @@ def power_along(found: MachineResults) -> Panel | None:
 
 
 def _along(found: MachineResults, series: _Series) -> Panel | None:
-    shown = set(found.labels)
+    keys: dict[Case, list[str]] = {}
+    for comparison in found.shown:
+        for row in comparison.rows:
+            keys.setdefault(row.summary.case, []).append(comparison.setting.setting)
     rows: dict[str, list[DataRow]] = {key: [] for key in found.labels}
     for record in found.records:
-        if record.outcome is Outcome.OK and record.case.setting in shown:
-            rows[record.case.setting] += _rows(record, series)
+        if record.outcome is Outcome.OK:
+            for key in keys.get(record.case, ()):
+                rows[key] += _rows(record, series)
     rows = {key: _thinned(own) for key, own in rows.items() if len(own) > 1}
     if not rows:
         return None
     encoding = {
-        "x": {"field": "at", "type": "temporal", "title": "time of the round (UTC)", "scale": {"type": "utc"}},
+        "x": {
+            "field": "at",
+            "type": "temporal",
+            "title": "time of the round (UTC)",
+            "scale": {"type": "utc"},
+            "axis": {"grid": False},
+        },
         "y": number_axis("value", series.axis, zero=series.zero),
         "color": coloured("variant", variant_colours(found.variants)),
         "tooltip": tooltip(("variant", "variant"), ("device", "device"), ("round", "round"), ("value", series.axis)),
@@ -84,7 +96,7 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
         *(Shown("variant", "variant"), Shown("round", "round"), Shown("device", "device")),
         *(Shown("at", "began at"), Shown("value", series.axis)),
     )
-    return Panel(series.id, series.title, series.text, columns, rows, spec, "setting", found.labels)
+    return Panel(series.id, series.title, series.text, columns, rows, spec, "setting", found.first, found.labels)
 
 
 def _rows(record: Record, series: _Series) -> Iterator[DataRow]:

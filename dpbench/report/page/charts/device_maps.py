@@ -103,7 +103,7 @@ def _map(found: MachineResults, figure: _Figure) -> Panel | None:
         {"mark": {"type": "text", "color": INK}, "encoding": {**place, "text": {"field": "label"}}},
         height={"step": _CELL_PX},
     )
-    return Panel(figure.id, figure.title, figure.text, columns, rows, spec, "setting", found.labels)
+    return Panel(figure.id, figure.title, figure.text, columns, rows, spec, "setting", found.first, found.labels)
 
 
 _AXIS = {"labelAngle": 0, "ticks": False, "domain": False, "orient": "top", "labelOverlap": "greedy"}

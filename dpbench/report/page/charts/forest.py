@@ -61,6 +61,7 @@ def ratios(found: MachineResults) -> Panel | None:
         rows,
         spec,
         "setting",
+        found.first,
         found.labels,
     )
 

@@ -29,6 +29,7 @@ def host_memory(found: MachineResults) -> Panel | None:
         rows,
         spec,
         "setting",
+        found.first,
         found.labels,
     )
 

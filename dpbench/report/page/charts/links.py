@@ -72,7 +72,9 @@ def _panel(
         *(Shown("shown", "bytes"), Shown("copies", "copies")),
     )
     text += " Counted exactly on simulated devices, not measured."
-    return Panel(name, title, text, columns, rows, spec, "counted", {key: key.replace("|", ", ") for key in rows})
+    return Panel(
+        name, title, text, columns, rows, spec, "counted", labels={key: key.replace("|", ", ") for key in rows}
+    )
 
 
 _Links = Mapping[tuple[str, str], tuple[int, int]]

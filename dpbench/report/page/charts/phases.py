@@ -53,6 +53,7 @@ def phases(found: MachineResults) -> Panel | None:
         rows,
         spec,
         "setting",
+        found.first,
         found.labels,
     )
 

@@ -44,7 +44,7 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
     )
     advice = " ".join(dict.fromkeys(each.advice for each in found)) if len(found) == 1 else ""
     text = f"{advice} These times are projected from a description of the machine, not measured on it.".strip()
-    return Panel("projections", "Projected step times", text, columns, rows, spec, "projection", labels)
+    return Panel("projections", "Projected step times", text, columns, rows, spec, "projection", labels=labels)
 
 
 def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> list[DataRow]:

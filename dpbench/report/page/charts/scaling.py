@@ -51,21 +51,21 @@ def throughput(found: MachineResults) -> Panel | None:
         height=_HEIGHT,
     )
     return Panel(
-        "throughput",
-        "Throughput against the ideal line",
+        "scaling",
+        "Throughput by number of devices",
         f"Items a second by number of devices, with 95 % intervals. The dashed line is the ideal: {_ideal_of(found)}.",
         _columns("shown", "items a second"),
         {key: [_json(each) for each in points] for key, points in scalings.items()},
         spec,
         "scaling",
-        _labels(scalings),
+        labels=_labels(scalings),
     )
 
 
 def efficiency(found: MachineResults) -> Panel | None:
     """Return the percentage of the ideal by number of devices; None without one."""
     known = {key: [each for each in points if each.efficiency is not None] for key, points in _scalings(found).items()}
-    scalings = {key: points for key, points in known.items() if len({each.devices for each in points}) > 1}
+    scalings = {key: own for key, points in known.items() if (own := _on_several_counts(points))}
     if not scalings:
         return None
     x = {"field": "devices", "type": "ordinal", "title": "devices", "axis": {"labelAngle": 0}}
@@ -89,7 +89,7 @@ def efficiency(found: MachineResults) -> Panel | None:
         {key: [_json(each) for each in points] for key, points in scalings.items()},
         spec,
         "scaling",
-        _labels(scalings),
+        labels=_labels(scalings),
     )
 
 
@@ -99,7 +99,15 @@ def _scalings(found: MachineResults) -> dict[str, list[_Point]]:
     for comparison in found.compared.comparisons:
         for key in _keys(comparison.setting):
             groups.setdefault(key, []).extend(_points(comparison, is_strong="strong" in key))
-    return {key: points for key, points in groups.items() if len({each.devices for each in points}) > 1}
+    return {key: own for key, points in groups.items() if (own := _on_several_counts(points))}
+
+
+def _on_several_counts(points: list[_Point]) -> list[_Point]:
+    """Return the points of the variants that were measured on two numbers of devices or more."""
+    counts: dict[str, set[int]] = {}
+    for each in points:
+        counts.setdefault(each.row.summary.case.variant, set()).add(each.devices)
+    return [each for each in points if len(counts[each.row.summary.case.variant]) > 1]
 
 
 def _keys(case: Case) -> Iterator[str]:

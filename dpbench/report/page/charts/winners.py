@@ -9,7 +9,7 @@ from dpbench.report.units import estimate
 from dpbench.results.compare import Comparison
 from dpbench.results.winner import Winner, winner_of
 from dpbench.sweep.case import Case
-from dpbench.sweep.devices import format_devices
+from dpbench.sweep.devices import short_devices
 
 _UNDECIDED = "not decided"
 _LEAST_CELLS = 2
@@ -66,7 +66,7 @@ def winner_map(found: MachineResults) -> Panel | None:
         rows,
         spec,
         "workload",
-        {key: key for key in rows},
+        labels={key: key for key in rows},
     )
 
 
@@ -88,7 +88,7 @@ def _row(found: Comparison, winner: Winner) -> DataRow:
     assert best.step_time_s is not None
     lead = next(iter(winner.slower.items()), None)
     return {
-        "devices": format_devices(found.setting.devices),
+        "devices": short_devices(found.setting.devices),
         "batch": found.setting.batch,
         "winner": str(best.case.variant) if winner.is_decided else _UNDECIDED,
         "best": str(best.case.variant),
