@@ -17,11 +17,24 @@ import typer
 from rich.console import Console
 
 from dpbench import __version__, cli_asv, cli_doctor, cli_gate, cli_project, cli_report
-from dpbench.cli_shared import Json, complain, example, guarded_streams, option, show, show_lines, unusable, warn
+from dpbench.cli_page import Open, finish_page_beside
+from dpbench.cli_shared import (
+    RESULTS,
+    Json,
+    complain,
+    example,
+    guarded_streams,
+    option,
+    show,
+    show_lines,
+    unusable,
+    warn,
+)
 from dpbench.errors import ExitCode, ReportedError, UnusableMachineError, WrongInputError
 from dpbench.report.comparison_json import comparisons_json
 from dpbench.report.comparison_table import comparisons_text
 from dpbench.report.counts_table import counts_json, counts_text
+from dpbench.report.page.inputs import PageInputs
 from dpbench.report.progress import progress_bar
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
 from dpbench.results.compare import compare as compare_records
@@ -40,7 +53,6 @@ from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_RESULTS = Path("results/runs")
 _WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
 _VARIANTS_HELP = (
@@ -69,7 +81,8 @@ def compare(
     seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",
     steps_per_sample: Annotated[str, option("Steps without a wait for the devices; a time is a sample's share.")] = "1",
     allow_different: AllowDifferent = False,
-    results: Results = _RESULTS,
+    results: Results = RESULTS,
+    opens: Open = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Compare the variants that this machine can run."""
@@ -92,7 +105,7 @@ def compare(
         }
     )
     make_path = partial(new_run_path, results, "compare")
-    return _measure(spec, make_path, as_json, allow_different=allow_different, with_counts=True)
+    return _measure(spec, make_path, as_json, allow_different=allow_different, opens=opens, with_counts=True)
 
 
 @app.command(epilog=example("dpbench sweep benchmarks/sweeps/quick.toml"))
@@ -100,12 +113,13 @@ def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file; its keys are compare's options.")],
     retry: Annotated[Retry | None, option("failed: measure the cases again whose records are not ok.")] = None,
     allow_different: AllowDifferent = False,
-    results: Results = _RESULTS,
+    results: Results = RESULTS,
+    opens: Open = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Measure a sweep file. If it was stopped before, go on from there."""
     make_path = partial(sweep_path, results, spec)
-    return _measure(load_spec(spec), make_path, as_json, allow_different=allow_different, retry=retry)
+    return _measure(load_spec(spec), make_path, as_json, allow_different=allow_different, opens=opens, retry=retry)
 
 
 @app.command("list", epilog=example("dpbench list"))
@@ -200,6 +214,7 @@ def _measure(
     as_json: bool,
     *,
     allow_different: bool,
+    opens: bool,
     retry: Retry | None = None,
     with_counts: bool = False,
 ) -> ExitCode:
@@ -229,6 +244,8 @@ def _measure(
         show({**times, "cases": times["cases"] + counts_json(counted)["cases"]})
     elif counted:
         show(counts_text(counted))
+    shown = PageInputs(found.records, planned.skipped, counted)
+    finish_page_beside(shown, lambda: store.path.with_suffix(".html"), opens=opens, reference=spec.reference)
     if found.is_interrupted:
         raise KeyboardInterrupt
     measured = any(record.outcome is Outcome.OK for record in found.records)

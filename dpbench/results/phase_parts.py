@@ -25,7 +25,7 @@ _MOVES = ("scatter", "replicate", "gather", "reduce")
 
 @dataclass(frozen=True)
 class PhasePart:
-    """A part of a step in seconds. ``rest of forward`` is what its named parts leave."""
+    """A part of a step in seconds. `forward` and `backward` are without their other parts."""
 
     name: str
     work: Work
@@ -48,6 +48,42 @@ def share_of_moves(parts: tuple[PhasePart, ...]) -> float | None:
     return sum(moves) / total if moves and total > 0 else None
 
 
+@dataclass(frozen=True)
+class Saving:
+    """The phase in which one variant saves most time against another, in seconds."""
+
+    name: str
+    time_s: float
+    other_s: float
+
+
+def largest_saving(found: PhaseSummary | None, other: PhaseSummary | None) -> Saving | None:
+    """Return where the first saves most against the other; None if it saves nowhere.
+
+    A part is named in place of its whole phase if it has at least half of the saving.
+    """
+    both = [] if found is None or other is None else _in_both(found, other)
+    wholes = [each for each in both if each.name in _PARTS_OF]
+    parts = [each for each in both if each.name not in _PARTS_OF]
+    whole, part = (max(each, key=_saved, default=None) for each in (wholes, parts))
+    if part is not None and (whole is None or _saved(part) >= _saved(whole) / 2):
+        whole = part
+    return whole if whole is not None and _saved(whole) > 0 else None
+
+
+def _in_both(found: PhaseSummary, other: PhaseSummary) -> list[Saving]:
+    pairs = {
+        name: (each.value, other.phases_s[name].value)
+        for name, each in found.phases_s.items()
+        if name in other.phases_s
+    }
+    return [Saving(name, a, b) for name, (a, b) in pairs.items() if a is not None and b is not None]
+
+
+def _saved(found: Saving) -> float:
+    return found.other_s - found.time_s
+
+
 def _parts(phase: str, times: Mapping[str, float]) -> list[PhasePart]:
     found = [
         PhasePart(name, Work.MOVE if name in _MOVES else Work.COMPUTE, times[name])
@@ -55,5 +91,4 @@ def _parts(phase: str, times: Mapping[str, float]) -> list[PhasePart]:
         if name in times
     ]
     rest = max(times[phase] - sum(part.time_s for part in found), 0.0)
-    name = f"rest of {phase}" if found else phase
-    return [*found, PhasePart(name, Work.COMPUTE, rest)]
+    return [*found, PhasePart(phase, Work.COMPUTE, rest)]

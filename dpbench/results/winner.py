@@ -11,7 +11,7 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
 """They show what is possible; they are not schemes to use on several devices."""
-_MOST_ROUNDS = 200
+MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,13 @@ class Winner:
     """The fastest scheme.
 
     `slower` has the time of every other scheme over the winner's, in order of time. A scheme is a rival if the
-    interval of that ratio contains 1, or if there is no interval because a scheme has one round only.
+    interval of that ratio contains 1, or if there is no interval because a scheme has one round only. `alone` is the
+    winner's time over that of one device with the whole batch, None if that was not measured.
     """
 
     best: Summary
     slower: Mapping[VariantId, Estimate]
+    alone: Estimate | None = None
 
     @property
     def rivals(self) -> tuple[VariantId, ...]:
@@ -32,6 +34,11 @@ class Winner:
     @property
     def is_decided(self) -> bool:
         return not self.rivals
+
+    @property
+    def is_slower_than_one_device(self) -> bool:
+        """Whether one device is faster than every scheme, for sure."""
+        return self.alone is not None and is_above_one(self.alone)
 
 
 def winner_of(comparison: Comparison) -> Winner | None:
@@ -44,7 +51,9 @@ def winner_of(comparison: Comparison) -> Winner | None:
         return None
     best = timed[0][1]
     slower = {each.case.variant: ratio_of_rounds(each.step_times_s, best.step_times_s) for _, each in timed[1:]}
-    return Winner(best, slower)
+    single = next((row.summary for row in comparison.rows if row.summary.case.variant.name is VariantName.SINGLE), None)
+    alone = ratio_of_rounds(best.step_times_s, single.step_times_s) if single and single.step_times_s else None
+    return Winner(best, slower, alone)
 
 
 def is_above_one(ratio: Estimate) -> bool:
@@ -61,5 +70,5 @@ def rounds_to_decide(ratio: Estimate, rounds: int) -> int | None:
     if ratio.low is None or ratio.high is None or ratio.value <= 1:
         return None
     half = log(ratio.high / ratio.low) / 2
-    needed = ceil(rounds * (half / log(ratio.value)) ** 2)
-    return needed if rounds < needed <= _MOST_ROUNDS else None
+    needed = max(ceil(rounds * (half / log(ratio.value)) ** 2), rounds + 1)
+    return needed if needed <= MOST_ROUNDS else None

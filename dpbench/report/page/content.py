@@ -95,16 +95,18 @@ def _summary(found: MachineResults, main: Headline | None) -> str:
         return "No setting has records."
     if len(found.compared.comparisons) == 1:
         return main.answer
-    wins: Counter[str] = Counter()
-    for comparison in found.compared.comparisons:
-        winner = winner_of(comparison)
-        wins["without times" if winner is None else str(winner.best.case.variant) if winner.is_decided else ""] += 1
-    undecided = wins.pop("", 0)
+    winners = [winner for each in found.compared.comparisons if (winner := winner_of(each)) is not None]
+    alone = sum(winner.is_slower_than_one_device for winner in winners)
+    if alone == len(winners) > 0:
+        return f"In all {alone} settings one device alone is faster than every scheme on several."
+    wins = Counter(str(winner.best.case.variant) for winner in winners if winner.is_decided)
+    undecided = sum(not winner.is_decided for winner in winners)
     parts = [f"{name} in {count}" for name, count in wins.most_common()]
     text = f"Of {len(found.compared.comparisons):,} settings, the fastest scheme is {', '.join(parts)}"
     if not parts:
         return f"In none of {undecided:,} settings is one scheme the fastest for sure."
-    return f"{text}; not decided in {undecided}."
+    text += f"; not decided in {undecided}." if undecided else "."
+    return f"{text} In {alone} settings one device alone is faster than every scheme on several." if alone else text
 
 
 def _shared(found: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:

@@ -74,9 +74,22 @@
     return copy;
   };
 
+  // On a phone, axis labels get half of the width, and a legend as many columns as its names leave room for.
+  const fittingConfig = (width, spec) => {
+    const config = structuredClone(data.config);
+    if (width >= 600) return config;
+    config.axis.labelFontSize = 11;
+    config.axis.labelLimit = width * 0.48;
+    const names = spec.layer.flatMap((layer) => layer.encoding.color?.scale?.domain ?? []);
+    const longest = Math.max(1, ...names.map((name) => name.length));
+    config.legend.columns = Math.max(1, Math.floor((width * 0.55) / (longest * 7 + 24)));
+    return config;
+  };
+
   const drawChart = async (place, spec, rows) => {
     const whole = { ...withUsedColours(spec, rows), data: { values: rows } };
-    const compiled = vegaLite.compile(whole, { config: data.config, logger: vega.logger(vega.Error) }).spec;
+    const config = fittingConfig(place.clientWidth, whole);
+    const compiled = vegaLite.compile(whole, { config, logger: vega.logger(vega.Error) }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vega.expressionInterpreter,
       renderer: "svg",

@@ -34,7 +34,7 @@ def ablation(found: MachineResults) -> Panel | None:
             "mark": {"type": "point", "size": 110},
             "encoding": {
                 "y": y,
-                "x": number_axis("ratio", "time over that of tuned; right of 1 is slower", log=True),
+                "x": number_axis("ratio", "time over that of tuned", log=True),
                 "color": colour,
                 "tooltip": tooltip(("variant", "variant"), ("what", "is"), ("shown", "time over tuned")),
             },

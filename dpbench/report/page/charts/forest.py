@@ -27,7 +27,7 @@ def ratios(found: MachineResults) -> Panel | None:
     references = " or ".join(sorted({str(each.reference) for each in found.shown if each.reference is not None}))
     shared = {"y": rows_of("variant")}
     colour = coloured("variant", variant_colours(found.variants), legend=False)
-    value = number_axis("ratio", f"time over that of {references}; left of 1 is faster", log=True)
+    value = number_axis("ratio", f"time over that of {references}", log=True)
     ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
     spec = chart(
         {"mark": {"type": "rule", "strokeDash": [4, 3], "color": MUTED}, "encoding": {"x": {"datum": 1.0}}},
@@ -42,7 +42,15 @@ def ratios(found: MachineResults) -> Panel | None:
             },
         },
         {
-            "mark": {"type": "text", "align": "left", "baseline": "bottom", "dy": -6, "color": INK, "fontSize": 11},
+            "mark": {
+                "type": "text",
+                "align": "left",
+                "baseline": "bottom",
+                "dy": -6,
+                "dx": 4,
+                "color": INK,
+                "fontSize": 11,
+            },
             "encoding": {**shared, "x": value, "text": {"field": "label"}},
         },
         height={"step": STEP_PX + 8},
@@ -51,7 +59,7 @@ def ratios(found: MachineResults) -> Panel | None:
         "ratios",
         f"Time compared with {references}",
         f"Each dot is a variant's time for a step over the time of {references}. The line is its 95 % interval. "
-        "Variants whose line does not reach the dashed line at 1 differ from it.",
+        "Left of 1 is faster. A variant whose line reaches 1 may be as fast.",
         (
             Shown("variant", "variant"),
             Shown("time", "ms a step"),

@@ -13,14 +13,11 @@ _COLOURS = {
     "gather": "var(--c9)",
     "loss": "var(--c8)",
     "forward": "var(--c6)",
-    "rest of forward": "var(--c6)",
     "reduce": "var(--c5)",
     "backward": "var(--c3)",
-    "rest of backward": "var(--c3)",
     "optimiser": "var(--c4)",
 }
-_NAMES = {"parallel_apply": "apply", "rest of forward": "forward", "rest of backward": "backward"}
-"""What remains of a phase is drawn as the phase: it is the same colour and the same name."""
+_NAMES = {"parallel_apply": "apply"}
 
 
 def phases(found: MachineResults) -> Panel | None:
