@@ -8,7 +8,7 @@ import typer
 from dpbench.cli_page import Open, finish_page
 from dpbench.cli_shared import example, option
 from dpbench.errors import ExitCode
-from dpbench.report.page.inputs import read_inputs
+from dpbench.report.page.inputs import PageInputError, read_inputs
 from dpbench.sweep.variants import VariantId
 
 
@@ -30,7 +30,7 @@ def _variant(text: str) -> VariantId:
     try:
         return VariantId(text)
     except ValueError as error:
-        raise typer.BadParameter(f"--reference: {error}.") from error
+        raise PageInputError(f"reference: {error}") from error
 
 
 def add_to(app: typer.Typer) -> None:

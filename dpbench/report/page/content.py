@@ -49,11 +49,12 @@ def page_of(found: PageInputs, reference: VariantId | None = None) -> Page:
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
     parts = [_part(each, number) for number, each in enumerate(shown)]
-    return Page(_title(machines), notes, parts, _shared(found, machines), table)
+    return Page(_title(found), notes, parts, _shared(found, machines), table)
 
 
-def _title(machines: Sequence[MachineResults]) -> str:
-    workloads = sorted({record.case.workload for machine in machines for record in machine.records})
+def _title(found: PageInputs) -> str:
+    measured = {record.case.workload for record in found.records} | {skip.case.workload for skip in found.skipped}
+    workloads = sorted(measured | {each.workload for each in found.projections})
     if not workloads:
         return "dpbench"
     more = f" and {len(workloads) - 2} more" if len(workloads) > 2 else ""
@@ -111,4 +112,7 @@ def _summary(found: MachineResults, main: Headline | None) -> str:
 
 def _shared(found: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:
     projected = projections(found.projections, machines)
-    return [] if projected is None else [Section("projected", "What would other machines do?", [projected])]
+    advice = [each.advice for each in found.projections[:_MOST_HEADLINES]]
+    return (
+        [] if projected is None else [Section("projected", "What would a described machine do?", [projected], advice)]
+    )

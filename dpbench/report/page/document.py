@@ -105,6 +105,7 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
 
 def _section(section: Section) -> Iterator[str]:
     yield f'<section id="{_text(section.id)}"><h2>{_text(section.title)}</h2>'
+    yield from (f"<p class=answer>{_text(each)}</p>" for each in section.answers)
     for panel in section.panels:
         yield from _panel(f"{section.id}-{panel.id}", panel)
     yield "</section>"

@@ -42,11 +42,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """Panels under one title. Without panels it is left out."""
+    """Panels under one title, below the answers that they give. Without panels it is left out."""
 
     id: str
     title: str
     panels: Sequence[Panel]
+    answers: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ CONFIG: dict[str, Any] = {
         "labelFontSize": 12,
         "titleFontSize": 12,
         "titleFontWeight": "normal",
-        "labelLimit": 190,
+        "labelLimit": 230,
     },
     "axisY": {"labelColor": INK},
     "legend": {
@@ -67,9 +67,13 @@ def chart(*layers: dict[str, Any], height: int | dict[str, int], **fields: Any) 
     return {"$schema": SCHEMA, **size, "layer": list(layers), **fields}
 
 
+# A variant with parameters gets a second line for them.
+_ROW_AXIS = {"ticks": False, "domain": False, "labelExpr": "split(datum.label, '[', 2)"}
+
+
 def rows_of(field: str, title: str | None = None) -> dict[str, Any]:
     """Return the y channel with a row for each value, in the order of the data."""
-    return {"field": field, "type": "nominal", "sort": None, "title": title, "axis": {"ticks": False, "domain": False}}
+    return {"field": field, "type": "nominal", "sort": None, "title": title, "axis": _ROW_AXIS}
 
 
 def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True) -> dict[str, Any]:

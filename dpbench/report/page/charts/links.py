@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import cos, pi, sin
 
+from dpbench.report.headline import place
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
 from dpbench.report.page.theme import INK, MUTED, PAPER, chart, series, tooltip
 from dpbench.report.units import byte_unit, number
 from dpbench.results.counts import CountRecord
+from dpbench.sweep.case import Case
 
 _CELL_PX = 38
 _DRAWING_PX = 320
@@ -20,7 +22,7 @@ def link_matrix(found: MachineResults) -> Panel | None:
     rows = {key: _matrix_rows(links) for key, links in _counted(found.counts).items()}
     if not rows:
         return None
-    place = {
+    cell = {
         "y": {"field": "source", "type": "nominal", "title": "from", "axis": _AXIS},
         "x": {"field": "target", "type": "nominal", "title": "to", "axis": {**_AXIS, "orient": "top"}},
     }
@@ -28,9 +30,9 @@ def link_matrix(found: MachineResults) -> Panel | None:
     spec = chart(
         {
             "mark": {"type": "rect", "color": series(1), "stroke": PAPER, "strokeWidth": 2, "cornerRadius": 4},
-            "encoding": {**place, "fillOpacity": strength, "tooltip": _TIP},
+            "encoding": {**cell, "fillOpacity": strength, "tooltip": _TIP},
         },
-        {"mark": {"type": "text", "color": INK}, "encoding": {**place, "text": {"field": "shown"}}},
+        {"mark": {"type": "text", "color": INK}, "encoding": {**cell, "text": {"field": "shown"}}},
         height={"step": _CELL_PX},
     )
     return _panel("link-matrix", "Bytes by link", "What goes from each device to each other in one step.", rows, spec)
@@ -56,11 +58,11 @@ def link_drawing(found: MachineResults) -> Panel | None:
         {"mark": {"type": "text", "fontSize": 11}, "encoding": {**nodes, "text": {"field": "source"}}},
         height=_DRAWING_PX,
     )
-    text = "The devices of one step. A line is as wide as the bytes that both ends send to each other."
+    text = "The devices of one step. The more bytes a pair sends to each other, the wider its line."
     return _panel("link-drawing", "The machine as the step uses it", text, rows, spec)
 
 
-_CIRCLE = {"domain": [-1.3, 1.3]}
+_CIRCLE = {"domain": [-1.3, 1.9], "nice": False}
 _TIP = tooltip(("source", "from"), ("target", "to"), ("shown", "bytes"), ("copies", "copies"))
 
 
@@ -82,8 +84,12 @@ _Links = Mapping[tuple[str, str], tuple[int, int]]
 
 
 def _counted(counts: Sequence[CountRecord]) -> dict[str, _Links]:
-    found = {record.case.id: _links(record) for record in counts}
+    found = {_label(record.case): _links(record) for record in counts}
     return {key: links for key, links in found.items() if links}
+
+
+def _label(case: Case) -> str:
+    return f"{case.variant}: {place(case)}, {case.mode}, {case.dtype}"
 
 
 def _links(record: CountRecord) -> _Links:
@@ -103,17 +109,18 @@ def _matrix_rows(links: _Links) -> list[DataRow]:
 
 
 def _drawing_rows(links: _Links) -> list[DataRow]:
+    """Return a row for each pair of devices with the bytes of both directions, and one for each device alone."""
     names = sorted({name for pair in links for name in pair if name != "host"})
-    places = {"host": (0.0, 0.0)} | {
+    places = {"host": (1.6, 0.0)} | {
         name: (sin(2 * pi * i / len(names)), cos(2 * pi * i / len(names))) for i, name in enumerate(names)
     }
-    rows = [
-        {**_row(source, target, size, copies), **_ends(places[source], places[target])}
-        for (source, target), (size, copies) in links.items()
-    ]
-    # A device that sends nothing is a point without a line.
-    silent = {name for pair in links for name in pair} - {source for source, _ in links}
-    return [*rows, *({**_row(name, name, 0, 0), **_ends(places[name], places[name])} for name in sorted(silent))]
+    pairs: dict[tuple[str, str], tuple[int, int]] = {}
+    for (source, target), (size, copies) in links.items():
+        pair = (min(source, target), max(source, target))
+        known = pairs.get(pair, (0, 0))
+        pairs[pair] = (known[0] + size, known[1] + copies)
+    pairs |= {(name, name): (0, 0) for name in sorted({name for pair in links for name in pair})}
+    return [{**_row(a, b, size, copies), **_ends(places[a], places[b])} for (a, b), (size, copies) in pairs.items()]
 
 
 def _row(source: str, target: str, size: int, copies: int) -> dict[str, str | float | int]:

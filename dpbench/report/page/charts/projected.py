@@ -42,8 +42,7 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
         *(Shown("variant", "variant"), Shown("kind", "time"), Shown("shown", "ms a step [interval]")),
         *(Shown("speed_up", "speed-up"), Shown("bound", "bound by"), Shown("reason", "reason")),
     )
-    advice = " ".join(dict.fromkeys(each.advice for each in found)) if len(found) == 1 else ""
-    text = f"{advice} These times are projected from a description of the machine, not measured on it.".strip()
+    text = "These times are projected from a description of the machine, not measured on it."
     return Panel("projections", "Projected step times", text, columns, rows, spec, "projection", labels=labels)
 
 
