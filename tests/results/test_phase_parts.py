@@ -21,8 +21,14 @@ STOCK = phases(
 def test_parts_do_not_overlap_and_add_up_to_the_step():
     parts = phase_parts(STOCK)
     assert {part.name: part.time_s for part in parts} == {
-        "scatter": 1, "replicate": 4, "parallel_apply": 3, "gather": 1, "loss": 0.5, "forward": 0.5,
-        "reduce": 2, "backward": 6,
+        "scatter": 1,
+        "replicate": 4,
+        "parallel_apply": 3,
+        "gather": 1,
+        "loss": 0.5,
+        "forward": 0.5,
+        "reduce": 2,
+        "backward": 6,
     }
     assert [part.name for part in parts if part.work is Work.MOVE] == ["scatter", "replicate", "gather", "reduce"]
     assert share_of_moves(parts) == pytest.approx(8 / 18)

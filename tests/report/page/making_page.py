@@ -147,3 +147,40 @@ def _readings(busy: float, place: int) -> Iterator[tuple[str, Reading]]:
         if field.annotation is Reading:
             size = 3e7 if "bytes" in name and place else 9e7 if "bytes" in name else busy
             yield name, Reading(value=known.get(name, size))
+
+
+HOSTILE = (
+    "</script><script>window.injected=1</script>",
+    "<img src=x onerror=window.injected=1>",
+    "\x1b]0;title\x07\x1b[31mred",
+    "\u202eright to left",
+    "=HYPERLINK(1)",
+    "'\"><b>&amp;{{7*7}}",
+    "${alert(1)} datum.value",
+)
+
+
+def hostile_records() -> list[Record]:
+    """Return records whose texts are hostile wherever a record may have a text."""
+    environment = LANES.model_copy(
+        update={"hostname": HOSTILE[0], "os": HOSTILE[1], "cpu_model": HOSTILE[5], "driver": HOSTILE[2]}
+    )
+    fine = lane_records(rounds=2, workload=HOSTILE[0] + HOSTILE[1])
+    records = [each.model_copy(update={"environment": environment, "run": HOSTILE[0]}) for each in fine]
+    cpu = {HOSTILE[0]: Reading(value=1e9), HOSTILE[3]: Reading(value=2e9)}
+    phases = {**(records[-1].metrics.phases_s or {}), HOSTILE[0]: 0.1, HOSTILE[6]: HOSTILE[1]}
+    metrics = records[-1].metrics.model_copy(update={"peak_device_bytes": cpu, "phases_s": phases})
+    failed = [
+        records[0].model_copy(
+            update={
+                "case": made_case("naive", "cpu*4", 64, f"={HOSTILE[5]}"),
+                "outcome": Outcome.CRASHED,
+                "reason": text,
+                "round": number,
+                "samples_s": (),
+                "metrics": None,
+            }
+        )
+        for number, text in enumerate(HOSTILE)
+    ]
+    return [*records[:-1], records[-1].model_copy(update={"metrics": metrics}), *failed]
