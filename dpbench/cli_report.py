@@ -9,6 +9,7 @@ from dpbench.cli_page import Open, finish_page
 from dpbench.cli_shared import example, option
 from dpbench.errors import ExitCode
 from dpbench.report.page.inputs import PageInputError, read_inputs
+from dpbench.results.garbage import no_garbage_collection
 from dpbench.sweep.variants import VariantId
 
 
@@ -22,7 +23,8 @@ def report(
 ) -> ExitCode:
     """Write one HTML page with charts and tables of records. It needs no network."""
     chosen = None if reference is None else _variant(reference)
-    finish_page(read_inputs(files), output, opens=opens, reference=chosen)
+    with no_garbage_collection():
+        finish_page(read_inputs(files), output, opens=opens, reference=chosen)
     return ExitCode.OK
 
 

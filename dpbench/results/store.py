@@ -13,10 +13,8 @@ If the move is interrupted, the record is in both files or in the second one. In
 """
 
 import fcntl
-import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import BinaryIO, Self
 
 from dpbench.errors import WrongInputError
 from dpbench.results.files import append_line, open_locked, reason_of, sync_folder
+from dpbench.results.garbage import no_garbage_collection
 from dpbench.results.record import Known, Outcome, Record, RecordLineError, parse_line, to_line
 from dpbench.sweep.outside import open_input
 
@@ -101,7 +100,7 @@ class Store:
         """
         bad: list[str] = []
         try:
-            with open_input(self.path) as lines, _no_garbage_collection():
+            with open_input(self.path) as lines, no_garbage_collection():
                 records, torn_bytes = self._parse(lines, bad if leave_out_bad_lines else None)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
@@ -140,21 +139,6 @@ class Store:
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
         return self._fd
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Turn garbage collection off while lines are parsed.
-
-    It would take half of the time, and parsing makes no cycles.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Retry(StrEnum):

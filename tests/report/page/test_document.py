@@ -22,7 +22,11 @@ PROJECTIONS = {
     "schema": 1,
     "projections": [
         {
-            "machine": "8xV100", "workload": "mlp/small", "batch": 64, "math": "default", "advice": "Use ddp.",
+            "machine": "8xV100",
+            "workload": "mlp/small",
+            "batch": 64,
+            "math": "default",
+            "advice": "Use ddp.",
             "variants": [
                 {"variant": "ddp", "step_time_s": {"low": 0.01, "mid": 0.02, "high": 0.03}, "bound_by": []},
                 {"variant": "naive", "reason": "naive is not projected"},

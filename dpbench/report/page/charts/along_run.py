@@ -12,7 +12,7 @@ from dpbench.results.readings import DeviceTelemetry
 from dpbench.results.record import Outcome, Record
 from dpbench.sweep.case import Case
 
-_MOST_POINTS = 1500
+_MOST_POINTS = 6000
 _HEIGHT = 170
 _NO_GRID = {"grid": False}
 
@@ -76,7 +76,9 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
         if record.outcome is Outcome.OK:
             for key in keys.get(record.case, ()):
                 rows[key] += _rows(record, series)
-    rows = {key: _thinned(own) for key, own in rows.items() if len(own) > 1}
+    most = _MOST_POINTS // max(len(rows), 1)
+    is_thinned = any(len(own) > most for own in rows.values())
+    rows = {key: _thinned(own, most) for key, own in rows.items() if len(own) > 1}
     if not rows:
         return None
     encoding = {
@@ -96,7 +98,8 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
         *(Shown("variant", "variant"), Shown("round", "round"), Shown("device", "device")),
         *(Shown("at", "began at"), Shown("value", series.axis)),
     )
-    return Panel(series.id, series.title, series.text, columns, rows, spec, "setting", found.first, found.labels)
+    text = f"{series.text} There are too many dots, so only some are shown." if is_thinned else series.text
+    return Panel(series.id, series.title, text, columns, rows, spec, "setting", found.first, found.labels)
 
 
 def _rows(record: Record, series: _Series) -> Iterator[DataRow]:
@@ -122,6 +125,6 @@ def _telemetry(name: str) -> Callable[[Record], Iterator[tuple[str, float]]]:
     return values
 
 
-def _thinned(rows: Sequence[DataRow]) -> list[DataRow]:
-    """Return at most `_MOST_POINTS` of the rows, at equal distances."""
-    return list(rows[:: -(-len(rows) // _MOST_POINTS)])
+def _thinned(rows: Sequence[DataRow], most: int) -> list[DataRow]:
+    """Return at most so many of the rows, at equal distances."""
+    return list(rows[:: -(-len(rows) // most)])
