@@ -37,22 +37,15 @@ PROJECTIONS = {
 
 
 class Outline(HTMLParser):
-    """The tags of a document with their attributes, and the texts of its scripts and styles."""
+    """The tags of a document with their attributes."""
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.contents = [], []
+        self.tags = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        if self.tags and self.tags[-1][0] in ("script", "style"):
-            place = len(self.tags)
-            if self.contents and self.contents[-1][0] == place:  # the parser gives a long text in pieces
-                data = self.contents.pop()[3] + data
-            self.contents.append((place, *self.tags[-1], data))
 
 
 def made(records=(), **fields):
@@ -60,10 +53,11 @@ def made(records=(), **fields):
 
 
 def test_the_policy_allows_the_pages_own_scripts_and_nothing_else():
-    found = Outline(made(lane_records()))
+    page = made(lane_records())
+    found = Outline(page)
     policy = next(tag["content"] for name, tag in found.tags if tag.get("http-equiv") == "Content-Security-Policy")
     allowed = dict(part.split(" ", 1) for part in policy.split("; "))
-    own = [text for _, tag, attributes, text in found.contents if tag == "script" and not attributes]
+    own = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert allowed["default-src"] == allowed["base-uri"] == allowed["form-action"] == "'none'"
     assert allowed["script-src"].split() == [
         f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in own
