@@ -1,7 +1,7 @@
 """Colours, axes and marks of all charts.
 
 A colour is a CSS variable of assets/page.css, so a chart follows the reader's light or dark setting without being drawn
-again. `LIGHT` has their values for pictures outside of a page; a test compares them with the style sheet.
+again.
 """
 
 from collections.abc import Sequence
