@@ -163,7 +163,12 @@ HOSTILE = (
 def hostile_records() -> list[Record]:
     """Return records whose texts are hostile wherever a record may have a text."""
     environment = LANES.model_copy(
-        update={"hostname": HOSTILE[0], "os": HOSTILE[1], "cpu_model": HOSTILE[5], "driver": HOSTILE[2]}
+        update={
+            "hostname": HOSTILE[0] + HOSTILE[2] + HOSTILE[3],
+            "os": HOSTILE[1],
+            "cpu_model": HOSTILE[5],
+            "driver": HOSTILE[2],
+        }
     )
     fine = lane_records(rounds=2, workload=HOSTILE[0] + HOSTILE[1])
     records = [each.model_copy(update={"environment": environment, "run": HOSTILE[0]}) for each in fine]
