@@ -8,41 +8,44 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from dpbench import __version__, cli_asv, cli_doctor, cli_gate, cli_project
-from dpbench.cli_shared import Json, complain, example, guarded_streams, option, show, show_lines, unusable, warn
-from dpbench.errors import ExitCode, ReportedError, UnusableMachineError, WrongInputError
-from dpbench.report.comparison_json import comparisons_json
-from dpbench.report.comparison_table import comparisons_text
+from dpbench import __version__, cli_asv, cli_doctor, cli_gate, cli_project, cli_report
+from dpbench.cli_measured import count_planned, measure_spec
+from dpbench.cli_page import Open
+from dpbench.cli_shared import (
+    RESULTS,
+    Json,
+    complain,
+    example,
+    guarded_streams,
+    option,
+    show,
+    show_lines,
+    unusable,
+    warn,
+)
+from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.report.counts_table import counts_json, counts_text
-from dpbench.report.progress import progress_bar
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
-from dpbench.results.compare import compare as compare_records
-from dpbench.results.counts import CountRecord
 from dpbench.results.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.results.record import Outcome
 from dpbench.results.run_path import new_run_path, sweep_path
-from dpbench.results.store import Retry, Store
+from dpbench.results.store import Retry
 from dpbench.run.ask import ask_machine
-from dpbench.run.count_all import CountingError, count_all, countable
-from dpbench.run.launched.on_all_ranks import Planner, on_all_ranks
-from dpbench.run.run_sweep import machine_for, run_sweep
-from dpbench.run.runner import Launcher
-from dpbench.sweep.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_beside, plan_counts, plan_recording
+from dpbench.run.count_all import countable
+from dpbench.run.launched.on_all_ranks import on_all_ranks
+from dpbench.sweep.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
 from dpbench.sweep.outside import printable
 from dpbench.sweep.plan import Plan
-from dpbench.sweep.spec import Spec, SpecError, from_options, load_spec
+from dpbench.sweep.spec import SpecError, from_options, load_spec
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_RESULTS = Path("results/runs")
 _WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
 _VARIANTS_HELP = (
@@ -71,7 +74,8 @@ def compare(
     seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",
     steps_per_sample: Annotated[str, option("Steps without a wait for the devices; a time is a sample's share.")] = "1",
     allow_different: AllowDifferent = False,
-    results: Results = _RESULTS,
+    results: Results = RESULTS,
+    opens: Open = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Compare the variants that this machine can run."""
@@ -95,8 +99,10 @@ def compare(
         },
     )
     make_path = partial(new_run_path, results, "compare")
-    measure = partial(_measure, make_path, as_json, allow_different=allow_different, with_counts=True)
-    return on_all_ranks(os.environ, make_spec, measure)
+    measuring = partial(
+        measure_spec, make_path, as_json, allow_different=allow_different, opens=opens, with_counts=True
+    )
+    return on_all_ranks(os.environ, make_spec, measuring)
 
 
 @app.command(epilog=example("dpbench sweep benchmarks/sweeps/quick.toml"))
@@ -104,13 +110,14 @@ def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file; its keys are compare's options.")],
     retry: Annotated[Retry | None, option("failed: measure the cases again whose records are not ok.")] = None,
     allow_different: AllowDifferent = False,
-    results: Results = _RESULTS,
+    results: Results = RESULTS,
+    opens: Open = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Measure a sweep file. If it was stopped before, go on from there."""
     make_path = partial(sweep_path, results, spec)
-    measure = partial(_measure, make_path, as_json, allow_different=allow_different, retry=retry)
-    return on_all_ranks(os.environ, partial(load_spec, spec), measure)
+    measuring = partial(measure_spec, make_path, as_json, allow_different=allow_different, opens=opens, retry=retry)
+    return on_all_ranks(os.environ, partial(load_spec, spec), measuring)
 
 
 @app.command("list", epilog=example("dpbench list"))
@@ -142,24 +149,10 @@ def counts(
         return _expectations(expected, given, check=check, update=update, as_json=as_json)
     spec = from_options(chosen | {"variants": variants or ",".join(DEFAULT_VARIANTS)})
     planned = plan_counts(spec) if events is None else plan_recording(spec)
-    records = countable(_counted(planned, events))
+    records = countable(count_planned(planned, events))
     show(counts_json(records, planned.skipped) if as_json else counts_text(records, planned.skipped))
     counted = any(record.outcome is Outcome.OK for record in records)
     return ExitCode.OK if counted else ExitCode.NEGATIVE
-
-
-def _counted(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:
-    with Console(stderr=True).status(f"counting {len(planned.cases)} cases"):
-        return count_all(planned.cases, events=events)
-
-
-def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
-    """Return the counts to show beside the plan's times. If counting fails, warn and return none."""
-    try:
-        return _counted(plan_beside(spec, [case.devices for case in planned.cases]))
-    except CountingError as error:
-        warn([str(error)])
-        return ()
 
 
 def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
@@ -169,7 +162,7 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
         raise SpecError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
     if check:
         check_folder(folder)
-    records = _counted(Plan(checked_cases(), ()))
+    records = count_planned(Plan(checked_cases(), ()))
     if update:
         show_lines([f"recorded: {update_counts(folder, records)}"])
         return ExitCode.OK
@@ -199,53 +192,11 @@ def _before(
             raise WrongInputError(f"current directory: {error.strerror}; allowed: one that exists") from error
 
 
-def _measure(
-    make_path: Callable[[], Path],
-    as_json: bool,
-    spec: Spec,
-    plan: Planner,
-    launch: Launcher,
-    *,
-    allow_different: bool,
-    retry: Retry | None = None,
-    with_counts: bool = False,
-) -> ExitCode:
-    """Measure a spec and show the comparison. This is all that compare and sweep share.
-
-    With `with_counts` and no accelerator, show exact counts on simulated devices too.
-    """
-    machine = machine_for(spec)
-    if warnings := unusable(machine):
-        raise UnusableMachineError("; ".join(warnings))
-    planned = plan(spec, machine)
-    store = Store(make_path())
-    with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
-        found = run_sweep(spec, planned, store, progress, retry=retry, launch=launch)
-    warn(list(found.warnings))
-    if found.is_interrupted and not found.records:
-        raise KeyboardInterrupt
-    compared = compare_records(
-        found.records, planned.skipped, reference=spec.reference, allow_different=allow_different
-    )
-    if not as_json:
-        show(comparisons_text(compared))
-    with_counts = with_counts and not machine.accelerators and not found.is_interrupted
-    counted = _counted_beside(spec, planned) if with_counts else ()
-    if as_json:
-        times = comparisons_json(compared)
-        show({**times, "cases": times["cases"] + counts_json(counted)["cases"]})
-    elif counted:
-        show(counts_text(counted))
-    if found.is_interrupted:
-        raise KeyboardInterrupt
-    measured = any(record.outcome is Outcome.OK for record in found.records)
-    return ExitCode.OK if measured else ExitCode.NEGATIVE
-
-
 cli_asv.add_to(app)
 cli_doctor.add_to(app)
 cli_gate.add_to(app)
 cli_project.add_to(app)
+cli_report.add_to(app)
 
 
 def main() -> NoReturn:

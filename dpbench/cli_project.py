@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cli_shared import Json, example, option, show, show_lines
+from dpbench.cli_page import Open, finish_page_beside
+from dpbench.cli_shared import RESULTS, Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.replay.timeline import chrome_trace
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
+from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.results.files import replace_text
+from dpbench.results.run_path import new_run_path
 from dpbench.run.project_all import Recorded, project_machine, record_all
 from dpbench.sweep.names import parse_workload
 from dpbench.sweep.variants import VariantId, split_list
@@ -40,6 +43,8 @@ def project(
     events: Annotated[
         Path | None, option("Write the timeline of one variant on one machine, for Perfetto.", is_output=True)
     ] = None,
+    results: Annotated[Path, option("Folder for the page.")] = RESULTS,
+    opens: Open = False,
     list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
@@ -70,7 +75,10 @@ def project(
         if row is None:
             raise ProjectionError(f"events: {found[0].rows[0].reason}; allowed: a variant that can be projected")
         replace_text(events, json.dumps(chrome_trace(row.tasks, row.schedule)))
-    show(projections_json(found) if as_json else projections_text(found))
+    content = projections_json(found)
+    show(content if as_json else projections_text(found))
+    page = PageInputs(projections=parse_projections(content))
+    finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens)
     return ExitCode.OK
 
 

@@ -19,6 +19,8 @@ from rich.segment import Segment
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.outside import one_line, printable
 
+RESULTS = Path("results/runs")
+"""The folder of records and pages, unless an option names another."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 
 

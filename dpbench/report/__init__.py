@@ -10,6 +10,8 @@
     vocabulary.py        the names that `list` prints
     progress.py          the progress bar on standard error
     units.py             numbers with units and significant digits
+    headline.py          what a comparison says, in sentences
+    page/                one HTML page with charts
     gate/                the forms of a gate's judgement
 
 These files do not import torch. The reports of `doctor` and of asv are in their own rooms.

@@ -91,9 +91,13 @@ def compare(
             f"environment: the records differ in {fields}; allowed: records of one environment"
         )
     summaries = _summaries(records, skipped)
-    settings = _settings(summaries)
+    of_setting: dict[str, list[Case]] = {}
+    for case in summaries:
+        of_setting.setdefault(case.setting, []).append(case)
     candidates = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE))) if reference is None else (reference,)
-    comparisons = tuple(_comparison(setting, summaries, candidates) for setting in settings)
+    comparisons = tuple(
+        _comparison(setting, of_setting[setting.setting], summaries, candidates) for setting in _settings(summaries)
+    )
     throttling = find_throttling(records, map(_cases, comparisons))
     if throttling is not None:
         if not allow_different:
@@ -145,8 +149,11 @@ def _settings(summaries: Iterable[Case]) -> list[Case]:
     return [next(group) for _, group in groupby(own, key=lambda case: case.setting)]
 
 
-def _comparison(setting: Case, summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]) -> Comparison:
-    cases = [on_one_device(setting), *(case for case in summaries if case.setting == setting.setting)]
+def _comparison(
+    setting: Case, own: Sequence[Case], summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]
+) -> Comparison:
+    """Return the comparison of a setting, whose cases are `own`."""
+    cases = [on_one_device(setting), *own]
     present = [summaries[case] for case in sorted(set(cases), key=_sort_key_of_variant) if case in summaries]
     timed = {summary.case.variant: summary for summary in present if summary.step_time_s is not None}
     reference = next((timed[name] for name in candidates if name in timed), None)

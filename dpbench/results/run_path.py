@@ -1,4 +1,4 @@
-"""The file that a run writes."""
+"""The files that a run writes."""
 
 from datetime import UTC, datetime
 from itertools import count
@@ -17,7 +17,7 @@ def sweep_path(folder: Path, spec: Path) -> Path:
     return folder / f"sweep-{spec.stem}.jsonl"
 
 
-def new_run_path(folder: Path, command: str) -> Path:
+def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
     """Create a new empty file ``command-20250131T120000Z.jsonl`` and return its path.
 
     Create the folder if it is missing.
@@ -27,7 +27,7 @@ def new_run_path(folder: Path, command: str) -> Path:
     beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _make(folder)
     for number in count(1):
-        path = folder / f"{beginning}{f'-{number}' if number > 1 else ''}.jsonl"
+        path = folder / f"{beginning}{f'-{number}' if number > 1 else ''}{ending}"
         try:
             path.touch(exist_ok=False)
             sync_folder(folder)

@@ -13,10 +13,8 @@ If the move is interrupted, the record is in both files or in the second one. In
 """
 
 import fcntl
-import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import BinaryIO, Self
 
 from dpbench.errors import WrongInputError
 from dpbench.results.files import append_line, open_locked, reason_of, sync_folder
+from dpbench.results.garbage import no_garbage_collection
 from dpbench.results.record import Known, Outcome, Record, RecordLineError, parse_line, to_line
 from dpbench.sweep.outside import open_input
 
@@ -93,19 +92,22 @@ class Store:
         self.close()
         self._fd = fd
 
-    def read(self) -> Contents:
+    def read(self, *, leave_out_bad_lines: bool = False) -> Contents:
         """Return all records. A torn end is dropped with a warning.
 
-        Raise StoreError, with the line's number, for any other bad line.
+        Raise StoreError, with the line's number, for any other bad line. With `leave_out_bad_lines`, warn of them
+        instead: one warning names the first and how many there are.
         """
+        bad: list[str] = []
         try:
-            with open_input(self.path) as lines, _no_garbage_collection():
-                records, torn_bytes = self._parse(lines)
+            with open_input(self.path) as lines, no_garbage_collection():
+                records, torn_bytes = self._parse(lines, bad if leave_out_bad_lines else None)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
         dropped_bytes = torn_bytes or self._dropped_bytes
         warning = f"{self.path}: a torn record of {dropped_bytes} bytes at the end was dropped"
-        return Contents(tuple(records), (warning,) if dropped_bytes else ())
+        left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
+        return Contents(tuple(records), (*left_out, *([warning] if dropped_bytes else [])))
 
     def close(self) -> None:
         """Unlock the file."""
@@ -113,7 +115,8 @@ class Store:
             os.close(self._fd)
             self._fd = None
 
-    def _parse(self, lines: BinaryIO) -> tuple[list[Record], int]:
+    def _parse(self, lines: BinaryIO, bad: list[str] | None) -> tuple[list[Record], int]:
+        """Return the records and how many bytes of a torn end there are. A bad line is added to `bad`, or raises."""
         records: list[Record] = []
         known: Known = {}
         for number, line in enumerate(lines, start=1):
@@ -122,7 +125,10 @@ class Store:
             try:
                 records.append(parse_line(line, known))
             except RecordLineError as error:
-                raise StoreError(f"{self.path}: line {number} {error}") from error
+                text = f"{self.path}: line {number} {error}"
+                if bad is None:
+                    raise StoreError(text) from error
+                bad.append(text)
         return records, 0
 
     def _open(self) -> int:
@@ -133,21 +139,6 @@ class Store:
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
         return self._fd
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Turn garbage collection off while lines are parsed.
-
-    It would take half of the time, and parsing makes no cycles.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Retry(StrEnum):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 from dpbench.results.device_summary import DeviceSummary, summarise_devices
@@ -29,7 +30,8 @@ class Summary:
 
     `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times.
     `step_times_s` has one entry for each of the `rounds_ok`. `reason` also names the rounds that failed beside them.
-    `loss` is None if nothing was trained. `devices`, `phases` and `peak_rss_bytes` are of the same rounds.
+    `loss` is None if nothing was trained. `metrics` are of the same rounds. `devices`, `phases` and `peak_rss_bytes`
+    are computed from them when they are read first, because a page of many records reads few of them.
     """
 
     case: Case
@@ -39,9 +41,19 @@ class Summary:
     step_times_s: tuple[tuple[float, ...], ...] = ()
     step_time_s: Estimate | None = None
     loss: Loss | None = None
-    devices: tuple[DeviceSummary, ...] = ()
-    phases: PhaseSummary | None = None
-    peak_rss_bytes: OverRounds | None = None
+    metrics: tuple[Metrics, ...] = ()
+
+    @cached_property
+    def devices(self) -> tuple[DeviceSummary, ...]:
+        return summarise_devices(self.metrics)
+
+    @cached_property
+    def phases(self) -> PhaseSummary | None:
+        return summarise_phases(self.metrics, self.case.steps_per_sample) if self.metrics else None
+
+    @cached_property
+    def peak_rss_bytes(self) -> OverRounds | None:
+        return _peak_rss_bytes(self.metrics)
 
     @property
     def rounds_ok(self) -> int:
@@ -73,9 +85,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         step_times_s,
         median_of_rounds(step_times_s),
         _loss(metrics),
-        summarise_devices(metrics),
-        summarise_phases(metrics, case.steps_per_sample),
-        _peak_rss_bytes(metrics),
+        tuple(metrics),
     )
 
 

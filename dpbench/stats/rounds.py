@@ -26,6 +26,7 @@ only if both cases share a drift.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeAlias
 
 import numpy as np
@@ -76,7 +77,7 @@ def log_medians(rounds: Rounds) -> NDArray[np.float64]:
     """
     if not rounds or any(len(samples) == 0 or min(samples) <= 0 for samples in rounds):
         raise ValueError("an estimate needs a round, and each round samples above 0")
-    return np.log([np.median(samples) for samples in rounds])
+    return np.log([median(samples) for samples in rounds])
 
 
 def _spread(logs: NDArray[np.float64]) -> tuple[float, float]:

@@ -49,6 +49,13 @@ def format_devices(lanes: tuple[str, ...]) -> str:
     return "+".join(lane if n == 1 else f"{lane}*{n}" for lane, n in runs)
 
 
+def short_devices(lanes: tuple[str, ...]) -> str:
+    """Return the shortest text that `parse_devices` reads: ``cuda*8`` for cuda:0 to cuda:7, else `format_devices`."""
+    kind = lanes[0].partition(":")[0]
+    numbered = tuple(f"{kind}:{i}" for i in range(len(lanes)))
+    return f"{kind}*{len(lanes)}" if len(lanes) > 1 and lanes == numbered else format_devices(lanes)
+
+
 def are_shared(lanes: tuple[str, ...]) -> bool:
     """Return whether two lanes run on one device. Then `percent_of_limit` does not apply."""
     return len(set(lanes)) < len(lanes)

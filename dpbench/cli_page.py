@@ -1,0 +1,36 @@
+"""What the commands share that write a page of results: the option, the file, its path and the browser."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpbench.cli_shared import complain, warn
+from dpbench.report.page.content import page_of
+from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.write import PagePathError, open_page, write_page
+from dpbench.results.garbage import no_garbage_collection
+from dpbench.results.store import StoreError
+from dpbench.sweep.variants import VariantId
+
+Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+
+
+def finish_page(found: PageInputs, path: Path, *, opens: bool, reference: VariantId | None = None) -> None:
+    """Write the page, print its path on standard error, and open it if `opens`. Raise PagePathError."""
+    with no_garbage_collection():
+        write_page(page_of(found, reference), path)
+    complain(f"page: {path}")
+    if opens and not open_page(path):
+        warn([f"{path} is written, but there is no browser to open it"])
+
+
+def finish_page_beside(
+    found: PageInputs, make_path: Callable[[], Path], *, opens: bool, reference: VariantId | None = None
+) -> None:
+    """Do the same for a page beside results that are safe already: if it cannot be written, only warn."""
+    try:
+        finish_page(found, make_path(), opens=opens, reference=reference)
+    except (PagePathError, StoreError) as error:
+        warn([str(error)])

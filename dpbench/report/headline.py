@@ -1,0 +1,166 @@
+"""What a comparison says in a few sentences: what to use, how sure that is, how far from the limit, and what to do.
+
+The page and the terminal show the same sentences. Pure.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dpbench.report.units import number, time_unit
+from dpbench.results.compare import Comparison, Row
+from dpbench.results.phase_parts import largest_saving, phase_parts, share_of_moves
+from dpbench.results.summary import Summary
+from dpbench.results.winner import MOST_ROUNDS, Winner, rounds_to_decide, winner_of
+from dpbench.stats.rounds import Estimate, ratio_of_rounds
+from dpbench.sweep.case import Case
+from dpbench.sweep.devices import are_shared, short_devices
+from dpbench.sweep.variants import VariantId, VariantName
+
+_LARGE_SHARE_OF_MOVES = 0.25
+_NEAR_LIMIT_PERCENT = 90
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Sentences on one setting; those that have nothing to say are empty.
+
+    `answer` names the variant to use, `certainty` its intervals, `limit` the distance from it, `bottleneck` the largest
+    part of the step, `advice` what to do next.
+    """
+
+    setting: Case
+    answer: str
+    certainty: str = ""
+    limit: str = ""
+    bottleneck: str = ""
+    advice: str = ""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        every = (self.answer, self.certainty, self.limit, self.bottleneck, self.advice)
+        return tuple(each for each in every if each)
+
+
+def headline(found: Comparison) -> Headline:
+    """Return the sentences on a comparison."""
+    winner = winner_of(found)
+    if winner is None:
+        return Headline(found.setting, f"No scheme has times for {place(found.setting)}: see the outcomes.")
+    rows = {row.summary.case.variant: row for row in found.rows if row.summary.step_time_s is not None}
+    return Headline(
+        found.setting,
+        answer=_answer(winner, rows),
+        certainty=" ".join(_certainty(winner, rows)),
+        limit=_limit(winner, rows),
+        bottleneck=" ".join(_bottleneck(winner.best, rows.get(found.reference) if found.reference else None)),
+        advice=_advice(winner),
+    )
+
+
+def place(setting: Case) -> str:
+    """Return the setting in a few words, such as ``mlp/small, batch 64 on cpu*2``."""
+    return f"{setting.workload}, batch {setting.batch} on {short_devices(setting.devices)}"
+
+
+_Rows = Mapping[VariantId, Row]
+_SINGLE, _FLOOR = VariantId(VariantName.SINGLE), VariantId(VariantName.FLOOR)
+
+
+def _answer(winner: Winner, rows: _Rows) -> str:
+    best = winner.best
+    if winner.alone is not None and winner.is_slower_than_one_device:
+        return (
+            f"Use one device here: the fastest scheme on several, {best.case.variant}, takes {_times(winner.alone)} "
+            f"the time of one device, {_time(best)} against {_time(rows[_SINGLE].summary)} a step."
+        )
+    if not winner.slower:
+        return f"Only {best.case.variant} was measured: {_time(best)} a step, {_rate(best)} items a second."
+    if winner.is_decided:
+        return f"Use {best.case.variant} here: {_time(best)} a step, {_rate(best)} items a second."
+    names = " and ".join([best.case.variant, *winner.rivals])
+    return (
+        f"The fastest is not decided between {names}: {best.case.variant} has the shortest median, "
+        f"{_time(best)} a step, {_rate(best)} items a second."
+    )
+
+
+def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
+    best = winner.best
+    row = rows[best.case.variant]
+    if row.ratio is not None and row.ratio.to != best.case.variant:
+        yield f"{best.case.variant} takes {_times(row.ratio.times)} the time of {row.ratio.to}."
+    for variant, ratio in list(winner.slower.items())[:1]:
+        if row.ratio is None or row.ratio.to != variant:
+            yield f"The next, {variant}, takes {_times(ratio)} its time."
+    if best.rounds_ok == 1:
+        yield "One round was measured, so there is no interval: the order is not sure."
+    else:
+        yield f"In brackets: 95 % intervals over {best.rounds_ok} rounds, each a fresh process."
+
+
+def _limit(winner: Winner, rows: _Rows) -> str:
+    best = winner.best
+    percent = rows[best.case.variant].percent_of_limit
+    if percent is not None:
+        text = f"It reaches {percent:.0f} % of the limit, one device's time for its share alone"
+        return text + (": little is left to gain." if percent >= _NEAR_LIMIT_PERCENT else ".")
+    if not are_shared(best.case.devices):
+        return ""
+    if _FLOOR in rows:
+        over = ratio_of_rounds(best.step_times_s, rows[_FLOOR].summary.step_times_s)
+        return (
+            f"These lanes share one device. {best.case.variant} takes {_times(over)} the time of floor, "
+            "the least work that a scheme can do on it."
+        )
+    if winner.alone is not None:
+        return f"These lanes share one device. {best.case.variant} takes {_times(winner.alone)} the time of one lane."
+    return ""
+
+
+def _bottleneck(best: Summary, reference: Row | None) -> Iterator[str]:
+    parts = phase_parts(best.phases)
+    total = sum(part.time_s for part in parts)
+    if total > 0:
+        largest = max(parts, key=lambda part: part.time_s)
+        text = f"The largest part of its step is {largest.name}, {100 * largest.time_s / total:.0f} %"
+        moves = share_of_moves(parts)
+        yield f"{text}; moving data takes {100 * moves:.0f} %." if moves is not None else f"{text}."
+    saving = None if reference is None else largest_saving(best.phases, reference.summary.phases)
+    if saving is not None and reference is not None:
+        unit_s, unit = time_unit([saving.other_s])
+        times = f"{number(saving.time_s / unit_s)} {unit} against {number(saving.other_s / unit_s)} {unit}"
+        yield f"It saves most time in {saving.name}: {times} in {reference.summary.case.variant}."
+
+
+def _advice(winner: Winner) -> str:
+    best = winner.best
+    if winner.is_slower_than_one_device:
+        return "Next: one device, or a larger batch for each device."
+    if best.rounds_ok == 1 and winner.rivals:
+        return "Next: measure with --rounds 5."
+    needed = [rounds_to_decide(winner.slower[rival], best.rounds_ok) for rival in winner.rivals]
+    if needed and None in needed:
+        return f"Next: take whichever is simpler; even {MOST_ROUNDS} rounds like these would not decide it."
+    if needed:
+        rounds = max(each for each in needed if each is not None)
+        return f"Next: --rounds {rounds} would decide it, if the rounds stay as they are."
+    moves = share_of_moves(phase_parts(best.phases))
+    if moves is not None and moves >= _LARGE_SHARE_OF_MOVES:
+        return "Next: try a larger batch, because moving data is a large part and does not grow with it."
+    return ""
+
+
+def _times(ratio: Estimate) -> str:
+    interval = "" if ratio.low is None or ratio.high is None else f" [{number(ratio.low)}, {number(ratio.high)}]"
+    return f"{number(ratio.value)}{interval} times"
+
+
+def _time(found: Summary) -> str:
+    assert found.step_time_s is not None
+    unit_s, unit = time_unit([found.step_time_s.value])
+    return f"{number(found.step_time_s.value / unit_s)} {unit}"
+
+
+def _rate(found: Summary) -> str:
+    assert found.items_per_s is not None
+    return number(found.items_per_s)

@@ -1,0 +1,15 @@
+"""One self-contained HTML page of results: charts, tables and what to do next.
+
+    inputs.py      files in: records, and the JSON of `project` and `counts`; what cannot be read is left out, and named
+    machines.py    records by machine; a comparison for each
+    parts.py       what a page consists of: panels, sections, machines
+    charts/        a function for each chart, from a machine's results to a Vega-Lite specification
+    theme.py       colours, marks and axes of all charts
+    content.py     the page's sections in their order
+    raw_table.py   the table of all cases, and what its buttons copy
+    document.py    the HTML around it; every text is escaped
+    write.py       the file, and the browser that opens it
+    assets/        style, script, and the charting library with its licences
+
+A page loads nothing and runs only its own scripts: its Content-Security-Policy names them by hash.
+"""

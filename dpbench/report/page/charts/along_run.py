@@ -1,0 +1,130 @@
+"""Every round along the run: its step time, and how busy, how fast and how hungry each GPU was."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+
+from dpbench.report.page.machines import MachineResults
+from dpbench.report.page.parts import DataRow, Panel, Shown
+from dpbench.report.page.theme import chart, coloured, number_axis, tooltip, variant_colours
+from dpbench.results.readings import DeviceTelemetry
+from dpbench.results.record import Outcome, Record
+from dpbench.sweep.case import Case
+
+_MOST_POINTS = 6000
+_HEIGHT = 170
+_NO_GRID = {"grid": False}
+
+
+@dataclass(frozen=True)
+class _Series:
+    """What is drawn: `values` yields pairs of device and value of a record."""
+
+    id: str
+    title: str
+    text: str
+    axis: str
+    values: Callable[[Record], Iterator[tuple[str, float]]]
+    zero: bool = True
+
+
+def step_times_along(found: MachineResults) -> Panel | None:
+    """Return each round's median step time; None without records."""
+    return _along(
+        found,
+        _Series(
+            "rounds",
+            "Rounds along the run",
+            "Each dot is one round: a fresh process's median step. Rounds that drift or jump together point to the "
+            "machine, not to a variant.",
+            "ms a step",
+            lambda record: iter([("all", median(record.step_times_s) * 1e3)]),
+        ),
+    )
+
+
+def use_along(found: MachineResults) -> Panel | None:
+    """Return the share of busy multiprocessors, or of time with a kernel."""
+    text = "Each dot is one GPU in one round, over the samples."
+    title = "GPU utilisation along the run"
+    busy = _Series("along-busy", title, text, "% of SMs busy", _telemetry("sm_busy_percent"))
+    kernel = _Series("along-kernel", title, text, "% of time with a kernel", _telemetry("kernel_running_percent"))
+    return _along(found, busy) or _along(found, kernel)
+
+
+def clock_along(found: MachineResults) -> Panel | None:
+    """Return the GPUs' clocks."""
+    text = "Each dot is one GPU in one round. A clock that falls along the run says that power or heat limits it."
+    series = _Series("along-clock", "GPU clock along the run", text, "MHz", _telemetry("sm_clock_mhz"), zero=False)
+    return _along(found, series)
+
+
+def power_along(found: MachineResults) -> Panel | None:
+    """Return the GPUs' power."""
+    text = "Each dot is one GPU in one round, on average over the samples."
+    return _along(found, _Series("along-power", "GPU power along the run", text, "W", _telemetry("power_w")))
+
+
+def _along(found: MachineResults, series: _Series) -> Panel | None:
+    keys: dict[Case, list[str]] = {}
+    for comparison in found.shown:
+        for row in comparison.rows:
+            keys.setdefault(row.summary.case, []).append(comparison.setting.setting)
+    rows: dict[str, list[DataRow]] = {key: [] for key in found.labels}
+    for record in found.records:
+        if record.outcome is Outcome.OK:
+            for key in keys.get(record.case, ()):
+                rows[key] += _rows(record, series)
+    most = _MOST_POINTS // max(len(rows), 1)
+    is_thinned = any(len(own) > most for own in rows.values())
+    rows = {key: _thinned(own, most) for key, own in rows.items() if len(own) > 1}
+    if not rows:
+        return None
+    encoding = {
+        "x": {
+            "field": "at",
+            "type": "temporal",
+            "title": "time of the round (UTC)",
+            "scale": {"type": "utc"},
+            "axis": {"grid": False},
+        },
+        "y": number_axis("value", series.axis, zero=series.zero),
+        "color": coloured("variant", variant_colours(found.variants)),
+        "tooltip": tooltip(("variant", "variant"), ("device", "device"), ("round", "round"), ("value", series.axis)),
+    }
+    spec = chart({"mark": {"type": "point", "size": 45, "opacity": 0.85}, "encoding": encoding}, height=_HEIGHT)
+    columns = (
+        *(Shown("variant", "variant"), Shown("round", "round"), Shown("device", "device")),
+        *(Shown("at", "began at"), Shown("value", series.axis)),
+    )
+    text = f"{series.text} There are too many dots, so only some are shown." if is_thinned else series.text
+    return Panel(series.id, series.title, text, columns, rows, spec, "setting", found.first, found.labels)
+
+
+def _rows(record: Record, series: _Series) -> Iterator[DataRow]:
+    at = datetime.fromisoformat(record.started_at).isoformat(timespec="seconds")
+    for device, value in series.values(record):
+        yield {
+            "variant": str(record.case.variant),
+            "round": record.round,
+            "device": device,
+            "at": at,
+            "value": float(f"{value:.4g}"),
+        }
+
+
+def _telemetry(name: str) -> Callable[[Record], Iterator[tuple[str, float]]]:
+    def values(record: Record) -> Iterator[tuple[str, float]]:
+        telemetry = (record.metrics.telemetry if record.metrics else None) or {}
+        for device, found in telemetry.items():
+            value = getattr(found, name).value if isinstance(found, DeviceTelemetry) else None
+            if value is not None:
+                yield device, value
+
+    return values
+
+
+def _thinned(rows: Sequence[DataRow], most: int) -> list[DataRow]:
+    """Return at most so many of the rows, at equal distances."""
+    return list(rows[:: -(-len(rows) // most)])

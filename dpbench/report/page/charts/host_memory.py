@@ -1,0 +1,46 @@
+"""The most host memory of each variant."""
+
+from dpbench.report.page.machines import MachineResults
+from dpbench.report.page.parts import DataRow, Panel, Shown
+from dpbench.report.page.theme import STEP_PX, chart, coloured, number_axis, rows_of, tooltip, variant_colours
+from dpbench.results.compare import Comparison
+from dpbench.results.summary import Summary
+
+_MIB = 2.0**20
+
+
+def host_memory(found: MachineResults) -> Panel | None:
+    """Return the processes' peak by variant; None if there is none."""
+    rows = {each.setting.setting: own for each in found.shown if (own := _host_rows(each))}
+    if not rows:
+        return None
+    encoding = {
+        "y": rows_of("variant"),
+        "x": number_axis("mib", "MiB of host memory, all processes of a case"),
+        "color": coloured("variant", variant_colours(found.variants), legend=False),
+        "tooltip": tooltip(("variant", "variant"), ("mib", "MiB")),
+    }
+    spec = chart({"mark": {"type": "bar", "height": {"band": 0.6}}, "encoding": encoding}, height={"step": STEP_PX})
+    return Panel(
+        "host-memory",
+        "Host memory",
+        "Each process's peak since it began, summed over the processes of a case. Shared pages count in each.",
+        (Shown("variant", "variant"), Shown("mib", "MiB")),
+        rows,
+        spec,
+        "setting",
+        found.first,
+        found.labels,
+    )
+
+
+def _host_rows(found: Comparison) -> list[DataRow]:
+    return [
+        {"variant": str(row.summary.case.variant), "mib": round(peak / _MIB, 1)}
+        for row in found.rows
+        if (peak := _host(row.summary)) is not None
+    ]
+
+
+def _host(found: Summary) -> float | None:
+    return None if found.peak_rss_bytes is None else found.peak_rss_bytes.value

@@ -1,0 +1,118 @@
+"""The page's sections in their order: from what was read to what is shown. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from dpbench.report.headline import Headline, headline
+from dpbench.report.page.charts.ablation import ablation
+from dpbench.report.page.charts.along_run import clock_along, power_along, step_times_along, use_along
+from dpbench.report.page.charts.device_maps import device_memory, device_use, nvlink_bytes, pcie_bytes
+from dpbench.report.page.charts.forest import ratios
+from dpbench.report.page.charts.host_memory import host_memory
+from dpbench.report.page.charts.links import link_drawing, link_matrix
+from dpbench.report.page.charts.phases import phases
+from dpbench.report.page.charts.projected import projections
+from dpbench.report.page.charts.scaling import efficiency, throughput
+from dpbench.report.page.charts.throughput import throughput_here
+from dpbench.report.page.charts.winners import winner_map
+from dpbench.report.page.facts import environment, outcomes
+from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
+from dpbench.report.page.parts import MachinePart, Page, Panel, Section
+from dpbench.report.page.raw_table import MOST_ROWS, raw_table
+from dpbench.results.winner import winner_of
+from dpbench.sweep.variants import VariantId
+
+_MOST_MACHINES = 6
+_MOST_HEADLINES = 12
+MakePanel = Callable[[MachineResults], Panel | None]
+_SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
+    ("ratios", "Which is faster, and how sure is that?", (ratios,)),
+    ("scaling", "How far from the ideal is it?", (throughput_here, throughput, efficiency)),
+    ("phases", "Where does the time go?", (phases,)),
+    ("ablation", "What is each technique worth?", (ablation,)),
+    ("winners", "Which is fastest where?", (winner_map,)),
+    ("memory", "What does it cost in memory?", (device_memory, host_memory)),
+    ("devices", "What were the devices doing?", (device_use, step_times_along, use_along, clock_along, power_along)),
+    ("links", "What goes over the links?", (link_matrix, link_drawing, nvlink_bytes, pcie_bytes)),
+    ("outcomes", "What failed or was skipped?", (outcomes,)),
+    ("environment", "Where was it measured?", (environment,)),
+)
+
+
+def page_of(found: PageInputs, reference: VariantId | None = None) -> Page:
+    """Return the page. Without a `reference`, ratios are to torch_dp if it has times, else to naive."""
+    machines = by_machine(found.records, found.skipped, found.counts, reference)
+    shown = machines[:_MOST_MACHINES]
+    table = raw_table(machines)
+    notes = [*found.left_out, *_notes(machines)]
+    if table.left_out:
+        notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
+    parts = [_part(each, number) for number, each in enumerate(shown)]
+    return Page(_title(found), notes, parts, _shared(found, machines), table)
+
+
+def _title(found: PageInputs) -> str:
+    measured = {record.case.workload for record in found.records} | {skip.case.workload for skip in found.skipped}
+    workloads = sorted(measured | {each.workload for each in found.projections})
+    if not workloads:
+        return "dpbench"
+    more = f" and {len(workloads) - 2} more" if len(workloads) > 2 else ""
+    return f"dpbench: {', '.join(workloads[:2])}{more}"
+
+
+def _notes(machines: Sequence[MachineResults]) -> Iterable[str]:
+    if len(machines) > 1:
+        yield (
+            "The records are of several machines, versions or commits. They are not compared with each other; each "
+            "has its own part."
+        )
+    if len(machines) > _MOST_MACHINES:
+        yield f"Charts show the first {_MOST_MACHINES} of {len(machines)} machines; the table at the end has all."
+    for machine in machines:
+        if len(machine.shown) < len(machine.compared.comparisons):
+            yield (
+                f"{machine.name}: {len(machine.records):,} records are summarised. Charts of one setting show "
+                f"{MOST_SETTINGS} of {len(machine.compared.comparisons):,} settings."
+            )
+        if machine.is_throttled:
+            yield f"{machine.name}: the GPUs' clocks were lowered in some records, so times may not be comparable."
+
+
+def _part(found: MachineResults, number: int) -> MachinePart:
+    sections = []
+    for name, title, makers in _SECTIONS:
+        panels = [panel for make in makers if (panel := make(found)) is not None]
+        if panels:
+            sections.append(Section(f"m{number}-{name}", title, panels))
+    main = None if found.main is None else headline(found.main)
+    others = [headline(each) for each in found.shown if each is not found.main][:_MOST_HEADLINES]
+    return MachinePart(found.name, _summary(found, main), main, others, sections)
+
+
+def _summary(found: MachineResults, main: Headline | None) -> str:
+    """Return one sentence on all settings; the answer itself if there is one setting."""
+    if main is None:
+        return "No setting has records."
+    if len(found.compared.comparisons) == 1:
+        return main.answer
+    winners = [winner for each in found.compared.comparisons if (winner := winner_of(each)) is not None]
+    alone = sum(winner.is_slower_than_one_device for winner in winners)
+    if alone == len(winners) > 0:
+        return f"In all {alone} settings one device alone is faster than every scheme on several."
+    wins = Counter(str(winner.best.case.variant) for winner in winners if winner.is_decided)
+    undecided = sum(not winner.is_decided for winner in winners)
+    parts = [f"{name} in {count}" for name, count in wins.most_common()]
+    text = f"Of {len(found.compared.comparisons):,} settings, the fastest scheme is {', '.join(parts)}"
+    if not parts:
+        return f"In none of {undecided:,} settings is one scheme the fastest for sure."
+    text += f"; not decided in {undecided}." if undecided else "."
+    return f"{text} In {alone} settings one device alone is faster than every scheme on several." if alone else text
+
+
+def _shared(found: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:
+    projected = projections(found.projections, machines)
+    advice = [each.advice for each in found.projections[:_MOST_HEADLINES]]
+    return (
+        [] if projected is None else [Section("projected", "What would a described machine do?", [projected], advice)]
+    )

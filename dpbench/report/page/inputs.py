@@ -1,0 +1,113 @@
+"""The files of a page: records, and what `dpbench project --json` prints.
+
+What cannot be read is left out and named. Only a file that cannot be read at all is an error.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from dpbench.errors import WrongInputError
+from dpbench.results.counts import CountRecord
+from dpbench.results.record import Record
+from dpbench.results.store import Store
+from dpbench.sweep.outside import one_line, read_json, shown, what_is_wrong
+from dpbench.sweep.plan import Skip
+
+
+class PageInputError(WrongInputError):
+    """One line with a file that a page cannot be made of, and what is allowed."""
+
+
+class _Loose(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class ProjectedTime(_Loose):
+    """The middle case, and the ends of the interval."""
+
+    low: float
+    mid: float
+    high: float
+
+
+class ProjectedShare(_Loose):
+    """A part of the critical path and its share of it, 0 to 1."""
+
+    part: str
+    share: float
+
+
+class ProjectedVariant(_Loose):
+    """A variant on a described machine. Without a time it has a `reason`."""
+
+    variant: str
+    reason: str | None = None
+    step_time_s: ProjectedTime | None = None
+    speed_up: ProjectedTime | None = None
+    bound_by: tuple[ProjectedShare, ...] = ()
+    hidden_share: float | None = None
+
+
+class ProjectedMachine(_Loose):
+    """A described machine, as `report/projection_table.py` writes it."""
+
+    machine: str
+    workload: str
+    batch: int
+    math: str
+    advice: str
+    variants: tuple[ProjectedVariant, ...]
+
+
+_PROJECTIONS = TypeAdapter(tuple[ProjectedMachine, ...])
+
+
+@dataclass(frozen=True)
+class PageInputs:
+    """What a page shows. `left_out` says what could not be read, one line each."""
+
+    records: Sequence[Record] = ()
+    skipped: Sequence[Skip] = ()
+    counts: Sequence[CountRecord] = ()
+    projections: Sequence[ProjectedMachine] = ()
+    left_out: Sequence[str] = field(default_factory=tuple)
+
+
+def read_inputs(paths: Sequence[Path]) -> PageInputs:
+    """Read the files. A name that ends in .json is a projection; any other holds records.
+
+    Raise StoreError or PageInputError for a file that cannot be read.
+    """
+    records: list[Record] = []
+    projections: list[ProjectedMachine] = []
+    left_out: list[str] = []
+    for path in dict.fromkeys(paths):
+        if path.suffix == ".json":
+            projections += _read_projections(path)
+        else:
+            contents = Store(path).read(leave_out_bad_lines=True)
+            records += contents.records
+            left_out += contents.warnings
+    return PageInputs(records=records, projections=projections, left_out=left_out)
+
+
+def parse_projections(content: object) -> tuple[ProjectedMachine, ...]:
+    """Return the machines of an object that `projections_json` made. Raise ValueError, in one line."""
+    if not isinstance(content, dict) or "projections" not in content:
+        raise ValueError(f"{shown(content)} has no projections; allowed: what `dpbench project --json` prints")
+    try:
+        return _PROJECTIONS.validate_python(content["projections"])
+    except ValidationError as error:
+        raise ValueError(f"projections: {what_is_wrong(error)}") from error
+
+
+def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
+    try:
+        return parse_projections(read_json(path))
+    except OSError as error:
+        raise PageInputError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise PageInputError(one_line(f"{path}: {error}")) from error

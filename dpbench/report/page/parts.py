@@ -1,0 +1,84 @@
+"""What a page consists of. Plain data: JSON for the script, texts for the document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpbench.report.headline import Headline
+
+Cell = str | float | int | bool | None
+DataRow = Mapping[str, Cell]
+ALL = ""
+"""The only key of a panel that offers no choice."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column of a panel's table: the field of its rows, and the header."""
+
+    field: str
+    header: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A table, and above it a chart unless `spec` is None.
+
+    `rows` has the rows by key. If there are several keys, the reader chooses one, and `labels` has their names.
+    Panels of one `choice` on one machine change together. `first` is the key that is shown at first. `text` says what
+    to look at; it is also the chart's text for readers who do not see it. `spec` is Vega-Lite without its data.
+    """
+
+    id: str
+    title: str
+    text: str
+    columns: Sequence[Shown]
+    rows: Mapping[str, Sequence[DataRow]]
+    spec: Mapping[str, Any] | None = None
+    choice: str = ""
+    first: str = ALL
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Panels under one title, below the answers that they give. Without panels it is left out."""
+
+    id: str
+    title: str
+    panels: Sequence[Panel]
+    answers: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class MachinePart:
+    """All that was measured on one machine with one set of versions.
+
+    `main` is of the setting that the panels show first, `others` are of the next ones.
+    """
+
+    name: str
+    summary: str
+    main: Headline | None
+    others: Sequence[Headline]
+    sections: Sequence[Section]
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A row for each case, as texts and numbers. `left_out` is how many cases are not in it."""
+
+    columns: Sequence[Shown]
+    rows: Sequence[Sequence[Cell]]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page. `notes` say what was left out or summarised, and why."""
+
+    title: str
+    notes: Sequence[str]
+    machines: Sequence[MachinePart]
+    sections: Sequence[Section]
+    table: RawTable

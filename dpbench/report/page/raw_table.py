@@ -1,0 +1,79 @@
+"""The table of all cases: a row for each, with the figures that a spreadsheet needs."""
+
+from collections.abc import Iterator, Sequence
+
+from dpbench.report.page.machines import MachineResults
+from dpbench.report.page.parts import Cell, RawTable, Shown
+from dpbench.results.compare import Row
+from dpbench.sweep.devices import short_devices
+
+MOST_ROWS = 10_000
+_DIGITS = 5
+_COLUMNS = (
+    ("machine", "machine"),
+    ("workload", "workload"),
+    ("variant", "variant"),
+    ("devices", "devices"),
+    ("batch", "batch"),
+    ("mode", "mode"),
+    ("dtype", "dtype"),
+    ("outcome", "outcome"),
+    ("time_ms", "ms a step"),
+    ("low_ms", "low"),
+    ("high_ms", "high"),
+    ("ratio", "ratio"),
+    ("percent", "% of limit or single"),
+    ("items_per_s", "items/s"),
+    ("rounds", "rounds"),
+    ("host_mib", "host MiB"),
+)
+
+
+def raw_table(machines: Sequence[MachineResults]) -> RawTable:
+    """Return the table of the first `MOST_ROWS` cases."""
+    rows: list[Sequence[Cell]] = []
+    count = 0
+    first = 0 if len(machines) > 1 else 1  # one machine needs no column
+    for machine in machines:
+        for row in _once(machine):
+            count += 1
+            if len(rows) < MOST_ROWS:
+                rows.append(_cells(machine.name, row)[first:])
+    return RawTable(tuple(Shown(field, header) for field, header in _COLUMNS[first:]), rows, count - len(rows))
+
+
+def _once(machine: MachineResults) -> Iterator[Row]:
+    """Yield a row for each case. `single` is in several comparisons; its first row has the ratio."""
+    seen = set()
+    for row in (row for comparison in machine.compared.comparisons for row in comparison.rows):
+        if row.summary.case not in seen:
+            seen.add(row.summary.case)
+            yield row
+    yield from (Row(summary) for summary in machine.compared.single_device_baselines)
+
+
+def _cells(machine: str, row: Row) -> Sequence[Cell]:
+    found, case = row.summary, row.summary.case
+    time = found.step_time_s
+    percent = row.percent_of_limit if row.percent_of_limit is not None else row.percent_of_single
+    rss = found.peak_rss_bytes.value if found.peak_rss_bytes is not None else None
+    return (
+        machine,
+        case.workload,
+        str(case.variant),
+        short_devices(case.devices),
+        case.batch,
+        str(case.mode),
+        str(case.dtype),
+        found.outcome.replace("_", " "),
+        *(_rounded(value, 1e3) for value in ((time.value, time.low, time.high) if time else (None, None, None))),
+        _rounded(row.ratio.times.value if row.ratio else None),
+        _rounded(percent),
+        _rounded(found.items_per_s),
+        found.rounds_ok,
+        _rounded(rss, 2**-20),
+    )
+
+
+def _rounded(value: float | None, factor: float = 1.0) -> float | None:
+    return None if value is None else float(f"{value * factor:.{_DIGITS}g}")

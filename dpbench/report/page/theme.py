@@ -1,0 +1,117 @@
+"""Colours, axes and marks of all charts.
+
+A colour is a CSS variable of assets/page.css, so a chart follows the reader's light or dark setting without being drawn
+again.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpbench.sweep.variants import VariantId, VariantName
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
+_FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+_SERIES = 10
+_PLACES = {
+    VariantName.TUNED: 0,
+    VariantName.DDP: 1,
+    VariantName.NAIVE: 2,
+    VariantName.TORCH_DP: 2,
+    VariantName.FLOOR: 3,
+    VariantName.SINGLE: 4,
+}
+"""The colours of the schemes, the same in all charts. naive is torch_dp's algorithm, so they share one."""
+STEP_PX = 26
+"""The height of a row of bars or points."""
+
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": _FONT,
+    "padding": 4,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": MUTED,
+        "titleColor": MUTED,
+        "tickColor": LINE,
+        "domainColor": LINE,
+        "gridColor": LINE,
+        "gridOpacity": 0.7,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 230,
+    },
+    "axisY": {"labelColor": INK},
+    "legend": {
+        "labelColor": INK,
+        "titleColor": MUTED,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "orient": "bottom",
+        "columns": 5,
+        "rowPadding": 6,
+        "labelLimit": 200,
+    },
+    "text": {"color": INK, "fontSize": 12},
+    "rule": {"color": MUTED},
+    "point": {"filled": True, "size": 70, "opacity": 1},
+    "line": {"strokeWidth": 2},
+}
+
+
+def chart(*layers: dict[str, Any], height: int | dict[str, int], **fields: Any) -> dict[str, Any]:
+    """Return a specification as wide as the page, without its data."""
+    size = {"width": "container", "height": height, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return {"$schema": SCHEMA, **size, "layer": list(layers), **fields}
+
+
+# A variant with parameters gets a second line for them.
+_ROW_AXIS = {"ticks": False, "domain": False, "labelExpr": "split(datum.label, '[', 2)"}
+
+
+def rows_of(field: str, title: str | None = None) -> dict[str, Any]:
+    """Return the y channel with a row for each value, in the order of the data."""
+    return {"field": field, "type": "nominal", "sort": None, "title": title, "axis": _ROW_AXIS}
+
+
+def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True) -> dict[str, Any]:
+    """Return a channel of numbers."""
+    scale: dict[str, Any] = {"type": "log", "nice": False, "padding": 12} if log else {"zero": zero, "nice": True}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": {"tickCount": 6}}
+
+
+def tooltip(*fields: tuple[str, str]) -> list[dict[str, Any]]:
+    """Return the tooltip's lines: field and title."""
+    return [{"field": field, "title": title} for field, title in fields]
+
+
+def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = True) -> dict[str, Any]:
+    """Return a colour channel with these values and their colours."""
+    scale = {"domain": [name for name, _ in colours], "range": [colour for _, colour in colours]}
+    channel: dict[str, Any] = {"field": field, "type": "nominal", "scale": scale, "title": None}
+    return channel if legend else {**channel, "legend": None}
+
+
+def variant_colours(variants: Sequence[VariantId]) -> list[tuple[str, str]]:
+    """Return a colour for each variant. A scheme has its own; others get the next free one."""
+    taken = {_PLACES[each.name] for each in variants if _is_scheme(each)}
+    free = [place for place in range(_SERIES) if place not in taken] or list(range(_SERIES))
+    found, used = [], 0
+    for variant in variants:
+        if _is_scheme(variant):
+            place = _PLACES[variant.name]
+        else:
+            place, used = free[used % len(free)], used + 1
+        found.append((str(variant), series(place)))
+    return found
+
+
+def series(place: int) -> str:
+    """Return the colour of a series by its place."""
+    return f"var(--c{place % _SERIES})"
+
+
+def _is_scheme(variant: VariantId) -> bool:
+    return variant.name in _PLACES and str(variant) == str(variant.name)

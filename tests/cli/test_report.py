@@ -1,0 +1,62 @@
+"""`dpbench report`, and the pages of the other commands."""
+
+import pytest
+
+from dpbench.results.record import to_line
+from tests.report.page.making_page import lane_records
+
+
+@pytest.fixture
+def records(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"".join(map(to_line, lane_records(rounds=2))))
+    return path
+
+
+def test_a_page_is_written_and_its_path_printed(dpbench, records, tmp_path):
+    done = dpbench("report", records, "--output", "out.html")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "dpbench: page: out.html\n")
+    text = (tmp_path / "out.html").read_text()
+    assert "Use one device here" in text
+    assert text.rstrip().endswith("</html>")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("none.jsonl",), "none.jsonl: cannot be read: No such file or directory"),
+        (("r.jsonl", "--output", "none/page.html"), "none/page.html: cannot be written: No such file or directory"),
+        (("r.jsonl", "--output", "folder/"), "'folder/' cannot be written, because it ends like a folder"),
+        (("r.jsonl", "--reference", "fast"), "reference: 'fast' is no variant"),
+        ((), "Missing argument 'files'"),
+    ],
+)
+def test_wrong_input_is_one_line(dpbench, records, words, line):
+    done = dpbench("report", *words)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_page_without_a_browser_is_written_with_a_warning(dpbench, records, tmp_path):
+    done = dpbench("report", records, "--open", BROWSER=str(tmp_path / "none"), PATH="/none", DISPLAY="")
+    assert done.returncode == 0
+    assert "page.html is written, but there is no browser to open it" in done.stderr
+
+
+def test_the_browser_gets_the_pages_address(dpbench, records, tmp_path):
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    assert dpbench("report", records, "--open", BROWSER=f"{browser} %s").returncode == 0
+    assert (tmp_path / "opened").read_text() == f"file://{tmp_path}/page.html\n"
+
+
+def test_compare_writes_a_page_beside_its_records(dpbench, tmp_path):
+    words = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "1s", "--variants", "floor")
+    done = dpbench("compare", *words, "--json")
+    (records,) = (tmp_path / "results/runs").glob("*.jsonl")
+    page = records.with_suffix(".html")
+    assert done.returncode == 0
+    assert f"dpbench: page: {page.relative_to(tmp_path)}\n" in done.stderr
+    assert "mlp/tiny" in page.read_text()

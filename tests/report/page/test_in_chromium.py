@@ -1,0 +1,206 @@
+"""The page in a real browser: charts are drawn, tables work, nothing leaves the page, and no text of a record runs."""
+
+import io
+import json
+import tarfile
+import time
+
+import pytest
+
+from benchmarks.asv_html import LocaliseError, Package, Packages
+from dpbench.report.page.content import page_of
+from dpbench.report.page.inputs import PageInputs, parse_projections
+from dpbench.report.page.write import write_page
+from tests.cli.conftest import ROOT
+from tests.report.page.chromium import CHROMIUM, chromium
+from tests.report.page.making_page import HOSTILE, failed_record, gpu_records, hostile_records
+from tests.report.page.test_document import PROJECTIONS
+
+AXE = Package(
+    "axe-core", "4.14.1", "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.xdist_group("chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    records = [*gpu_records(), failed_record("naive", "CUDA out of memory")]
+    write_page(page_of(PageInputs(records, projections=parse_projections(PROJECTIONS))), folder / "page.html")
+    write_page(page_of(PageInputs(hostile_records())), folder / "hostile.html")
+    return folder
+
+
+@pytest.fixture
+def page(tab, pages):
+    """Return the tab with the page of a sweep, after its charts are drawn."""
+    tab.media()
+    tab.width(1400)
+    tab.requests.clear()
+    tab.messages.clear()
+    tab.open(pages / "page.html")
+    return tab
+
+
+def texts(tab, selector):
+    return tab.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.textContent)")
+
+
+def test_every_chart_is_drawn_and_nothing_is_asked_for(page, pages):
+    marks = page.run(
+        "[...document.querySelectorAll('.chart')].map((each) => each.querySelectorAll('svg .role-mark path').length"
+        " + each.querySelectorAll('svg .role-mark line').length)"
+    )
+    assert len(marks) >= 15
+    assert min(marks) > 0
+    assert page.requests == [(pages / "page.html").as_uri()]
+    assert page.messages == []
+
+
+def test_a_chart_has_a_name_and_its_table(page):
+    assert page.run("[...document.querySelectorAll('.chart')].every((each) => each.getAttribute('aria-label'))")
+    shown = texts(page, "#m0-ratios-ratios table tbody tr")
+    assert len(shown) == 11
+    assert any(text.startswith("torch_dp") for text in shown)
+
+
+def test_a_setting_is_chosen_for_all_panels_of_it(page):
+    before = texts(page, "#m0-phases-phases tbody tr")
+    page.run(
+        "{const s = document.querySelector('#m0-ratios-ratios select'); s.selectedIndex = 0;"
+        " s.dispatchEvent(new Event('change'));}"
+    )
+    page.wait("document.querySelectorAll('#m0-ratios-ratios tbody tr').length === 4")
+    assert page.run("document.querySelector('#m0-phases-phases select').selectedIndex") == 0
+    assert texts(page, "#m0-phases-phases tbody tr") != before
+    assert set(texts(page, "#m0-scaling-scaling .role-legend-label text")) <= {"torch_dp", "tuned", "ddp"}
+
+
+def column(tab, number):
+    return texts(tab, f"#raw tbody td:nth-child({number})")
+
+
+def test_the_table_is_sorted_by_its_headers(page):
+    page.run("document.querySelectorAll('#raw th button')[7].click()")
+    values = [float(each.replace(",", "")) for each in column(page, 8) if each != "-"]
+    assert values == sorted(values)
+    assert column(page, 8)[-1] == "-"
+    page.run("document.querySelectorAll('#raw th button')[7].click()")
+    assert [float(each.replace(",", "")) for each in column(page, 8) if each != "-"] == values[::-1]
+    assert page.run("document.querySelectorAll('#raw th')[7].getAttribute('aria-sort')") == "descending"
+    assert page.run("document.activeElement === document.querySelectorAll('#raw th button')[7]")
+
+
+def test_the_table_is_filtered_and_copied(page):
+    page.run(
+        "{const f = document.getElementById('filter'); f.value = 'ddp cuda*8'; f.dispatchEvent(new Event('input'));}"
+    )
+    assert set(column(page, 2)) == {"ddp"}
+    assert set(column(page, 3)) == {"cuda*8"}
+    assert "2 of 2 matching rows" in page.run("document.getElementById('count').textContent")
+    page.run("window.copied = ''; navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.run("document.getElementById('copy').click()")
+    page.wait("window.copied !== ''")
+    lines = page.run("window.copied").splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("workload,variant,devices,batch")
+    assert lines[1].startswith("convnet/small,ddp,cuda*8,")
+
+
+def test_a_wide_page_fits_a_phone(page, pages):
+    page.width(390)
+    page.open(pages / "page.html")
+    assert page.run("document.documentElement.scrollWidth") <= 390
+
+
+def contrasts(tab):
+    """The contrast of each text of the charts with its card, by WCAG's formula; texts on marks are left out."""
+    return tab.run(
+        """(() => {
+          const luminance = (colour) => {
+            const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((each) => each / 255)
+              .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+          };
+          return [...document.querySelectorAll('svg .role-axis text, svg .role-legend text')].map((each) => {
+            const [a, b] = [getComputedStyle(each).fill, getComputedStyle(each.closest('figure')).backgroundColor]
+              .map(luminance).sort((x, y) => y - x);
+            return (a + 0.05) / (b + 0.05);
+          });
+        })()"""
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_texts_of_charts_are_readable_in_light_and_dark(page, dark):
+    page.media(dark=dark)
+    found = contrasts(page)
+    assert len(found) > 50
+    assert min(found) >= 4.5
+    background = page.run("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, background[4:-1].split(","))) < 200) == dark
+
+
+def test_print_shows_the_charts_and_no_controls(page):
+    page.media(dark=True, print_=True)
+    assert page.run("getComputedStyle(document.querySelector('.controls')).display") == "none"
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert min(contrasts(page)) >= 4.5
+
+
+def test_texts_of_records_do_not_run(tab, pages):
+    tab.messages.clear()
+    tab.requests.clear()
+    tab.open(pages / "hostile.html")
+    time.sleep(0.2)
+    assert tab.run("window.injected") is None
+    assert tab.run("document.images.length") == 0
+    assert tab.run("document.scripts.length") == 3
+    assert tab.requests == [(pages / "hostile.html").as_uri()]
+    assert tab.messages == []
+    assert HOSTILE[0] in tab.run("document.body.innerText")
+    tab.run("window.copied = ''; navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    tab.run("document.getElementById('copy').click()")
+    tab.wait("window.copied !== ''")
+    assert "\"'='" in tab.run("window.copied").replace('""', '"')
+
+
+def test_the_policy_stops_a_script_that_got_into_the_page(tab, pages):
+    text = (pages / "page.html").read_text()
+    (pages / "injected.html").write_text(text.replace("<main>", "<main><script>window.injected = 1</script>"))
+    tab.messages.clear()
+    tab.open(pages / "injected.html")
+    assert tab.run("window.injected") is None
+    assert any("Content Security Policy" in message for message in tab.messages)
+
+
+@pytest.fixture(scope="module")
+def axe():
+    try:
+        archive = Packages(ROOT / "build/npm", "https://registry.npmjs.org").archive(AXE)
+    except LocaliseError as error:
+        pytest.skip(f"axe-core cannot be fetched: {error}")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        return members.extractfile("package/axe.min.js").read().decode()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_an_accessibility_checker_finds_no_serious_fault(page, axe, dark):
+    page.media(dark=dark)
+    page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    page.run(f"{axe}; 0")
+    found = page.run(
+        "axe.run().then((result) => result.violations.map((each) => [each.impact, each.id, each.nodes.length,"
+        " each.nodes[0].html.slice(0, 200)]))"
+    )
+    assert [each for each in found if each[0] in ("serious", "critical")] == []

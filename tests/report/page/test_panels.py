@@ -1,0 +1,175 @@
+"""The charts' specifications and rows, without a browser."""
+
+import json
+import re
+
+import pytest
+
+from dpbench.report.page.charts.ablation import ablation
+from dpbench.report.page.charts.along_run import clock_along, step_times_along, use_along
+from dpbench.report.page.charts.device_maps import device_memory, device_use
+from dpbench.report.page.charts.forest import ratios
+from dpbench.report.page.charts.links import link_drawing, link_matrix
+from dpbench.report.page.charts.phases import phases
+from dpbench.report.page.charts.scaling import efficiency, throughput
+from dpbench.report.page.charts.throughput import throughput_here
+from dpbench.report.page.charts.winners import winner_map
+from dpbench.report.page.content import page_of
+from dpbench.report.page.document import _asset
+from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.machines import MOST_SETTINGS, by_machine
+from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
+from dpbench.results.record import Outcome
+from tests.report.page.making_page import ABLATIONS, GPUS, failed_record, gpu_records, lane_records, made_case
+
+SETTING = "convnet/small|b256|cuda:0+cuda:1+cuda:2+cuda:3+cuda:4+cuda:5+cuda:6+cuda:7|train|float32|random|t2|s0"
+(GPU_MACHINE,) = by_machine(gpu_records())
+(LANES_MACHINE,) = by_machine(lane_records())
+
+
+def first(panel):
+    return panel.rows[panel.first]
+
+
+def test_the_forest_has_a_row_with_an_interval_for_each_variant():
+    rows = {row["variant"]: row for row in first(ratios(GPU_MACHINE))}
+    assert rows["torch_dp"]["ratio"] == rows["torch_dp"]["low"] == 1
+    assert rows["tuned"]["low"] < rows["tuned"]["ratio"] < rows["tuned"]["high"] < 1
+    assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]", rows["tuned"]["shown"])
+
+
+def test_panels_show_the_setting_with_most_variants_devices_and_items_first():
+    assert ratios(GPU_MACHINE).first == SETTING
+
+
+def test_throughput_has_the_ideal_of_strong_and_weak_scaling():
+    panel = throughput(GPU_MACHINE)
+    strong = next(key for key in panel.rows if key.startswith("strong: batch 256"))
+    ideals = {row["devices"]: row["ideal"] for row in panel.rows[strong]}
+    assert ideals[8] == pytest.approx(4 * ideals[2])
+    weak = next(key for key in panel.rows if key.startswith("weak: 32 items"))
+    assert {row["devices"] for row in panel.rows[weak]} == {2, 8}
+    assert not {row["variant"] for row in panel.rows[strong]} & set(ABLATIONS)
+
+
+def test_efficiency_falls_with_devices_and_is_below_one_hundred():
+    panel = efficiency(GPU_MACHINE)
+    rows = panel.rows[next(key for key in panel.rows if key.startswith("strong: batch 256"))]
+    by_devices = {row["devices"]: row["percent"] for row in rows if row["variant"] == "tuned"}
+    assert 100 > by_devices[2] > by_devices[4] > by_devices[8] > 0
+
+
+def test_one_number_of_devices_has_no_scaling_but_a_throughput():
+    assert throughput(LANES_MACHINE) is efficiency(LANES_MACHINE) is None
+    rows = {row["variant"]: row for row in first(throughput_here(LANES_MACHINE))}
+    assert rows["single"]["percent"] == 100
+    assert rows["naive"]["items"] < rows["tuned"]["items"] < rows["tuned"]["ideal"]
+
+
+def test_phases_add_up_and_a_variant_without_parts_has_whole_phases():
+    rows = first(phases(GPU_MACHINE))
+    for variant in ("torch_dp", "tuned", "ddp"):
+        assert sum(row["percent"] for row in rows if row["variant"] == variant) == pytest.approx(100, abs=0.5)
+    assert [row["part"] for row in rows if row["variant"] == "ddp"] == ["forward", "backward", "optimiser"]
+
+
+def test_the_ladder_is_sorted_by_worth_and_says_what_is_decided():
+    rows = first(ablation(GPU_MACHINE))
+    assert [row["ratio"] for row in rows] == sorted((row["ratio"] for row in rows), reverse=True)
+    assert rows[0]["variant"] == "tuned_no_cache_replicas"
+    assert rows[0]["verdict"] == "slower than tuned"
+    assert ablation(LANES_MACHINE) is None
+
+
+def test_the_map_of_winners_has_a_cell_for_each_batch_and_devices():
+    (rows,) = winner_map(GPU_MACHINE).rows.values()
+    assert {(row["devices"], row["batch"]) for row in rows} == {
+        (devices, batch) for devices in ("cuda*2", "cuda*4", "cuda*8") for batch in (64, 256)
+    }
+    assert "not decided" in {row["winner"] for row in rows}
+    assert winner_map(LANES_MACHINE) is None
+
+
+def test_devices_have_memory_and_use_in_their_units():
+    memory = {row["device"]: row for row in first(device_memory(GPU_MACHINE)) if row["variant"] == "tuned"}
+    assert memory["cuda:3"]["value"] == 400 + 2 * 256
+    assert memory["cuda:3"]["beside"] == 600 + 2 * 256
+    use = [row["value"] for row in first(device_use(GPU_MACHINE)) if row["variant"] == "tuned"]
+    assert use[0] > use[-1]
+    assert device_memory(LANES_MACHINE) is device_use(LANES_MACHINE) is None
+
+
+def test_every_round_is_along_the_run():
+    rows = [row for row in first(step_times_along(GPU_MACHINE)) if row["variant"] == "tuned"]
+    assert [row["round"] for row in rows] == [0, 1, 2, 3, 4]
+    assert len([row for row in first(clock_along(GPU_MACHINE)) if row["variant"] == "tuned"]) == 5 * 8
+    assert use_along(LANES_MACHINE) is None
+
+
+def counted(**copies):
+    traffic = {
+        name.replace("_to_", "->").replace("sim", "sim:"): Traffic(count=1, size_bytes=size)
+        for name, size in copies.items()
+    }
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(copies=traffic), Phase.BACKWARD: PhaseCounts(copies=traffic)})
+    return CountRecord(case=made_case("tuned", "sim*2", 64), outcome=Outcome.OK, counts=counts, environment=GPUS)
+
+
+def test_links_are_a_matrix_and_a_drawing_of_the_whole_step():
+    (machine,) = by_machine(lane_records(), counts=[counted(host_to_sim0=100, sim0_to_sim1=2**20, sim1_to_sim0=2**20)])
+    (matrix,) = link_matrix(machine).rows.values()
+    assert {(row["source"], row["target"]): row["shown"] for row in matrix} == {
+        ("host", "sim:0"): "200 bytes",
+        ("sim:0", "sim:1"): "2.00 MiB",
+        ("sim:1", "sim:0"): "2.00 MiB",
+    }
+    (drawing,) = link_drawing(machine).rows.values()
+    lines = {(row["source"], row["target"]): row["mib"] for row in drawing if row["source"] != row["target"]}
+    assert lines[("sim:0", "sim:1")] == 4
+    assert {row["source"] for row in drawing if row["source"] == row["target"]} == {"host", "sim:0", "sim:1"}
+    assert link_matrix(LANES_MACHINE) is None
+
+
+def test_a_section_without_data_is_left_out():
+    page = page_of(PageInputs(lane_records()))
+    ids = [section.id for section in page.machines[0].sections]
+    assert ids == ["m0-ratios", "m0-scaling", "m0-phases", "m0-memory", "m0-devices", "m0-environment"]
+    full = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
+    assert [section.id for section in full.machines[0].sections] == [
+        *("m0-ratios", "m0-scaling", "m0-phases", "m0-ablation", "m0-winners", "m0-memory", "m0-devices", "m0-links"),
+        *("m0-outcomes", "m0-environment"),
+    ]
+
+
+def test_unlike_environments_are_parts_of_their_own():
+    page = page_of(PageInputs([*lane_records(), *gpu_records((64,), (2,))]))
+    assert {machine.name.partition(",")[0] for machine in page.machines} == {"laptop: a CPU", "gpu-host: NVIDIA H100"}
+    assert "not compared with each other" in page.notes[0]
+
+
+def test_many_settings_are_summarised_and_the_page_says_so():
+    page = page_of(PageInputs(gpu_records(range(8, 8 * (MOST_SETTINGS + 2), 8), (2,), rounds=2)))
+    (panel,) = page.machines[0].sections[0].panels
+    assert len(panel.rows) == MOST_SETTINGS
+    assert f"show {MOST_SETTINGS} of {MOST_SETTINGS + 1} settings" in page.notes[0]
+
+
+def test_every_colour_of_a_chart_is_one_of_the_style_sheet():
+    page = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
+    used = set(
+        re.findall(
+            r"var\((--\w+)\)",
+            json.dumps([panel.spec for section in page.machines[0].sections for panel in section.panels]),
+        )
+    )
+    style = _asset("page.css")
+    light, dark = style.split("@media screen and (prefers-color-scheme: dark)")
+    assert used
+    assert all(f"{name}:" in light and f"{name}:" in dark for name in used)
+
+
+def test_tables_name_only_fields_that_their_rows_have():
+    page = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
+    for panel in (panel for section in page.machines[0].sections for panel in section.panels):
+        for rows in panel.rows.values():
+            assert all(column.field in row for row in rows for column in panel.columns), panel.id

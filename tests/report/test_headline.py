@@ -1,0 +1,70 @@
+import pytest
+
+from dpbench.report.headline import headline, place
+from dpbench.results.compare import compare
+from tests.report.page.making_page import gpu_records, lane_records, made_case
+from tests.results.making import case, failed, ok
+
+
+def headlines(records):
+    return {place(each.setting): headline(each) for each in compare(records).comparisons}
+
+
+def rounds(variant, *times_s, devices="cpu*2"):
+    return [ok(case(variant, devices), number, [time_s]) for number, time_s in enumerate(times_s)]
+
+
+def test_a_decided_winner_is_named_with_its_lead_its_limit_and_its_bottleneck():
+    records = [each for each in gpu_records((256,), (8,)) if str(each.case.variant) in ("torch_dp", "tuned", "single")]
+    found = headlines(records)["convnet/small, batch 256 on cuda*8"]
+    assert found.answer.startswith("Use tuned here: ")
+    assert found.answer.endswith(" items a second.")
+    assert "tuned takes 0.4" in found.certainty
+    assert "times the time of torch_dp" in found.certainty
+    assert "over 5 rounds" in found.certainty
+    assert "% of the limit, one device's time for its share alone" in found.limit
+    assert found.bottleneck.startswith("The largest part of its step is ")
+    assert "It saves most time in replicate: " in found.bottleneck
+
+
+def test_an_undecided_winner_names_its_rivals_and_the_rounds_that_would_decide():
+    found = headlines([*rounds("naive", 2, 2), *rounds("tuned", 1, 1.05, 0.95), *rounds("ddp", 1.05, 1.1, 1.0)])
+    (only,) = found.values()
+    assert only.answer.startswith("The fastest is not decided between tuned and ddp: tuned has the shortest median")
+    assert "The next, ddp, takes 1.05 [" in only.certainty
+    assert only.advice.startswith("Next: --rounds ")
+
+
+def test_equal_schemes_are_not_worth_more_rounds():
+    (only,) = headlines([*rounds("tuned", 1, 1.1, 0.9), *rounds("naive", 1, 1.1, 0.9)]).values()
+    assert only.advice == "Next: take whichever is simpler; even 200 rounds like these would not decide it."
+
+
+def test_one_device_is_the_answer_if_it_is_faster_for_sure():
+    (only,) = headlines(lane_records()).values()
+    assert only.answer.startswith("Use one device here: the fastest scheme on several, ")
+    assert "the time of floor" in only.limit
+    assert only.advice == "Next: one device, or a larger batch for each device."
+
+
+def test_one_round_is_not_sure():
+    (only,) = headlines([*rounds("tuned", 1), *rounds("naive", 2)]).values()
+    assert "One round was measured" in only.certainty
+    assert only.advice == "Next: measure with --rounds 5."
+
+
+def test_a_single_scheme_is_no_winner():
+    (only,) = headlines(rounds("tuned", 1, 1)).values()
+    assert only.answer.startswith("Only tuned was measured: 1.00 s a step")
+
+
+def test_without_times_the_outcomes_are_the_answer():
+    (only,) = headlines([failed(case("tuned"), 0, "crashed", "it fell over")]).values()
+    assert only.sentences == ("No scheme has times for mlp/tiny, batch 64 on cpu*2: see the outcomes.",)
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"), [("cuda*8", "cuda*8"), ("cuda:1+cuda:2", "cuda:1+cuda:2"), ("cpu*2", "cpu*2")]
+)
+def test_devices_are_named_shortly(devices, text):
+    assert place(made_case("tuned", devices, 64)) == f"convnet/small, batch 64 on {text}"
