@@ -19,7 +19,16 @@ from dpbench.parallel.accumulation.context import Part
 from dpbench.parallel.arrival import Arrival
 from dpbench.parallel.broadcast_node import connect
 from dpbench.parallel.buckets import Item, plan_buckets, put
-from dpbench.parallel.flat import FlatCopy, Shape, StagingBuffer, flat_count, shape_of, shaped_views
+from dpbench.parallel.flat import (
+    FlatCopy,
+    Shape,
+    StagingBuffer,
+    byte_count_of,
+    fits_flat,
+    flat_count,
+    shape_of,
+    shaped_views,
+)
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
 from dpbench.parallel.link_nodes import Mailbox, connect_links
 from dpbench.parallel.module_tree import ModuleTree
@@ -180,15 +189,15 @@ class Broadcaster:
             policy.bucket_bytes,
             policy.first_bucket_bytes,
         )
-        flat = [indices for indices in planned if _fits_flat(tensors[indices[0]])]
+        flat = [indices for indices in planned if fits_flat(tensors[indices[0]])]
         buffers = [StagingBuffer() for _ in range(STAGING_BUFFERS)]
         self._host = HostRoute()
         self._buckets = [
             Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS], self._host)
             for number, indices in enumerate(flat)
         ]
-        self._unbucketed = [indices[0] for indices in planned if not _fits_flat(tensors[indices[0]])]
-        total = sum(_byte_count(tensor) for tensor in tensors)
+        self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
+        total = sum(byte_count_of(tensor) for tensor in tensors)
         self._has_overlap = total > policy.bucket_bytes  # else one wait for all costs less than a wait at every read
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without raising a version
         self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
@@ -283,23 +292,9 @@ def _send_unbucketed(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: 
 
 
 def _item(tensor: Tensor, is_buffer: bool, policy: Policy) -> Item:
-    if not policy.coalesce or not _fits_flat(tensor):
-        return Item(None, _byte_count(tensor))
+    if not policy.coalesce or not fits_flat(tensor):
+        return Item(None, byte_count_of(tensor))
     # Buffers have buckets of their own, as in stock: a buffer that a forward resizes, as observers do, grows over the
     # memory behind it. Under `skip_unchanged` trained parameters are apart from frozen ones, which can be skipped.
     kind = (is_buffer, policy.skip_unchanged and tensor.requires_grad)
-    return Item((tensor.dtype, kind), _byte_count(tensor))
-
-
-def _byte_count(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _fits_flat(tensor: Tensor) -> bool:
-    """Whether the tensor is dense, not quantized, and of no subclass with its own behaviour.
-
-    An empty tensor does not fit: it is there to be resized, so it needs its own memory.
-    """
-    ordinary = (torch.nn.Parameter, type(torch.empty(0, device=tensor.device)))
-    is_plain = tensor.layout is torch.strided and not tensor.is_quantized and tensor.numel() > 0
-    return is_plain and type(tensor) in ordinary
+    return Item((tensor.dtype, kind), byte_count_of(tensor))

@@ -199,3 +199,17 @@ def _starts_and_end(shapes: Sequence[Shape], dtype: torch.dtype) -> list[int]:
         starts.append(start)
         end = start + size.numel()
     return [*starts, end]
+
+
+def byte_count_of(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def fits_flat(tensor: Tensor) -> bool:
+    """Whether the tensor is dense, not quantized, and of no subclass with its own behaviour.
+
+    An empty tensor does not fit: it is there to be resized, so it needs its own memory.
+    """
+    ordinary = (torch.nn.Parameter, type(torch.empty(0, device=tensor.device)))
+    is_plain = tensor.layout is torch.strided and not tensor.is_quantized and tensor.numel() > 0
+    return is_plain and type(tensor) in ordinary

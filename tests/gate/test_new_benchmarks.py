@@ -106,6 +106,8 @@ def repository(tmp_path, monkeypatch):
         git(folder, "commit", "--quiet", "-m", "one more")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(counters, "checked_cases", lambda: [CASE])
+    for more in ("gate_cases", "growth_cases"):
+        monkeypatch.setattr(counters, more, tuple)
     return folder
 
 

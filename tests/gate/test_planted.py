@@ -19,7 +19,7 @@ GROWTH = tuple(case for case in growth_cases() if case.workload.startswith("many
 APPLIED = "            outputs = self._replicas.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)\n"
 EACH_DEVICE = "            for device in self._pool().devices:\n"
 CHECKED = "            check_not_capturing(self.src_device_obj)\n"
-EARLY = "connect_links(wanted, tensors, lanes, shapes, self._policy.overlap_reduce)"
+EARLY = "connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)"
 RAISED = "        token.grad_fn._set_sequence_nr(FIRST)\n"
 
 
