@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.gate.tier0.counters import compare_records, count_side
-
 from dpbench.gate.judgement import CounterChange
+from dpbench.gate.tier0.counters import compare_records, count_side
 from dpbench.results.counts import CountRecord
 from dpbench.run.launch import launch
 from dpbench.sweep.case import Case

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from dpbench.gate.tier0.counters import changes, compare_counters, counted_cases, gap_of, is_worse, name_of
 
 from dpbench.errors import GateError
 from dpbench.gate.settings import Benchmark
+from dpbench.gate.tier0.counters import changes, compare_counters, counted_cases, gap_of, is_worse, name_of
 from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
 from dpbench.run.messages import CountJobs, CountRecords

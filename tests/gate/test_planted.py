@@ -1,8 +1,8 @@
 """Regressions planted in the wrapper, each named by tier 0 in the cases that only the gate counts."""
 
 import pytest
-from dpbench.gate.tier0.counters import plain_cases
 
+from dpbench.gate.tier0.counters import plain_cases
 from dpbench.gate.tier0.gate_cases import CPU, SIMULATED, gate_cases
 from dpbench.gate.tier0.growth import growth_cases
 from dpbench.sweep.names import Mode

@@ -3,6 +3,7 @@
 buckets     small buckets, so that a small model has several: the order and the overlap of their sums show
 inference   a forward without gradients
 kept        hundreds of further steps: the memory that each keeps
+choices     which way the default dispatch chooses
 """
 
 from dpbench.sweep.case import Case
@@ -33,6 +34,11 @@ def gate_cases() -> tuple[Case, ...]:
 def kept_cases() -> tuple[Case, ...]:
     """Return the cases after which further steps are taken. All are counted anyway."""
     return (_case("mlp/tiny", CPU), _case("transformer/tiny", CPU, Mode.INFER))
+
+
+def choice_case() -> Case:
+    """Return the case beside which the choices of the default dispatch are counted."""
+    return _case("transformer/tiny", CPU, Mode.INFER)
 
 
 def _case(
