@@ -133,12 +133,46 @@ class LockstepJob(BaseModel):
     checked: bool = True
 
 
-class LockstepJobs(BaseModel):
-    """Request for one round. The benchmarks run one after the other."""
+class Timed(StrEnum):
+    """What a benchmark times: a step, or a part of a new process' start."""
+
+    STEP = "step"
+    IMPORT = "import"
+    CONSTRUCTION = "construction"
+    FIRST_FORWARD = "first_forward"
+
+
+class StartUpJob(BaseModel):
+    """Benchmarks of one start-up in one round, by name.
+
+    Each side starts `forks` times, in a fork of a process that has not imported the wrapper, pinned to `cores`. `seed`
+    decides the order of the sides. `timeout_s` is the limit for each fork.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    jobs: tuple[LockstepJob, ...] = Field(min_length=1)
+    benchmarks: dict[str, Timed] = Field(min_length=1)
+    case: Case
+    sides: dict[SideName, Side]
+    cores: tuple[int, ...] = Field(min_length=1)
+    forks: int = Field(ge=1)
+    timeout_s: float = Field(gt=0)
+    seed: int
+
+
+class LockstepJobs(BaseModel):
+    """Request for one round. The start-ups and then the benchmarks run one after the other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    jobs: tuple[LockstepJob, ...]
+    start_ups: tuple[StartUpJob, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> Self:
+        if not self.jobs and not self.start_ups:
+            raise ValueError("jobs and start_ups are empty; one of them needs an entry")
+        return self
 
 
 class LockstepRound(BaseModel):
@@ -172,7 +206,7 @@ class LockstepRound(BaseModel):
 
 
 class LockstepRounds(BaseModel):
-    """Response to `LockstepJobs`: one round for each job, and the child's environment."""
+    """Response to `LockstepJobs`: one round for each benchmark, and the child's environment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
