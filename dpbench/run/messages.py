@@ -115,9 +115,9 @@ class Side(BaseModel):
 class LockstepJob(BaseModel):
     """One benchmark in one round.
 
-    Each side takes `blocks` blocks of steps, of about `block_s` seconds each. `cores` are the cores to which all sides
-    are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the limit for each side. With
-    `checked`, each side's step is compared with the oracle before it is timed.
+    Each side takes `blocks` blocks of steps, of about `block_s` seconds each, or fewer if a step is longer. `cores` are
+    the cores to which all sides are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the
+    limit for each side. With `checked`, each side's step is compared with the oracle before it is timed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -36,6 +36,8 @@ _FOR_STEPS = "torch._dynamo"
 
 _TRIAL_STEPS = 16
 """More steps than the wrapper tries, so that no block has a trial."""
+_LEAST_BLOCKS = 10
+"""Blocks of a step that is longer than a block."""
 
 
 def main() -> None:
@@ -98,11 +100,16 @@ def _alternate(
         if job.case.variant.chooses_dispatch:
             for name in order:  # in turn: the wrapper's trial needs the cores for itself
                 take_block(name, _TRIAL_STEPS)
-        for _ in range(job.blocks):
+        for _ in range(_blocks(job, step_s)):
             rng.shuffle(order)
             for name in order:
                 times_s[name].append(take_block(name, steps))
     return {name: tuple(times_s[name]) for name in job.sides}
+
+
+def _blocks(job: LockstepJob, step_s: float) -> int:
+    """Return the number of blocks: fewer if a step is longer than a block, so that a round stays short."""
+    return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(job.blocks * job.block_s / step_s)))
 
 
 @contextmanager

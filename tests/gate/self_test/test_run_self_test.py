@@ -63,9 +63,10 @@ def test_a_complete_file_of_another_machine_raises_before_anything_is_recorded(t
     path.parent.mkdir(parents=True)
     recorded = (FOLDER / "self-test-vm.jsonl").read_bytes()
     path.write_bytes(recorded)
+    of_these = tuple(benchmark(name) for name in sorted({name for trial in RECORDED for name in trial.rounds}))
     other = HERE.model_copy(update={"cpu_model": "another"})
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(run_self_test, "timed_settings", lambda *_: (("cpu",), Settings()))
+    monkeypatch.setattr(run_self_test, "timed_settings", lambda *_: (("cpu",), Settings(benchmarks=of_these)))
     monkeypatch.setattr(run_self_test, "take_round", lambda *_: SuiteRound({}, other))
     with pytest.raises(GateError, match="another machine of this name"):
         run_self_test.run_self_test(GateRequest("HEAD", results=tmp_path / "results"), 60, 10, progress=lambda _: None)
