@@ -71,7 +71,8 @@ def take_round(
         else:
             _add_start_up(start_ups, _start_up_job(benchmark, case, sides, cores, number))
     request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
-    end = launch(LOCKSTEP, request.model_dump_json(), _JOB_TIMEOUT_S * (len(jobs) + len(start_ups)))
+    forks = len(SideName) * (FORKS + 1) * len(start_ups)
+    end = launch(LOCKSTEP, request.model_dump_json(), _JOB_TIMEOUT_S * (len(jobs) + forks))
     try:
         taken = LockstepRounds.model_validate_json(end.record)
     except ValidationError:
