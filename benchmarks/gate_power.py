@@ -12,9 +12,10 @@ from pathlib import Path
 
 from benchmarks.about import heading
 from dpbench.errors import GateError
+from dpbench.gate.self_test.record import one_core
 from dpbench.gate.self_test.result import Power, power_of
 from dpbench.gate.self_test.trials import read_trials
-from dpbench.gate.settings import DEFAULT_BENCHMARKS, Benchmark, Cores, Settings, SettingsError, parse_share
+from dpbench.gate.settings import DEFAULT_BENCHMARKS, Benchmark, Settings, SettingsError, parse_share
 
 
 def main() -> None:
@@ -43,7 +44,8 @@ def _timed(recorded: set[str], threshold: float | None) -> tuple[Benchmark, ...]
     if threshold is None:
         return tuple(found)
     update = {"threshold": threshold}
-    return tuple(each.model_copy(update=update) if each.cores is Cores.ONE else each for each in found)
+    changed = {each.name for each in one_core(Settings(benchmarks=tuple(found)))}
+    return tuple(each.model_copy(update=update) if each.name in changed else each for each in found)
 
 
 def _line(power: Power) -> str:

@@ -151,6 +151,6 @@ def _append_to_history(request: GateRequest, prepared: Prepared, judgement: Judg
     if times.environment is None:
         return
     cores, lanes = times.environment.cores, prepared.lanes
-    ids = {benchmark.name: benchmark.case(cores, lanes).id for benchmark in prepared.settings.benchmarks}
+    ids = {benchmark.name: benchmark.series(cores, lanes) for benchmark in prepared.settings.benchmarks}
     line = history_line(judgement, ids, times.twin_alarmed, times.environment)
     append_history(history_path(request.results), line)

@@ -12,9 +12,10 @@ from dpbench.gate.ratio import RoundRatio, ratio_of
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.results.record import Environment, Outcome
 from dpbench.run.interpret import ending, last_lines
-from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
+from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
 from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
+from dpbench.sweep.case import Case
 
 LOCKSTEP = child_command("dpbench.run.child.lockstep")
 BLOCKS = 20
@@ -24,6 +25,8 @@ BLOCK_S = 0.01
 A block is compared with those beside it, and neighbours change the speed of a shared core within a hundredth of a
 second. So blocks are short. Each block refills the caches, which takes a hundredth of it, for all sides alike.
 """
+FORKS = 5
+"""Forks of each side in a start-up."""
 _JOB_TIMEOUT_S = 120.0
 _CPU_SAMPLE_S = 0.2
 
@@ -60,21 +63,16 @@ def take_round(
     """
     usable = sorted(psutil.Process().cpu_affinity())
     quietest = (quietest_core(usable),)
-    jobs = tuple(
-        LockstepJob(
-            benchmark=benchmark.name,
-            case=benchmark.case(len(usable), lanes),
-            sides=sides.of(benchmark.name),
-            cores=quietest if benchmark.cores is Cores.ONE else tuple(usable),
-            blocks=BLOCKS,
-            block_s=BLOCK_S,
-            timeout_s=_JOB_TIMEOUT_S,
-            seed=number,
-            checked=number == 0,  # a commit computes the same in every round
-        )
-        for benchmark in benchmarks
-    )
-    end = launch(LOCKSTEP, LockstepJobs(jobs=jobs).model_dump_json(), _JOB_TIMEOUT_S * len(jobs))
+    jobs, start_ups = list[LockstepJob](), list[StartUpJob]()
+    for benchmark in benchmarks:
+        case, cores = benchmark.case(len(usable), lanes), quietest if benchmark.cores is Cores.ONE else tuple(usable)
+        if benchmark.timed is Timed.STEP:
+            jobs.append(_step_job(benchmark.name, case, sides, cores, number))
+        else:
+            _add_start_up(start_ups, _start_up_job(benchmark, case, sides, cores, number))
+    request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
+    forks = len(SideName) * (FORKS + 1) * len(start_ups)
+    end = launch(LOCKSTEP, request.model_dump_json(), _JOB_TIMEOUT_S * (len(jobs) + forks))
     try:
         taken = LockstepRounds.model_validate_json(end.record)
     except ValidationError:
@@ -84,6 +82,41 @@ def take_round(
             side = f"{'base' if found.side is SideName.TWIN else found.side}: " if found.side else ""
             raise GateError(f"{side}{found.benchmark}: {found.outcome.replace('_', ' ')}: {found.reason}")
     return SuiteRound({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment)
+
+
+def _step_job(benchmark: str, case: Case, sides: Sides, cores: tuple[int, ...], number: int) -> LockstepJob:
+    return LockstepJob(
+        benchmark=benchmark,
+        case=case,
+        sides=sides.of(benchmark),
+        cores=cores,
+        blocks=BLOCKS,
+        block_s=BLOCK_S,
+        timeout_s=_JOB_TIMEOUT_S,
+        seed=number,
+        checked=number == 0,  # a commit computes the same in every round
+    )
+
+
+def _start_up_job(benchmark: Benchmark, case: Case, sides: Sides, cores: tuple[int, ...], number: int) -> StartUpJob:
+    return StartUpJob(
+        benchmarks={benchmark.name: benchmark.timed},
+        case=case,
+        sides=sides.of(benchmark.name),
+        cores=cores,
+        forks=FORKS,
+        timeout_s=_JOB_TIMEOUT_S,
+        seed=number,
+    )
+
+
+def _add_start_up(jobs: list[StartUpJob], new: StartUpJob) -> None:
+    """Add a job. Benchmarks of one start-up share its forks."""
+    for i, job in enumerate(jobs):
+        if (job.case, job.sides, job.cores) == (new.case, new.sides, new.cores):
+            jobs[i] = job.model_copy(update={"benchmarks": {**job.benchmarks, **new.benchmarks}})
+            return
+    jobs.append(new)
 
 
 def quietest_core(usable: Sequence[int]) -> int:

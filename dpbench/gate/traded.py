@@ -15,6 +15,7 @@ from math import inf
 
 from dpbench.gate.judgement import CounterChange, TimeJudgement, Verdict
 from dpbench.gate.settings import Benchmark
+from dpbench.run.messages import Timed
 from dpbench.sweep.case import Case
 
 _PROXY = ".python_calls"
@@ -26,10 +27,11 @@ TimedBy = Mapping[str, tuple[str, ...]]
 
 def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> TimedBy:
     """Return the timed benchmarks of each counted case, by the case's name."""
-    return {
-        name: tuple(each.name for each in benchmarks if (each.workload, each.mode) == (case.workload, case.mode))
-        for name, case in cases.items()
-    }
+    return {name: tuple(each.name for each in benchmarks if _times(each, case)) for name, case in cases.items()}
+
+
+def _times(benchmark: Benchmark, case: Case) -> bool:
+    return benchmark.timed is Timed.STEP and (benchmark.workload, benchmark.mode) == (case.workload, case.mode)
 
 
 def with_trades(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from dpbench.measure.counted.auto import slower_choices
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.kept import kept_per_step
 from dpbench.measure.python_calls import PythonCalls, PythonLines
@@ -41,6 +42,7 @@ class Extras:
     gradients: bool = False
     lines: bool = False
     kept_steps: int = 0
+    choices: bool = False
 
 
 def count(
@@ -95,7 +97,11 @@ def _count_calls(session: Session, extras: Extras) -> Counts:
     phases = {
         phase: PhaseCounts(python_calls=n, python_lines=lines.get(phase)) for phase, n in calls.by_phase().items()
     }
-    return Counts(phases=phases, kept=kept_per_step(session.step, extras.kept_steps) if extras.kept_steps else None)
+    return Counts(
+        phases=phases,
+        kept=kept_per_step(session.step, extras.kept_steps) if extras.kept_steps else None,
+        slower_choices=slower_choices() if extras.choices else None,
+    )
 
 
 def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recording]:

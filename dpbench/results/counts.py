@@ -108,6 +108,7 @@ class Kept(_Frozen):
 class Counts(_Frozen):
     """All counters of one step. Mode `infer` has the forward phase alone. `kept` is counted if asked for.
 
+    `slower_choices` is counted if asked for: the models, of two, for which the default dispatch chose the slower way.
     `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
     wrapper's broadcasts and sums. None for other variants.
     """
@@ -115,6 +116,7 @@ class Counts(_Frozen):
     phases: dict[Phase, PhaseCounts]
     dependencies: Dependencies | None = None
     kept: Kept | None = None
+    slower_choices: int | None = None
     nccl_links: dict[str, int] | None = None
 
     def by_name(self) -> dict[str, int]:
@@ -124,6 +126,8 @@ class Counts(_Frozen):
             tree["dependencies"] = self.dependencies.model_dump()
         if self.kept is not None:
             tree["kept"] = self.kept.model_dump()
+        if self.slower_choices is not None:
+            tree["auto"] = {"slower_choices": self.slower_choices}
         if self.nccl_links is not None:
             tree["nccl_links"] = self.nccl_links
         return dict(_leaves("", tree))

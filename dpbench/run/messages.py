@@ -56,7 +56,8 @@ class CountJob(BaseModel):
     The recording of simulated devices is written to the file `events`, if there is one. With `gradients` it says when
     each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
     again with numbers. With `lines` the executed lines of Python are counted too. With `kept_steps` above 0, so
-    many further steps are taken, and the memory that they keep is counted. These two are for CPU lanes.
+    many further steps are taken, and the memory that they keep is counted. With `choices` the choices of the default
+    dispatch are counted. These three are for CPU lanes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,6 +68,7 @@ class CountJob(BaseModel):
     gradients: bool = False
     lines: bool = False
     kept_steps: int = Field(default=0, ge=0)
+    choices: bool = False
 
 
 class CountJobs(BaseModel):
@@ -113,9 +115,9 @@ class Side(BaseModel):
 class LockstepJob(BaseModel):
     """One benchmark in one round.
 
-    Each side takes `blocks` blocks of steps, of about `block_s` seconds each. `cores` are the cores to which all sides
-    are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the limit for each side. With
-    `checked`, each side's step is compared with the oracle before it is timed.
+    Each side takes `blocks` blocks of steps, of about `block_s` seconds each, or fewer if a step is longer. `cores` are
+    the cores to which all sides are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the
+    limit for each side. With `checked`, each side's step is compared with the oracle before it is timed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -131,12 +133,46 @@ class LockstepJob(BaseModel):
     checked: bool = True
 
 
-class LockstepJobs(BaseModel):
-    """Request for one round. The benchmarks run one after the other."""
+class Timed(StrEnum):
+    """What a benchmark times: a step, or a part of a new process' start."""
+
+    STEP = "step"
+    IMPORT = "import"
+    CONSTRUCTION = "construction"
+    FIRST_FORWARD = "first_forward"
+
+
+class StartUpJob(BaseModel):
+    """Benchmarks of one start-up in one round, by name.
+
+    Each side starts `forks` times, in a fork of a process that has not imported the wrapper, pinned to `cores`. `seed`
+    decides the order of the sides. `timeout_s` is the limit for each fork.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    jobs: tuple[LockstepJob, ...] = Field(min_length=1)
+    benchmarks: dict[str, Timed] = Field(min_length=1)
+    case: Case
+    sides: dict[SideName, Side]
+    cores: tuple[int, ...] = Field(min_length=1)
+    forks: int = Field(ge=1)
+    timeout_s: float = Field(gt=0)
+    seed: int
+
+
+class LockstepJobs(BaseModel):
+    """Request for one round. The start-ups and then the benchmarks run one after the other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    jobs: tuple[LockstepJob, ...]
+    start_ups: tuple[StartUpJob, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> Self:
+        if not self.jobs and not self.start_ups:
+            raise ValueError("jobs and start_ups are empty; one of them needs an entry")
+        return self
 
 
 class LockstepRound(BaseModel):
@@ -170,7 +206,7 @@ class LockstepRound(BaseModel):
 
 
 class LockstepRounds(BaseModel):
-    """Response to `LockstepJobs`: one round for each job, and the child's environment."""
+    """Response to `LockstepJobs`: one round for each benchmark, and the child's environment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -16,6 +16,7 @@ from dpbench.gate.settings import (
     load_settings,
     parse_share,
 )
+from dpbench.run.messages import Timed
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Dtype, Mode
 from dpbench.sweep.variants import VariantName
@@ -104,8 +105,8 @@ def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
 
 def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == Settings() == Settings(benchmarks=DEFAULT_BENCHMARKS, alarm_rate=0.005)
-    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.03, 0.03, 0.03, 0.05, 0.1, 0.1]
-    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 5 + [Cores.ALL]
+    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.015, 0.015, 0.015, 0.05, 0.1, 0.15, 0.3, 0.15]
+    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 4 + [Cores.ALL] + [Cores.ONE] * 3
 
 
 def test_a_threshold_changes_one_default_and_no_default_of_the_next_file(tmp_path: Path) -> None:
@@ -118,12 +119,14 @@ def test_defaults_run_on_the_lanes_of_an_accelerator_else_on_their_own(tmp_path:
     lanes = ("cuda:0", "cuda:1")
     assert default_benchmarks(("cpu", "cpu")) == DEFAULT_BENCHMARKS
     there = default_benchmarks(lanes)
-    assert {each.devices for each in there} == {lanes}
+    assert {each.devices for each in there if each.timed is Timed.STEP} == {lanes}
+    assert there[-3:] == DEFAULT_BENCHMARKS[-3:]  # the start-ups are the host's
     assert [each.name for each in there] == [each.name for each in DEFAULT_BENCHMARKS]
     (tmp_path / "gate.toml").write_text("[thresholds]\ninference = 0.5")
     loaded_there = load_settings(tmp_path / "gate.toml", there).benchmarks
     assert [(each.devices, each.threshold) for each in loaded_there] == [
-        (lanes, threshold) for threshold in (0.03, 0.03, 0.5, 0.05, 0.1, 0.1)
+        *((lanes, threshold) for threshold in (0.015, 0.015, 0.5, 0.05, 0.1)),
+        *((each.devices, each.threshold) for each in DEFAULT_BENCHMARKS[-3:]),
     ]
 
 
@@ -162,7 +165,7 @@ def test_a_threshold_that_is_no_share_raises_with_benchmark_value_and_what_is_al
 def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path) -> None:
     assert error_of(tmp_path, '[thresholds]\ninferense = "3%"') == (
         "thresholds: 'inferense' is no benchmark, did you mean 'inference'?; "
-        "allowed: launch_bound, many_parameters, inference, threads, auto, all_cores"
+        "allowed: launch_bound, many_parameters, inference, threads, all_cores, import, construction, first_forward"
     )
     assert error_of(tmp_path, f'{BENCHMARK}[thresholds]\ninference = "3%"') == (
         "thresholds: 'inference' is no benchmark; allowed: one"
@@ -181,6 +184,7 @@ def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path)
         (BENCHMARK + BENCHMARK, "benchmark: name: 'one' is there twice; allowed: each name once"),
         (BENCHMARK + "speed = 1", "benchmark 'one': speed: unknown key; allowed: name, workload"),
         (BENCHMARK + 'cores = "two"', "benchmark 'one': cores: 'two' is not allowed; allowed: one of one, all"),
+        (BENCHMARK + 'timed = "imports"', "benchmark 'one': timed: 'imports' is not allowed, did you mean 'import'?; "),
         (BENCHMARK + 'mode = "trian"', "benchmark 'one': mode: 'trian' is not allowed, did you mean 'train'?; allowed"),
         (BENCHMARK + 'devices = "gpu 1"', "benchmark 'one': devices: 'gpu 1' is not a device list; "),
         (BENCHMARK.replace("one", "one two"), "benchmark 'one two': name: 'one two' is not allowed; allowed: text of"),

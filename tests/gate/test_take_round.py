@@ -10,7 +10,7 @@ from dpbench.gate import take_round as take_round_module
 from dpbench.gate.settings import Cores
 from dpbench.gate.take_round import LOCKSTEP, Sides, quietest_core, take_round
 from dpbench.results.record import Outcome
-from dpbench.run.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName
+from dpbench.run.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName, Timed
 from tests.fakes import ended
 from tests.gate.making_rounds import benchmark, lockstep_round
 from tests.results.making import ENVIRONMENT
@@ -36,7 +36,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(take_round_module.psutil, "cpu_percent", lambda interval, percpu: [90.0, 50.0, 20.0, 10.0])
 
 
-def take(*rounds, number=7, asked=None, record=None):
+def take(*rounds, number=7, asked=None, record=None, suite=SUITE):
     def launch(command, stdin_text, timeout_s):
         assert command == LOCKSTEP
         if asked is not None:
@@ -46,7 +46,7 @@ def take(*rounds, number=7, asked=None, record=None):
             0 if record is None else 1, answer if record is None else record, tail=b"Traceback\nthe last line\n"
         )
 
-    return take_round(SUITE, SIDES, number, ("cpu",), launch)
+    return take_round(suite, SIDES, number, ("cpu",), launch)
 
 
 def failed(outcome, side=SideName.HEAD):
@@ -66,6 +66,29 @@ def test_each_benchmark_is_a_job_and_has_its_cores():
     assert {each.seed for each in jobs.jobs} == {7}
     assert not any(each.checked for each in jobs.jobs)
     assert timeout_s >= one.timeout_s + every.timeout_s
+
+
+def test_benchmarks_of_one_start_up_share_its_forks_and_another_case_has_its_own():
+    starts = [
+        benchmark(name).model_copy(update={"timed": timed, "batch": batch})
+        for name, timed, batch in (
+            ("import", Timed.IMPORT, 8),
+            ("first", Timed.FIRST_FORWARD, 8),
+            ("more", Timed.FIRST_FORWARD, 9),
+            ("wide", Timed.IMPORT, 8),  # head has another environment
+        )
+    ]
+    asked = []
+    found = take(*map(round_of, ("import", "first", "more", "wide")), asked=asked, suite=starts)
+    ((jobs, _),) = asked
+    assert jobs.jobs == ()
+    assert [each.benchmarks for each in jobs.start_ups] == [
+        {"import": Timed.IMPORT, "first": Timed.FIRST_FORWARD},
+        {"more": Timed.FIRST_FORWARD},
+        {"wide": Timed.IMPORT},
+    ]
+    assert {each.cores for each in jobs.start_ups} == {(3,)}
+    assert set(found.ratios) == {"import", "first", "more", "wide"}
 
 
 def test_results_of_a_step_are_checked_in_the_first_round_only():

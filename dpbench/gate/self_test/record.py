@@ -20,6 +20,7 @@ from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.tier1 import measure_times, round_taker, verdict_of
 from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.run.messages import Timed
 from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 
@@ -49,8 +50,8 @@ class Setup:
 
 
 def one_core(settings: Settings) -> list[Benchmark]:
-    """The benchmarks that get a slowdown: those on one core."""
-    return [each for each in settings.benchmarks if each.cores is Cores.ONE]
+    """The benchmarks that get a slowdown: the steps on one core."""
+    return [each for each in settings.benchmarks if each.cores is Cores.ONE and each.timed is Timed.STEP]
 
 
 def record_trials(setup: Setup, path: Path, rounds: int, gates: int, progress: Progress) -> tuple[SelfTestTrial, ...]:

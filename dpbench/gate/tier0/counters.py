@@ -11,7 +11,7 @@ from pathlib import Path
 from dpbench.errors import GateError
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Benchmark
-from dpbench.gate.tier0.gate_cases import KEPT_STEPS, gate_cases, kept_cases
+from dpbench.gate.tier0.gate_cases import KEPT_STEPS, choice_case, gate_cases, kept_cases
 from dpbench.gate.tier0.growth import growth_cases, growth_changes
 from dpbench.results.counts import CountRecord, diff
 from dpbench.results.record import Outcome
@@ -139,6 +139,7 @@ def _job(case: Case) -> CountJob:
         case=case,
         lines=is_on_cpu and case in growth_cases(),
         kept_steps=KEPT_STEPS if case in kept_cases() else 0,
+        choices=case == choice_case(),
     )
 
 

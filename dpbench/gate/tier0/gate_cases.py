@@ -2,7 +2,8 @@
 
 buckets     small buckets, so that a small model has several: the order and the overlap of their sums show
 inference   a forward without gradients
-kept        hundreds of further steps: the memory that each keeps
+kept        a hundred further steps: the memory that each keeps
+choices     which way the default dispatch chooses
 """
 
 from dpbench.sweep.case import Case
@@ -17,7 +18,7 @@ _SMALL_BUCKETS = VariantId(VariantName.TUNED).with_parameters(bucket_bytes=2048,
 """Five buckets for the 11 KiB of ``mlp/tiny``."""
 
 
-KEPT_STEPS = 300
+KEPT_STEPS = 100
 """Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
 
 
@@ -33,6 +34,11 @@ def gate_cases() -> tuple[Case, ...]:
 def kept_cases() -> tuple[Case, ...]:
     """Return the cases after which further steps are taken. All are counted anyway."""
     return (_case("mlp/tiny", CPU), _case("transformer/tiny", CPU, Mode.INFER))
+
+
+def choice_case() -> Case:
+    """Return the case beside which the choices of the default dispatch are counted."""
+    return _case("transformer/tiny", CPU, Mode.INFER)
 
 
 def _case(

@@ -43,7 +43,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
     if fault := _start_simulator(job):
         return skipped(f"devices: {fault}")
-    extras = Extras(gradients=job.gradients, lines=job.lines, kept_steps=job.kept_steps)
+    extras = Extras(gradients=job.gradients, lines=job.lines, kept_steps=job.kept_steps, choices=job.choices)
     try:
         counts, recording = count(job.case, connector(rendezvous), extras)
     except WorkloadError as error:

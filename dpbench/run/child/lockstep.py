@@ -3,6 +3,8 @@
     python -m dpbench.run.child.lockstep --record-fd N --parent-pid P
 
 parent ──launches──> this process: imports torch once a round, and uses it for nothing else
+                        ├──forks──> start-ups, each in a fork of its own: startup.py
+                        │
                         ├──forks──> base    the three sides alternate: each takes a block of steps, in random order,
                         ├──forks──> twin    while the other two sleep
                         └──forks──> head
@@ -13,41 +15,29 @@ If the three models do not fit into a GPU's memory together, each block runs in 
 """
 
 import argparse
-import json
 import math
-import os
-import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from random import Random
 
 from dpbench.results.record import Outcome
-from dpbench.run.child.process import loading, run_and_exit, send
-from dpbench.run.interpret import ending
-from dpbench.run.launch import Exit
+from dpbench.run.child.forks import Block, Fork, SideError, forked
+from dpbench.run.child.process import loading, send
 from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRound, LockstepRounds, SideName
 from dpbench.run.process_tree import die_with_parent
 from dpbench.sweep.host import ranges
 
-# All that a side needs beside its own wrapper. torch.optim imports the second for the first optimizer.
-_PRELOADED = ("dpbench.run.child.lockstep_side", "torch._dynamo")
+# All that a side needs beside its own wrapper, without what the wrapper may import.
+_PRELOADED = ("dpbench.run.child.lockstep_side", "dpbench.run.child.startup")
+_FOR_STEPS = "torch._dynamo"
+"""torch.optim imports it for the first optimizer."""
 
 _TRIAL_STEPS = 16
 """More steps than the wrapper tries, so that no block has a trial."""
-
-
-class SideError(Exception):
-    """A side failed, with its outcome and the reason."""
-
-    def __init__(self, side: SideName, outcome: Outcome, reason: str) -> None:
-        super().__init__(reason)
-        self.side, self.outcome, self.reason = side, outcome, reason
+_LEAST_BLOCKS = 10
+"""Blocks of a step that is longer than a block."""
 
 
 def main() -> None:
@@ -57,11 +47,22 @@ def main() -> None:
     with loading():
         for module in _PRELOADED:
             import_module(module)
-    rounds = tuple(_round(job) for job in request.jobs)
+    rounds = [*_start_ups(request)]
+    with loading():
+        import_module(_FOR_STEPS)
+    rounds += [_round(job) for job in request.jobs]
     # This comes last: it initialises CUDA, and a process with CUDA must not fork.
     from dpbench.measure.environment import read_environment
 
-    send(options.record_fd, LockstepRounds(rounds=rounds, environment=read_environment()).model_dump_json())
+    send(options.record_fd, LockstepRounds(rounds=tuple(rounds), environment=read_environment()).model_dump_json())
+
+
+def _start_ups(request: LockstepJobs) -> Iterator[LockstepRound]:
+    """Time the start-ups first: later, this process has imported more than a user's has."""
+    from dpbench.run.child.startup import start_up_rounds
+
+    for job in request.start_ups:
+        yield from start_up_rounds(job)
 
 
 def _round(job: LockstepJob) -> LockstepRound:
@@ -81,8 +82,6 @@ def _round(job: LockstepJob) -> LockstepRound:
     raise AssertionError("unreachable: the last attempt returns")
 
 
-Block = tuple[float, ...]
-"""The seconds of the steps of one block."""
 TakeBlock = Callable[[SideName, int], Block]
 """Lets one side take a number of steps and returns their seconds."""
 
@@ -101,11 +100,16 @@ def _alternate(
         if job.case.variant.chooses_dispatch:
             for name in order:  # in turn: the wrapper's trial needs the cores for itself
                 take_block(name, _TRIAL_STEPS)
-        for _ in range(job.blocks):
+        for _ in range(_blocks(job, step_s)):
             rng.shuffle(order)
             for name in order:
                 times_s[name].append(take_block(name, steps))
     return {name: tuple(times_s[name]) for name in job.sides}
+
+
+def _blocks(job: LockstepJob, step_s: float) -> int:
+    """Return the number of blocks: fewer if a step is longer than a block, so that a round stays short."""
+    return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(job.blocks * job.block_s / step_s)))
 
 
 @contextmanager
@@ -131,57 +135,10 @@ def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     yield step_s, take_block
 
 
-@dataclass(frozen=True)
-class _Fork:
-    """A side's process, and this process' end of the pipe to it."""
-
-    name: SideName
-    pid: int
-    pipe: Connection
-    deadline_s: float
-
-    def take(self, steps: int) -> Block:
-        with suppress(BrokenPipeError):  # the side ended; `receive` finds the reason
-            self.pipe.send_bytes(json.dumps({"steps": steps}).encode())
-        return self.receive()
-
-    def receive(self) -> Block:
-        """Return the seconds of the steps that the side reports. Raises SideError."""
-        if not self.pipe.poll(max(0.0, self.deadline_s - time.monotonic())):
-            raise SideError(self.name, Outcome.TIME_OUT, "no answer in time")
-        try:
-            message = json.loads(self.pipe.recv_bytes())
-        except (EOFError, ConnectionResetError):
-            raise SideError(self.name, Outcome.CRASHED, self._how_it_ended()) from None
-        if "outcome" in message:
-            raise SideError(self.name, Outcome(message["outcome"]), message["reason"])
-        return tuple(map(float, message["steps_s"]))
-
-    def _how_it_ended(self) -> str:
-        how = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        assert how is not None
-        returncode = how.si_status if how.si_code == os.CLD_EXITED else -how.si_status
-        return ending(Exit(started_at="", duration_s=0.0, returncode=returncode))
-
-
-@contextmanager
-def _forked(job: LockstepJob, name: SideName) -> Iterator[_Fork]:
-    """Run a side in a process of its own. The process is killed at the end of the block."""
+def _forked(job: LockstepJob, name: SideName) -> AbstractContextManager[Fork]:
     from dpbench.run.child.lockstep_side import serve  # imports torch, so not at the top: see `_PRELOADED`
 
-    ours, theirs = Pipe()
-    coordinator = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        ours.close()
-        run_and_exit(lambda: serve(job, job.sides[name], theirs, coordinator))
-    theirs.close()
-    try:
-        yield _Fork(name, pid, ours, time.monotonic() + job.timeout_s)
-    finally:
-        ours.close()
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+    return forked(name, lambda pipe, coordinator: serve(job, job.sides[name], pipe, coordinator), job.timeout_s)
 
 
 def _options() -> argparse.Namespace:

@@ -46,7 +46,7 @@ def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> No
     """
     die_with_parent(parent_pid)
     os.environ.update(side.environment)
-    send = _sender(pipe)
+    send = sender(pipe)
     ballast = _shifted_heap()  # noqa: F841  # held until the end
     step = _prepared(job, side, send)
     if step is None:
@@ -59,6 +59,19 @@ def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> No
         return
     except Exception as error:
         send(_failed(Outcome.CRASHED, error))
+
+
+def failure(error: Exception) -> dict[str, object]:
+    """Return the message for an error before the side is ready: its outcome and the reason."""
+    match error:
+        case WrongResultError():
+            return _failed(Outcome.WRONG_RESULT, error)
+        case MemoryError() | torch.OutOfMemoryError():
+            return _failed(Outcome.OUT_OF_MEMORY, error)
+        case WorkloadError():
+            return {"outcome": Outcome.SKIPPED, "reason": str(error)}
+        case _:
+            return _failed(Outcome.CRASHED, error)
 
 
 def make_step(case: Case, *, checked: bool) -> Callable[[], float]:
@@ -76,7 +89,7 @@ def make_step(case: Case, *, checked: bool) -> Callable[[], float]:
     return undisturbed(session.step, make_clock(session.placement.devices))
 
 
-def _sender(pipe: Connection) -> Send:
+def sender(pipe: Connection) -> Send:
     return lambda message: pipe.send_bytes(json.dumps(message).encode())
 
 
@@ -104,14 +117,8 @@ def _prepared(job: LockstepJob, side: Side, send: Send) -> Callable[[], float] |
             step_s = step()
         else:
             step_s = _warmed_up(step)
-    except WrongResultError as error:
-        send(_failed(Outcome.WRONG_RESULT, error))
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        send(_failed(Outcome.OUT_OF_MEMORY, error))
-    except WorkloadError as error:
-        send({"outcome": Outcome.SKIPPED, "reason": str(error)})
     except Exception as error:
-        send(_failed(Outcome.CRASHED, error))
+        send(failure(error))
     else:
         _pin(job.cores)
         gc.freeze()  # objects that exist now stay, so that a collection searches only the step's own garbage

@@ -42,10 +42,10 @@ def test_trials_of_another_machine_raise_even_if_none_is_missing():
 
 
 def test_trials_of_other_benchmarks_raise_with_their_names():
-    _check_of_these_benchmarks(RECORDED, Settings(), Path("x"))
+    recorded = tuple(benchmark(name) for name in sorted({name for trial in RECORDED for name in trial.rounds}))
+    _check_of_these_benchmarks(RECORDED, Settings(benchmarks=recorded), Path("x"))
     _check_of_these_benchmarks((), Settings(), Path("x"))
-    one_more = [*Settings().benchmarks, benchmark("wide")]
-    for others in (one_more, Settings().benchmarks[1:]):
+    for others in ((*recorded, benchmark("wide")), recorded[1:]):
         with pytest.raises(
             GateError, match=r"x: has trials of all_cores, inference, launch_bound, .*; allowed: those of"
         ):
@@ -63,9 +63,10 @@ def test_a_complete_file_of_another_machine_raises_before_anything_is_recorded(t
     path.parent.mkdir(parents=True)
     recorded = (FOLDER / "self-test-vm.jsonl").read_bytes()
     path.write_bytes(recorded)
+    of_these = tuple(benchmark(name) for name in sorted({name for trial in RECORDED for name in trial.rounds}))
     other = HERE.model_copy(update={"cpu_model": "another"})
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(run_self_test, "timed_settings", lambda *_: (("cpu",), Settings()))
+    monkeypatch.setattr(run_self_test, "timed_settings", lambda *_: (("cpu",), Settings(benchmarks=of_these)))
     monkeypatch.setattr(run_self_test, "take_round", lambda *_: SuiteRound({}, other))
     with pytest.raises(GateError, match="another machine of this name"):
         run_self_test.run_self_test(GateRequest("HEAD", results=tmp_path / "results"), 60, 10, progress=lambda _: None)

@@ -1,0 +1,76 @@
+"""Whether the wrapper's default dispatch chooses the faster way to call its replicas.
+
+Two models, whose lanes sleep, have one faster way each, whatever the machine does meanwhile:
+
+    lanes that sleep            10 ms each, with or without others      at once they take a quarter of the time
+    lanes that hinder others    1 ms alone, 15 ms beside another        one after the other they take a third
+
+After the wrapper's trial, a forward shows its way: at once, the lanes overlap.
+"""
+
+import time
+from threading import Lock
+
+import torch
+from torch import Tensor, nn
+
+from dpbench.parallel import DataParallel
+
+_LANES = 4
+_TRIAL_FORWARDS = 16
+_READ_FORWARDS = 3
+_SLEEP_S = 0.010
+_ALONE_S, _HINDERED_S = 0.001, 0.015
+
+
+class _Lanes:
+    """Counts the lanes that are in their forward."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+        self.overlapped = False
+
+    def enter(self) -> None:
+        with self._lock:
+            self._inside += 1
+            self.overlapped |= self._inside > 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+
+    @property
+    def are_crowded(self) -> bool:
+        return self._inside > 1
+
+
+class _Sleeper(nn.Module):
+    """Sleeps in its forward; longer beside another lane if `is_hindered`."""
+
+    def __init__(self, *, is_hindered: bool) -> None:
+        super().__init__()
+        self.lanes, self.is_hindered = _Lanes(), is_hindered
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.lanes.enter()
+        time.sleep(_ALONE_S if self.is_hindered else _SLEEP_S)
+        if self.is_hindered and self.lanes.are_crowded:
+            time.sleep(_HINDERED_S)
+        self.lanes.leave()
+        return x
+
+
+def slower_choices() -> int:
+    """Return for how many of the two models the default dispatch chose the slower way."""
+    return sum(_runs_at_once(_Sleeper(is_hindered=is_hindered)) is is_hindered for is_hindered in (False, True))
+
+
+def _runs_at_once(model: _Sleeper) -> bool:
+    """Whether the lanes overlap after the trial."""
+    wrapper, x = DataParallel(model, ["cpu"] * _LANES), torch.zeros(_LANES, 1)
+    for _ in range(_TRIAL_FORWARDS):
+        wrapper(x)
+    model.lanes.overlapped = False
+    for _ in range(_READ_FORWARDS):
+        wrapper(x)
+    return model.lanes.overlapped

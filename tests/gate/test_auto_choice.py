@@ -1,0 +1,35 @@
+"""Tier 0 counts the models for which the default dispatch chooses the slower way."""
+
+import pytest
+
+from dpbench.gate.tier0.counters import compare_records
+from dpbench.gate.tier0.gate_cases import choice_case
+from dpbench.run.count_all import run_jobs
+from dpbench.run.messages import CountJob
+from tests.gate.planting import Edit, planted
+
+COUNTER = "auto.slower_choices"
+FASTEST = "self.chosen = min(self._times_s"
+DEFAULT = "    dispatch: Dispatch = Dispatch.AUTO"
+
+
+def counted(folder, *edits):
+    return run_jobs([CountJob(case=choice_case(), choices=True)], folder=planted(folder, *edits))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return counted(tmp_path_factory.mktemp("base"))
+
+
+@pytest.mark.parametrize(
+    ("plant", "slower"),
+    [
+        (Edit("dispatch/autotune.py", FASTEST, FASTEST.replace("min", "max")), 2),
+        (Edit("policy.py", DEFAULT, DEFAULT.replace("AUTO", "SEQUENCE")), 1),
+    ],
+    ids=["the slowest", "always in sequence"],
+)
+def test_a_slower_choice_is_worse(base, tmp_path, plant, slower):
+    found = {change.counter: change for change in compare_records(base, counted(tmp_path / "head", plant))}
+    assert (found[COUNTER].base, found[COUNTER].head, found[COUNTER].is_worse) == (0, slower, True)
