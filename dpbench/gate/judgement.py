@@ -83,6 +83,34 @@ class CounterChange(_Frozen):
     traded_for: str | None = None
 
 
+class Cause(_Frozen):
+    """Code that changed a counter: `base` and `head` are its parts of the counter on both sides.
+
+    `what` is an operator, the size of a copy, a call of the host, or a Python function with its file and line. It was
+    done by `function` in these `lines` of `file`: head's, or base's if head has none. `text` is the first such line.
+    """
+
+    what: str
+    function: str
+    file: str
+    lines: tuple[int, ...]
+    text: str
+    base: int
+    head: int
+
+
+class Blame(_Frozen):
+    """The code that made a counter worse: the largest causes, and how many `more` there are.
+
+    Counters that are known as a whole only, such as peak memory, have no blame.
+    """
+
+    benchmark: str
+    counter: str
+    causes: tuple[Cause, ...] = ()
+    more: int = 0
+
+
 class TimeJudgement(_Frozen):
     """The verdict on one benchmark of tier 1, with the measured times.
 
@@ -137,8 +165,8 @@ class Judgement(_Frozen):
 
     `verdict` covers all tiers in `tiers`, which are 0, 1 and 2. `why` is one line. Each of `notes` is one line that
     changes no verdict. `alarm_rate` is the false-alarm rate of a whole suite that the decision rule allows by design.
-    `uncounted_cases` are those of tier 0 that neither commit can count. `false_alarms` is the measured rate, or None if
-    none was measured.
+    `uncounted_cases` are those of tier 0 that neither commit can count. `blames` has the code behind worse counters.
+    `false_alarms` is the measured rate, or None if none was measured.
     """
 
     verdict: Verdict
@@ -152,6 +180,7 @@ class Judgement(_Frozen):
     counted_cases: int = 0
     uncounted_cases: int = 0
     counters: tuple[CounterChange, ...] = ()
+    blames: tuple[Blame, ...] = ()
     times: tuple[TimeJudgement, ...] = ()
     drifts: tuple[Drift, ...] = ()
     notes: tuple[str, ...] = ()

@@ -56,7 +56,8 @@ class CountJob(BaseModel):
     The recording of simulated devices is written to the file `events`, if there is one. With `gradients` it says when
     each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
     again with numbers. With `lines` the executed lines of Python are counted too. With `kept_steps` above 0, so
-    many further steps are taken, and the memory that they keep is counted. These two are for CPU lanes.
+    many further steps are taken, and the memory that they keep is counted. These two are for CPU lanes. With `details`
+    the record says which lines of code cause the counters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,6 +68,7 @@ class CountJob(BaseModel):
     gradients: bool = False
     lines: bool = False
     kept_steps: int = Field(default=0, ge=0)
+    details: bool = False
 
 
 class CountJobs(BaseModel):
