@@ -92,7 +92,7 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
                 raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, folder)}")
         counted += 1
     changed = compare_records(olds, news)
-    jobs = jobs_by_benchmark({name_of(case): _job(case) for case in cases})
+    jobs = jobs_by_benchmark({name_of(case): job_of(case) for case in cases})
     return Counters(
         changes=tuple(changed),
         cases=counted,
@@ -133,13 +133,16 @@ def compare_records(olds: Sequence[CountRecord], news: Sequence[CountRecord]) ->
 def count_side(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:
     """Return the records of these cases for the commit in `folder`. Raises GateError with the name of the side."""
     try:
-        return run_jobs([_job(case) for case in cases], folder=folder, launch=launch) if cases else ()
+        return run_jobs([job_of(case) for case in cases], folder=folder, launch=launch) if cases else ()
     except CountingError as error:
         raise GateError(f"{side}: {' '.join(str(error).split())}") from error
 
 
-def _job(case: Case) -> CountJob:
-    """The job of a case. On CPU lanes the lines of cases that grow are counted, and the memory that steps keep."""
+def job_of(case: Case) -> CountJob:
+    """Return the job of a case.
+
+    On CPU lanes the lines of cases that grow are counted, and the memory that steps keep.
+    """
     is_on_cpu = "cpu" in case.devices
     return CountJob(
         case=case,
