@@ -150,7 +150,7 @@ def _prepared(run: _Run, bad: Path, tier: int) -> Prepared:
 def _worse_counter(run: _Run, prepared: Prepared, bad: Path, counter: str | None) -> CounterOracle | None:
     """Return the oracle for the first worse counter, or for the first of this name.
 
-    Raises GateError if that is not worse. A case that one end cannot count raises too; one that neither can is left out.
+    Raises GateError if that is not worse, or if one end alone cannot count a case.
     """
     run.progress("counting one step of GOOD and of BAD")
     cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=has_wrapper(run.good))

@@ -24,7 +24,7 @@ from dpbench.sweep.case import Case
 MOST_CAUSES = 5
 """The causes that are named of one counter."""
 _MOST_LINES = 3
-_DETAILED = re.compile(r"\.(python_calls|python_lines|operators|kernels|flops|copies\..*|host_calls\..*)")
+_DETAILED = re.compile(r"\w+\.(python_calls|python_lines|operators|kernels|flops|copies\..*|host_calls\..*)")
 """The counters that have details. Memory, allocations and dependencies are known as a whole only."""
 
 _Key = tuple[str, str, str, str]
@@ -55,7 +55,7 @@ def find_blames(
 
 def has_details(counter: str) -> bool:
     """Whether lines of code are known for this counter."""
-    return _DETAILED.search(f".{counter.removesuffix(GROWTH)}") is not None
+    return _DETAILED.fullmatch(counter.removesuffix(GROWTH)) is not None
 
 
 def blame_of(change: CounterChange, old: CountRecord, new: CountRecord) -> Blame:
