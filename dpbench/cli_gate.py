@@ -77,7 +77,7 @@ def gate(
     bisect: Annotated[
         tuple[str, str] | None,
         typer.Option(
-            metavar="GOOD BAD", help="Find the first commit of GOOD..BAD that is worse; a merge is one commit."
+            metavar="GOOD BAD", help="Find the first commit of GOOD..BAD that is worse: exit 0 found, 2 several left."
         ),
     ] = None,
     counter: Annotated[str | None, option("The counter of --bisect, such as forward.operators.")] = None,
@@ -88,20 +88,14 @@ def gate(
     gates: Annotated[int, option("Whole gates of the self-test, for each condition.")] = GATES,
     as_json: Json = False,
 ) -> int:
-    """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken.
-
-    With --bisect: exit 0 found, 2 several commits are left, 3 broken. Commits that do not work are skipped.
-    """
+    """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
     named = {"markdown": markdown, "junit": junit, "bencher": bencher, "csv": csv, "badge": badge}
     files = {name: path for name, path in named.items() if path is not None}
     writers = {path: _FORMS[name] for name, path in files.items()}
-    if bisect is not None:
-        others = {"base": base, "base-exact": base_exact, "worktree": worktree, "github": github, **files}
-        _check_alone({**others, "self-test": self_test, "head": head != "HEAD"})
-        base, head = bisect
-    elif counter is not None:
-        raise GateError(f"--counter: {counter!r} has no --bisect; allowed: --counter with --bisect GOOD BAD")
+    others = {"base": base, "base-exact": base_exact, "worktree": worktree, "github": github, "self-test": self_test}
+    if ends := _ends(bisect, counter, {**others, **files, "head": head != "HEAD"}):
+        base, head = ends
     asked = GateRequest(
         base="HEAD" if self_test and base is None else _given(base),
         head=_head(head, worktree=worktree),
@@ -111,10 +105,7 @@ def gate(
         settings=settings,
         results=results,
     )
-    summary = _summary_file() if github else None
-    for path in (*writers, *([summary] if summary else [])):
-        _check_writable(path)
-    _check_replaceable(files)
+    summary = _checked_summary(files, github=github)
     with Console(stderr=True).status("preparing") as status:
         if bisect is not None:
             return _bisected(asked, counter, status.update, as_json=as_json)
@@ -156,11 +147,25 @@ def _bisected(asked: GateRequest, counter: str | None, progress: Callable[[str],
     return exit_code(found)
 
 
-def _check_alone(others: Mapping[str, object]) -> None:
-    """Raise GateError if an option is given that --bisect does not have."""
+def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
+    """Return the file of GitHub's summary, if it is asked for. Raise GateError if a file cannot be written."""
+    summary = _summary_file() if github else None
+    for path in (*files.values(), *([summary] if summary else [])):
+        _check_writable(path)
+    _check_replaceable(files)
+    return summary
+
+
+def _ends(ends: tuple[str, str] | None, counter: str | None, others: Mapping[str, object]) -> tuple[str, str] | None:
+    """Return the ends of a bisection, None if none is asked for. Raise GateError for options that do not go with it."""
+    if ends is None:
+        if counter is not None:
+            raise GateError(f"--counter: {counter!r} has no --bisect; allowed: --counter with --bisect GOOD BAD")
+        return None
     for name, value in others.items():
         if value:
             raise GateError(f"--{name}: has no place with --bisect; allowed: --bisect with --json, --tiers or --budget")
+    return ends
 
 
 def _examined(asked: GateRequest, rounds: int, gates: int, progress: Callable[[str], object], *, as_json: bool) -> int:

@@ -47,7 +47,7 @@ class Revision(_Frozen):
         return self.commit[:10] if self.commit else "worktree"
 
 
-class Commit(_Frozen):
+class CommitFacts(_Frozen):
     """A commit: the full hash, the first line of its message, its author's name and date (ISO 8601)."""
 
     commit: str

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpbench.errors import GateError
-from dpbench.gate.judgement import Commit, Revision
+from dpbench.gate.judgement import CommitFacts, Revision
 
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
@@ -92,11 +92,11 @@ class Repository:
         row = f"{good.commit}..{bad.commit}"
         return tuple(self._git("rev-list", "--first-parent", "--reverse", row, what="git rev-list failed").split())
 
-    def described(self, commit: str) -> Commit:
+    def described(self, commit: str) -> CommitFacts:
         """Return a commit with its subject, author and author's date."""
         text = self._git("log", "-1", "--format=%s%x00%an%x00%aI", commit, what="git log failed")
         subject, author, date = text.split("\0")
-        return Commit(commit=commit, subject=subject, author=author, author_date=date)
+        return CommitFacts(commit=commit, subject=subject, author=author, author_date=date)
 
     def dates(self) -> dict[str, float]:
         """Return the date of each commit of HEAD and all branches, in seconds since 1970."""

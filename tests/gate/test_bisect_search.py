@@ -2,12 +2,12 @@
 
 import pytest
 
-from dpbench.gate.bisect.search import Answer, find_first_bad
+from dpbench.gate.bisect.search import CommitAnswer, find_first_bad
 
 
 def searched(row):
     """Search a row such as ``..?xx``: good, skipped, bad. Return the suspects and the asked positions."""
-    answers = {".": Answer.GOOD, "?": Answer.SKIPPED, "x": Answer.BAD}
+    answers = {".": CommitAnswer.GOOD, "?": CommitAnswer.SKIPPED, "x": CommitAnswer.BAD}
     asked = []
 
     def ask(index):

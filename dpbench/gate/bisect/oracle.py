@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dpbench.errors import GateError
-from dpbench.gate.bisect.search import Answer
+from dpbench.gate.bisect.search import CommitAnswer
 from dpbench.gate.judgement import CounterChange, TimeJudgement, Verdict
 from dpbench.gate.settings import Benchmark
 from dpbench.gate.take_round import Sides
@@ -31,7 +31,7 @@ class Oracle(Protocol):
     @property
     def measured(self) -> str: ...
 
-    def ask(self, folder: Path) -> tuple[Answer, str]:
+    def ask(self, folder: Path) -> tuple[CommitAnswer, str]:
         """Return the answer of the commit in `folder`, and why in one line."""
         ...
 
@@ -50,20 +50,23 @@ class CounterOracle:
     def measured(self) -> str:
         return f"{self.wanted.counter} of {self.wanted.benchmark}"
 
-    def ask(self, folder: Path) -> tuple[Answer, str]:
+    def ask(self, folder: Path) -> tuple[CommitAnswer, str]:
         if lacking := lacks(self.good, folder, self.cases[0].workload):
-            return Answer.SKIPPED, lacking
+            return CommitAnswer.SKIPPED, lacking
         try:
             news = run_jobs([job_of(case) for case in self.cases], folder=folder, launch=self.launch)
         except CountingError as error:
-            return Answer.SKIPPED, str(error)
+            return CommitAnswer.SKIPPED, str(error)
         for record in news:
             if record.outcome is not Outcome.OK:
-                return Answer.SKIPPED, record.why
+                return CommitAnswer.SKIPPED, record.why
         found = change_of(self.wanted, compare_records(self.olds, news))
         if found is None:
-            return Answer.GOOD, f"{self.wanted.counter}: {self.wanted.base} as in the good one"
-        return Answer.BAD if found.is_worse else Answer.GOOD, f"{found.counter}: {found.base} -> {found.head}"
+            return CommitAnswer.GOOD, f"{self.wanted.counter}: {self.wanted.base} as in the good one"
+        return (
+            CommitAnswer.BAD if found.is_worse else CommitAnswer.GOOD,
+            f"{found.counter}: {found.base} -> {found.head}",
+        )
 
 
 def change_of(wanted: CounterChange, changes: Sequence[CounterChange]) -> CounterChange | None:
@@ -88,9 +91,9 @@ class TimeOracle:
     def measured(self) -> str:
         return f"step time of {self.benchmark.name}"
 
-    def ask(self, folder: Path) -> tuple[Answer, str]:
+    def ask(self, folder: Path) -> tuple[CommitAnswer, str]:
         if lacking := lacks(self.good, folder, self.benchmark.workload):
-            return Answer.SKIPPED, lacking
+            return CommitAnswer.SKIPPED, lacking
         try:
             judged = self._timed(folder, self.budget_s)
             if judged.verdict is Verdict.UNDECIDED:
@@ -98,10 +101,10 @@ class TimeOracle:
         except GateError as error:
             if not str(error).startswith("head: "):
                 raise
-            return Answer.SKIPPED, str(error).removeprefix("head: ")
-        answers = {Verdict.SLOWER: Answer.BAD, Verdict.PASS: Answer.GOOD}
+            return CommitAnswer.SKIPPED, str(error).removeprefix("head: ")
+        answers = {Verdict.SLOWER: CommitAnswer.BAD, Verdict.PASS: CommitAnswer.GOOD}
         ratio = f"{judged.ratio.value:.3f} [{judged.ratio.low:.3f}, {judged.ratio.high:.3f}]: " if judged.ratio else ""
-        return answers.get(judged.verdict, Answer.SKIPPED), f"{judged.verdict}: {ratio}{judged.why}"
+        return answers.get(judged.verdict, CommitAnswer.SKIPPED), f"{judged.verdict}: {ratio}{judged.why}"
 
     def _timed(self, folder: Path, budget_s: float) -> TimeJudgement:
         take = round_taker(Sides(self.good, folder), self.lanes, self.launch)

@@ -2,8 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from dpbench.gate.bisect.search import Answer
-from dpbench.gate.judgement import Blame, Commit, CounterChange
+from dpbench.gate.bisect.search import CommitAnswer
+from dpbench.gate.judgement import Blame, CommitFacts, CounterChange
 
 
 class _Frozen(BaseModel):
@@ -13,8 +13,8 @@ class _Frozen(BaseModel):
 class BisectStep(_Frozen):
     """One commit and its answer. `why` is one line: the counter, the ratio of times, or the error."""
 
-    commit: Commit
-    answer: Answer
+    commit: CommitFacts
+    answer: CommitAnswer
     why: str
 
 
@@ -26,15 +26,15 @@ class Bisection(_Frozen):
     """
 
     measured: str
-    good: Commit
-    bad: Commit
+    good: CommitFacts
+    bad: CommitFacts
     commits: int
     steps: tuple[BisectStep, ...]
-    last_good: Commit
-    suspects: tuple[Commit, ...]
+    last_good: CommitFacts
+    suspects: tuple[CommitFacts, ...]
     change: CounterChange | None = None
     blame: Blame | None = None
 
     @property
-    def first_bad(self) -> Commit | None:
+    def first_bad(self) -> CommitFacts | None:
         return self.suspects[0] if len(self.suspects) == 1 else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from dpbench.errors import GateError, ReportedError
 from dpbench.gate.bisect.oracle import CounterOracle, Oracle, TimeOracle, change_of
 from dpbench.gate.bisect.result import Bisection, BisectStep
-from dpbench.gate.bisect.search import Answer, find_first_bad
+from dpbench.gate.bisect.search import CommitAnswer, find_first_bad
 from dpbench.gate.judgement import Blame, CounterChange, Verdict
 from dpbench.gate.prepare import GateRequest, Prepared, prepare
 from dpbench.gate.revisions import EmptyCommitError, Repository, gate_folder
@@ -87,14 +87,14 @@ def _row(repository: Repository, request: GateRequest) -> tuple[str, ...]:
 def _searched(run: _Run, oracle: Oracle, say: Say) -> Bisection:
     steps: list[BisectStep] = []
 
-    def ask(index: int) -> Answer:
+    def ask(index: int) -> CommitAnswer:
         commit = run.repository.described(run.commits[index])
         run.progress(f"{commit.short}, {oracle.measured}")
         try:
             with run.written(commit.commit) as folder:
                 answer, why = oracle.ask(folder)
         except EmptyCommitError:
-            answer, why = Answer.SKIPPED, "holds no files"
+            answer, why = CommitAnswer.SKIPPED, "holds no files"
         steps.append(BisectStep(commit=commit, answer=answer, why=" ".join(why.split())))
         say(steps[-1])
         return answer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Answer(StrEnum):
+class CommitAnswer(StrEnum):
     """What a commit is. SKIPPED: it cannot be measured, or its measurement decides nothing."""
 
     GOOD = "good"
@@ -30,7 +30,7 @@ class Suspects:
         return self.first_known_bad == self.last_good + 1
 
 
-def find_first_bad(count: int, ask: Callable[[int], Answer]) -> Suspects:
+def find_first_bad(count: int, ask: Callable[[int], CommitAnswer]) -> Suspects:
     """Return where the first bad of `count` commits is. The last one is bad, and is never asked.
 
     Each commit is asked once at most. If only skipped commits are left between a good and a bad one, all of them and
@@ -44,11 +44,11 @@ def find_first_bad(count: int, ask: Callable[[int], Answer]) -> Suspects:
         wanted = good + (bad - good) * _fraction(inside)
         chosen = min(open_ones, key=lambda each: abs(each - wanted))
         match ask(chosen):
-            case Answer.GOOD:
+            case CommitAnswer.GOOD:
                 good = chosen
-            case Answer.BAD:
+            case CommitAnswer.BAD:
                 bad = chosen
-            case Answer.SKIPPED:
+            case CommitAnswer.SKIPPED:
                 skipped.add(chosen)
     return Suspects(good, bad)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpbench.gate.bisect.result import Bisection, BisectStep
-from dpbench.gate.judgement import Commit
+from dpbench.gate.judgement import CommitFacts
 from dpbench.report.gate.what_changed import cause_lines
 from dpbench.sweep.outside import one_line
 
@@ -43,5 +43,5 @@ def bisect_json(found: Bisection) -> dict[str, Any]:
     return {"schema": SCHEMA, "exit_code": exit_code(found), "first_bad": first, **found.model_dump(mode="json")}
 
 
-def _commit(commit: Commit) -> str:
+def _commit(commit: CommitFacts) -> str:
     return one_line(f"{commit.short} {commit.subject}")
