@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from dpbench.cli_shared import Json, example, option, output_path, show
+from dpbench.cli_shared import Json, example, option, output_path, show, show_lines
 from dpbench.errors import GateError
+from dpbench.gate.bisect.run_bisect import run_bisect
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
@@ -22,6 +23,7 @@ from dpbench.gate.self_test.run_self_test import run_self_test
 from dpbench.report.gate.annotations import annotations
 from dpbench.report.gate.badge import gate_badge
 from dpbench.report.gate.bencher import gate_bencher
+from dpbench.report.gate.bisect_text import bisect_json, exit_code, outcome_lines, step_line
 from dpbench.report.gate.csv_form import gate_csv
 from dpbench.report.gate.json_form import EXIT_CODES, gate_json
 from dpbench.report.gate.junit import gate_junit
@@ -72,6 +74,13 @@ def gate(
     csv: Annotated[Path | None, option("Write CSV.", is_output=True)] = None,
     badge: Annotated[Path | None, option("Write a badge (SVG).", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
+    bisect: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="GOOD BAD", help="Find the first commit of GOOD..BAD that is worse: exit 0 found, 2 several left."
+        ),
+    ] = None,
+    counter: Annotated[str | None, option("The counter of --bisect, such as forward.operators.")] = None,
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Measure how often the gate errs on this machine.")
     ] = False,
@@ -84,6 +93,9 @@ def gate(
     named = {"markdown": markdown, "junit": junit, "bencher": bencher, "csv": csv, "badge": badge}
     files = {name: path for name, path in named.items() if path is not None}
     writers = {path: _FORMS[name] for name, path in files.items()}
+    others = {"base": base, "base-exact": base_exact, "worktree": worktree, "github": github, "self-test": self_test}
+    if ends := _ends(bisect, counter, {**others, **files, "head": head != "HEAD"}):
+        base, head = ends
     asked = GateRequest(
         base="HEAD" if self_test and base is None else _given(base),
         head=_head(head, worktree=worktree),
@@ -93,24 +105,67 @@ def gate(
         settings=settings,
         results=results,
     )
-    summary = _summary_file() if github else None
-    for path in (*writers, *([summary] if summary else [])):
-        _check_writable(path)
-    _check_replaceable(files)
+    summary = _checked_summary(files, github=github)
     with Console(stderr=True).status("preparing") as status:
+        if bisect is not None:
+            return _bisected(asked, counter, status.update, as_json=as_json)
         if self_test:
             return _examined(asked, rounds, gates, status.update, as_json=as_json)
-        try:
-            found = run_gate(asked, progress=status.update)
-        except GateError as error:
-            broken = broken_judgement(asked, str(error))
-            _write(broken, writers, summary, github=github)
-            if as_json:
-                show(gate_json(broken))
-            raise
+        found = _judged(asked, status.update, lambda broken: _write(broken, writers, summary, github=github), as_json)
     _write(found, writers, summary, github=github)
     show(gate_json(found) if as_json else gate_text(found))
     return EXIT_CODES[found.verdict]
+
+
+def _judged(
+    asked: GateRequest, progress: Callable[[str], object], write: Callable[[Judgement], None], as_json: bool
+) -> Judgement:
+    """Return the judgement. If the gate raises GateError, write and show that it is broken."""
+    try:
+        return run_gate(asked, progress=progress)
+    except GateError as error:
+        broken = broken_judgement(asked, str(error))
+        write(broken)
+        if as_json:
+            show(gate_json(broken))
+        raise
+
+
+def _bisected(asked: GateRequest, counter: str | None, progress: Callable[[str], object], *, as_json: bool) -> int:
+    """Search the first bad commit, show each step and the outcome, and return the exit code."""
+    if 2 in asked.tiers:
+        raise GateError("--tiers: 2 has no place in --bisect; allowed: 0, 1 or 0,1")
+    if counter is not None and 0 not in asked.tiers:
+        raise GateError(f"--counter: {counter!r} needs tier 0; allowed: --tiers 0 or 0,1")
+    found = run_bisect(
+        asked, counter, say=lambda step: None if as_json else show_lines([step_line(step)]), progress=progress
+    )
+    if as_json:
+        show(bisect_json(found))
+    else:
+        show_lines(outcome_lines(found))
+    return exit_code(found)
+
+
+def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
+    """Return the file of GitHub's summary, if it is asked for. Raise GateError if a file cannot be written."""
+    summary = _summary_file() if github else None
+    for path in (*files.values(), *([summary] if summary else [])):
+        _check_writable(path)
+    _check_replaceable(files)
+    return summary
+
+
+def _ends(ends: tuple[str, str] | None, counter: str | None, others: Mapping[str, object]) -> tuple[str, str] | None:
+    """Return the ends of a bisection, None if none is asked for. Raise GateError for options that do not go with it."""
+    if ends is None:
+        if counter is not None:
+            raise GateError(f"--counter: {counter!r} has no --bisect; allowed: --counter with --bisect GOOD BAD")
+        return None
+    for name, value in others.items():
+        if value:
+            raise GateError(f"--{name}: has no place with --bisect; allowed: --bisect with --json, --tiers or --budget")
+    return ends
 
 
 def _examined(asked: GateRequest, rounds: int, gates: int, progress: Callable[[str], object], *, as_json: bool) -> int:

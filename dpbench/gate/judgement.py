@@ -47,6 +47,20 @@ class Revision(_Frozen):
         return self.commit[:10] if self.commit else "worktree"
 
 
+class CommitFacts(_Frozen):
+    """A commit: the full hash, the first line of its message, its author's name and date (ISO 8601)."""
+
+    commit: str
+    subject: str
+    author: str
+    author_date: str
+
+    @property
+    def short(self) -> str:
+        """The first 10 digits of the hash."""
+        return self.commit[:10]
+
+
 class Accepted(_Frozen):
     """A regression that the project accepts until `expires`.
 
@@ -81,6 +95,34 @@ class CounterChange(_Frozen):
     is_worse: bool | None
     accepted: Accepted | None = None
     traded_for: str | None = None
+
+
+class Cause(_Frozen):
+    """Code that changed a counter: `base` and `head` are its parts of the counter on both sides.
+
+    `what` is an operator, the size of a copy, a call of the host, or a Python function with its file and line. It was
+    done by `function` in these `lines` of `file`: head's, or base's if head has none. `text` is the first such line.
+    """
+
+    what: str
+    function: str
+    file: str
+    lines: tuple[int, ...]
+    text: str
+    base: int
+    head: int
+
+
+class Blame(_Frozen):
+    """The code that made a counter worse: the largest causes, and how many `more` there are.
+
+    Counters that are known as a whole only, such as peak memory, have no blame.
+    """
+
+    benchmark: str
+    counter: str
+    causes: tuple[Cause, ...] = ()
+    more: int = 0
 
 
 class TimeJudgement(_Frozen):
@@ -137,8 +179,8 @@ class Judgement(_Frozen):
 
     `verdict` covers all tiers in `tiers`, which are 0, 1 and 2. `why` is one line. Each of `notes` is one line that
     changes no verdict. `alarm_rate` is the false-alarm rate of a whole suite that the decision rule allows by design.
-    `uncounted_cases` are those of tier 0 that neither commit can count. `false_alarms` is the measured rate, or None if
-    none was measured.
+    `uncounted_cases` are those of tier 0 that neither commit can count. `blames` has the code behind worse counters.
+    `false_alarms` is the measured rate, or None if none was measured.
     """
 
     verdict: Verdict
@@ -152,6 +194,7 @@ class Judgement(_Frozen):
     counted_cases: int = 0
     uncounted_cases: int = 0
     counters: tuple[CounterChange, ...] = ()
+    blames: tuple[Blame, ...] = ()
     times: tuple[TimeJudgement, ...] = ()
     drifts: tuple[Drift, ...] = ()
     notes: tuple[str, ...] = ()

@@ -122,6 +122,7 @@ def _judgement(
         counted_cases=counters.cases,
         uncounted_cases=counters.uncounted,
         counters=changes,
+        blames=counters.blames,
         times=judgements,
         drifts=drifted,
         notes=tuple(

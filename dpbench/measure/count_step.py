@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from torch import distributed as dist
 
 from dpbench.measure.counted.auto import slower_choices
 from dpbench.measure.counted.dependencies import dependencies
+from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, details_of, limited
 from dpbench.measure.counted.kept import kept_per_step
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
@@ -26,6 +29,7 @@ from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase
 from dpbench.results.counts import Counts, Phase, PhaseCounts
+from dpbench.results.details import Detail
 from dpbench.results.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient
@@ -43,12 +47,19 @@ class Extras:
     lines: bool = False
     kept_steps: int = 0
     choices: bool = False
+    details: bool = False
 
 
-def count(
-    case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras = Extras()
-) -> tuple[Counts, Recording | None]:
-    """Return the case's counters, and the recording if its devices are simulated.
+class Counted(NamedTuple):
+    """The counters of a case. There is a recording if its devices are simulated, and details if asked for."""
+
+    counts: Counts
+    recording: Recording | None = None
+    details: tuple[Detail, ...] = ()
+
+
+def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras = Extras()) -> Counted:
+    """Return the case's counters.
 
     Simulated devices must have been started. With one process per device, each rank calls this.
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
@@ -62,10 +73,11 @@ def count(
         session.step()
         gc.collect()
     if case.variant.is_per_rank:
-        return _count_ranks(session, team), None
+        return Counted(_count_ranks(session, team))
     if session.placement.devices[0].type == "cpu":
-        return _count_calls(session, extras), None
-    return _count_simulated(session, extras.gradients)
+        return _count_calls(session, extras)
+    counts, recorded = _count_simulated(session, extras.gradients)
+    return Counted(counts, recorded, limited(details_of(recorded)) if extras.details else ())
 
 
 def _counted(variant: VariantId) -> VariantId:
@@ -86,21 +98,24 @@ def _count_ranks(session: Session, team: Team) -> Counts:
     return sum_over_ranks(ranks)
 
 
-def _count_calls(session: Session, extras: Extras) -> Counts:
-    with PythonCalls() as calls:
+def _count_calls(session: Session, extras: Extras) -> Counted:
+    with PythonCallSites() if extras.details else PythonCalls() as calls:
         session.step(calls.enter)
-    lines = dict[Phase, int]()
+    lines, counters = dict[Phase, int](), list[PythonCalls | PythonLines]([calls])
     if extras.lines:
-        with PythonLines() as executed:
+        with PythonLineSites() if extras.details else PythonLines() as executed:
             session.step(executed.enter)
         lines = executed.by_phase()
+        counters.append(executed)
     phases = {
         phase: PhaseCounts(python_calls=n, python_lines=lines.get(phase)) for phase, n in calls.by_phase().items()
     }
-    return Counts(
-        phases=phases,
-        kept=kept_per_step(session.step, extras.kept_steps) if extras.kept_steps else None,
-        slower_choices=slower_choices() if extras.choices else None,
+    kept = kept_per_step(session.step, extras.kept_steps) if extras.kept_steps else None
+    choices = slower_choices() if extras.choices else None
+    sites = (each for each in counters if isinstance(each, PythonCallSites | PythonLineSites))
+    return Counted(
+        Counts(phases=phases, kept=kept, slower_choices=choices),
+        details=limited(chain.from_iterable(each.details() for each in sites)),
     )
 
 

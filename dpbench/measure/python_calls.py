@@ -28,6 +28,9 @@ class _ByPhase:
     def enter(self, phase: Phase) -> None:
         self._current = self._counters[phase] = itertools.count()
 
+    def _count(self, frame: FrameType) -> None:  # noqa: ARG002  # for subclasses
+        next(self._current)  # one C call, so that no thread's count is lost
+
     def by_phase(self) -> dict[Phase, int]:
         """Return the counts. Call it once, after the block: each call adds one to each counter."""
         return {phase: next(counter) for phase, counter in self._counters.items()}
@@ -43,7 +46,7 @@ class PythonCalls(_ByPhase):
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and not frame.f_code.co_filename.startswith(_NOT_COUNTED):
-            next(self._current)  # one C call, so that no thread's count is lost
+            self._count(frame)
 
     def __enter__(self) -> Self:
         threading.setprofile(self._on_event)
@@ -65,7 +68,7 @@ class PythonLines(_ByPhase):
         if frame.f_code.co_filename.startswith(_NOT_COUNTED):
             return None
         if event == "line":
-            next(self._current)
+            self._count(frame)
         return self._on_event
 
     def __enter__(self) -> Self:

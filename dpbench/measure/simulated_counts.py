@@ -58,11 +58,16 @@ def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for copy in copies:
-        link = f"{_name(copy.source)}->{_name(copy.destination)}"
+        link = link_of(copy)
         counts[link] += 1
         sizes[link] += copy.size_bytes
     for link in sorted(counts):
         yield link, Traffic(count=counts[link], size_bytes=sizes[link])
+
+
+def link_of(copy: Copy) -> str:
+    """Return the name of a copy's link, such as ``host->sim:0``."""
+    return f"{_name(copy.source)}->{_name(copy.destination)}"
 
 
 def _name(device: int | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dpbench.results.details import Detail
 from dpbench.results.record import Environment, Outcome
 from dpbench.sweep.case import Case
 
@@ -143,7 +144,7 @@ class CountRecord(_Frozen):
     """The answer of the child that counted one case.
 
     SKIPPED means that it cannot be counted, with the reason. `why_numbers` says why the case was computed with numbers
-    although the job asked for shapes only.
+    although the job asked for shapes only. `details` are there if the job asked for them.
     """
 
     case: Case
@@ -152,6 +153,7 @@ class CountRecord(_Frozen):
     counts: Counts | None = None
     environment: Environment | None = None
     why_numbers: str | None = None
+    details: tuple[Detail, ...] = ()
 
     @model_validator(mode="after")
     def _only_ok_has_numbers(self) -> Self:

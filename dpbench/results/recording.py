@@ -23,9 +23,12 @@ from typing import Any
 from dpbench.results.files import replace_text
 
 FORMAT = "dpbench.events"
-VERSION = 3
-"""Version 1 had no `HostCall`. Version 2 had no `thread`, no `GradientReady` and no facts about the model."""
-_READ = (1, 2, VERSION)
+VERSION = 4
+"""Version 1 had no `HostCall`. Version 2 had no `thread`, no `GradientReady` and no facts about the model.
+
+In version 3 only launched operators and copies had a `line`.
+"""
+_READ = (1, 2, 3, VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,7 @@ class HostCall:
 
     id: int
     name: HostCallName
+    line: str = ""
     thread: int = 0
 
 

@@ -57,7 +57,8 @@ class CountJob(BaseModel):
     each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
     again with numbers. With `lines` the executed lines of Python are counted too. With `kept_steps` above 0, so
     many further steps are taken, and the memory that they keep is counted. With `choices` the choices of the default
-    dispatch are counted. These three are for CPU lanes.
+    dispatch are counted. These three are for CPU lanes. With `details` the
+    record says which lines of code cause the counters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,6 +70,7 @@ class CountJob(BaseModel):
     lines: bool = False
     kept_steps: int = Field(default=0, ge=0)
     choices: bool = False
+    details: bool = False
 
 
 class CountJobs(BaseModel):

@@ -12,7 +12,7 @@ from dpbench.simulator import autograd
 from dpbench.simulator.arguments import map_tensors, raw, run_shapes, simulated_in, tensors_in, with_index
 from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments
 from dpbench.simulator.recorder import thread_key
-from dpbench.simulator.simulation import Simulation, the_simulation
+from dpbench.simulator.simulation import Simulation, the_simulation, user_line
 from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
 
 OnCpu = Callable[..., Any]
@@ -130,7 +130,8 @@ def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
     if not known.is_empty and not known.changes_view and (fresh or written or known.answers_host):
         _launch(simulation, call, written, fresh, wrapped)
     elif simulation.recorder.running:
-        simulation.recorder.add(Operator(id=simulation.recorder.next_id(), is_launched=False, **_identity(call)))
+        view = Operator(id=simulation.recorder.next_id(), is_launched=False, line=user_line(), **_identity(call))
+        simulation.recorder.add(view)
     if answers_host(call.func, call.args):
         simulation.host_wait([call.stream])
     autograd.pass_on_handoff([*fresh, *written], call.tensors, call.stream)

@@ -96,9 +96,11 @@ class Simulation:
     def host_call(self, *names: HostCallName) -> None:
         """Record calls on the host."""
         if self.recorder.running:
+            line = user_line()
             with self.lock:
                 for name in names:
-                    self.recorder.add(HostCall(id=self.recorder.next_id(), name=name, thread=thread_key()))
+                    call = HostCall(id=self.recorder.next_id(), name=name, line=line, thread=thread_key())
+                    self.recorder.add(call)
 
     def host_wait(self, streams: Iterable[int]) -> None:
         """Let the host wait for the present work of the streams."""

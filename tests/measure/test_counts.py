@@ -28,7 +28,7 @@ def case(**changes):
 
 
 def count(**changes):
-    found, recording = count_step.count(case(**changes), lambda _: Solo())
+    found, recording, _ = count_step.count(case(**changes), lambda _: Solo())
     assert recording is None
     return {phase: of_phase.python_calls for phase, of_phase in found.phases.items()}
 

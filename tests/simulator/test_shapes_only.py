@@ -21,7 +21,7 @@ from dpbench.sweep.case import Case
 variant, workload, numbers = sys.argv[1:]
 simulate(2, numbers=bool(int(numbers)))
 devices = ("sim:0", "sim:1")[: 1 if variant == "single" else 2]
-_, recorded = count(Case(variant=variant, workload=workload, batch=4, devices=devices, threads=1), connector(None))
+_, recorded, _ = count(Case(variant=variant, workload=workload, batch=4, devices=devices, threads=1), connector(None))
 assert recorded.model.parameters == len(recorded.model.parameter_sizes) > 0
 lists, place = {}, {}
 for event in recorded.events:

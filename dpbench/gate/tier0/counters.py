@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench.errors import GateError
-from dpbench.gate.judgement import CounterChange
+from dpbench.gate.judgement import Blame, CounterChange
 from dpbench.gate.settings import Benchmark
+from dpbench.gate.tier0.blame import find_blames, jobs_by_benchmark
 from dpbench.gate.tier0.gate_cases import KEPT_STEPS, choice_case, gate_cases, kept_cases
 from dpbench.gate.tier0.growth import growth_cases, growth_changes
 from dpbench.results.counts import CountRecord, diff
@@ -39,7 +40,8 @@ class Counters:
     """The changed counters and the number of counted cases.
 
     `uncounted` are the cases that neither commit can count. There is one note for each. `gap` says that no case on
-    simulated devices was counted, and why; it is None otherwise. `by_name` has all cases by their names.
+    simulated devices was counted, and why; it is None otherwise. `by_name` has all cases by their names. `blames` has
+    the code behind worse counters.
     """
 
     changes: tuple[CounterChange, ...] = ()
@@ -48,6 +50,7 @@ class Counters:
     uncounted: int = 0
     gap: str | None = None
     by_name: Mapping[str, Case] = field(default_factory=dict)
+    blames: tuple[Blame, ...] = ()
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
@@ -88,13 +91,16 @@ def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Laun
             if record.outcome is not Outcome.OK:
                 raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, folder)}")
         counted += 1
+    changed = compare_records(olds, news)
+    jobs = jobs_by_benchmark({name_of(case): job_of(case) for case in cases})
     return Counters(
-        changes=tuple(compare_records(olds, news)),
+        changes=tuple(changed),
         cases=counted,
         notes=tuple(notes),
         uncounted=len(uncounted),
         gap=gap_of(cases, uncounted),
         by_name={name_of(case): case for case in cases},
+        blames=find_blames(changed, jobs, base, head, launch),
     )
 
 
@@ -127,13 +133,16 @@ def compare_records(olds: Sequence[CountRecord], news: Sequence[CountRecord]) ->
 def count_side(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:
     """Return the records of these cases for the commit in `folder`. Raises GateError with the name of the side."""
     try:
-        return run_jobs([_job(case) for case in cases], folder=folder, launch=launch) if cases else ()
+        return run_jobs([job_of(case) for case in cases], folder=folder, launch=launch) if cases else ()
     except CountingError as error:
         raise GateError(f"{side}: {' '.join(str(error).split())}") from error
 
 
-def _job(case: Case) -> CountJob:
-    """The job of a case. On CPU lanes the lines of cases that grow are counted, and the memory that steps keep."""
+def job_of(case: Case) -> CountJob:
+    """Return the job of a case.
+
+    On CPU lanes the lines of cases that grow are counted, and the memory that steps keep.
+    """
     is_on_cpu = "cpu" in case.devices
     return CountJob(
         case=case,

@@ -17,6 +17,8 @@ from dpbench.results.record import Outcome
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 
+GROWTH = ".growth"
+"""The end of a growth's counter, after the name of the counter that grows."""
 _BATCH = 16
 TOLERATED = 0.05
 """The tolerated increase of a growth, as a share. Other counters name each call and operator more."""
@@ -65,9 +67,14 @@ def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> 
     return found
 
 
+def growth_name(doubling: Doubling) -> str:
+    """Return the benchmark's name in the judgement."""
+    return f"growth with {doubling.name}"
+
+
 def _change(doubling: Doubling, counter: str, old: int, new: int) -> CounterChange:
     return CounterChange(
-        benchmark=f"growth with {doubling.name}", counter=f"{counter}.growth", base=old, head=new, is_worse=True
+        benchmark=growth_name(doubling), counter=f"{counter}{GROWTH}", base=old, head=new, is_worse=True
     )
 
 

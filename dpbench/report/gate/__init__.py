@@ -10,6 +10,6 @@
     badge               an SVG image of the verdict
     self_test_tables    the result of a self-test, as tables and as JSON
 
-`tables` and `wording` have the rows and words that these forms share. `per_benchmark` has one finding for each
-benchmark, for the forms without tables.
+`tables`, `what_changed` and `wording` have the rows, lines and words that these forms share.
+`per_benchmark` has one finding for each benchmark, for the forms without tables.
 """

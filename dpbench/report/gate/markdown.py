@@ -13,6 +13,7 @@ from dpbench.report.gate.tables import (
     slowest_first,
     times_grid,
 )
+from dpbench.report.gate.what_changed import MOST_GROUPS, TITLE, what_changed
 from dpbench.report.gate.wording import acceptance, circumstances, headline, reliability, revision
 from dpbench.sweep.outside import one_line
 
@@ -41,8 +42,9 @@ def gate_markdown(judgement: Judgement) -> str:
 def _lines(judgement: Judgement, most: int) -> Iterator[str]:
     yield from (MARKER, f"### dpbench gate: {judgement.verdict}", "", f"**{_escaped(headline(judgement))}**", "")
     yield from (f"- base {_escaped(revision(judgement.base))}", f"- head {_escaped(revision(judgement.head))}", "")
-    shown = (counters_grid(judgement, min(most, 20)), times_grid(judgement, most), drifts_grid(judgement, most))
-    for grid in shown:
+    yield from _table(counters_grid(judgement, min(most, 20)))
+    yield from _what_changed(judgement, min(most, MOST_GROUPS))
+    for grid in (times_grid(judgement, most), drifts_grid(judgement, most)):
         yield from _table(grid)
     yield from _list(list(_reasons(judgement)), most)
     yield from _list(list(reliability(judgement)), most)
@@ -63,6 +65,16 @@ def _table(grid: Grid) -> Iterator[str]:
     yield ""
     for line in grid.below:
         yield from (_escaped(line), "")
+
+
+def _what_changed(judgement: Judgement, most: int) -> Iterator[str]:
+    if not judgement.blames:
+        return
+    yield from (f"#### {TITLE}", "")
+    for heading, lines in what_changed(judgement, most):
+        yield f"- {_escaped(heading)}"
+        yield from (f"  - {_escaped(line)}" for line in lines)
+    yield ""
 
 
 def _row(cells: Iterable[str]) -> str:

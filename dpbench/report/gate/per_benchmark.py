@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
 from dpbench.report.gate.tables import count, direction, slowest_first, worst_first
+from dpbench.report.gate.what_changed import cause_lines
 from dpbench.report.gate.wording import acceptance, growth_between, measured
 from dpbench.report.units import number, time_unit
 from dpbench.sweep.outside import one_line
@@ -55,7 +56,7 @@ def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
             what=f"counters {'worse' if worse else 'accepted' if accepted else 'traded' if traded else 'changed'}",
             message=f"{_numbers(worse, accepted, traded)}, {others} otherwise changed; {_change(group[0])}",
             is_notable=bool(accepted or traded),
-            details=tuple(map(_change, group)),
+            details=tuple(line for change in group for line in (_change(change), *_causes(judgement, change))),
         )
 
 
@@ -67,6 +68,12 @@ def _change(change: CounterChange) -> str:
     text = f"{change.counter}: {count(change.base)} -> {count(change.head)} ({direction(change)})"
     traded = f"; the time of {change.traded_for} is not longer" if change.traded_for else ""
     return one_line(text + traded) + _accepted(change.accepted)
+
+
+def _causes(judgement: Judgement, change: CounterChange) -> Iterator[str]:
+    for blame in judgement.blames:
+        if (blame.benchmark, blame.counter) == (change.benchmark, change.counter):
+            yield from (f"    {line}" for line in cause_lines(blame))
 
 
 def _time(time: TimeJudgement) -> BenchmarkFinding:

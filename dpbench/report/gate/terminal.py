@@ -17,6 +17,7 @@ from dpbench.report.gate.tables import (
     slowest_first,
     times_grid,
 )
+from dpbench.report.gate.what_changed import TITLE, what_changed
 from dpbench.report.gate.wording import acceptance, circumstances, headline, reliability, revision
 from dpbench.sweep.outside import one_line
 
@@ -30,13 +31,15 @@ _LEGEND = (
 
 def gate_text(judgement: Judgement) -> RenderableType:
     """Return the verdict, the changes of each tier, and how reliable the verdict is."""
-    grids = (counters_grid(judgement), times_grid(judgement), precision_grid(judgement), drifts_grid(judgement))
+    grids = (times_grid(judgement), precision_grid(judgement), drifts_grid(judgement))
+    counters = counters_grid(judgement)
     parts: list[RenderableType] = [
         _text(headline(judgement), _STYLES.get(judgement.verdict, "bold red")),
         _text(f"base {revision(judgement.base)}"),
         _text(f"head {revision(judgement.head)}"),
         Text(),
     ]
+    parts += [*table(counters), *_what_changed(judgement)] if counters.rows else []
     for grid in grids:
         parts += table(grid) if grid.rows else ()
     parts += map(_text, _reasons(judgement))
@@ -57,6 +60,15 @@ def table(grid: Grid) -> Iterator[RenderableType]:
         drawn.add_row(*map(_text, row))
     yield drawn
     yield from map(_text, grid.below)
+
+
+def _what_changed(judgement: Judgement) -> Iterator[RenderableType]:
+    if judgement.blames:
+        yield _text(TITLE, "bold")
+        for heading, lines in what_changed(judgement):
+            yield _text(heading)
+            yield from (_text(f"    {line}") for line in lines)
+        yield Text()
 
 
 def _reasons(judgement: Judgement) -> Iterator[str]:

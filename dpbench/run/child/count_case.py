@@ -43,9 +43,15 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
     if fault := _start_simulator(job):
         return skipped(f"devices: {fault}")
-    extras = Extras(gradients=job.gradients, lines=job.lines, kept_steps=job.kept_steps, choices=job.choices)
+    extras = Extras(
+        gradients=job.gradients,
+        lines=job.lines,
+        kept_steps=job.kept_steps,
+        choices=job.choices,
+        details=job.details,
+    )
     try:
-        counts, recording = count(job.case, connector(rendezvous), extras)
+        counts, recording, details = count(job.case, connector(rendezvous), extras)
     except WorkloadError as error:
         return skipped(str(error))
     except NotImplementedError as error:
@@ -60,7 +66,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     if recording is not None and job.case.variant.name is VariantName.TORCH_DP:
         counts = counts.model_copy(update={"nccl_links": bytes_by_link(recording)})
     environment = read_environment()
-    return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment)
+    return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
 
 
 def _start_simulator(job: CountJob) -> str | None:

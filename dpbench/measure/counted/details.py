@@ -1,0 +1,110 @@
+"""The details of a step's counters, from a recording of simulated devices or from the frames of Python."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import FrameType
+
+from dpbench.measure.counted.places import place_of
+from dpbench.measure.python_calls import PythonCalls, PythonLines
+from dpbench.measure.simulated_counts import events_by_phase, link_of
+from dpbench.results.counts import Phase
+from dpbench.results.details import LONGEST_TEXT, MOST_DETAILS, Detail, Place
+from dpbench.results.recording import Copy, HostCall, Operator, RecordedEvent, Recording
+
+_Call = tuple[str, str, int, str, str, int]
+"""Name, file and first line of a function; name, file and line of its caller."""
+_Line = tuple[str, str, int]
+"""Name of a function, its file and a line of it."""
+
+
+class PythonCallSites(PythonCalls):
+    """`PythonCalls` that also keep each call's function and caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: dict[Phase, list[_Call]] = {}
+        self._now: list[_Call] = []
+
+    def enter(self, phase: Phase) -> None:
+        super().enter(phase)
+        self._now = self._calls[phase] = []
+
+    def _count(self, frame: FrameType) -> None:
+        super()._count(frame)
+        code, caller = frame.f_code, frame.f_back
+        by = ("", "", 0) if caller is None else (caller.f_code.co_qualname, caller.f_code.co_filename, caller.f_lineno)
+        self._now.append((code.co_qualname, code.co_filename, code.co_firstlineno, *by))  # one C call, as in `_count`
+
+    def details(self) -> Iterator[Detail]:
+        """Yield one detail for each function and line that calls it."""
+        for phase, calls in self._calls.items():
+            for (name, file, line, by, by_file, by_line), value in Counter(calls).items():
+                yield Detail(
+                    counter=f"{phase}.python_calls",
+                    what=name[:LONGEST_TEXT],
+                    defined=place_of(file, line, name),
+                    place=place_of(by_file, by_line, by),
+                    value=value,
+                )
+
+
+class PythonLineSites(PythonLines):
+    """`PythonLines` that also keep each line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: dict[Phase, list[_Line]] = {}
+        self._now: list[_Line] = []
+
+    def enter(self, phase: Phase) -> None:
+        super().enter(phase)
+        self._now = self._lines[phase] = []
+
+    def _count(self, frame: FrameType) -> None:
+        super()._count(frame)
+        self._now.append((frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno))
+
+    def details(self) -> Iterator[Detail]:
+        """Yield one detail for each line."""
+        for phase, lines in self._lines.items():
+            for (name, file, line), value in Counter(lines).items():
+                place = place_of(file, line, name)
+                yield Detail(counter=f"{phase}.python_lines", what="lines", place=place, value=value)
+
+
+def details_of(recording: Recording) -> Iterator[Detail]:
+    """Yield the details of operators, kernels, floating-point operations, copies and calls of the host, by line."""
+    values: Counter[tuple[str, str, str]] = Counter()
+    for phase, events in events_by_phase(recording).items():
+        for event in events:
+            for counter, what, line, value in _parts(event):
+                values[f"{phase}.{counter}", what, line] += value
+    for (counter, what, line), value in values.items():
+        yield Detail(counter=counter, what=what[:LONGEST_TEXT], place=_place(line), value=value)
+
+
+def limited(details: Iterator[Detail]) -> tuple[Detail, ...]:
+    """Return the details, or none if there are more than `MOST_DETAILS`: a part of them would compare wrongly."""
+    found = tuple(detail for detail, _ in zip(details, range(MOST_DETAILS + 1), strict=False))
+    return found if len(found) <= MOST_DETAILS else ()
+
+
+def _parts(event: RecordedEvent) -> Iterator[tuple[str, str, str, int]]:
+    """Yield counter, what, line and value of each counter to which an event adds."""
+    if isinstance(event, Operator):
+        what = event.name if event.node is None else f"{event.name} of {event.node}"
+        values: Mapping[str, int] = {"operators": 1, "kernels": int(event.is_launched), "flops": event.flops}
+        yield from ((counter, what, event.line, value) for counter, value in values.items() if value)
+    elif isinstance(event, Copy):
+        link = link_of(event)
+        yield "operators", f"copy {link}", event.line, 1
+        yield f"copies.{link}.count", f"{event.size_bytes:,} bytes", event.line, 1
+        yield f"copies.{link}.size_bytes", f"{event.size_bytes:,} bytes", event.line, event.size_bytes
+    elif isinstance(event, HostCall):
+        yield f"host_calls.{event.name}", str(event.name), event.line, 1
+
+
+def _place(line: str) -> Place:
+    """Return the place that an event names as ``file:line``."""
+    file, _, number = line.rpartition(":")
+    return place_of(file, int(number))
