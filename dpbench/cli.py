@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from dpbench import __version__, cli_asv, cli_doctor, cli_gate, cli_project
+from dpbench import __version__, cli_asv, cli_doctor, cli_elastic, cli_gate, cli_project
 from dpbench.cli_shared import Json, complain, example, guarded_streams, option, show, show_lines, unusable, warn
 from dpbench.errors import ExitCode, ReportedError, UnusableMachineError, WrongInputError
 from dpbench.report.comparison_json import comparisons_json
@@ -237,6 +237,7 @@ def _measure(
 
 cli_asv.add_to(app)
 cli_doctor.add_to(app)
+cli_elastic.add_to(app)
 cli_gate.add_to(app)
 cli_project.add_to(app)
 
