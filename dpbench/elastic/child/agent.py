@@ -2,11 +2,11 @@
 
     python -m dpbench.elastic.child.agent --record-fd N --parent-pid P < job
 
-This is `torch.distributed.run` in a process that dies with the parent. Three methods of torch's agent get time stamps:
+This is `torch.distributed.run` in a process that dies with the parent. Three methods of torch get time stamps:
 
-    _stop_workers     the agent has noticed the failure, and ends the rest of the group
-    _rendezvous       the agents agree on who takes part
-    _start_workers    new worker processes
+    PContext.close                      the agent has noticed a failure, and ends the rest of its workers
+    LocalElasticAgent._rendezvous       the agents agree on who takes part
+    LocalElasticAgent._start_workers    new worker processes
 """
 
 import argparse
@@ -23,11 +23,6 @@ from dpbench.results.elastic_record import EventKind
 from dpbench.run.process_tree import die_with_parent
 from dpbench.run.start import child_command
 
-_STAMPED = {
-    "_stop_workers": (EventKind.STOP_BEGIN, EventKind.STOP_END),
-    "_rendezvous": (EventKind.RENDEZVOUS_BEGIN, EventKind.RENDEZVOUS_END),
-    "_start_workers": (EventKind.START_BEGIN, EventKind.START_END),
-}
 _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5
 """torchrun sends SIGTERM to a group that it stops, and after this time SIGKILL."""
@@ -45,10 +40,15 @@ def main() -> None:
     _set_environment(job, path)
     log = EventLog(job.events, agent=job.agent)
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing.api import PContext
     from torch.distributed.run import main as torchrun
 
-    for name, ends in _STAMPED.items():
-        setattr(LocalElasticAgent, name, _stamped(getattr(LocalElasticAgent, name), log, *ends))
+    for owner, name, begin, end in (
+        (PContext, "close", EventKind.STOP_BEGIN, EventKind.STOP_END),
+        (LocalElasticAgent, "_rendezvous", EventKind.RENDEZVOUS_BEGIN, EventKind.RENDEZVOUS_END),
+        (LocalElasticAgent, "_start_workers", EventKind.START_BEGIN, EventKind.START_END),
+    ):
+        setattr(owner, name, _stamped(getattr(owner, name), log, begin, end))
     torchrun([*torchrun_options(job), *child_command("dpbench.elastic.child.trainer")])
 
 
