@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dpbench.cli_shared import Json, example, option, show
 from dpbench.elastic.request import duration_s, elastic_settings
-from dpbench.elastic.run import run_elastic
+from dpbench.elastic.run import claimed_folder, run_elastic
 from dpbench.errors import ExitCode
 from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.results.elastic_record import ElasticRecord, RunScheme, to_elastic_line
@@ -55,14 +55,14 @@ def elastic(
         plan=plan,
     )
     timeout_s = duration_s("timeout", timeout)
-    with Console(stderr=True).status("training, undisturbed") as status:
+    with claimed_folder(checkpoints, settings) as folder, Console(stderr=True).status("training") as status:
         path = new_run_path(results, "elastic")
 
         def keep(record: ElasticRecord) -> None:
             _append(path, record)
             status.update(f"{record.scheme}: {record.outcome}; the next run")
 
-        records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep)
+        records = run_elastic(settings, path.stem, timeout_s, folder, keep)
     show(elastic_json(records) if as_json else elastic_text(records))
     wanted = [record for record in records if record.scheme is not RunScheme.WRAPPER]
     return ExitCode.OK if all(record.outcome is Outcome.OK for record in wanted) else ExitCode.NEGATIVE

@@ -27,25 +27,35 @@ def run_elastic(
     settings: ElasticSettings,
     run: str,
     timeout_s: float,
-    checkpoints: Path | None,
+    checkpoints: Path,
     keep: Callable[[ElasticRecord], None],
 ) -> tuple[ElasticRecord, ...]:
     """Train three times and return the records. `keep` gets each record as soon as its run has ended.
 
-    `timeout_s` is for one run. Without `checkpoints` their folder is temporary. Without faults there is one run.
+    `timeout_s` is for one run. `checkpoints` is a claimed folder. Without faults there is one run.
     """
     with TemporaryDirectory(prefix="dpbench-elastic-") as own:
-        folder = Path(own) / "checkpoints" if checkpoints is None else checkpoints
-        claim_folder(folder, settings)
         records: list[ElasticRecord] = []
         for scheme in RunScheme if settings.plan else (RunScheme.UNDISTURBED,):
             events = Path(own) / f"events-{scheme}"
             events.mkdir()
-            job = elastic_job(settings, scheme, folder / scheme, events)
+            job = elastic_job(settings, scheme, checkpoints / scheme, events)
             record = _recorded(job, run, _launched(job, timeout_s), records[0] if records else None)
             keep(record)
             records.append(record)
         return tuple(records)
+
+
+@contextmanager
+def claimed_folder(folder: Path | None, settings: ElasticSettings) -> Iterator[Path]:
+    """Yield the folder of checkpoints, or a temporary one for None. Raise WrongInputError for one of another model."""
+    if folder is not None:
+        claim_folder(folder, settings)
+        yield folder
+        return
+    with TemporaryDirectory(prefix="dpbench-checkpoints-") as own:
+        claim_folder(Path(own), settings)
+        yield Path(own)
 
 
 def elastic_job(settings: ElasticSettings, scheme: RunScheme, checkpoints: Path, events: Path) -> ElasticJob:
