@@ -69,7 +69,9 @@ def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
     if job.scheme is RunScheme.WRAPPER:
         return DataParallel(model, device_ids=["cpu"] * job.settings.ranks)
     dist.init_process_group("gloo", timeout=timedelta(seconds=job.settings.hang_timeout_s))
-    return DistributedDataParallel(model)
+    # Otherwise DDP arranges its buckets anew after a process's first step. gloo adds the ranks in an order that depends
+    # on a gradient's place in its bucket. So with 3 ranks or more, a restart would change the last bits.
+    return DistributedDataParallel(model, find_unused_parameters=True)
 
 
 def _train(
