@@ -40,7 +40,7 @@ define environment
 	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
 endef
 
-.PHONY: compare test test-all test-python cuda-tests gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv asv-html clean
+.PHONY: compare test test-all ladder-soak test-python cuda-tests gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv asv-html clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -54,6 +54,10 @@ test: $(READY)
 # `make test` runs a random sample of the large test tables and prints its seed. This target runs them in full.
 test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
+
+# Elastic runs with one killed worker each. Takes 20 to 60 minutes.
+ladder-soak: $(READY)
+	$(BIN)/python -m benchmarks.elastic_soak --output results/elastic-soak.md $(ARGS)
 
 # The tests with another Python, that of a Debian release. Needs root; build/roots/ keeps what it installs.
 test-python:

@@ -1,0 +1,84 @@
+"""The command `dpbench elastic`: a training run under torchrun in which workers fail."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dpbench.cli_shared import Json, example, option, show
+from dpbench.elastic.request import duration_s, elastic_settings
+from dpbench.elastic.run import claimed_folder, run_elastic
+from dpbench.errors import ExitCode
+from dpbench.report.elastic_table import elastic_json, elastic_text
+from dpbench.results.elastic_record import ElasticRecord, RunScheme, to_elastic_line
+from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.results.record import Outcome
+from dpbench.results.run_path import new_run_path
+from dpbench.results.store import StoreError
+
+
+def elastic(
+    ranks: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
+    steps: Annotated[int, option("Training steps of each run.")] = 60,
+    checkpoint_every: Annotated[int, option("Steps between checkpoints.")] = 10,
+    backend: Annotated[
+        str, option("torch.save: rank 0 writes one file; dcp: torch.distributed.checkpoint.")
+    ] = "torch.save",
+    max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3,
+    faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang.")] = "kill",
+    plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,oom@30:0.")] = None,
+    hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s",
+    workload: Annotated[str, option("Such as mlp/small or my_model:factory.")] = "mlp/small",
+    batch: Annotated[int, option("Items in the global batch.")] = 64,
+    dtype: Annotated[str, option("float32 or float64.")] = "float32",
+    seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0,
+    timeout: Annotated[str, option("Time for one of the three runs.")] = "5m",
+    checkpoints: Annotated[Path | None, option("Folder of checkpoints; a temporary one by default.")] = None,
+    results: Annotated[Path, option("Folder of records, one file for each call.")] = Path("results/runs"),
+    as_json: Json = False,
+) -> ExitCode:
+    """Train under torchrun while workers are killed, run out of memory or hang, and measure each outage."""
+    settings = elastic_settings(
+        workload=workload,
+        ranks=ranks,
+        steps=steps,
+        batch=batch,
+        dtype=dtype,
+        checkpoint_every=checkpoint_every,
+        backend=backend,
+        max_restarts=max_restarts,
+        hang_timeout=hang_timeout,
+        seed=seed,
+        faults=faults,
+        plan=plan,
+    )
+    timeout_s = duration_s("timeout", timeout)
+    with claimed_folder(checkpoints, settings) as folder, Console(stderr=True).status("training") as status:
+        path = new_run_path(results, "elastic")
+
+        def keep(record: ElasticRecord) -> None:
+            _append(path, record)
+            status.update(f"{record.scheme}: {record.outcome}; the next run")
+
+        records = run_elastic(settings, path.stem, timeout_s, folder, keep)
+    show(elastic_json(records) if as_json else elastic_text(records))
+    wanted = [record for record in records if record.scheme is not RunScheme.WRAPPER]
+    return ExitCode.OK if all(record.outcome is Outcome.OK for record in wanted) else ExitCode.NEGATIVE
+
+
+def _append(path: Path, record: ElasticRecord) -> None:
+    try:
+        fd, _ = open_locked(path)
+        try:
+            append_line(fd, to_elastic_line(record), "a record")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `elastic` to the command line."""
+    app.command("elastic", epilog=example("dpbench elastic --ranks 2 --plan kill@12:1,oom@30:0"))(elastic)

@@ -1,0 +1,1 @@
+"""The child processes of an elastic run: torchrun's agent and its workers."""

@@ -1,0 +1,105 @@
+"""torchrun's agent, with a time stamp at both ends of each thing it does for a group of workers.
+
+    python -m dpbench.elastic.child.agent --record-fd N --parent-pid P < job
+
+This is `torch.distributed.run` in a process that dies with the parent. Three methods of torch get time stamps:
+
+    PContext.close                      the agent has noticed a failure, and ends the rest of its workers
+    LocalElasticAgent._rendezvous       the agents agree on who takes part
+    LocalElasticAgent._start_workers    new worker processes
+"""
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dpbench.elastic.events import EventLog
+from dpbench.elastic.job import AGENT_VARIABLE, JOB_VARIABLE, ElasticJob
+from dpbench.results.elastic_record import EventKind
+from dpbench.run.process_tree import die_with_parent
+from dpbench.run.start import child_command
+
+_MONITOR_INTERVAL_S = 0.1
+_SHUTDOWN_TIMEOUT_S = 5
+"""torchrun sends SIGTERM to a group that it stops, and after this time SIGKILL."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int)
+    die_with_parent(parser.parse_args().parent_pid)
+    text = sys.stdin.read()
+    job = ElasticJob.model_validate_json(text)
+    path = job.events / f"job-{job.agent}.json"
+    path.write_text(text)
+    _set_environment(job, path)
+    log = EventLog(job.events, agent=job.agent)
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing.api import PContext
+    from torch.distributed.run import main as torchrun
+
+    for owner, name, begin, end in (
+        (PContext, "close", EventKind.STOP_BEGIN, EventKind.STOP_END),
+        (LocalElasticAgent, "_rendezvous", EventKind.RENDEZVOUS_BEGIN, EventKind.RENDEZVOUS_END),
+        (LocalElasticAgent, "_start_workers", EventKind.START_BEGIN, EventKind.START_END),
+    ):
+        setattr(owner, name, _stamped(getattr(owner, name), log, begin, end))
+    torchrun([*torchrun_options(job), *child_command("dpbench.elastic.child.trainer")])
+
+
+def _set_environment(job: ElasticJob, path: Path) -> None:
+    """Set the variables that workers inherit."""
+    os.environ[JOB_VARIABLE] = str(path)
+    os.environ[AGENT_VARIABLE] = f"{job.agent}:{os.getpid()}"
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Otherwise the agents share one store across restarts, where new workers read gloo addresses of dead ones.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    if job.nodes == 1:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # all workers are on this machine, and its name may not resolve
+
+
+def torchrun_options(job: ElasticJob) -> list[str]:
+    """Return torchrun's options for one machine, or for one of several at a fixed number of machines."""
+    options: dict[str, Any] = {
+        "--nproc-per-node": job.ranks_per_node,
+        "--max-restarts": job.settings.max_restarts,
+        "--monitor-interval": _MONITOR_INTERVAL_S,
+        "--shutdown-timeout": _SHUTDOWN_TIMEOUT_S,
+    }
+    if job.endpoint is None:
+        return [*_words(options), "--standalone", "--local-addr", "127.0.0.1", "--no-python"]
+    options |= {
+        "--nnodes": f"{job.nodes}:{job.nodes}",
+        "--rdzv-backend": "c10d",
+        "--rdzv-endpoint": job.endpoint,
+        "--rdzv-id": "dpbench",
+        # No machine finds the endpoint by its host name, so the first agent is named as the store's host.
+        "--rdzv-conf": f"is_host={int(job.agent == 0)}",
+        "--local-addr": job.local_address,
+    }
+    return [*_words(options), "--no-python"]
+
+
+def _words(options: dict[str, Any]) -> list[str]:
+    return [word for name, value in options.items() for word in (name, str(value))]
+
+
+def _stamped(method: Callable[..., Any], log: EventLog, begin: EventKind, end: EventKind) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def with_stamps(*args: Any, **kwargs: Any) -> Any:
+        log.mark(begin)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            log.mark(end)
+
+    return with_stamps
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Checkpoints of a training run: one file, or one folder for each.
+
+A checkpoint appears under its name only when it is complete, so a worker that is killed while it saves leaves the one
+before. The name holds the number of steps that are done.
+"""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from dpbench.results.elastic_record import CheckpointBackend
+
+
+class Checkpoints(ABC):
+    """The checkpoints of one run. All ranks call `save` and `restore` together."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._folder, self._rank = folder, rank
+
+    @abstractmethod
+    def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
+        """Write a complete checkpoint."""
+
+    @abstractmethod
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> int:
+        """Load the newest complete checkpoint. Return the steps that it holds, 0 without one."""
+
+
+class FileCheckpoints(Checkpoints):
+    """`torch.save` by rank 0. Every rank reads the file."""
+
+    def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
+        if self._rank != 0:
+            return
+        path = self._folder / f"steps-{steps_done:09d}.pt"
+        beside = path.with_suffix(".partial")
+        torch.save(_state(model, optimizer), beside)
+        beside.rename(path)
+
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> int:
+        complete = sorted(self._folder.glob("steps-*.pt"))
+        if not complete:
+            return 0
+        state = torch.load(complete[-1], weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return _steps_of(complete[-1])
+
+
+class FolderCheckpoints(Checkpoints):
+    """`torch.distributed.checkpoint`. It writes ``.metadata`` last, so a folder that has it is complete."""
+
+    def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
+        # Importing it takes long, and the other back-end does not need it.
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        save(_state(model, optimizer), checkpoint_id=self._folder / f"steps-{steps_done:09d}")
+
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> int:
+        complete = sorted(path.parent for path in self._folder.glob("steps-*/.metadata"))
+        if not complete:
+            return 0
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        state = _state(model, optimizer)
+        load(state, checkpoint_id=complete[-1])
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return _steps_of(complete[-1])
+
+
+def open_checkpoints(backend: CheckpointBackend, folder: Path, rank: int) -> Checkpoints:
+    kind = FileCheckpoints if backend is CheckpointBackend.TORCH_SAVE else FolderCheckpoints
+    return kind(folder, rank)
+
+
+def _state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def _steps_of(path: Path) -> int:
+    return int(path.stem.removeprefix("steps-"))

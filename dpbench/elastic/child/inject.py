@@ -1,0 +1,61 @@
+"""Make this worker fail as the plan says. Each planned fault happens once in a run."""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from dpbench.elastic.events import EventLog
+from dpbench.results.elastic_record import EventKind, FaultKind, PlannedFault
+
+_SPARE_BYTES = 1 << 26
+_PAGE_BYTES = resource.getpagesize()
+
+
+class Injector:
+    """The planned faults of this rank. `before` makes the fault of a step happen, if there is one."""
+
+    def __init__(self, faults: Sequence[PlannedFault], rank: int, folder: Path, log: EventLog) -> None:
+        self._faults = {fault.step: fault for fault in faults if fault.rank == rank}
+        self._folder, self._log = folder, log
+
+    def before(self, step: int) -> None:
+        """Fail if a fault is planned for this step and has not happened yet."""
+        fault = self._faults.get(step)
+        if fault is None or not self._is_first(fault):
+            return
+        self._log.mark(EventKind.FAULT, step=step, detail=fault.kind)
+        _FAIL[fault.kind]()
+
+    def _is_first(self, fault: PlannedFault) -> bool:
+        """Return False in a later life of this rank, which takes the step again."""
+        try:
+            (self._folder / f"fault-{fault.step}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run_out_of_memory() -> None:
+    """Allocate more than this process may have. torch's RuntimeError ends the worker."""
+    used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
+    limit_bytes = used_bytes + _SPARE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    torch.empty(limit_bytes, dtype=torch.uint8)
+    raise AssertionError(f"{limit_bytes} bytes were allocated above a limit of {limit_bytes}")
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(3600)
+
+
+_FAIL = {FaultKind.KILL: _kill, FaultKind.OOM: _run_out_of_memory, FaultKind.HANG: _hang}

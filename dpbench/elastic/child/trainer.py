@@ -1,0 +1,136 @@
+"""A worker: trains from the newest checkpoint to the last step, and fails where the plan says.
+
+    python -m dpbench.elastic.child.trainer
+
+torchrun starts one for each rank. Without torchrun's variables the process trains the wrapper, `DataParallel`.
+
+    process began ─> imports, model ─> process group ─> READY ─> restore ─> step, step, checkpoint, step ... ─> DONE
+
+The batch of a step is a function of the seed and the step. So a step that is done again has the same samples.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from dpbench.elastic.events import EventLog
+from dpbench.elastic.job import AGENT_VARIABLE, ENVIRONMENT_FILE, ElasticJob, read_job
+from dpbench.results.elastic_record import EventKind, RunScheme
+from dpbench.run.child.process import leave, loading
+from dpbench.run.process_tree import die_with_parent
+
+began_ns = time.monotonic_ns()
+with loading():
+    import torch
+    from torch import Tensor, nn
+    from torch import distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from dpbench.elastic.child.checkpoints import open_checkpoints
+    from dpbench.elastic.child.inject import Injector
+    from dpbench.measure.environment import read_environment
+    from dpbench.parallel import DataParallel
+    from dpbench.sweep.names import Data
+    from dpbench.workloads.resolve import resolve
+    from dpbench.workloads.workload import Batch, Workload
+
+
+def main() -> None:
+    agent, _, agent_pid = os.environ.get(AGENT_VARIABLE, f"0:{os.getppid()}").partition(":")
+    die_with_parent(int(agent_pid))
+    job = read_job()
+    rank, world = _place()
+    log = EventLog(job.events, agent=int(agent), rank=rank)
+    log.mark(EventKind.PROCESS_BEGAN, at_ns=began_ns)
+    torch.set_num_threads(1)
+    workload = resolve(job.settings.workload, Data.RANDOM)
+    torch.manual_seed(job.settings.seed)
+    model = workload.model().to(getattr(torch, job.settings.dtype))
+    scheme = _scheme(job, model)
+    log.mark(EventKind.READY, world=world)
+    loss = _train(job, workload, scheme, model, log)
+    if rank == 0 and job.scheme is RunScheme.UNDISTURBED:
+        (job.events / ENVIRONMENT_FILE).write_text(read_environment().model_dump_json())
+    log.mark(EventKind.DONE, loss=loss, digest=_digest(model))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    leave()
+
+
+def _place() -> tuple[int, int]:
+    """Return this worker's rank and the number of ranks, from torchrun's variables."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
+    """Return the model as the scheme runs it, with a process group for several processes."""
+    if job.scheme is RunScheme.WRAPPER:
+        return DataParallel(model, device_ids=["cpu"] * job.settings.ranks)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=job.settings.hang_timeout_s))
+    # Otherwise DDP arranges its buckets anew after a process's first step. gloo adds the ranks in an order that depends
+    # on a gradient's place in its bucket. So with 3 ranks or more, a restart would change the last bits.
+    return DistributedDataParallel(model, find_unused_parameters=True)
+
+
+def _train(
+    job: ElasticJob, workload: Workload, scheme: Callable[..., object], model: nn.Module, log: EventLog
+) -> float:
+    """Take the steps that are missing, and return the loss of the last one over its whole batch."""
+    rank, world = _place()
+    optimizer = workload.optimizer(model.parameters())
+    settings = job.settings
+    checkpoints = open_checkpoints(settings.backend, job.checkpoints, rank)
+    log.mark(EventKind.RESTORE_BEGIN)
+    first = checkpoints.restore(model, optimizer)
+    log.mark(EventKind.RESTORE_END, step=first)
+    injector = Injector(job.faults, rank, job.events, log)
+    for step in range(first, settings.steps):
+        injector.before(step)
+        batch = _share(_batch(job, workload, step), rank, world)
+        optimizer.zero_grad()
+        workload.loss(scheme(*batch.inputs), batch.target).backward()
+        optimizer.step()
+        log.mark(EventKind.STEP, step=step)
+        if (step + 1) % settings.checkpoint_every == 0:
+            log.mark(EventKind.CHECKPOINT_BEGIN, step=step + 1)
+            checkpoints.save(model, optimizer, step + 1)
+            log.mark(EventKind.CHECKPOINT_END, step=step + 1)
+    return _loss(workload, model, _batch(job, workload, settings.steps - 1))
+
+
+def _batch(job: ElasticJob, workload: Workload, step: int) -> Batch:
+    """Return the global batch of a step, in the run's dtype."""
+    generator = torch.Generator().manual_seed(job.settings.seed * 1_000_003 + step)
+    batch = workload.batch(job.settings.batch, generator)
+    dtype = getattr(torch, job.settings.dtype)
+    return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
+
+
+def _share(batch: Batch, rank: int, world: int) -> Batch:
+    """Return the rank's items."""
+
+    def share(t: Tensor) -> Tensor:
+        return t.tensor_split(world)[rank]
+
+    return Batch(tuple(share(t) for t in batch.inputs), share(batch.target))
+
+
+def _loss(workload: Workload, model: nn.Module, batch: Batch) -> float:
+    """Return the trained model's loss over a whole batch."""
+    with torch.no_grad():
+        return float(workload.loss(model(*batch.inputs), batch.target))
+
+
+def _digest(model: nn.Module) -> str:
+    """Return the SHA-256 of all parameters and buffers, which differs if any bit does."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What the parent hands to the agent and to each worker of one training run, as a file of JSON."""
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from dpbench.results.elastic_record import ElasticSettings, PlannedFault, RunScheme
+
+JOB_VARIABLE = "DPBENCH_ELASTIC_JOB"
+"""The environment variable with the path of the job's file."""
+AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
+"""The environment variable with the agent's number and its process id, as in ``0:4711``."""
+
+ENVIRONMENT_FILE = "environment.json"
+"""The file in the folder of events where rank 0 of an undisturbed run writes the machine's Environment."""
+
+
+class ElasticJob(BaseModel):
+    """One training run. `faults` are those of this run. `checkpoints` and `events` are its folders."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: RunScheme
+    settings: ElasticSettings
+    faults: tuple[PlannedFault, ...]
+    checkpoints: Path
+    events: Path
+    nodes: int = 1
+    agent: int = 0
+    endpoint: str | None = None
+    local_address: str | None = None
+
+    @property
+    def ranks_per_node(self) -> int:
+        """The workers of one agent."""
+        return self.settings.ranks // self.nodes
+
+
+def read_job() -> ElasticJob:
+    """Return the job that the environment names."""
+    return ElasticJob.model_validate_json(Path(os.environ[JOB_VARIABLE]).read_bytes())

@@ -1,0 +1,166 @@
+"""From the time stamps of a run to its outages, each with its parts.
+
+    fault       stop begins  stop ends   rendezvous    start    all ready   restored     caught up
+      ├─ noticing ─┼─ stopping ─┤ ├─ rendezvous ─┤ ├──── start ────┤ ├─ restore ─┤ ├─ redone ─┤
+
+A fault before step n means that n steps were done. An outage ends when rank 0 has taken the last of them again, or has
+loaded a checkpoint of all n. Every part has two time stamps of its own. So the parts may leave gaps, which
+`unstamped_s` adds up. With several agents they may overlap.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dpbench.results.elastic_record import ElasticEvent, EventKind
+
+_NS = 1e-9
+
+
+class OutagePart(StrEnum):
+    """A part of an outage, in the order of time."""
+
+    NOTICING = "noticing"
+    """From the fault to the moment when the first agent stops its workers."""
+    STOPPING = "stopping"
+    """Until the last agent has stopped its workers."""
+    RENDEZVOUS = "rendezvous"
+    """The agents agree on who takes part."""
+    START = "start"
+    """From the start of the new processes until the last one has its process group and model."""
+    RESTORE = "restore"
+    """The last rank loads the checkpoint."""
+    REDONE = "redone"
+    """Rank 0 takes steps again that were done before the fault."""
+
+
+@dataclass(frozen=True)
+class StampedSpan:
+    """What lies between two time stamps."""
+
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.begin_ns) * _NS
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What one fault cost.
+
+    `parts` lacks those without both stamps: all that come after the end of a run that did not recover, and REDONE if
+    no step was done again. `span` is None if the run did not catch up. `rounds` counts the starts of the worker group.
+    `steps_per_s_before` and `steps_per_s_after` are rank 0's, checkpoints included, up to the neighbouring outages;
+    None for fewer than 3 steps.
+    """
+
+    fault: ElasticEvent
+    parts: Mapping[OutagePart, StampedSpan]
+    span: StampedSpan | None
+    redone_steps: int | None
+    rounds: int
+    steps_per_s_before: float | None
+    steps_per_s_after: float | None
+
+    @property
+    def unstamped_s(self) -> float | None:
+        """The seconds of the outage that no part covers."""
+        if self.span is None:
+            return None
+        gaps_ns, covered_up_to_ns = 0, self.span.begin_ns
+        for part in sorted(self.parts.values(), key=lambda part: part.begin_ns):
+            gaps_ns += max(0, part.begin_ns - covered_up_to_ns)
+            covered_up_to_ns = max(covered_up_to_ns, part.end_ns)
+        return (gaps_ns + max(0, self.span.end_ns - covered_up_to_ns)) * _NS
+
+
+def outages_of(events: Sequence[ElasticEvent]) -> tuple[Outage, ...]:
+    """Return an outage for each fault. `events` are those of one run, in the order of time."""
+    faults = [index for index, event in enumerate(events) if event.kind is EventKind.FAULT]
+    ends = [*faults[1:], len(events)] if faults else []
+    found: list[Outage] = []
+    caught_up_ns = 0
+    for fault, end in zip(faults, ends, strict=True):
+        outage = _outage(events[:fault], events[fault], events[fault + 1 : end], caught_up_ns)
+        found.append(outage)
+        caught_up_ns = outage.span.end_ns if outage.span else events[fault].at_ns
+    return tuple(found)
+
+
+def steps_done(events: Sequence[ElasticEvent]) -> int:
+    """Return how many of the run's steps were done at least once."""
+    return max((event.step + 1 for event in events if _is_step(event) and event.step is not None), default=0)
+
+
+def steps_kept(events: Sequence[ElasticEvent]) -> int:
+    """Return the steps that the newest complete checkpoint holds."""
+    saved = [event.step or 0 for event in events if event.kind is EventKind.CHECKPOINT_END and event.rank == 0]
+    return max(saved, default=0)
+
+
+def steps_per_s(events: Sequence[ElasticEvent]) -> float | None:
+    """Return rank 0's rate over these events, None for fewer than 3 steps."""
+    times_ns = [event.at_ns for event in events if _is_step(event)]
+    if len(times_ns) < 3:
+        return None
+    return (len(times_ns) - 1) / ((times_ns[-1] - times_ns[0]) * _NS)
+
+
+def _outage(
+    before: Sequence[ElasticEvent], fault: ElasticEvent, after: Sequence[ElasticEvent], earlier_end_ns: int
+) -> Outage:
+    assert fault.step is not None, "the injector names the step"
+    done = fault.step
+    restored = [event for event in after if event.kind is EventKind.RESTORE_END]
+    redone_steps = done - (restored[0].step or 0) if restored else None
+    caught_up_ns = _caught_up_ns(after, restored, done)
+    within = after if caught_up_ns is None else [event for event in after if event.at_ns <= caught_up_ns]
+    later = [] if caught_up_ns is None else [event for event in after if event.at_ns > caught_up_ns]
+    return Outage(
+        fault=fault,
+        parts=_parts(fault, within, done if redone_steps else None),
+        span=None if caught_up_ns is None else StampedSpan(fault.at_ns, caught_up_ns),
+        redone_steps=redone_steps,
+        rounds=sum(event.kind is EventKind.START_BEGIN and event.agent == 0 for event in within),
+        steps_per_s_before=steps_per_s([event for event in before if event.at_ns > earlier_end_ns]),
+        steps_per_s_after=steps_per_s(later),
+    )
+
+
+def _caught_up_ns(after: Sequence[ElasticEvent], restored: Sequence[ElasticEvent], done: int) -> int | None:
+    """Return when the run was again where the fault met it, or None."""
+    if not restored:
+        return None
+    if restored[0].step == done:
+        return restored[-1].at_ns
+    # A peer of the failed worker may stamp the step before the fault after the fault.
+    again = [event for event in after if _is_step(event) and event.at_ns > restored[0].at_ns]
+    return next((event.at_ns for event in again if event.step == done - 1), None)
+
+
+def _parts(
+    fault: ElasticEvent, within: Sequence[ElasticEvent], redone_up_to: int | None
+) -> dict[OutagePart, StampedSpan]:
+    """Return the parts that have both stamps: from the first beginning to the last end, if not said otherwise."""
+    first: dict[EventKind, int] = {}
+    last: dict[EventKind, int] = {}
+    for event in within:
+        if event.kind is not EventKind.STEP or event.rank == 0:
+            first.setdefault(event.kind, event.at_ns)
+            last[event.kind] = event.at_ns
+    ends = {
+        OutagePart.NOTICING: (fault.at_ns, first.get(EventKind.STOP_BEGIN)),
+        OutagePart.STOPPING: (first.get(EventKind.STOP_BEGIN), last.get(EventKind.STOP_END)),
+        OutagePart.RENDEZVOUS: (first.get(EventKind.RENDEZVOUS_BEGIN), last.get(EventKind.RENDEZVOUS_END)),
+        OutagePart.START: (first.get(EventKind.START_BEGIN), last.get(EventKind.READY)),
+        OutagePart.RESTORE: (last.get(EventKind.RESTORE_BEGIN), last.get(EventKind.RESTORE_END)),
+    }
+    if redone_up_to is not None:
+        ends[OutagePart.REDONE] = (last.get(EventKind.RESTORE_END), last.get(EventKind.STEP))
+    return {part: StampedSpan(a, b) for part, (a, b) in ends.items() if a is not None and b is not None}
+
+
+def _is_step(event: ElasticEvent) -> bool:
+    return event.kind is EventKind.STEP and event.rank == 0

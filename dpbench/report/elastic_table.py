@@ -1,0 +1,151 @@
+"""An elastic run as tables: the three runs, and the outages with their parts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
+from dpbench.report.elastic_timeline import timeline_text
+from dpbench.report.units import number
+from dpbench.report.wide_table import NONE, Column, WideTable
+from dpbench.results.elastic_record import ElasticRecord, RunScheme
+from dpbench.results.record import Outcome
+
+SCHEMA = 1
+_LEGEND = (
+    "Steps/s are rank 0's, checkpoints included. Lost: steps that were done and are in no checkpoint when the run "
+    "ends. Same end: loss and all parameters equal the undisturbed run's to the last bit. Each part of an outage lies "
+    "between two time stamps of its own; unstamped is what no part covers."
+)
+
+
+def elastic_text(records: Sequence[ElasticRecord]) -> Group:
+    """Return the tables, a timeline of the elastic run, the reasons of failures and a legend."""
+    parts: list[RenderableType] = [_runs(records), Text()]
+    for record in records:
+        if record.scheme is RunScheme.ELASTIC:
+            parts += [_outages(outages_of(record.events)), Text(), Text(timeline_text(record.events)), Text()]
+    parts += [Text(f"{record.scheme}: {record.reason}") for record in records if record.reason]
+    return Group(*parts, Text(_LEGEND, style="dim"))
+
+
+def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:
+    """Return the same as one JSON object. Times are in seconds."""
+    return {"schema": SCHEMA, "runs": [_run_json(record, records) for record in records]}
+
+
+def _runs(records: Sequence[ElasticRecord]) -> WideTable:
+    settings = records[0].settings
+    plan = ", ".join(map(str, settings.plan)) or "no faults"
+    title = (
+        f"{settings.workload}, batch {settings.batch}, {settings.dtype}, {settings.ranks} ranks, "
+        f"{settings.steps} steps, checkpoint every {settings.checkpoint_every} by {settings.backend}, "
+        f"seed {settings.seed}: {plan}"
+    )
+    columns = [
+        Column("outcome", [record.outcome for record in records]),
+        Column("steps\ndone", [str(steps_done(record.events)) for record in records]),
+        Column("steps/s", [_number(_rate(record)) for record in records]),
+        Column("steps\ndone again", [_count(_redone(record)) for record in records]),
+        Column("lost", [str(_lost(record)) for record in records]),
+        Column("restarts\nitself", [_restarts(record) for record in records]),
+        Column("final loss", [NONE if record.done is None else repr(record.done.loss) for record in records]),
+        Column("same\nend", [_shown(_same_end(record, records)) for record in records]),
+        Column("run, s", [number(record.duration_s) for record in records]),
+    ]
+    return WideTable(title, [Column("run", [record.scheme for record in records])], columns)
+
+
+def _outages(found: Sequence[Outage]) -> WideTable:
+    parts = [
+        Column(
+            f"{part}\ns", [_number(outage.parts[part].seconds if part in outage.parts else None) for outage in found]
+        )
+        for part in OutagePart
+    ]
+    columns = [
+        Column("outage\ns", [_number(outage.span.seconds if outage.span else None) for outage in found]),
+        *parts,
+        Column("unstamped\ns", [_number(outage.unstamped_s) for outage in found]),
+        Column("steps\nagain", [_count(outage.redone_steps) for outage in found]),
+        Column("rounds", [str(outage.rounds) for outage in found]),
+        Column("steps/s\nbefore", [_number(outage.steps_per_s_before) for outage in found]),
+        Column("steps/s\nafter", [_number(outage.steps_per_s_after) for outage in found]),
+    ]
+    return WideTable("outages", [Column("fault", [_fault(outage) for outage in found])], columns)
+
+
+def _fault(outage: Outage) -> str:
+    return f"{outage.fault.detail}@{outage.fault.step}:{outage.fault.rank}"
+
+
+def _rate(record: ElasticRecord) -> float | None:
+    """Return the rate of the run without its outages: that before the first one."""
+    found = outages_of(record.events)
+    return found[0].steps_per_s_before if found else steps_per_s(record.events)
+
+
+def _redone(record: ElasticRecord) -> int | None:
+    found = [outage.redone_steps for outage in outages_of(record.events)]
+    return None if None in found else sum(steps for steps in found if steps is not None)
+
+
+def _lost(record: ElasticRecord) -> int:
+    return 0 if record.outcome is Outcome.OK else steps_done(record.events) - steps_kept(record.events)
+
+
+def _restarts(record: ElasticRecord) -> str:
+    return "no" if record.scheme is RunScheme.WRAPPER else "yes"
+
+
+def _same_end(record: ElasticRecord, records: Sequence[ElasticRecord]) -> bool | None:
+    """Return whether the run ended with the undisturbed run's loss and parameters; None for that run itself."""
+    expected = next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
+    if record.scheme is RunScheme.UNDISTURBED or expected is None or record.done is None:
+        return None
+    return (record.done.loss, record.done.digest) == (expected.loss, expected.digest)
+
+
+def _shown(value: bool | None) -> str:
+    return NONE if value is None else "yes" if value else "no"
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else number(value)
+
+
+def _count(value: int | None) -> str:
+    return NONE if value is None else str(value)
+
+
+def _run_json(record: ElasticRecord, records: Sequence[ElasticRecord]) -> dict[str, Any]:
+    done = record.done
+    return {
+        "scheme": record.scheme,
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "duration_s": record.duration_s,
+        "steps_done": steps_done(record.events),
+        "steps_in_checkpoint": steps_kept(record.events),
+        "steps_lost": _lost(record),
+        "steps_per_s": _rate(record),
+        "final_loss": None if done is None else done.loss,
+        "parameters_sha256": None if done is None else done.digest,
+        "same_end": _same_end(record, records),
+        "outages": [_outage_json(outage) for outage in outages_of(record.events)],
+    }
+
+
+def _outage_json(outage: Outage) -> dict[str, Any]:
+    return {
+        "fault": _fault(outage),
+        "outage_s": outage.span.seconds if outage.span else None,
+        "parts_s": {part: span.seconds for part, span in outage.parts.items()},
+        "unstamped_s": outage.unstamped_s,
+        "redone_steps": outage.redone_steps,
+        "rounds": outage.rounds,
+        "steps_per_s_before": outage.steps_per_s_before,
+        "steps_per_s_after": outage.steps_per_s_after,
+    }

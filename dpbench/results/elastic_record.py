@@ -1,0 +1,172 @@
+"""Records of `dpbench elastic`: one training run as the raw time stamps of its processes, as one line of JSON.
+
+A record holds events, no times derived from them. `dpbench.elastic.outage` derives those.
+
+ELASTIC_SCHEMA history
+    1  first.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dpbench.results.record import Environment, Moment, Outcome, RecordLineError
+from dpbench.sweep.outside import what_is_wrong
+
+ELASTIC_SCHEMA = 1
+
+
+class FaultKind(StrEnum):
+    """How a worker fails."""
+
+    KILL = "kill"
+    """SIGKILL."""
+    OOM = "oom"
+    """An allocation above the worker's RLIMIT_AS; nothing catches the error."""
+    HANG = "hang"
+    """The worker stops taking steps. Its peers' collective times out."""
+
+
+class PlannedFault(BaseModel):
+    """One worker, that of `rank`, fails before it begins `step`. Steps count from 0."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: FaultKind
+    step: int = Field(ge=0)
+    rank: int = Field(ge=0)
+
+    def __str__(self) -> str:
+        return f"{self.kind}@{self.step}:{self.rank}"
+
+
+class CheckpointBackend(StrEnum):
+    """What writes the checkpoints."""
+
+    TORCH_SAVE = "torch.save"
+    """Rank 0 writes one file."""
+    DCP = "dcp"
+    """torch.distributed.checkpoint: all ranks write into a folder."""
+
+
+class RunScheme(StrEnum):
+    """The training runs of one command."""
+
+    UNDISTURBED = "undisturbed"
+    """DistributedDataParallel under torchrun, without faults."""
+    ELASTIC = "elastic"
+    """The same with the planned faults."""
+    WRAPPER = "wrapper"
+    """DataParallel in one process, which the first fault's step kills."""
+
+
+class ElasticSettings(BaseModel):
+    """What is trained, and what disturbs it. Field names are those of the options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    ranks: int = Field(ge=1)
+    steps: int = Field(ge=1)
+    batch: int = Field(ge=1)
+    dtype: str
+    checkpoint_every: int = Field(ge=1)
+    backend: CheckpointBackend
+    max_restarts: int = Field(ge=0)
+    hang_timeout_s: float = Field(gt=0)
+    seed: int = Field(ge=0)
+    plan: tuple[PlannedFault, ...] = ()
+
+
+class EventKind(StrEnum):
+    """What a time stamp marks. A pair of names marks the two ends of something."""
+
+    STOP_BEGIN = "stop_begin"
+    STOP_END = "stop_end"
+    RENDEZVOUS_BEGIN = "rendezvous_begin"
+    RENDEZVOUS_END = "rendezvous_end"
+    START_BEGIN = "start_begin"
+    START_END = "start_end"
+    PROCESS_BEGAN = "process_began"
+    READY = "ready"
+    RESTORE_BEGIN = "restore_begin"
+    RESTORE_END = "restore_end"
+    STEP = "step"
+    CHECKPOINT_BEGIN = "checkpoint_begin"
+    CHECKPOINT_END = "checkpoint_end"
+    FAULT = "fault"
+    DONE = "done"
+
+
+class ElasticEvent(BaseModel):
+    """A time stamp of one process.
+
+    `at_ns` is CLOCK_MONOTONIC, which all processes of a machine share. `rank` is None for a torchrun agent, and
+    `agent` is the agent's number. `step` is the step that ended (STEP), the number of steps that a checkpoint holds
+    (RESTORE, CHECKPOINT), or the step that did not begin (FAULT). `loss` and `digest` come with DONE: the loss of the
+    last step, and the SHA-256 of the parameters.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at_ns: int
+    kind: EventKind
+    pid: int
+    agent: int = 0
+    rank: int | None = None
+    world: int | None = None
+    step: int | None = None
+    detail: str | None = None
+    loss: float | None = None
+    digest: str | None = None
+
+
+class ElasticRecord(BaseModel):
+    """One training run. `events` are in the order of time. Only outcome ok needs no reason."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_: int = Field(default=ELASTIC_SCHEMA, alias="schema")
+    run: str
+    scheme: RunScheme
+    settings: ElasticSettings
+    started_at: Moment
+    duration_s: float = Field(gt=0)
+    outcome: Outcome
+    reason: str | None = None
+    environment: Environment | None = None
+    events: tuple[ElasticEvent, ...] = ()
+
+    @model_validator(mode="after")
+    def _failures_have_reasons(self) -> Self:
+        if self.outcome is not Outcome.OK and self.reason is None:
+            raise ValueError(f"outcome {self.outcome} needs a reason")
+        if self.outcome is Outcome.OK and self.done is None:
+            raise ValueError("outcome ok needs the event done")
+        return self
+
+    @property
+    def done(self) -> ElasticEvent | None:
+        """The event of rank 0 that has the last loss, or None if the run did not end."""
+        ends = [event for event in self.events if event.kind is EventKind.DONE and event.rank == 0]
+        return ends[-1] if ends else None
+
+
+ElasticLine = Annotated[bytes, "a line of JSON with its newline"]
+
+
+def to_elastic_line(record: ElasticRecord) -> ElasticLine:
+    """Return the record as a line with its newline."""
+    return record.model_dump_json(by_alias=True).encode() + b"\n"
+
+
+def parse_elastic_line(line: bytes) -> ElasticRecord:
+    """Read a record. Raise RecordLineError for any other line."""
+    try:
+        record = ElasticRecord.model_validate_json(line)
+    except ValidationError as error:
+        raise RecordLineError(f"is no record of an elastic run: {what_is_wrong(error)}") from error
+    if record.schema_ != ELASTIC_SCHEMA:
+        raise RecordLineError(f"has schema {record.schema_}; allowed: {ELASTIC_SCHEMA}")
+    return record

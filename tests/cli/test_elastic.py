@@ -1,0 +1,108 @@
+"""`dpbench elastic` on the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dpbench.results.elastic_record import EventKind, RunScheme, parse_elastic_line
+from dpbench.results.record import Outcome
+
+SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-every", 5, "--hang-timeout", "2m")
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
+    done = dpbench("elastic", *SMALL, "--plan", "kill@7:1", "--json", timeout_s=290)
+    assert done.returncode == 0, done.stderr
+    undisturbed, elastic, wrapper = json.loads(done.stdout)["runs"]
+    assert (undisturbed["outcome"], undisturbed["outages"]) == ("ok", [])
+    assert (elastic["outcome"], elastic["same_end"], elastic["steps_lost"]) == ("ok", True, 0)
+    (outage,) = elastic["outages"]
+    assert outage["redone_steps"] == 2
+    assert set(outage["parts_s"]) == {"noticing", "stopping", "rendezvous", "start", "restore", "redone"}
+    assert all(seconds > 0 for seconds in outage["parts_s"].values())
+    assert 0 <= outage["unstamped_s"] < 0.2 * outage["outage_s"]
+    assert (wrapper["outcome"], wrapper["steps_done"], wrapper["steps_lost"]) == ("crashed", 7, 2)
+    assert "nothing restarts a single process" in wrapper["reason"]
+    _records_hold_the_stamps(tmp_path)
+
+
+def _records_hold_the_stamps(folder: Path) -> None:
+    (path,) = (folder / "results" / "runs").glob("elastic-*.jsonl")
+    records = [parse_elastic_line(line) for line in path.read_bytes().splitlines()]
+    assert [record.scheme for record in records] == list(RunScheme)
+    assert [record.outcome for record in records] == [Outcome.OK, Outcome.OK, Outcome.CRASHED]
+    assert all(record.environment for record in records)
+    faults = [[event.kind for event in record.events].count(EventKind.FAULT) for record in records]
+    assert faults == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--plan", "kill"), "dpbench: plan: 'kill' is no fault; allowed: "),
+        (("--plan", "kill@99:0"), "dpbench: plan: kill@99:0 has no step 99; allowed: steps 0 to 8"),
+        (("--faults", "kill,kill", "--max-restarts", 1), "dpbench: max-restarts: 1 is less than the 2 faults"),
+        (("--backend", "pickle"), "dpbench: backend: 'pickle' is not allowed; allowed: torch.save, dcp"),
+        (("--ranks", 0), "dpbench: ranks: 0 is not allowed; allowed: 1 to 64"),
+        (("--workload", "mlp/huge"), "dpbench: workload: "),
+        (("--hang-timeout", "soon"), "dpbench: hang-timeout: 'soon' is no duration"),
+        (("--checkpoints", "/proc/none"), "dpbench: checkpoints: '/proc/none' cannot be written: "),
+    ],
+)
+def test_wrong_input_is_one_line_and_writes_nothing(dpbench, tmp_path, words, line):
+    done = dpbench("elastic", *SMALL, *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_of_another_model_are_refused_and_kept(dpbench, tmp_path):
+    owner = tmp_path / "kept" / "elastic.json"
+    owner.parent.mkdir()
+    owner.write_text('{"workload": "convnet/small", "dtype": "float32"}')
+    done = dpbench("elastic", *SMALL, "--checkpoints", "kept")
+    assert done.returncode == 2
+    assert "holds checkpoints of another model, convnet/small in float32; allowed: " in done.stderr
+    assert list(tmp_path.rglob("*")) == [owner.parent, owner]
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_no_process_outlives_the_command(tmp_path, number):
+    mark = f"elastic-{os.getpid()}-{number}"
+    command = subprocess.Popen(
+        [sys.executable, "-m", "dpbench", "elastic", *map(str, SMALL), "--results", str(tmp_path)],
+        env=os.environ | {"DPBENCH_TEST_MARK": mark},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline_s = time.monotonic() + 150
+    while sum("dpbench.elastic.child.trainer" in words for words in marked(mark).values()) < 2:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    command.send_signal(number)
+    assert command.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    while left := marked(mark):
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.1)
+
+
+def marked(mark: str) -> dict[int, list[str]]:
+    """Return the command lines of the processes that inherited the mark, by process id."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("DPBENCH_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = process.cmdline()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found

@@ -1,0 +1,67 @@
+"""Outages from hand-made events."""
+
+import pytest
+
+from dpbench.elastic.outage import OutagePart, outages_of, steps_done, steps_kept, steps_per_s
+from dpbench.results.elastic_record import EventKind
+from tests.elastic.making import event, one_outage, steps
+
+
+def test_each_part_lies_between_its_own_stamps():
+    (outage,) = outages_of(one_outage())
+    assert {part: span.seconds for part, span in outage.parts.items()} == pytest.approx(
+        {
+            OutagePart.NOTICING: 1.0,
+            OutagePart.STOPPING: 0.5,
+            OutagePart.RENDEZVOUS: 2.5,
+            OutagePart.START: 4.75,
+            OutagePart.RESTORE: 1.5,
+            OutagePart.REDONE: 2.0,
+        }
+    )
+    assert outage.span.seconds == pytest.approx(12.5)  # step 6 is taken again at 22.5
+    assert outage.unstamped_s == pytest.approx(0.25)  # between the rendezvous and the start
+    assert (outage.redone_steps, outage.rounds) == (2, 1)
+
+
+def test_rates_leave_the_outage_out():
+    (outage,) = outages_of(one_outage())
+    assert outage.steps_per_s_before == pytest.approx(1.0)
+    assert outage.steps_per_s_after == pytest.approx(1.0)
+
+
+def test_a_checkpoint_of_all_steps_leaves_none_to_do_again():
+    events = [e.model_copy(update={"step": 7}) if e.kind is EventKind.RESTORE_END else e for e in one_outage()]
+    (outage,) = outages_of(events)
+    assert outage.redone_steps == 0
+    assert OutagePart.REDONE not in outage.parts
+    assert outage.span.seconds == pytest.approx(10.5)
+
+
+def test_a_run_that_does_not_recover_has_the_parts_up_to_its_end():
+    events = [e for e in one_outage() if e.at_ns < 15e9]
+    (outage,) = outages_of(events)
+    assert set(outage.parts) == {OutagePart.NOTICING, OutagePart.STOPPING, OutagePart.RENDEZVOUS}
+    assert outage.span is None
+    assert outage.unstamped_s is None
+
+
+def test_a_second_fault_ends_the_window_of_the_first():
+    second = [
+        event(at_s, kind, **fields) for at_s, kind, fields in [(40, EventKind.FAULT, {"step": 20, "detail": "oom"})]
+    ]
+    first, last = outages_of([*one_outage(), *second])
+    assert first.span.seconds == pytest.approx(12.5)
+    assert (last.fault.detail, last.span, dict(last.parts)) == ("oom", None, {})
+
+
+def test_a_run_without_faults_has_no_outage():
+    assert outages_of(steps(0, 0, 5)) == ()
+    assert outages_of(()) == ()
+
+
+def test_counts_of_steps():
+    assert steps_done(one_outage()) == 20
+    assert steps_kept(one_outage()) == 5
+    assert steps_per_s(steps(0, 0, 3, every_s=0.5)) == pytest.approx(2.0)
+    assert steps_per_s(steps(0, 0, 2)) is None

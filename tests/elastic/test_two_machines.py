@@ -1,0 +1,100 @@
+"""Two machines on one: two network namespaces joined by a veth pair, a torchrun agent in each, gloo between them."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dpbench.elastic.events import read_events
+from dpbench.elastic.job import ElasticJob
+from dpbench.elastic.outage import OutagePart, outages_of
+from dpbench.elastic.plan import parse_plan
+from dpbench.results.elastic_record import EventKind, RunScheme
+from dpbench.run.process_tree import nothing_left_behind
+from dpbench.run.start import child_command
+from tests.elastic.making import SETTINGS
+
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
+TIME_LIMIT_S = 280
+
+
+def ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(done.stderr.strip())
+
+
+@pytest.fixture
+def machines() -> Iterator[tuple[str, str]]:
+    """Two namespaces, whose only link is a veth pair. Skip where this process may not make them."""
+    names = (f"dpa{os.getpid()}", f"dpb{os.getpid()}")
+    try:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+            ip("-n", names[0], "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", names[1])
+            for name, address in zip(names, ADDRESSES, strict=True):
+                ip("-n", name, "addr", "add", f"{address}/24", "dev", "veth0")
+                for device in ("lo", "veth0"):
+                    ip("-n", name, "link", "set", device, "up")
+        except OSError as error:
+            pytest.skip(f"network namespaces cannot be made here: {error}")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def start_agent(machine: str, job: ElasticJob) -> subprocess.Popen[bytes]:
+    command = ["ip", "netns", "exec", machine, *child_command("dpbench.elastic.child.agent")]
+    agent = subprocess.Popen(
+        [*command, "--parent-pid", str(os.getpid())],
+        stdin=subprocess.PIPE,
+        env=os.environ | {"GLOO_SOCKET_IFNAME": "veth0", "TP_SOCKET_IFNAME": "veth0", "OMP_NUM_THREADS": "1"},
+    )
+    agent.stdin.write(job.model_dump_json().encode())
+    agent.stdin.close()
+    return agent
+
+
+def in_namespace(machine: str) -> str:
+    return subprocess.run(["ip", "netns", "pids", machine], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.timeout(TIME_LIMIT_S + 20)
+def test_both_machines_restart_when_a_worker_of_one_is_killed(machines, tmp_path):
+    checkpoints, events = tmp_path / "checkpoints", tmp_path / "events"
+    checkpoints.mkdir()
+    events.mkdir()
+    settings = SETTINGS.model_copy(
+        update={"ranks": 4, "steps": 9, "max_restarts": 20, "hang_timeout_s": 120.0, "plan": parse_plan("kill@7:3")}
+    )
+    job = ElasticJob(
+        scheme=RunScheme.ELASTIC,
+        settings=settings,
+        faults=settings.plan,
+        checkpoints=checkpoints,
+        events=events,
+        nodes=2,
+        endpoint=f"{ADDRESSES[0]}:29400",
+    )
+    deadline_s = time.monotonic() + TIME_LIMIT_S
+    with nothing_left_behind():
+        agents = [
+            start_agent(machine, job.model_copy(update={"agent": number, "local_address": ADDRESSES[number]}))
+            for number, machine in enumerate(machines)
+        ]
+        codes = [agent.wait(deadline_s - time.monotonic()) for agent in agents]
+        left = [in_namespace(machine) for machine in machines]
+    assert codes == [0, 0]
+    assert left == ["", ""]
+    found = read_events(events)
+    (outage,) = outages_of(found)
+    assert set(outage.parts) == set(OutagePart)
+    assert outage.redone_steps == 2
+    ends = [event for event in found if event.kind is EventKind.DONE]
+    assert sorted(event.rank for event in ends) == [0, 1, 2, 3]
+    assert {event.agent for event in ends} == {0, 1}
+    assert len({event.digest for event in ends}) == 1
