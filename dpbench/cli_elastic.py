@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 
 from dpbench.cli_shared import Json, example, option, show
+from dpbench.elastic.elastic_record import ElasticRecord, RunScheme, to_elastic_line
 from dpbench.elastic.request import duration_s, elastic_settings
 from dpbench.elastic.run import claimed_folder, run_elastic
 from dpbench.errors import ExitCode
 from dpbench.report.elastic_table import elastic_json, elastic_text
-from dpbench.results.elastic_record import ElasticRecord, RunScheme, to_elastic_line
 from dpbench.results.files import append_line, open_locked, reason_of
 from dpbench.results.record import Outcome
 from dpbench.results.run_path import new_run_path

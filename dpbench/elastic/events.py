@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dpbench.results.elastic_record import ElasticEvent, EventKind
+from dpbench.elastic.elastic_record import ElasticEvent, EventKind
 
 
 class EventLog:

@@ -9,8 +9,8 @@ import os
 import shutil
 from pathlib import Path
 
+from dpbench.elastic.elastic_record import ElasticSettings, RunScheme
 from dpbench.errors import WrongInputError
-from dpbench.results.elastic_record import ElasticSettings, RunScheme
 from dpbench.results.files import replace_text
 
 _OWNER = "elastic.json"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from dpbench.results.elastic_record import ElasticSettings, PlannedFault, RunScheme
+from dpbench.elastic.elastic_record import ElasticSettings, PlannedFault, RunScheme
 
 JOB_VARIABLE = "DPBENCH_ELASTIC_JOB"
 """The environment variable with the path of the job's file."""

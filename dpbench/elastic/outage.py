@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dpbench.results.elastic_record import ElasticEvent, EventKind
+from dpbench.elastic.elastic_record import ElasticEvent, EventKind
 
 _NS = 1e-9
 

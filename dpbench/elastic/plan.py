@@ -4,8 +4,8 @@ import random
 import re
 from collections.abc import Sequence
 
+from dpbench.elastic.elastic_record import FaultKind, PlannedFault
 from dpbench.errors import WrongInputError
-from dpbench.results.elastic_record import FaultKind, PlannedFault
 
 _FAULT = re.compile(r"(?P<kind>[a-z]+)@(?P<step>\d{1,9}):(?P<rank>\d{1,9})", re.ASCII)
 _KINDS = ", ".join(FaultKind)

@@ -1,8 +1,8 @@
 """The options of `dpbench elastic`, checked."""
 
+from dpbench.elastic.elastic_record import CheckpointBackend, ElasticSettings
 from dpbench.elastic.plan import check_plan, draw_plan, parse_kinds, parse_plan
 from dpbench.errors import WrongInputError
-from dpbench.results.elastic_record import CheckpointBackend, ElasticSettings
 from dpbench.sweep.names import parse_workload
 from dpbench.sweep.quantities import parse_duration
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, ElasticSettings, FaultKind, RunScheme
 from dpbench.elastic.events import read_events
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.job import ENVIRONMENT_FILE, JOB_VARIABLE, ElasticJob
 from dpbench.elastic.outage import steps_done, steps_kept
-from dpbench.results.elastic_record import ElasticEvent, ElasticRecord, ElasticSettings, FaultKind, RunScheme
 from dpbench.results.record import Environment, Outcome
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Exit, launch

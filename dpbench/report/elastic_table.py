@@ -6,11 +6,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from dpbench.report.elastic_timeline import timeline_text
 from dpbench.report.units import number
 from dpbench.report.wide_table import NONE, Column, WideTable
-from dpbench.results.elastic_record import ElasticRecord, RunScheme
 from dpbench.results.record import Outcome
 
 SCHEMA = 1

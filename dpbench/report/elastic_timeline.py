@@ -7,8 +7,8 @@ rendezvous  ............##..........................
 
 from collections.abc import Sequence
 
+from dpbench.elastic.elastic_record import ElasticEvent, EventKind
 from dpbench.elastic.outage import OutagePart, StampedSpan, outages_of
-from dpbench.results.elastic_record import ElasticEvent, EventKind
 
 _COLUMNS = 64
 _NS = 1e-9

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dpbench.results.elastic_record import EventKind, RunScheme, parse_elastic_line
+from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
 from dpbench.results.record import Outcome
 
 SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-every", 5, "--hang-timeout", "2m")

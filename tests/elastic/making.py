@@ -1,7 +1,7 @@
 """Hand-made events of elastic runs. Times are in seconds."""
 
+from dpbench.elastic.elastic_record import CheckpointBackend, ElasticEvent, ElasticSettings, EventKind
 from dpbench.elastic.events import merged
-from dpbench.results.elastic_record import CheckpointBackend, ElasticEvent, ElasticSettings, EventKind
 
 SETTINGS = ElasticSettings(
     workload="mlp/tiny",

@@ -2,10 +2,10 @@
 
 import pytest
 
+from dpbench.elastic.elastic_record import EventKind
 from dpbench.elastic.events import EventLog, read_events
 from dpbench.elastic.folders import claim_folder
 from dpbench.errors import WrongInputError
-from dpbench.results.elastic_record import EventKind
 from tests.elastic.making import SETTINGS
 
 

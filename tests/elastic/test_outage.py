@@ -2,8 +2,8 @@
 
 import pytest
 
+from dpbench.elastic.elastic_record import EventKind
 from dpbench.elastic.outage import OutagePart, outages_of, steps_done, steps_kept, steps_per_s
-from dpbench.results.elastic_record import EventKind
 from tests.elastic.making import event, one_outage, steps
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dpbench.elastic.elastic_record import FaultKind
 from dpbench.elastic.plan import check_plan, draw_plan, parse_kinds, parse_plan
 from dpbench.errors import WrongInputError
-from dpbench.results.elastic_record import FaultKind
 
 
 def test_a_plan_is_read_and_sorted():

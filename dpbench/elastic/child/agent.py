@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dpbench.elastic.elastic_record import EventKind
 from dpbench.elastic.events import EventLog
 from dpbench.elastic.job import AGENT_VARIABLE, JOB_VARIABLE, ElasticJob
-from dpbench.results.elastic_record import EventKind
 from dpbench.run.process_tree import die_with_parent
 from dpbench.run.start import child_command
 

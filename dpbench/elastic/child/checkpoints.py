@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from dpbench.results.elastic_record import CheckpointBackend
+from dpbench.elastic.elastic_record import CheckpointBackend
 
 
 class Checkpoints(ABC):

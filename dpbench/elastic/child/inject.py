@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from dpbench.elastic.elastic_record import EventKind, FaultKind, PlannedFault
 from dpbench.elastic.events import EventLog
-from dpbench.results.elastic_record import EventKind, FaultKind, PlannedFault
 
 _SPARE_BYTES = 1 << 26
 _PAGE_BYTES = resource.getpagesize()

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+from dpbench.elastic.elastic_record import EventKind, RunScheme
 from dpbench.elastic.events import EventLog
 from dpbench.elastic.job import AGENT_VARIABLE, ENVIRONMENT_FILE, ElasticJob, read_job
-from dpbench.results.elastic_record import EventKind, RunScheme
 from dpbench.run.child.process import leave, loading
 from dpbench.run.process_tree import die_with_parent
 
