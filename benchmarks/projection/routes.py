@@ -3,7 +3,8 @@
     .venv/bin/python -m benchmarks.projection.routes [--devices 8] [--workload convnet/base] [--items 32,64]
 
 Prints a table in markdown for results/routes.md: how many times faster than one device each variant is, with the 90 %
-interval, and the step time of the last variant over that of the stock wrapper, from common draws.
+interval. "auto" names the route that the wrapper takes there (`auto_route.py`), with interleaved lanes. Its step time
+follows over that of the fastest of our variants, and over that of the stock wrapper, both from common draws.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
+from benchmarks.projection.auto_route import route_on
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.project import Interval
@@ -18,21 +20,20 @@ from dpbench.projection.ranking import ProjectedRow, ratio_of
 from dpbench.run.project_all import project_machine, record_all
 from dpbench.sweep.variants import VariantId
 
-VARIANTS = tuple(
-    map(
-        VariantId,
-        (
-            "torch_dp",
-            "tuned[dispatch=sequence,route=star]",
-            "tuned[dispatch=sequence,route=chain]",
-            "tuned[dispatch=interleaved,route=star]",
-            "tuned[dispatch=interleaved,route=chain]",
-            "ddp",
-        ),
-    )
-)
-HEADERS = ("stock", "sequence, star", "sequence, chain", "interleaved, star", "interleaved, chain", "DDP")
-STOCK, BEST = 0, 4
+INTERLEAVED = ("star", "chain", "tree", "host")
+TUNED = {
+    "sequence, star": "tuned[dispatch=sequence,route=star]",
+    "sequence, chain": "tuned[dispatch=sequence,route=chain]",
+    **{
+        f"interleaved, {route}": f"tuned[dispatch=interleaved,route={route}]"
+        for route in ("star", "chain", "tree", "host")
+    },
+}
+COLUMNS = {
+    "stock": VariantId("torch_dp"),
+    **{name: VariantId(variant) for name, variant in TUNED.items()},
+    "DDP": VariantId("ddp"),
+}
 
 
 def main() -> None:
@@ -54,15 +55,24 @@ def _fits(machine: Machine, devices: int) -> bool:
 
 def table(machines: Sequence[Machine], workload: str, items: Sequence[int]) -> Iterator[str]:
     """Yield the lines of a table: a row for each machine and number of items on each device."""
-    recorded = record_all(workload, VARIANTS, machines)
-    yield f"| {workload} | items | " + " | ".join(HEADERS) + " | time, interleaved chain / stock |"
-    yield "|---|--:|" + "--:|" * (len(HEADERS) + 1)
+    variants = list(COLUMNS.values())
+    recorded = record_all(workload, variants, machines)
+    yield f"| {workload} | items | " + " | ".join(COLUMNS) + " | auto | auto / best | auto / stock |"
+    yield "|---|--:|" + "--:|" * len(COLUMNS) + "---|--:|--:|"
     for machine in machines:
         for count in items:
-            found = project_machine(machine, recorded, workload, VARIANTS, batch=count * machine.devices)
-            ratio = _ratio(found.rows[BEST], found.rows[STOCK])
-            cells = [_cell(row.speed_up) for row in found.rows]
-            yield f"| {machine.name} | {count} | " + " | ".join(cells) + f" | {_cell(ratio)} |"
+            found = project_machine(machine, recorded, workload, variants, batch=count * machine.devices)
+            rows = dict(zip(COLUMNS, found.rows, strict=True))
+            route = route_on(machine)
+            auto, best = rows[f"interleaved, {route}"], min((rows[name] for name in TUNED), key=_step_time_s)
+            cells = [_cell(row.speed_up) for row in rows.values()]
+            ratios = [_cell(_ratio(auto, other)) for other in (best, rows["stock"])]
+            yield f"| {machine.name} | {count} | " + " | ".join([*cells, route, *ratios]) + " |"
+
+
+def _step_time_s(row: ProjectedRow) -> float:
+    assert row.projection is not None
+    return row.projection.step_time_s.mid
 
 
 def _ratio(one: ProjectedRow, other: ProjectedRow) -> Interval | None:
