@@ -9,7 +9,7 @@ from dpbench.cli_page import finish_page_beside
 from dpbench.cli_shared import show, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.report.comparison_json import comparisons_json
-from dpbench.report.comparison_table import comparisons_text
+from dpbench.report.comparison_table import comparisons_text, headlines_text
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.progress import progress_bar
@@ -64,6 +64,8 @@ def measure_spec(
         show({**times, "cases": times["cases"] + counts_json(counted)["cases"]})
     elif counted:
         show(counts_text(counted))
+    if not as_json and compared.comparisons:
+        show(headlines_text(compared))
     shown = PageInputs(found.records, planned.skipped, counted)
     finish_page_beside(shown, lambda: store.path.with_suffix(".html"), opens=opens, reference=spec.reference)
     if found.is_interrupted:

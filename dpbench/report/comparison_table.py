@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpbench.report.device_table import DEVICES_LEGEND, DeviceRows, devices_parts
+from dpbench.report.headline import headline, place
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.units import estimate, number, time_unit
 from dpbench.results.compare import Comparison, Comparisons, Row
@@ -56,7 +57,21 @@ def comparisons_text(found: Comparisons) -> Group:
     percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)
     several = any(comparison.setting.steps_per_sample > 1 for comparison in found.comparisons)
     legend = _LEGEND + (_STEPS_LEGEND if several else "") + " ".join(_PERCENT_OF[name] for name in percents)
-    return Group(*parts, *(Text(text, style="dim") for text in (legend, *legends)))
+    below = [Text(text, style="dim") for text in (legend, *legends)]
+    return Group(*parts, *below)
+
+
+def headlines_text(found: Comparisons) -> Group:
+    """Return a few sentences on each setting, to be shown below all tables."""
+    return Group(Text(), *map(_headline, found.comparisons))
+
+
+def _headline(found: Comparison) -> Text:
+    """What to use in a setting, how sure that is, how far from the limit, and what to do."""
+    said = headline(found)
+    return Text.assemble(
+        f"{place(said.setting)}: ", (said.answer, "bold"), *[f" {each}" for each in said.sentences[1:]]
+    )
 
 
 def _devices(comparison: Comparison) -> Iterator[RenderableType]:

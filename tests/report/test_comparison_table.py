@@ -3,7 +3,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dpbench.report.comparison_table import comparisons_text
+from dpbench.report.comparison_table import comparisons_text, headlines_text
 from dpbench.results.compare import Comparisons, compare
 from dpbench.results.record import Record
 from dpbench.sweep.case import Case
@@ -15,6 +15,18 @@ def printed(found: Comparisons, width: int = 80) -> str:
     console = Console(width=width, file=StringIO())
     console.print(comparisons_text(found))
     return console.file.getvalue()
+
+
+def test_the_last_lines_say_what_to_use_in_each_setting() -> None:
+    found = compare([*ON_CPU, *rounds(case("naive", "cpu*4"), 0.02, 0.02), *rounds(case("tuned", "cpu*4"), 0.01, 0.01)])
+    console = Console(width=400, file=StringIO())
+    console.print(headlines_text(found))
+    lines = console.file.getvalue().split("\n")
+    assert [line.partition(": ")[0] for line in lines if line] == [
+        "mlp/tiny, batch 64 on cpu*2",
+        "mlp/tiny, batch 64 on cpu*4",
+    ]
+    assert "tuned" in lines[2]
 
 
 def rows(text: str) -> dict[str, list[str]]:
