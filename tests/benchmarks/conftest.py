@@ -29,8 +29,8 @@ class Asv:
     def call(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self._run(sys.executable, "-m", "asv", *words, check=check)
 
-    def dpbench(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self._run(sys.executable, "-m", "dpbench", *words)
+    def dpbench(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self._run(sys.executable, "-m", "dpbench", *words, check=check)
 
     def git(self, *words: str) -> str:
         identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")

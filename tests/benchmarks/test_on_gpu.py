@@ -276,7 +276,7 @@ def test_a_rehearsal_runs_every_step_from_start_to_end(tmp_path):
     assert "has no CUDA device" in rows["telemetry"]["note"]
     assert rows["ahead"]["note"] == "2 records, no times of torch_dp on cpu+cpu"
     assert "there is telemetry of NVIDIA's GPUs alone" in str(rows["launch_bound"]["busy_percent"])
-    (ahead,) = (out / "ahead").iterdir()
+    (ahead,) = (out / "ahead").glob("*.jsonl")
     assert {json.loads(line)["case"]["steps_per_sample"] for line in ahead.read_text().splitlines()} == {20}
     compared = [step.name for step in steps_of(Place("cpu", 2), Work(), out) if step.kind is Kind.COMPARISON]
     assert {path.name for path in out.iterdir()} == {"output.txt", "summary.json", *compared}

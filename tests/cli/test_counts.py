@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dpbench import cli
+from dpbench import cli, cli_measured
 from dpbench.results import expected
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.results.record import Environment, Outcome
@@ -36,7 +36,7 @@ class FakeCounter:
 def counter(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     counter = FakeCounter()
-    monkeypatch.setattr(cli, "count_all", counter)
+    monkeypatch.setattr(cli_measured, "count_all", counter)
     monkeypatch.setattr(expected, "installed_versions", lambda: ("2.13.0", "3.11"))
     return counter
 

@@ -76,10 +76,10 @@ def test_a_sweep_file_that_is_too_large(tmp_path):
 
 @pytest.mark.parametrize("command", [["--check"], ["--check", "--json"]])
 def test_a_folder_of_expectations_that_is_missing_is_noticed_before_counting(tmp_path, command, monkeypatch, capfd):
-    from dpbench import cli
+    from dpbench import cli, cli_measured
 
     monkeypatch.setattr(sys, "argv", ["dpbench", "counts", *command, "--expected", str(tmp_path / "nope")])
-    monkeypatch.setattr(cli, "count_all", lambda *_, **__: pytest.fail("counted"))
+    monkeypatch.setattr(cli_measured, "count_all", lambda *_, **__: pytest.fail("counted"))
     with pytest.raises(SystemExit) as ended:
         cli.main()
     out, err = capfd.readouterr()

@@ -14,8 +14,6 @@ from threading import Lock
 import torch
 from torch import Tensor, nn
 
-from dpbench.parallel import DataParallel
-
 _LANES = 4
 _TRIAL_FORWARDS = 16
 _READ_FORWARDS = 3
@@ -67,6 +65,8 @@ def slower_choices() -> int:
 
 def _runs_at_once(model: _Sleeper) -> bool:
     """Whether the lanes overlap after the trial."""
+    from dpbench.parallel import DataParallel  # here, so that a wrapper that does not load fails in its own case
+
     wrapper, x = DataParallel(model, ["cpu"] * _LANES), torch.zeros(_LANES, 1)
     for _ in range(_TRIAL_FORWARDS):
         wrapper(x)
