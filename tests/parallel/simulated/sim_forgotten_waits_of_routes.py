@@ -14,6 +14,7 @@ from dpbench.parallel.routes import plan as routes
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import DEVICES, POLICIES, steps, train
+from tests.sampling import sampled
 
 TWO_LANES_EACH = ["sim:0", "sim:1", "sim:1", "sim:2", "sim:2", "sim:3"]
 
@@ -171,7 +172,7 @@ FORGOTTEN = {
 OF_HOST = [("host", name) for name in FORGOTTEN if "gradients" in name]  # weights: sim_forgotten_waits_of_host.py
 
 
-@pytest.mark.parametrize(("route", "name"), [*product(["chain", "tree"], FORGOTTEN), *OF_HOST])
+@pytest.mark.parametrize(("route", "name"), sampled([*product(["chain", "tree"], FORGOTTEN), *OF_HOST], 20))
 def test_each_wait_of_a_route_is_needed(route, name, monkeypatch):
     run, forget = FORGOTTEN[name]
     run(route)

@@ -94,8 +94,7 @@ def test_the_order_of_additions_is_the_documented_one():
 
 
 @pytest.mark.usefixtures("_small_pieces")
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("policy", ["default", "small buckets", "no overlap"])
+@pytest.mark.parametrize(("route", "policy"), sampled(product(ROUTES, ["default", "small buckets", "no overlap"]), 5))
 def test_several_forwards_before_their_backwards_have_no_race(route, policy):
     base = normed().to("sim:0")
     wrapper = DataParallel(base, DEVICES, policy=on(route, policy))
@@ -147,8 +146,7 @@ def test_hooks_of_lanes_see_and_change_that_lanes_own_gradient(route, is_kept):
         torch.testing.assert_close(base.weight.grad.cpu(), expected)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("missing", [(0,), (1,), (3,), (1, 2), (0, 2, 3)])
+@pytest.mark.parametrize(("route", "missing"), sampled(product(ROUTES, [(0,), (1,), (3,), (1, 2), (0, 2, 3)]), 6))
 def test_lanes_without_gradients_are_left_out(route, missing):
     def forward(self, x):
         return x[:, :4] * 1.0 if x.device.index in missing else self.layer(x)
@@ -166,8 +164,7 @@ def test_sparse_gradients_have_no_race(route):
 
 
 @pytest.mark.usefixtures("_small_pieces")
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("skip_unchanged", [False, True])
+@pytest.mark.parametrize(("route", "skip_unchanged"), sampled(product(ROUTES, [False, True]), 4))
 def test_what_a_lane_writes_into_its_weights_reaches_no_other_lane(route, skip_unchanged):
     seen = {}
 
@@ -200,8 +197,9 @@ def test_unchanged_weights_reach_lanes_that_missed_the_last_change(route):
 
 
 @pytest.mark.usefixtures("_small_pieces")
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("policy", ["default", "small buckets", "skip unchanged"])
+@pytest.mark.parametrize(
+    ("route", "policy"), sampled(product(ROUTES, ["default", "small buckets", "skip unchanged"]), 5)
+)
 def test_weights_that_lanes_do_not_read_are_still_passed_on_before_they_are_written(route, policy):
     base = Call(lambda self, x: x * 1, unused=nn.Linear(20, 20)).to("sim:0")
     steps(DataParallel(base, DEVICES, policy=on(route, policy)), is_training=False)
@@ -328,8 +326,7 @@ def test_a_lane_receives_the_next_gradients_while_it_sends_a_sum(hop, other):
     assert times[copies[other][1]][1] < 1000
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("dispatch", "route"), sampled(product(["sequence", "threads"], ROUTES), 4))
 def test_three_steps_without_synchronising_keep_their_order(route, dispatch):
     base = normed().to("sim:0")
     wrapper = DataParallel(base, DEVICES, policy=on(route, dispatch=dispatch))
