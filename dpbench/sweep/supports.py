@@ -22,7 +22,15 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
         return _why_unsupported_torch_dp(kinds, machine)
     if case.variant.is_per_rank:
         return _why_no_ranks(case, kinds, machine) or why_rank_unsupported(case)
+    if {**case.variant.name.fixed, **case.variant.values}.get("route") == "nccl":
+        return _why_no_nccl_route(case, kinds, machine)
     return None
+
+
+def _why_no_nccl_route(case: Case, kinds: list[str], machine: MachineInfo) -> str | None:
+    if kinds == ["cuda"] and "nccl" in machine.backends and not are_shared(case.devices):
+        return None
+    return "route nccl needs CUDA devices, each in one lane, and a torch with nccl"
 
 
 def _why_unsupported_torch_dp(kinds: list[str], machine: MachineInfo) -> str | None:

@@ -79,7 +79,7 @@ def counting(base, head):
         jobs = CountJobs.model_validate_json(stdin_text)
         asked.append(jobs)
         records = base if jobs.folder == "/b" else head
-        return ended(0, CountRecords(records=records).model_dump_json().encode())
+        return ended(0, CountRecords(records=records[: len(jobs.jobs)]).model_dump_json().encode())
 
     return launch, asked
 
@@ -87,7 +87,7 @@ def counting(base, head):
 def compared(base, head):
     launch, asked = counting(base, head)
     found = compare_counters([CASE] * len(base), Path("/b"), Path("/h"), launch)
-    assert [jobs.folder for jobs in asked] == ["/b", "/h"]
+    assert [jobs.folder for jobs in asked][:2] == ["/b", "/h"]  # then those with a worse counter, for the details
     return found
 
 

@@ -126,6 +126,12 @@ def test_who_runs_on_which_lanes(here: MachineInfo, devices: str, skipped: str) 
             "ddp",
             "this torch has no gloo, which DistributedDataParallel needs on cpu",
         ),
+        (
+            machine(gpus=2),
+            "cuda:0*2",
+            "tuned_nccl",
+            "route nccl needs CUDA devices, each in one lane, and a torch with nccl",
+        ),
         (machine(gpus=1, kind="mps"), "mps:0", "ddp", "no backend of torch.distributed is known for mps"),
         (
             machine(),

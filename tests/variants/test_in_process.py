@@ -18,7 +18,7 @@ SCHEMES = [VariantName.NAIVE, VariantName.FLOOR, VariantName.TUNED]
 
 def test_every_variant_name_has_a_scheme():
     variants = {name: variant_of(VariantId(name)) for name in VariantName}
-    assert {name for name, variant in variants.items() if variant.per_rank} == {VariantName.DDP}
+    assert {name for name, variant in variants.items() if variant.per_rank} == {VariantName.DDP, VariantName.FSDP}
     sequential = {name for name, variant in variants.items() if not variant.concurrent_lanes}
     assert sequential == {VariantName.SINGLE, VariantName.FLOOR}
 
@@ -77,7 +77,10 @@ def test_every_switch_of_the_policy_has_a_variant_that_changes_it() -> None:
     usual = Policy()
     changed = set()
     for name in VariantName:
-        if name.fixed:
+        if name is VariantName.TUNED_NCCL:
+            with pytest.raises(ValueError, match=r"Policy\.route is 'nccl'"):
+                variant_of(VariantId(name)).wrap(nn.Linear(2, 2), [CPU, CPU])
+        elif name.fixed:
             policy = variant_of(VariantId(name)).wrap(nn.Linear(2, 2), [CPU, CPU]).policy
             (field,) = [f.name for f in fields(Policy) if getattr(policy, f.name) != getattr(usual, f.name)]
             changed.add(field)
