@@ -58,7 +58,8 @@ class Policy:
     `DataParallel.mark_dirty`, or do not opt in.
     `host_staged` sends copies between devices through the host, even if the direct link passed its test.
     `route` decides which lane sends weights to which lane. Gradients go back the same way. Every set of devices can
-    take every route. Lanes without links, such as CPU lanes, have none.
+    take every route but "nccl", which needs CUDA devices with a lane each. Lanes without links, such as CPU lanes, have
+    none.
     `shares` cuts the batch unevenly: a tuple of numbers, one for each lane, such as ``(1, 2, 2)``. The first is above
     0, and zeros are allowed at the end, where they mean fewer lanes (`shares/sizes.py`). None gives equal chunks, as
     stock. "auto" measures the first training steps, then keeps one choice (`shares/measured.py`). With batch norm,
