@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from dpbench.gate import tier1
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.tier1 import measure_times, verdict_of
 from dpbench.gate.verdict import Analysis, risks_for, twin_alarms
@@ -67,6 +68,15 @@ def test_only_undecided_benchmarks_take_further_rounds_until_time_is_up():
     judged = by_name(times)
     assert (judged["a"].rounds, judged["a"].looks, judged["a"].verdict) == (5, 1, Verdict.PASS)
     assert (judged["b"].rounds, judged["b"].looks, judged["b"].verdict) == (12, 4, Verdict.UNDECIDED)
+
+
+def test_each_analysis_knows_the_share_of_the_budget_that_is_over_and_the_last_one_has_all(monkeypatch):
+    """Otherwise half of the error rate would never be spent."""
+    seen, judge = {}, tier1.judge
+    monkeypatch.setattr(tier1, "judge", lambda *words: seen.setdefault(words[2].number, words[2]) and judge(*words))
+    measured(ScriptedTake({"a": equal(), "b": unclear(), "c": equal()}), budget_s=12.5)
+    assert [seen[number].share for number in (1, 2, 3, 4)] == [pytest.approx(5 / 12.5), 7 / 12.5, 10 / 12.5, 1.0]
+    assert [seen[number].share_before for number in (2, 3, 4)] == [seen[number].share for number in (1, 2, 3)]
 
 
 def test_a_round_that_would_outlast_the_budget_is_not_begun():
