@@ -117,6 +117,8 @@ def _why_unsupported(case: Case) -> str | None:
         if _is_simulated(case.devices):
             return f"{case.variant.name} is counted in real processes; allowed: cpu*n"
         return why_rank_unsupported(case)
+    if case.variant.takes_nccl_route:
+        return "route nccl needs CUDA devices, which have no exact counts; allowed: other routes"
     return None
 
 

@@ -22,7 +22,7 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
         return _why_unsupported_torch_dp(kinds, machine)
     if case.variant.is_per_rank:
         return _why_no_ranks(case, kinds, machine) or why_rank_unsupported(case)
-    if {**case.variant.name.fixed, **case.variant.values}.get("route") == "nccl":
+    if case.variant.takes_nccl_route:
         return _why_no_nccl_route(case, kinds, machine)
     return None
 

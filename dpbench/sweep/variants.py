@@ -172,6 +172,11 @@ class VariantId(str):
         return (str(self),)
 
     @property
+    def takes_nccl_route(self) -> bool:
+        """Whether NCCL sends the wrapper's weights and adds its gradients."""
+        return {**self.name.fixed, **self.values}.get("route") == "nccl"
+
+    @property
     def is_per_rank(self) -> bool:
         """Whether each device has a process of its own."""
         return self.name in PER_RANK

@@ -9,7 +9,7 @@ from dpbench.projection.replay.build import Facts, build
 from dpbench.projection.replay.events import Collective
 from dpbench.projection.replay.fifo import schedule
 from dpbench.projection.replay.tasks import LOCK, Role
-from dpbench.projection.rules import rule_of
+from dpbench.projection.rules import ProjectionError, rule_of
 from dpbench.results.recording import HostCall, HostCallName, HostWait, Mark, Operator, Wait
 from dpbench.sweep.variants import VariantId
 from tests.projection.small_machine import copy, machine, operator, recording
@@ -186,3 +186,10 @@ def test_everything_that_was_recorded_runs():
     r = recording(operator(1), *star(), operator(99, 3), devices=4)
     made = build(with_collectives(r), machine(4), FACTS)
     assert len(schedule(made, [1.0] * len(made)).order) == len(made)
+
+
+@pytest.mark.parametrize("variant", ["tuned_nccl", "tuned[route=nccl]"])
+def test_route_nccl_has_no_rule(variant):
+    """The simulator has no NCCL, so there is nothing to replay."""
+    with pytest.raises(ProjectionError, match=r"no rule for a projection; allowed: .*but for route nccl"):
+        rule_of(VariantId(variant))

@@ -37,6 +37,13 @@ def test_the_stock_wrapper_alone_has_nothing_to_count_on_cpu_lanes():
     assert [(skip.case.variant, "sim*n" in skip.reason) for skip in plan.skipped] == [("torch_dp", True)]
 
 
+@pytest.mark.parametrize("variant", ["tuned_nccl", "tuned[route=nccl]"])
+def test_route_nccl_is_counted_nowhere(variant):
+    plan = plan_counts(spec(variants=["naive", variant]))
+    assert {name for name, _ in places(plan)} == {"naive"}
+    assert [(str(skip.case.variant), "route nccl" in skip.reason) for skip in plan.skipped] == [(variant, True)]
+
+
 def test_single_is_counted_on_one_device():
     assert places(plan_counts(spec(variants=["single"]))) == {("single", ("sim:0",)), ("single", ("cpu",))}
 
