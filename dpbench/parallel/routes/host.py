@@ -77,7 +77,11 @@ class SlotRing:
 
 
 class HostRoute:
-    """The slots of one set of replicas: those to all lanes, and those of each hop back."""
+    """The slots of one set of replicas: those to all lanes, and those of each hop back.
+
+    A ring needs no lock, because it has one writer: a forward has its set alone, and torch's engine runs all sums of a
+    device in one thread.
+    """
 
     def __init__(self) -> None:
         self._to_all = SlotRing()
