@@ -26,13 +26,14 @@ class Condition(StrEnum):
 
     EQUAL = "equal"
     LOADED = "equal, one core loaded"
+    SLOWER_2 = "2 % slower"
     SLOWER_5 = "5 % slower"
     SLOWER_10 = "10 % slower"
 
     @property
     def slowdown(self) -> float:
         """The share by which head is slower than base."""
-        return {Condition.SLOWER_5: 0.05, Condition.SLOWER_10: 0.10}.get(self, 0.0)
+        return {Condition.SLOWER_2: 0.02, Condition.SLOWER_5: 0.05, Condition.SLOWER_10: 0.10}.get(self, 0.0)
 
 
 class SelfTestTrial(BaseModel):
