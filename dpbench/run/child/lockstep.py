@@ -36,8 +36,10 @@ _FOR_STEPS = "torch._dynamo"
 
 _TRIAL_STEPS = 16
 """More steps than the wrapper tries, so that no block has a trial."""
+_SIDE_S = 1.0
+"""The time of one side's blocks, in seconds, from which a long step gets fewer of them."""
 _LEAST_BLOCKS = 10
-"""Blocks of a step that is longer than a block."""
+"""Blocks of a step that takes over a tenth of `_SIDE_S`."""
 
 
 def main() -> None:
@@ -108,8 +110,8 @@ def _alternate(
 
 
 def _blocks(job: LockstepJob, step_s: float) -> int:
-    """Return the number of blocks: fewer if a step is longer than a block, so that a round stays short."""
-    return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(job.blocks * job.block_s / step_s)))
+    """Return the number of blocks: fewer if a step is long, so that a round stays short."""
+    return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(_SIDE_S / step_s)))
 
 
 @contextmanager
