@@ -56,7 +56,8 @@ def _regressions(
     worse = [change for change in counters if change.is_worse and change.accepted is None and change.traded_for is None]
     if worse:
         of = dict.fromkeys(change.benchmark for change in worse)
-        yield f"{len(worse)} counters are worse, of {len(of)} cases"
+        is_worse = "counter is worse" if len(worse) == 1 else "counters are worse"
+        yield f"{len(worse)} {is_worse}, of {len(of)} case{'s'[: len(of) > 1]}"
     slower = [time.benchmark for time in times if time.verdict is Verdict.SLOWER and time.accepted is None]
     if slower:
         yield f"slower: {_names(slower)}"

@@ -161,7 +161,8 @@ def _uncommitted_changes(repository: Repository, request: GateRequest) -> tuple[
     changed = repository.changed_files(request.results)
     if request.head != "HEAD" or not changed:
         return ()
-    return (f"{len(changed)} files differ from HEAD and were not measured; --worktree measures the working tree",)
+    differ = "1 file differs" if len(changed) == 1 else f"{len(changed)} files differ"
+    return (f"{differ} from HEAD and were not measured; --worktree measures the working tree",)
 
 
 def _read_settings(repository: Repository, path: Path | None, lanes: tuple[str, ...]) -> Settings:

@@ -24,7 +24,7 @@ def test_no_findings_pass():
         (((), (), (drift(),)), "drifted: drifting"),
         (
             ((counter(),), (time("a", "slower"), time("b", "undecided")), (drift(),)),
-            "1 counters are worse, of 1 cases; slower: a; drifted: drifting",
+            "1 counter is worse, of 1 case; slower: a; drifted: drifting",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def test_the_verdict_says_traded_and_passes_only_if_nothing_else_is_worse():
         "nothing is slower; traded: 1 counters of Python calls are worse, and the step times are not",
     )
     with_operator = with_trades([calls(), calls(counter="forward.operators")], times, TIMED)
-    assert overall_verdict(with_operator, times, ()) == ("slower", "1 counters are worse, of 1 cases")
+    assert overall_verdict(with_operator, times, ()) == ("slower", "1 counter is worse, of 1 case")
 
 
 def counted(command, stdin_text, timeout_s):

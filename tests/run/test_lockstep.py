@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.gate.take_round import LOCKSTEP
 from dpbench.results.record import Outcome
-from dpbench.run.child.lockstep import _alternate
+from dpbench.run.child.lockstep import _alternate, _blocks
 from dpbench.run.launch import launch
 from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
 from dpbench.sweep.case import Case
@@ -108,6 +108,13 @@ def taken(*jobs):
 
 def failure(found):
     return found.outcome, found.side, found.reason
+
+
+@pytest.mark.parametrize(("step_s", "blocks"), [(0.001, 80), (0.0125, 80), (0.02, 50), (0.1, 10), (5.0, 10)])
+def test_a_long_step_gets_fewer_blocks(base, step_s, blocks):
+    """A side has a second, and at least ten blocks."""
+    assert _blocks(job(base, base, blocks=80), step_s) == blocks
+    assert _blocks(job(base, base, blocks=5), step_s) == 5
 
 
 def test_each_side_has_all_blocks_and_the_round_has_all_benchmarks(base):

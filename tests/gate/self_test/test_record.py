@@ -97,8 +97,8 @@ def test_gates_are_spread_among_the_rounds(path, rounds, gates):
 def test_progress_is_reported(path):
     _, _, reported = recorded(path, 2, 1)
     assert reported[0] == "calibrating the injected slowdown, round 1 of 2"
-    assert reported[CALIBRATING] == "0 of 12 done; round 1, equal"
-    assert reported[-1] == "11 of 12 done; gate 1, 10 % slower"
+    assert reported[CALIBRATING] == "0 of 15 done; round 1, equal"
+    assert reported[-1] == "14 of 15 done; gate 1, 10 % slower"
 
 
 def test_a_round_is_slower_by_the_share_of_its_condition_in_every_benchmark_of_one_core(path):
@@ -118,7 +118,7 @@ def test_a_round_is_slower_by_the_share_of_its_condition_in_every_benchmark_of_o
 
 def test_a_gate_is_slower_in_one_benchmark_after_the_other_but_not_on_all_cores(path):
     trials, _, _ = recorded(path, 0, 3)
-    for condition in (Condition.SLOWER_5, Condition.SLOWER_10):
+    for condition in (Condition.SLOWER_2, Condition.SLOWER_5, Condition.SLOWER_10):
         gates = of(trials, condition, False)
         assert [trial.planted_in for trial in gates] == ["a", "b", "a"]
         assert {trial.verdict for trial in gates} == {Verdict.SLOWER}
@@ -132,7 +132,7 @@ def test_the_loaded_condition_runs_one_more_process_and_ends_it(path):
     before = len(psutil.Process().children())
     _, machine, _ = recorded(path, 1, 0)
     calibrating = [before] * CALIBRATING
-    assert machine.neighbours == [*calibrating, before, before + 1, before, before]
+    assert machine.neighbours == [*calibrating, before, before + 1, *[before] * 3]
     assert len(psutil.Process().children()) == before
 
 
@@ -147,7 +147,7 @@ def test_a_self_test_that_is_started_again_records_only_missing_trials(path):
     ]
     assert reported[CALIBRATING:] == ["0 of 1 done; gate 1, 10 % slower"]
     more, _, reported = recorded(path, 3, 1)
-    assert len(more) == 4 * 3 + 4
+    assert len(more) == len(Condition) * (3 + 1)
     assert reported[CALIBRATING] == "0 of 4 done; round 3, equal"
     done, machine, reported = recorded(path, 3, 1)
     assert (done, machine.injected, reported) == (more, [], [])  # nothing is calibrated

@@ -48,4 +48,4 @@ def test_impossible_values_are_refused(fields):
 
 
 def test_conditions_say_how_much_slower_head_is():
-    assert [condition.slowdown for condition in Condition] == [0.0, 0.0, 0.05, 0.1]
+    assert [condition.slowdown for condition in Condition] == [0.0, 0.0, 0.02, 0.05, 0.1]
