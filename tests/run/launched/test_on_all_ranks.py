@@ -129,5 +129,6 @@ def test_a_dying_and_a_hanging_rank_end_their_case_and_the_sweep_goes_on(tmp_pat
     assert (fine["outcome"], fine["case"]["machines"]) == ("ok", 2)
     assert fine["metrics"]["rank_machines"] == [socket.gethostname()] * 4
     assert fine["metrics"]["network_interface"] == "lo"
+    assert fine["metrics"]["rank_link_mbit_per_s"] == [None] * 4
     assert all(r["outcome"] == "ok" for r in records if r["case"]["variant"] != "ddp")
     assert [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] == str(tmp_path)] == []
