@@ -12,7 +12,7 @@ from dpbench.sweep.devices import short_devices
 
 LADDER_LEGEND = (
     "ladder: devices counts different devices of all machines; lanes that share one count once. "
-    "Scaling efficiency: items/s over those of as many single devices. % of limit: as above. "
+    "Scaling eff., efficiency: items/s over those of as many single devices. % of limit: as above. "
     "Skew: from the fastest to the slowest rank or machine of a step; a machine is as late as its slowest rank."
 )
 
@@ -29,12 +29,13 @@ def _table(ladder: Ladder) -> WideTable:
     unit_s, unit = time_unit(skews_s)
     keys = [
         Column("variant", [folded(rung.summary.case.variant) for rung in rungs]),
-        Column("lanes", [_lanes(rung) for rung in rungs]),
+        Column("lanes of\na machine", [short_devices(rung.summary.case.lanes_of_a_machine) for rung in rungs]),
     ]
     columns = [
+        Column("machines", [str(rung.summary.case.machines) for rung in rungs]),
         Column("devices", [str(rung.devices) for rung in rungs]),
         Column("items/s", [_rate(rung) for rung in rungs]),
-        Column("scaling\nefficiency, %", [_number(rung.efficiency_percent) for rung in rungs]),
+        Column("scaling\neff., %", [_number(rung.efficiency_percent) for rung in rungs]),
         Column("% of\nlimit", [_number(rung.percent_of_limit) for rung in rungs]),
         Column(f"skew of\nranks, {unit}", [_number(rung.rank_skew_s, unit_s) for rung in rungs]),
         Column(f"skew of\nmachines, {unit}", [_number(rung.machine_skew_s, unit_s) for rung in rungs]),
@@ -43,12 +44,6 @@ def _table(ladder: Ladder) -> WideTable:
     title = f"ladder: {case.workload}, batch {case.batch}, {case.mode}, {case.dtype}, {case.data} data"
     steps = "" if case.steps_per_sample == 1 else f", {case.steps_per_sample} steps per sample"
     return WideTable(f"{title}{steps}", keys, columns)
-
-
-def _lanes(rung: Rung) -> str:
-    case = rung.summary.case
-    text = short_devices(case.lanes_of_a_machine)
-    return text if case.machines == 1 else f"{text} on each of {case.machines} machines"
 
 
 def _rate(rung: Rung) -> str:

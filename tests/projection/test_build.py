@@ -190,6 +190,6 @@ def test_everything_that_was_recorded_runs():
 
 @pytest.mark.parametrize("variant", ["tuned_nccl", "tuned[route=nccl]", "tuned[accumulate=2]"])
 def test_route_nccl_and_accumulation_have_no_rule(variant):
-    """The simulator has no NCCL. A recorded batch of 2 or 3 items a lane has too few for the micro-batches of a large one."""
+    """The simulator has no NCCL, and 2 or 3 recorded items a lane are too few for many micro-batches."""
     with pytest.raises(ProjectionError, match=r"no rule for a projection; allowed: .*but for route nccl"):
         rule_of(VariantId(variant))
