@@ -7,10 +7,10 @@ SCHEMA history
 from dataclasses import asdict
 from typing import Any
 
+from dpbench.report.ladder import ladders
 from dpbench.report.ladder_table import ladders_json
 from dpbench.results.compare import Comparisons, Row
 from dpbench.results.device_summary import DeviceSummary
-from dpbench.results.ladder import ladders
 from dpbench.results.summary import Summary
 from dpbench.stats.rounds import Estimate
 from dpbench.sweep.case import Case

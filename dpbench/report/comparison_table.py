@@ -9,11 +9,11 @@ from rich.text import Text
 
 from dpbench.report.device_table import DEVICES_LEGEND, DeviceRows, devices_parts
 from dpbench.report.headline import headline, place
+from dpbench.report.ladder import ladders
 from dpbench.report.ladder_table import LADDER_LEGEND, ladder_parts
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.units import estimate, number, time_unit
 from dpbench.results.compare import Comparison, Comparisons, Row
-from dpbench.results.ladder import ladders
 from dpbench.results.record import Outcome
 from dpbench.results.summary import Summary
 from dpbench.sweep.case import Case

@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from dpbench.report.ladder import Ladder, Rung
 from dpbench.report.units import number, time_unit
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
-from dpbench.results.ladder import Ladder, Rung
 from dpbench.sweep.devices import short_devices
 
 LADDER_LEGEND = (

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dpbench.report.ladder import ladders
 from dpbench.results.compare import compare
-from dpbench.results.ladder import ladders
 from dpbench.sweep.plan import Skip
 from tests.results.making import METRICS, case, ok
 
