@@ -55,9 +55,10 @@ test: $(READY)
 test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
 
-# Elastic runs with one killed worker each. Takes 20 to 60 minutes.
+# Elastic runs, and sweeps over two network namespaces, with one killed rank each. Takes one to two hours, and needs root.
 ladder-soak: $(READY)
 	$(BIN)/python -m benchmarks.elastic_soak --output results/elastic-soak.md $(ARGS)
+	$(BIN)/python -m benchmarks.sweep_soak --output results/sweep-soak.md $(ARGS)
 
 # The tests with another Python, that of a Debian release. Needs root; build/roots/ keeps what it installs.
 test-python:

@@ -21,6 +21,7 @@ from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.threads import candidates, set_fastest
 from dpbench.results.record import Metrics
 from dpbench.sweep.case import Case
+from dpbench.sweep.host import link_mbit_per_s
 from dpbench.sweep.names import Mode
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
@@ -70,6 +71,7 @@ def measure(case: Case, budget_s: float, connect: Callable[[Sequence[str]], Team
     loss_last = _loss_of_a_step(session)
     steps = steps_worth(median(samples.times_s) / case.steps_per_sample, budget_s)
     phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
+    interface = os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None
     del session  # frees the model before the next session makes one
     error = error_against_oracle(open_session(case, team.rank, team.size, workload=workload))
     refuse_wrong_result(case, error)
@@ -84,7 +86,8 @@ def measure(case: Case, budget_s: float, connect: Callable[[Sequence[str]], Team
             phases_s=phases_s,
             phases_by_rank_s=tuple(team.gather(phases_s)) if team.size > 1 else None,
             rank_machines=tuple(team.gather(socket.gethostname())) if team.size > 1 else None,
-            network_interface=os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None,
+            network_interface=interface,
+            rank_link_mbit_per_s=None if interface is None else tuple(team.gather(link_mbit_per_s(interface))),
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,

@@ -7,6 +7,8 @@ SCHEMA history
 from dataclasses import asdict
 from typing import Any
 
+from dpbench.report.ladder import ladders
+from dpbench.report.ladder_table import ladders_json
 from dpbench.results.compare import Comparisons, Row
 from dpbench.results.device_summary import DeviceSummary
 from dpbench.results.summary import Summary
@@ -18,9 +20,9 @@ _AXES = {"variant", "workload", "batch", "devices", "mode", "dtype", "steps_per_
 
 
 def comparisons_json(found: Comparisons) -> dict[str, Any]:
-    """Return ``{"schema", "environment", "cases"}``.
+    """Return ``{"schema", "environment", "cases", "ladders"}``.
 
-    Each case is in it once; fields that do not apply are None.
+    Each case is in `cases` once; fields that do not apply are None. The rungs of `ladders` name cases by id.
 
     If records of different environments were allowed, ``differences`` has the differing fields with their values.
     """
@@ -31,6 +33,7 @@ def comparisons_json(found: Comparisons) -> dict[str, Any]:
         "environment": None if found.environment is None else found.environment.model_dump(mode="json"),
         **({"differences": differences} if differences else {}),
         "cases": [case_json(row) for row in rows],
+        "ladders": ladders_json(ladders(found)),
     }
 
 
@@ -75,6 +78,7 @@ def _beside_the_times(summary: Summary) -> dict[str, Any]:
         else None,
         "skew_s": asdict(phases.skew_s) if phases and phases.skew_s else None,
         "rank_lag_s": [asdict(each) for each in phases.rank_lag_s] if phases and phases.rank_lag_s else None,
+        "machine_skew_s": asdict(phases.machine_skew_s) if phases and phases.machine_skew_s else None,
         "peak_rss_bytes": asdict(summary.peak_rss_bytes) if summary.peak_rss_bytes else None,
         "by_device": {each.device: _device(each) for each in summary.devices} if summary.devices else None,
     }

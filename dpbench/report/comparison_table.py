@@ -9,6 +9,8 @@ from rich.text import Text
 
 from dpbench.report.device_table import DEVICES_LEGEND, DeviceRows, devices_parts
 from dpbench.report.headline import headline, place
+from dpbench.report.ladder import ladders
+from dpbench.report.ladder_table import LADDER_LEGEND, ladder_parts
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.units import estimate, number, time_unit
 from dpbench.results.compare import Comparison, Comparisons, Row
@@ -35,9 +37,9 @@ _PERCENT_OF = {
 
 
 def comparisons_text(found: Comparisons) -> Group:
-    """Return the tables of each setting: times, devices, phases.
+    """Return the tables of each setting: times, devices, phases. Then the ladders, each over several settings.
 
-    Below each are reasons for missing numbers, and at the end a legend.
+    Below each setting are reasons for missing numbers, and at the end a legend.
     """
     parts: list[RenderableType] = []
     legends: dict[str, None] = {}
@@ -52,6 +54,9 @@ def comparisons_text(found: Comparisons) -> Group:
         for s in found.single_device_baselines
         if s.reason is not None
     ]
+    climbed = list(ladder_parts(ladders(found)))
+    parts += climbed
+    legends |= dict.fromkeys([LADDER_LEGEND] if climbed else [])
     for name, values in found.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
     percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)

@@ -15,14 +15,16 @@ class PhaseSummary:
     """Seconds of a step by phase. With several processes `phases_s` is of rank 0.
 
     `skew_s` is the slowest rank's time minus the fastest's: the median over rounds of each round's median. `rank_lag_s`
-    has each rank's time minus the fastest's. Both are of a step: a sample's, divided by its steps. With one process,
-    `skew_s` is None, `rank_lag_s` and `phases_by_rank_s` are empty.
+    has each rank's time minus the fastest's. `machine_skew_s` is the slowest machine's lag minus the fastest's; a
+    machine is as late as its slowest rank. All are of a step: a sample's, divided by its steps. With one process,
+    `skew_s` is None, `rank_lag_s` and `phases_by_rank_s` are empty. With one machine, `machine_skew_s` is None.
     """
 
     phases_s: Mapping[str, OverRounds]
     skew_s: OverRounds | None
     rank_lag_s: tuple[OverRounds, ...]
     phases_by_rank_s: tuple[Mapping[str, OverRounds], ...] = ()
+    machine_skew_s: OverRounds | None = None
 
     @property
     def slowest_rank(self) -> int | None:
@@ -37,17 +39,27 @@ class PhaseSummary:
         return self.phases_by_rank_s[rank] if rank is not None and rank < len(self.phases_by_rank_s) else None
 
 
-def summarise_phases(rounds: Sequence[Metrics], steps_per_sample: int = 1) -> PhaseSummary:
-    """Return the summary of all rounds of one case."""
+def summarise_phases(rounds: Sequence[Metrics], steps_per_sample: int = 1, machines: int = 1) -> PhaseSummary:
+    """Return the summary of all rounds of one case. Its ranks are divided evenly among the machines, in order."""
     skews = [one.skew_s for one in rounds if one.skew_s]
     ranks = max((len(one.rank_lag_s or ()) for one in rounds), default=0)
     by_rank = [one.phases_by_rank_s for one in rounds if one.phases_by_rank_s]
+    lags = [one.rank_lag_s for one in rounds if one.rank_lag_s] if machines > 1 else []
     return PhaseSummary(
         phases_s=_over_rounds([one.phases_s or {} for one in rounds]),
         skew_s=over_rounds([Reading(value=median(each) / steps_per_sample) for each in skews]) if skews else None,
         rank_lag_s=tuple(over_rounds([_lag(rank, one, steps_per_sample) for one in rounds]) for rank in range(ranks)),
         phases_by_rank_s=tuple(map(_over_rounds, zip(*by_rank, strict=True))),
+        machine_skew_s=over_rounds([Reading(value=_machine_skew(each, machines) / steps_per_sample) for each in lags])
+        if lags
+        else None,
     )
+
+
+def _machine_skew(rank_lag_s: Sequence[float], machines: int) -> float:
+    size = len(rank_lag_s) // machines
+    of_machines = [max(rank_lag_s[first : first + size]) for first in range(0, size * machines, size)]
+    return max(of_machines) - min(of_machines)
 
 
 def _over_rounds(rounds: Sequence[Mapping[str, float | str]]) -> dict[str, OverRounds]:

@@ -7,7 +7,7 @@ SCHEMA history
        was of the process that wrote the record.
     3  a case has steps_per_sample. Earlier records have one step in a sample.
     4  phases of each rank; with one process per device, the time of collectives is among the phases. A case has
-       machines, and the metrics have each rank's; earlier records are of one machine.
+       machines, and the metrics have each rank's and its link's speed; earlier records are of one machine.
 """
 
 from datetime import datetime
@@ -116,6 +116,7 @@ class Metrics(BaseModel):
     - `relative_error` is the distance of the gradients (`infer`: outputs) from those of the plain module, run chunk by
       chunk.
     - `rank_machines` has the host name of each rank's machine, and `network_interface` is rank 0's for gloo.
+      `rank_link_mbit_per_s` has the speed of each rank's, or None where the system does not know it.
     - `peak_rss_bytes` is the sum of each process's own peak since it began; shared pages count in each process.
     - `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device.
     - `telemetry` is of the same window, by device, or the reason why a device has none.
@@ -132,6 +133,7 @@ class Metrics(BaseModel):
     phases_by_rank_s: tuple[dict[str, float | str], ...] | None = None
     rank_machines: tuple[str, ...] | None = None
     network_interface: str | None = None
+    rank_link_mbit_per_s: tuple[int | None, ...] | None = None
     relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None

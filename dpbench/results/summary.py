@@ -49,7 +49,8 @@ class Summary:
 
     @cached_property
     def phases(self) -> PhaseSummary | None:
-        return summarise_phases(self.metrics, self.case.steps_per_sample) if self.metrics else None
+        case = self.case
+        return summarise_phases(self.metrics, case.steps_per_sample, case.machines) if self.metrics else None
 
     @cached_property
     def peak_rss_bytes(self) -> OverRounds | None:

@@ -11,7 +11,7 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.names import Size
 from dpbench.sweep.plan import Plan, PlanError, Skip
-from dpbench.sweep.rank_options import why_rank_unsupported
+from dpbench.sweep.rank_options import why_not_accumulated, why_rank_unsupported
 from dpbench.sweep.spec import Spec
 from dpbench.sweep.variants import VariantId, VariantName
 
@@ -119,7 +119,7 @@ def _why_unsupported(case: Case) -> str | None:
         return why_rank_unsupported(case)
     if case.variant.takes_nccl_route:
         return "route nccl needs CUDA devices, which have no exact counts; allowed: other routes"
-    return None
+    return why_not_accumulated(case)
 
 
 def _check(devices: tuple[str, ...], smallest_batch: int) -> None:

@@ -1,4 +1,4 @@
-"""The machine as this process may use it: CPU, cores, limits of control groups. No torch.
+"""The machine as this process may use it: CPU, cores, limits of control groups, network links. No torch.
 
 A process is in one group of each hierarchy, and the limits of all groups above it hold too. Version 2 has one hierarchy
 under /sys/fs/cgroup; version 1 has one for each controller. Inside a container the group's path is often that of the
@@ -45,6 +45,16 @@ def cpu_governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
     """
     found = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return ",".join(sorted(found)) or None
+
+
+def link_mbit_per_s(interface: str, net: Path = Path("/sys/class/net")) -> int | None:
+    """Return the speed that the driver reports for a network interface, or None.
+
+    Loopback and most virtual interfaces have none; without a cable the driver reports -1. A veth pair reports 10,000,
+    whatever it can do.
+    """
+    text = (_text(net / interface / "speed") or "").strip()
+    return int(text) if text.isdecimal() and int(text) else None
 
 
 _NO_LIMIT_BYTES = 1 << 60  # version 1 writes no limit as a number near 2**63

@@ -90,6 +90,12 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
 }
 """For `tuned`: the fields of `dpbench.parallel.Policy`. A test compares them."""
 
+TUNED_PARAMETERS: Mapping[str, Parameter] = {
+    **POLICY_PARAMETERS,
+    "accumulate": _micro_batches("how many micro-batches a step has; all but the last run under accumulate()"),
+}
+"""For `tuned`: its policy, and what is set up around the wrapper."""
+
 DDP_ARGUMENTS: Mapping[str, Parameter] = {
     "bucket_cap_mb": _mebibytes("the largest size of a bucket of gradients, in MiB"),
     "gradient_as_bucket_view": _switch("gradients are views of the buckets"),

@@ -4,7 +4,7 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.names import Mode
-from dpbench.sweep.rank_options import why_rank_unsupported
+from dpbench.sweep.rank_options import why_not_accumulated, why_rank_unsupported
 from dpbench.sweep.variants import VariantName
 
 _BACKEND = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
@@ -22,9 +22,9 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
         return _why_unsupported_torch_dp(kinds, machine)
     if case.variant.is_per_rank:
         return _why_no_ranks(case, kinds, machine) or why_rank_unsupported(case)
-    if case.variant.takes_nccl_route:
-        return _why_no_nccl_route(case, kinds, machine)
-    return None
+    if case.variant.takes_nccl_route and (reason := _why_no_nccl_route(case, kinds, machine)):
+        return reason
+    return why_not_accumulated(case)
 
 
 def _why_no_nccl_route(case: Case, kinds: list[str], machine: MachineInfo) -> str | None:

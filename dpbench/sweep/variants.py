@@ -18,14 +18,14 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from dpbench.sweep.explain import nearest, one_of
-from dpbench.sweep.parameters import DDP_PARAMETERS, POLICY_PARAMETERS, Parameter, Value, shown
+from dpbench.sweep.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, shown
 
 _Row = tuple[str, str, str, Mapping[str, Parameter], Mapping[str, Value]]
 
 
 def _tuned(name: str, sentence: str, **fixed: Value) -> _Row:
     """Return the row of `dpbench.DataParallel` with these fields of its policy fixed."""
-    return name, "variant:TUNED", sentence, POLICY_PARAMETERS, fixed
+    return name, "variant:TUNED", sentence, TUNED_PARAMETERS, fixed
 
 
 class VariantName(StrEnum):
@@ -104,7 +104,7 @@ class VariantName(StrEnum):
         "tuned_with_loss",
         "variant:TUNED_WITH_LOSS",
         "tuned, but each replica computes its loss, and the outputs stay there; for training only",
-        POLICY_PARAMETERS,
+        TUNED_PARAMETERS,
     )
     TUNED_STAR = _tuned("tuned_star", "tuned, parameters go from the first device straight to each other", route="star")
     TUNED_CHAIN = _tuned("tuned_chain", "tuned, parameters go from device to device", route="chain")

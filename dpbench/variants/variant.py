@@ -73,7 +73,12 @@ def _tuned_with_loss(
     return _tuned(with_loss(base, loss), devices, **parameters)
 
 
+def _accumulate(scheme: Any) -> AbstractContextManager[None]:
+    found: AbstractContextManager[None] = scheme.accumulate()
+    return found
+
+
 SINGLE = Variant(_single, concurrent_lanes=False)
 TORCH_DP = Variant(_torch_dp)
-TUNED = Variant(_tuned)
-TUNED_WITH_LOSS = Variant(_tuned_with_loss, has_loss=True)
+TUNED = Variant(_tuned, without_reduction=_accumulate)
+TUNED_WITH_LOSS = Variant(_tuned_with_loss, has_loss=True, without_reduction=_accumulate)

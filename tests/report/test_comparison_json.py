@@ -15,7 +15,7 @@ SINGLE = [ok(case("single", "cpu"), number, [0.08]) for number in range(2)]
 
 def test_a_measured_case_has_every_field() -> None:
     found = comparisons_json(compare([*NAIVE, *TUNED, *SINGLE]))
-    assert list(found) == ["schema", "environment", "cases"]
+    assert list(found) == ["schema", "environment", "cases", "ladders"]
     assert (found["schema"], found["environment"]) == (1, ENVIRONMENT.model_dump(mode="json"))
     assert [one["variant"] for one in found["cases"]] == ["single", "naive", "tuned"]
     tenth, half = pytest.approx(0.1), pytest.approx(0.5)
@@ -38,6 +38,7 @@ def test_a_measured_case_has_every_field() -> None:
         "slowest_rank_phases_s": None,
         "skew_s": None,
         "rank_lag_s": None,
+        "machine_skew_s": None,
         "peak_rss_bytes": None,
         "by_device": None,
         "loss": None,

@@ -7,7 +7,7 @@ from dpbench.report.counts_table import counts_text
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
 from dpbench.results.compare import compare
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
-from dpbench.sweep.parameters import DDP_PARAMETERS, POLICY_PARAMETERS
+from dpbench.sweep.parameters import DDP_PARAMETERS, TUNED_PARAMETERS
 from dpbench.sweep.variants import VariantId
 from tests.results.making import ENVIRONMENT, case, ok
 
@@ -37,12 +37,12 @@ def test_counts_show_them_in_their_columns():
 def test_the_list_has_a_line_for_each_with_what_is_allowed():
     text = printed(vocabulary_text())
     lines = {line.split()[0]: line for line in text.splitlines() if "=...]" in line}
-    assert set(lines) == {f"tuned[{name}=...]" for name in POLICY_PARAMETERS} | {
+    assert set(lines) == {f"tuned[{name}=...]" for name in TUNED_PARAMETERS} | {
         f"ddp[{name}=...]" for name in DDP_PARAMETERS
     }
     assert "threads, sequence, interleaved, auto" in lines["tuned[dispatch=...]"]
     listed = {each["name"]: each for each in vocabulary_json()["parameters"]}
-    assert set(listed) == {*POLICY_PARAMETERS, *DDP_PARAMETERS}
+    assert set(listed) == {*TUNED_PARAMETERS, *DDP_PARAMETERS}
     assert listed["dispatch"]["allowed"] == "threads, sequence, interleaved, auto"
     assert "tuned" in listed["dispatch"]["variants"]
     assert "tuned_threads" not in listed["dispatch"]["variants"]

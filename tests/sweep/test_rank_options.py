@@ -6,7 +6,7 @@ from torch import nn
 
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import parse_devices
-from dpbench.sweep.rank_options import why_rank_unsupported
+from dpbench.sweep.rank_options import why_not_accumulated, why_rank_unsupported
 
 
 def reason(variant, devices="cpu*2", batch=8, workload="mlp/tiny", **fields):
@@ -47,6 +47,20 @@ def test_what_does_not_run_has_a_reason_that_names_what_is_allowed(variant, chan
 )
 def test_what_runs_has_none(variant, changes):
     assert reason(variant, **changes) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mode": "infer"}, "inference has none; mode train is allowed"),
+        ({"batch": 7}, "less than one item for each micro-batch of each lane; allowed: 8 and"),
+        ({}, None),
+    ],
+)
+def test_accumulation_of_one_process_has_the_same_limits(changes, words):
+    fields = {"variant": "tuned[accumulate=4]", "workload": "mlp/tiny", "batch": 8, "threads": 1}
+    found = why_not_accumulated(Case(**{**fields, **changes}, devices=("cpu", "cpu")))
+    assert found is None if words is None else words in found
 
 
 def test_torch_has_no_sum_of_sparse_gradients_of_16_bits():

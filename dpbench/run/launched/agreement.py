@@ -13,7 +13,7 @@ from dpbench.run.launched.world import World
 from dpbench.sweep.host import commit_of
 from dpbench.sweep.spec import Spec
 
-COMMON = ("dpbench", "commit", "torch", "python", "spec")
+COMMON = ("world", "dpbench", "commit", "torch", "python", "spec")
 
 
 class RankFacts(BaseModel):
@@ -23,6 +23,7 @@ class RankFacts(BaseModel):
 
     rank: int
     host: str
+    world: str
     dpbench: str
     commit: str | None
     torch: str | None
@@ -45,6 +46,7 @@ def facts_of_this_rank(world: World, spec: Spec | None, error: str | None = None
     return RankFacts(
         rank=world.rank,
         host=socket.gethostname(),
+        world=world.shape,
         dpbench=dpbench.__version__,
         commit=f"{commit} with changes" if dirty else commit,
         torch=torch,
@@ -57,7 +59,11 @@ def facts_of_this_rank(world: World, spec: Spec | None, error: str | None = None
 def disagreement(ranks: Sequence[RankFacts]) -> str | None:
     """Return one line on the first rank that differs from rank 0, in what and how; None if all agree."""
     first = ranks[0]
+    hosts: dict[int, str] = {first.rank: first.host}
     for rank in ranks[1:]:
+        if rank.rank in hosts:
+            return f"{rank.name}: is there twice, also on {hosts[rank.rank]}; allowed: each rank once"
+        hosts[rank.rank] = rank.host
         if rank.error is not None:
             return f"{rank.name}: {rank.error}"
         for field in COMMON:

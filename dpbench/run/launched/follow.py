@@ -13,16 +13,21 @@ from dpbench.run.runner import WORKER
 from dpbench.sweep.spec import Spec
 
 PATIENCE_S = 60.0
-"""Wait this long for rank 0's parent to listen, and for all others to connect."""
+"""Rank 0 waits this long for all others to connect."""
+SILENCE_S = PATIENCE_S + 10.0
+"""A rank that cannot reach rank 0 ends after this. Some launchers then end all ranks, so rank 0 must report first."""
 
 
 def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
-    """Take part until rank 0 ends the sweep. Return the exit code that it sends; FAILED if it is gone."""
+    """Take part until rank 0 ends the sweep. Return the exit code that it sends; FAILED if it is gone.
+
+    If it cannot be reached at first, return WRONG_INPUT: rank 0 reports the rank that did not come.
+    """
     facts = _facts(world, make_spec)
     try:
-        wire = connect(world.address, world.port, PATIENCE_S)
+        wire = connect(world.address, world.port, SILENCE_S)
     except OSError:
-        return ExitCode.FAILED
+        return ExitCode.WRONG_INPUT
     wire.send({"hello": facts.model_dump()})
     while (message := wire.receive()) is not None:
         if "end" in message:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.results.record import Outcome, Record
 from dpbench.run.interpret import interpret
@@ -19,6 +21,8 @@ from dpbench.run.launched.wire import Wire
 from dpbench.run.launched.world import World
 from dpbench.run.messages import Job
 
+_HELLO_S = 5.0
+"""A rank says who it is at once. Another program that connects to the port says nothing."""
 _FAREWELL_S = 10.0
 _GRACE_S = 30.0
 """Wait this long for reports once the own child has ended, and again after all others were stopped."""
@@ -32,9 +36,19 @@ class RanksDisagreeError(WrongInputError):
     """One line that names the rank, its machine and what differs."""
 
 
+class MissingRankError(WrongInputError):
+    """A rank did not come; most often its variables lead elsewhere."""
+
+
 @contextmanager
 def listening(world: World) -> Iterator["Followers"]:
     """Yield the connections to the other ranks. At the end of the block they get an exit code: that of its error."""
+    try:
+        socket.getaddrinfo(world.address, world.port)
+    except OSError as error:
+        raise WrongInputError(
+            f"MASTER_ADDR: {world.address!r} has no address: {error.strerror}; allowed: the address of rank 0's machine"
+        ) from error
     try:
         listener = socket.create_server(("", world.port), backlog=world.size)
     except OSError as error:
@@ -68,39 +82,48 @@ class _Report:
 
 @dataclass
 class Followers:
-    """The connections to the other ranks' parents."""
+    """The connections to the other ranks' parents. `refused` are those of ranks that do not belong here."""
 
     world: World
     listener: socket.socket
     wires: dict[int, Wire] = field(default_factory=dict)
+    refused: list[Wire] = field(default_factory=list)
     facts: dict[int, RankFacts] = field(default_factory=dict)
     lost: str | None = None
 
     def agree(self, own: RankFacts) -> None:
-        """Wait for all ranks. Raise RanksDisagreeError if one differs, LostRankError if one does not come."""
-        self._accept_all(PATIENCE_S)
+        """Wait for all ranks. Raise RanksDisagreeError if one differs, MissingRankError if one does not come."""
+        self.facts[0] = own
+        for wire, hello in self._accept_all(PATIENCE_S):
+            try:
+                found = RankFacts.model_validate(hello)
+                line = disagreement([*self.facts.values(), found])
+            except ValidationError:
+                line = "a rank has another version of dpbench; allowed: the same on all ranks"
+            if line is not None:
+                self.refused.append(wire)
+                raise RanksDisagreeError(line)
+            self.wires[found.rank], self.facts[found.rank] = wire, found
         missing = sorted(set(range(1, self.world.size)) - set(self.wires))
         if missing:
-            raise LostRankError(f"rank {missing[0]} did not come within {PATIENCE_S:g} s")
-        self.facts[0] = own
-        line = disagreement([self.facts[rank] for rank in range(self.world.size)])
-        if line is not None:
-            raise RanksDisagreeError(line)
+            raise MissingRankError(
+                f"rank {missing[0]} did not come within {PATIENCE_S:g} s; allowed: on every rank the MASTER_ADDR and "
+                f"MASTER_PORT that lead to rank 0, here {self.world.address}:{self.world.port - 1}"
+            )
 
-    def _accept_all(self, patience_s: float) -> None:
-        """Wait for the ranks that have not come yet."""
+    def _accept_all(self, patience_s: float) -> Iterator[tuple[Wire, Any]]:
+        """Wait for the ranks that have not come yet. Yield the connection and the facts, as JSON, of each."""
         deadline_s = time.monotonic() + patience_s
-        while len(self.wires) < self.world.size - 1:
+        while len(self.wires) + len(self.refused) < self.world.size - 1:
             self.listener.settimeout(max(deadline_s - time.monotonic(), 0.001))
             try:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
             wire = Wire(connection)
-            hello = wire.receive()
+            hello = wire.receive(_HELLO_S)
             if hello is not None and "hello" in hello:
-                found = RankFacts.model_validate(hello["hello"])
-                self.wires[found.rank], self.facts[found.rank] = wire, found
+                yield wire, hello["hello"]
 
     def launch(self, command: list[str], stdin_text: str, timeout_s: float) -> Exit:
         """Run a child for each rank of the job, or this machine's alone if the job has no ranks.
@@ -127,8 +150,9 @@ class Followers:
 
     def end(self, code: ExitCode) -> None:
         """Send the exit code to all ranks. Those that have not come yet are still starting."""
-        self._accept_all(_FAREWELL_S)
-        for wire in self.wires.values():
+        for wire, _ in self._accept_all(_FAREWELL_S):
+            self.refused.append(wire)
+        for wire in (*self.wires.values(), *self.refused):
             wire.send({"end": int(code)})
             wire.close()
 

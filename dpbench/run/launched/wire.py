@@ -29,11 +29,13 @@ class Wire:
     def send(self, message: dict[str, Any]) -> None:
         text = to_json(message)
         with suppress(OSError):
+            self._connection.settimeout(None)
             self._connection.sendall(_LENGTH.pack(len(text)) + text)
 
-    def receive(self) -> dict[str, Any] | None:
-        """Wait for a message. Return None if the connection is lost or the bytes are no message."""
+    def receive(self, within_s: float | None = None) -> dict[str, Any] | None:
+        """Wait for a message. Return None if the connection is lost, the bytes are no message, or the time is up."""
         try:
+            self._connection.settimeout(within_s)
             (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
             found = from_json(self._exactly(length)) if length <= _MOST_BYTES else None
         except (OSError, EOFError, ValueError, struct.error):

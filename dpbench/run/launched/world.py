@@ -21,14 +21,22 @@ _NAMES = {
 
 
 class WorldError(WrongInputError):
-    """One line on the launcher's environment variables."""
+    """One line on the launcher's environment variables.
+
+    `is_reported` is whether this process prints it. One that knows that it is not rank 0 leaves that to rank 0.
+    """
+
+    def __init__(self, line: str, *, is_reported: bool = True) -> None:
+        super().__init__(line)
+        self.is_reported = is_reported
 
 
 @dataclass(frozen=True)
 class World:
     """This process among those of the launcher. `rank` is `local_rank` on machine number ``rank // local_size``.
 
-    Rank 0's parent listens at `address` and `port`.
+    Rank 0's parent listens at `address` and `port`. `fault` is the line on variables that are wrong, None if all are
+    right. Such a process can still connect to rank 0, which reports the line once.
     """
 
     rank: int
@@ -37,17 +45,22 @@ class World:
     local_size: int
     address: str
     port: int
+    fault: str | None = None
 
     @property
     def machines(self) -> int:
         return self.size // self.local_size
+
+    @property
+    def shape(self) -> str:
+        return f"{self.size} ranks, {self.local_size} on each machine"
 
 
 def read_world(environment: Mapping[str, str]) -> World | None:
     """Return this process's world, or None if no launcher started several processes.
 
     The size decides whether a launcher did: srun sets its variable for the tasks of a step only, and not for a batch
-    script. Raises WorldError.
+    script. Raises WorldError if the variables do not say how to reach rank 0.
     """
     for launcher, names in _NAMES.items():
         if environment.get(names[1], "1") != "1":
@@ -56,13 +69,25 @@ def read_world(environment: Mapping[str, str]) -> World | None:
 
 
 def _world(launcher: str, names: tuple[str, ...], environment: Mapping[str, str]) -> World:
-    rank, size, local_rank = (_number(name, environment, launcher) for name in names[:3])
-    local_size = _number(names[3], environment, launcher)
-    if size % local_size or not 0 <= local_rank < local_size or rank % local_size != local_rank or rank >= size:
+    try:
+        rank = _number(names[0], environment, launcher)
+    except WorldError as error:
+        raise WorldError(str(error), is_reported=environment.get(names[2], "0") == "0") from None
+    try:
+        size = _number(names[1], environment, launcher)
+        address = environment.get("MASTER_ADDR") or _first_host(environment, launcher)
+        port = _port(environment, launcher)
+    except WorldError as error:
+        raise WorldError(str(error), is_reported=rank == 0) from None
+    try:
+        local_rank, local_size = (_number(name, environment, launcher) for name in names[2:])
+    except WorldError as error:
+        return World(rank, size, 0, 1, address, port, fault=str(error))
+    fault = None
+    if not 0 <= local_rank < local_size or size % local_size or rank % local_size != local_rank or rank >= size:
         shown = ", ".join(f"{name}={environment[name]}" for name in names)
-        raise WorldError(f"{shown}: ranks are not in order; allowed: equally many on each machine, machine by machine")
-    address = environment.get("MASTER_ADDR") or _first_host(environment, launcher)
-    return World(rank, size, local_rank, local_size, address, _port(environment, launcher))
+        fault = f"{shown}: ranks are not in order; allowed: equally many on each machine, machine by machine"
+    return World(rank, size, local_rank, local_size, address, port, fault)
 
 
 def _number(name: str, environment: Mapping[str, str], launcher: str) -> int:

@@ -9,9 +9,16 @@ from dpbench.run.launched.agreement import RankFacts, disagreement
 from dpbench.run.launched.wire import Wire
 
 
-def facts(rank, **changes):
-    usual = {"dpbench": "0.1.0", "commit": "abc", "torch": "2.13.0", "python": "3.11.7", "spec": "{}"}
-    return RankFacts.model_validate({"rank": rank, "host": f"node{rank // 2}", **usual, **changes})
+def facts(number, **changes):
+    usual = {
+        "world": "4 ranks, 2 on each machine",
+        "dpbench": "0.1.0",
+        "commit": "abc",
+        "torch": "2.13.0",
+        "python": "3.11.7",
+        "spec": "{}",
+    }
+    return RankFacts.model_validate({"host": f"node{number // 2}", **usual, "rank": number, **changes})
 
 
 def test_equal_ranks_agree_whatever_their_machines():
@@ -25,6 +32,11 @@ def test_equal_ranks_agree_whatever_their_machines():
             {"torch": "2.12.0"},
             "rank 2 on node1: torch is '2.12.0' and '2.13.0' on rank 0 on node0; allowed: the same on",
         ),
+        (
+            {"world": "6 ranks, 2 on each machine"},
+            "rank 2 on node1: world is '6 ranks, 2 on each machine' and '4 ranks, 2 on each machine' on rank 0",
+        ),
+        ({"rank": 1}, "rank 1 on node1: is there twice, also on node0; allowed: each rank once"),
         ({"torch": None}, "rank 2 on node1: torch is None and '2.13.0' on rank 0 on node0"),
         ({"commit": "abc with changes"}, "rank 2 on node1: commit is 'abc with changes' and 'abc' on rank 0 on node0"),
         ({"dpbench": "0.2.0"}, "rank 2 on node1: dpbench is '0.2.0' and '0.1.0' on rank 0"),

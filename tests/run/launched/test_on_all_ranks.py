@@ -67,7 +67,7 @@ def run(folder, *words, ranks=range(4), of_rank=lambda _: {}, timeout=300):
         subprocess.Popen(
             [sys.executable, "-m", "dpbench", *of_rank(rank).get("words", words)],
             cwd=folder,
-            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank % 2)},
+            env=environment(world, rank, of_rank(rank).get("variables", {})),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -80,6 +80,48 @@ def run(folder, *words, ranks=range(4), of_rank=lambda _: {}, timeout=300):
         for parent in parents:
             parent.kill()
     return [(parent.returncode, *text) for parent, text in zip(parents, texts, strict=True)]
+
+
+def environment(world, rank, changes):
+    """The launcher's variables of a rank. A change to None removes one."""
+    usual = {**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank % 2)}
+    return {name: text for name, text in {**usual, **changes}.items() if text is not None}
+
+
+HOST = socket.gethostname()
+FAULTS = {
+    "a world of another size than the devices of the spec": (
+        lambda _: {"words": ("compare", "--devices", "cpu*2")},
+        "devices: 'cpu*2' is not one lane for each rank; allowed: 'cpu*4', or no devices",
+    ),
+    "a variable is missing on one rank": (
+        lambda rank: {"variables": {"LOCAL_RANK": None}} if rank == 3 else {},
+        f"rank 3 on {HOST}: LOCAL_RANK: is not set; allowed: the number that torchrun sets",
+    ),
+    "a variable is missing on all ranks": (
+        lambda _: {"variables": {"LOCAL_WORLD_SIZE": None}},
+        "LOCAL_WORLD_SIZE: is not set; allowed: the number that torchrun sets",
+    ),
+    "a rank is there twice": (
+        lambda rank: {"variables": {"RANK": "1", "LOCAL_RANK": "1"}} if rank == 3 else {},
+        f"rank 1 on {HOST}: is there twice, also on {HOST}; allowed: each rank once",
+    ),
+    "the ranks have worlds of different sizes": (
+        lambda rank: {"variables": {"WORLD_SIZE": "8"}} if rank == 2 else {},
+        f"rank 2 on {HOST}: world is '8 ranks, 2 on each machine' and '4 ranks, 2 on each machine' "
+        f"on rank 0 on {HOST}; allowed: the same on all ranks",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_wrong_variables_and_other_worlds_are_one_line_once_and_code_2(tmp_path, fault):
+    of_rank, line = FAULTS[fault]
+    done = run(tmp_path, "compare", of_rank=of_rank, timeout=60)
+    assert "".join(err for _, _, err in done) == f"dpbench: {line}\n"
+    assert [code for code, _, _ in done] == [2] * 4
+    assert [out for _, out, _ in done] == [""] * 4
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("faulty", [0, 2])
@@ -129,5 +171,6 @@ def test_a_dying_and_a_hanging_rank_end_their_case_and_the_sweep_goes_on(tmp_pat
     assert (fine["outcome"], fine["case"]["machines"]) == ("ok", 2)
     assert fine["metrics"]["rank_machines"] == [socket.gethostname()] * 4
     assert fine["metrics"]["network_interface"] == "lo"
+    assert fine["metrics"]["rank_link_mbit_per_s"] == [None] * 4
     assert all(r["outcome"] == "ok" for r in records if r["case"]["variant"] != "ddp")
     assert [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] == str(tmp_path)] == []

@@ -74,14 +74,45 @@ def test_one_process_is_no_world(environment):
 )
 def test_wrong_variables_are_one_line(changes, line):
     environment = {name: text for name, text in {**TORCHRUN, **changes}.items() if text is not None}
+    assert line in line_on(environment)
+
+
+def line_on(environment):
+    """Return the line on wrong variables, whether or not rank 0 can still be reached."""
+    try:
+        return read_world(environment).fault
+    except WorldError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_reported"),
+    [
+        ({"RANK": "0", "MASTER_PORT": None}, True),
+        ({"RANK": "5", "MASTER_PORT": None}, False),
+        ({"RANK": "5", "MASTER_ADDR": None}, False),
+        ({"RANK": None, "LOCAL_RANK": "0"}, True),
+        ({"RANK": None, "LOCAL_RANK": "1"}, False),
+        ({"RANK": "x", "LOCAL_RANK": None}, True),
+    ],
+)
+def test_a_fault_that_hides_rank_0_is_reported_by_rank_0_or_once_on_a_machine(changes, is_reported):
+    environment = {name: text for name, text in {**TORCHRUN, **changes}.items() if text is not None}
     with pytest.raises(WorldError) as caught:
         read_world(environment)
-    assert line in str(caught.value)
+    assert caught.value.is_reported is is_reported
+
+
+def test_with_another_fault_rank_0_can_be_reached():
+    world = read_world({**TORCHRUN, "LOCAL_RANK": "2"})
+    assert (world.rank, world.size, world.address, world.port) == (5, 8, "10.0.0.1", 29501)
+    assert "ranks are not in order" in world.fault
+    assert read_world(TORCHRUN).fault is None
 
 
 def test_unlike_machines_of_srun_are_refused():
-    with pytest.raises(WorldError, match="SLURM_STEP_TASKS_PER_NODE: '2,1' is not allowed"):
-        read_world({**SRUN, "SLURM_STEP_TASKS_PER_NODE": "2,1"})
+    world = read_world({**SRUN, "SLURM_STEP_TASKS_PER_NODE": "2,1"})
+    assert world.fault.startswith("SLURM_STEP_TASKS_PER_NODE: '2,1' is not allowed")
 
 
 def machine(gpus=0):

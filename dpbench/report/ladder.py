@@ -1,0 +1,86 @@
+"""The ladder: one device, several devices, one process for each, several machines. Pure.
+
+A comparison holds the cases of one device list. A ladder holds those of all device lists and machines that have the
+same one-device case: workload, global batch, mode, dtype, data, threads and seed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dpbench.results.compare import Comparison, Comparisons, Row
+from dpbench.results.summary import Summary
+from dpbench.sweep.case import Case, on_one_device
+from dpbench.sweep.variants import VariantName
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A case on the ladder. What does not apply, or was not measured, is None.
+
+    `devices` are different ones, over all machines; lanes that share a device count once. `efficiency_percent` is the
+    throughput over that of `devices` times one device with the whole batch. `percent_of_limit` is the comparison's.
+    """
+
+    summary: Summary
+    devices: int
+    efficiency_percent: float | None
+    percent_of_limit: float | None
+
+    @property
+    def rank_skew_s(self) -> float | None:
+        """Seconds from the fastest to the slowest rank in a step; None without ranks."""
+        skew = self.summary.phases.skew_s if self.summary.phases else None
+        return None if skew is None else skew.value
+
+    @property
+    def machine_skew_s(self) -> float | None:
+        """Seconds from the fastest to the slowest machine in a step; None with one machine."""
+        skew = self.summary.phases.machine_skew_s if self.summary.phases else None
+        return None if skew is None else skew.value
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The rungs, from few machines and devices to many. `one_device` is `single` with the whole batch."""
+
+    one_device: Case
+    rungs: tuple[Rung, ...]
+
+
+def ladders(found: Comparisons) -> tuple[Ladder, ...]:
+    """Return the ladders of comparisons, each with at least one measured case.
+
+    A setting in which one process has all devices, alone on its device list, makes no ladder: its comparison has it.
+    """
+    of_one_device: dict[Case, list[Comparison]] = {}
+    for comparison in found.comparisons:
+        of_one_device.setdefault(on_one_device(comparison.setting), []).append(comparison)
+    made = [_ladder(one_device, each) for one_device, each in of_one_device.items() if _is_ladder(each)]
+    return tuple(each for each in made if any(rung.summary.step_time_s for rung in each.rungs))
+
+
+def _is_ladder(comparisons: Sequence[Comparison]) -> bool:
+    return len(comparisons) > 1 or any(row.summary.case.variant.is_per_rank for row in comparisons[0].rows)
+
+
+def _ladder(one_device: Case, comparisons: Iterable[Comparison]) -> Ladder:
+    rows = {row.summary.case: row for comparison in comparisons for row in comparison.rows}
+    single = rows[one_device].summary if one_device in rows else None
+    rungs = [_rung(row, single) for row in rows.values()]
+    return Ladder(one_device, tuple(sorted(rungs, key=_place)))
+
+
+def _rung(row: Row, single: Summary | None) -> Rung:
+    case, efficiency = row.summary.case, None
+    devices = len(set(case.lanes_of_a_machine)) * case.machines
+    rate, single_rate = row.summary.items_per_s, None if single is None else single.items_per_s
+    if rate is not None and single_rate is not None:
+        efficiency = 100 * rate / (devices * single_rate)
+    # One device is a row of several comparisons, each with another limit.
+    percent_of_limit = None if case.variant.name is VariantName.SINGLE else row.percent_of_limit
+    return Rung(row.summary, devices, efficiency, percent_of_limit)
+
+
+def _place(rung: Rung) -> tuple[object, ...]:
+    case = rung.summary.case
+    return case.machines, rung.devices, len(case.devices), case.devices, case.variant.order
