@@ -60,3 +60,23 @@ def test_compare_writes_a_page_beside_its_records(dpbench, tmp_path):
     assert done.returncode == 0
     assert f"dpbench: page: {page.relative_to(tmp_path)}\n" in done.stderr
     assert "mlp/tiny" in page.read_text()
+
+
+def test_markdown_goes_to_standard_output_and_the_page_is_written(dpbench, records, tmp_path):
+    done = dpbench("report", records, "--markdown")
+    assert (done.returncode, done.stderr) == (0, "dpbench: page: page.html\n")
+    assert done.stdout.startswith("#### mlp/small, batch 64 on cpu&#42;2, train, float32")
+    assert "| <code>tuned</code> |" in done.stdout
+    assert (tmp_path / "page.html").exists()
+
+
+def test_compare_prints_markdown_alone(dpbench):
+    words = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "1s", "--variants", "floor")
+    done = dpbench("compare", *words, "--markdown")
+    assert done.returncode == 0
+    assert done.stdout.startswith("#### mlp/tiny, batch 16")
+    assert "<code>floor</code>" in done.stdout
+    assert "time: median over rounds" not in done.stdout
+    refused = dpbench("compare", *words, "--markdown", "--json")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--markdown: cannot be combined with --json; allowed: one of them" in refused.stderr
