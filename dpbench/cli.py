@@ -20,6 +20,7 @@ from dpbench.cli_page import Open
 from dpbench.cli_shared import (
     RESULTS,
     Json,
+    Markdown,
     complain,
     example,
     guarded_streams,
@@ -77,6 +78,7 @@ def compare(
     results: Results = RESULTS,
     opens: Open = False,
     as_json: Json = False,
+    as_markdown: Markdown = False,
 ) -> ExitCode:
     """Compare the variants that this machine can run."""
     make_spec = partial(
@@ -100,7 +102,7 @@ def compare(
     )
     make_path = partial(new_run_path, results, "compare")
     measuring = partial(
-        measure_spec, make_path, as_json, allow_different=allow_different, opens=opens, with_counts=True
+        measure_spec, make_path, as_json, as_markdown, allow_different=allow_different, opens=opens, with_counts=True
     )
     return on_all_ranks(os.environ, make_spec, measuring)
 
@@ -113,10 +115,13 @@ def sweep(
     results: Results = RESULTS,
     opens: Open = False,
     as_json: Json = False,
+    as_markdown: Markdown = False,
 ) -> ExitCode:
     """Measure a sweep file. If it was stopped before, go on from there."""
     make_path = partial(sweep_path, results, spec)
-    measuring = partial(measure_spec, make_path, as_json, allow_different=allow_different, opens=opens, retry=retry)
+    measuring = partial(
+        measure_spec, make_path, as_json, as_markdown, allow_different=allow_different, opens=opens, retry=retry
+    )
     return on_all_ranks(os.environ, partial(load_spec, spec), measuring)
 
 

@@ -6,13 +6,15 @@ from pathlib import Path
 from rich.console import Console
 
 from dpbench.cli_page import finish_page_beside
-from dpbench.cli_shared import show, unusable, warn
+from dpbench.cli_shared import Form, form_of, show, show_markdown, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.report.comparison_json import comparisons_json
+from dpbench.report.comparison_markdown import comparisons_markdown
 from dpbench.report.comparison_table import comparisons_text, headlines_text
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.progress import progress_bar
+from dpbench.results.compare import Comparisons
 from dpbench.results.compare import compare as compare_records
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
@@ -29,6 +31,7 @@ from dpbench.sweep.spec import Spec
 def measure_spec(
     make_path: Callable[[], Path],
     as_json: bool,
+    as_markdown: bool,
     spec: Spec,
     plan: Planner,
     launch: Launcher,
@@ -40,8 +43,9 @@ def measure_spec(
 ) -> ExitCode:
     """Measure a spec and show the comparison.
 
-    With `with_counts` and no accelerator, show exact counts on simulated devices too.
+    With `with_counts` and no accelerator, show exact counts on simulated devices too; as markdown only on the page.
     """
+    form = form_of(as_json=as_json, as_markdown=as_markdown)
     machine = machine_for(spec)
     if warnings := unusable(machine):
         raise UnusableMachineError("; ".join(warnings))
@@ -55,23 +59,31 @@ def measure_spec(
     compared = compare_records(
         found.records, planned.skipped, reference=spec.reference, allow_different=allow_different
     )
-    if not as_json:
+    if form is Form.TEXT:
         show(comparisons_text(compared))
     with_counts = with_counts and not machine.accelerators and not found.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
-    if as_json:
-        times = comparisons_json(compared)
-        show({**times, "cases": times["cases"] + counts_json(counted)["cases"]})
-    elif counted:
-        show(counts_text(counted))
-    if not as_json and compared.comparisons:
-        show(headlines_text(compared))
+    _show_rest(form, compared, counted)
     shown = PageInputs(found.records, planned.skipped, counted)
     finish_page_beside(shown, lambda: store.path.with_suffix(".html"), opens=opens, reference=spec.reference)
     if found.is_interrupted:
         raise KeyboardInterrupt
     measured = any(record.outcome is Outcome.OK for record in found.records)
     return ExitCode.OK if measured else ExitCode.NEGATIVE
+
+
+def _show_rest(form: Form, compared: Comparisons, counted: tuple[CountRecord, ...]) -> None:
+    """Show what follows a terminal's tables of times, or all of the other forms."""
+    if form is Form.MARKDOWN:
+        show_markdown(comparisons_markdown([("", compared)]))
+    elif form is Form.JSON:
+        times = comparisons_json(compared)
+        show({**times, "cases": times["cases"] + counts_json(counted)["cases"]})
+    else:
+        if counted:
+            show(counts_text(counted))
+        if compared.comparisons:
+            show(headlines_text(compared))
 
 
 def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:

@@ -9,6 +9,7 @@ import typer
 from dpbench.cli_shared import complain, warn
 from dpbench.report.page.content import page_of
 from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.parts import Page
 from dpbench.report.page.write import PagePathError, open_page, write_page
 from dpbench.results.garbage import no_garbage_collection
 from dpbench.results.store import StoreError
@@ -20,7 +21,12 @@ Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser
 def finish_page(found: PageInputs, path: Path, *, opens: bool, reference: VariantId | None = None) -> None:
     """Write the page, print its path on standard error, and open it if `opens`. Raise PagePathError."""
     with no_garbage_collection():
-        write_page(page_of(found, reference), path)
+        finish_page_of(page_of(found, reference), path, opens=opens)
+
+
+def finish_page_of(page: Page, path: Path, *, opens: bool) -> None:
+    """Do the same for a page that is made already."""
+    write_page(page, path)
     complain(f"page: {path}")
     if opens and not open_page(path):
         warn([f"{path} is written, but there is no browser to open it"])

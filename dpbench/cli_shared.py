@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -16,12 +17,29 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
+from dpbench.errors import WrongInputError
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.outside import one_line, printable
 
 RESULTS = Path("results/runs")
 """The folder of records and pages, unless an option names another."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown, for an issue on GitHub.")]
+
+
+class Form(StrEnum):
+    """How a comparison is printed on standard output."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+def form_of(*, as_json: bool, as_markdown: bool) -> Form:
+    """Return the form that the options ask for. Raise WrongInputError for both."""
+    if as_json and as_markdown:
+        raise WrongInputError("--markdown: cannot be combined with --json; allowed: one of them")
+    return Form.JSON if as_json else Form.MARKDOWN if as_markdown else Form.TEXT
 
 
 def option(text: str, *, is_output: bool = False) -> Any:
@@ -71,6 +89,11 @@ def show(what: RenderableType | dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
     else:
         Console(highlight=False).print(_Printable(what))
+
+
+def show_markdown(text: str) -> None:
+    """Print markdown on standard output, whose lines are never folded."""
+    sys.stdout.write(printable(text))
 
 
 def show_lines(lines: Iterable[str]) -> None:

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from dpbench.report.bars import Bar
 from dpbench.report.device_table import DEVICES_LEGEND, DeviceRows, devices_parts
 from dpbench.report.headline import headline, place
 from dpbench.report.ladder import ladders
 from dpbench.report.ladder_table import LADDER_LEGEND, ladder_parts
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.units import estimate, number, time_unit
+from dpbench.report.wide_table import Column, WideTable
 from dpbench.results.compare import Comparison, Comparisons, Row
 from dpbench.results.record import Outcome
 from dpbench.results.summary import Summary
@@ -45,8 +45,8 @@ def comparisons_text(found: Comparisons) -> Group:
     legends: dict[str, None] = {}
     for comparison in found.comparisons:
         devices, phases = list(_devices(comparison)), list(_phases(comparison))
-        notes = list(_notes(comparison))
-        parts += [_table(comparison), *map(Text, [*notes, ""] if notes else []), *devices, *phases]
+        reasons = list(notes(comparison))
+        parts += [times_table(comparison), *map(Text, [*reasons, ""] if reasons else []), *devices, *phases]
         legends |= dict.fromkeys([DEVICES_LEGEND] if devices else [])
         legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
     parts += [
@@ -79,31 +79,48 @@ def _headline(found: Comparison) -> Text:
     )
 
 
-def _devices(comparison: Comparison) -> Iterator[RenderableType]:
+def details(comparison: Comparison) -> Iterator[WideTable | Text]:
+    """Yield the tables of devices and of phases, each with its notes."""
+    yield from _devices(comparison)
+    yield from _phases(comparison)
+
+
+def _devices(comparison: Comparison) -> Iterator[WideTable | Text]:
     summaries = [row.summary for row in comparison.rows]
     return devices_parts([DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries])
 
 
-def _phases(comparison: Comparison) -> Iterator[RenderableType]:
+def _phases(comparison: Comparison) -> Iterator[WideTable | Text]:
     summaries = [row.summary for row in comparison.rows]
     return phases_parts({each.case.variant: each.phases for each in summaries if each.phases is not None})
 
 
-def _table(comparison: Comparison) -> Table:
+def times_table(comparison: Comparison) -> WideTable:
+    """Return the times of a setting: a row for each variant."""
     times_s = [row.summary.step_time_s.value for row in comparison.rows if row.summary.step_time_s is not None]
     unit_s, unit = time_unit(times_s)
-    title = Text(_setting(comparison.setting), style="bold")
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("variant", no_wrap=True)
     ratio = "ratio" if comparison.reference is None else f"ratio to {comparison.reference}"
     headers = [f"time, {unit}", ratio, f"% of\n{_percent_of(comparison)}", "items/s", "rounds"]
-    learns = comparison.setting.data is not Data.RANDOM
-    for header in [*headers, "loss"] if learns else headers:
-        table.add_column(Text(header), justify="right", overflow="fold")
-    for row in comparison.rows:
-        cells = [*_cells(row, unit_s), *([_loss(row.summary)] if learns else [])]
-        table.add_row(*map(Text, cells))
-    return table
+    if comparison.setting.data is not Data.RANDOM:
+        headers.append("loss")
+    rows = [list(_cells(row, unit_s)) for row in comparison.rows]
+    return WideTable(
+        _setting(comparison.setting),
+        [Column("variant", [str(row.summary.case.variant) for row in comparison.rows])],
+        [Column(header, [row[place] for row in rows]) for place, header in enumerate(headers)],
+        [_bar(row, max(times_s, default=0.0)) for row in comparison.rows],
+        "relative\ntime",
+    )
+
+
+def _bar(row: Row, longest_s: float) -> Bar:
+    """Return the time as a share of the longest: green if surely faster than the reference, red if surely slower."""
+    time, ratio = row.summary.step_time_s, row.ratio
+    if time is None:
+        return Bar(None)
+    if ratio is None or ratio.times.low is None or ratio.times.high is None:
+        return Bar(time.value / longest_s)
+    return Bar(time.value / longest_s, "green" if ratio.times.high < 1 else "red" if ratio.times.low > 1 else "")
 
 
 def _loss(summary: Summary) -> str:
@@ -113,15 +130,16 @@ def _loss(summary: Summary) -> str:
 def _cells(row: Row, unit_s: float) -> Iterator[str]:
     summary = row.summary
     percent = row.percent_of_limit if row.percent_of_single is None else row.percent_of_single
-    yield summary.case.variant
     yield _outcome(summary) if summary.step_time_s is None else estimate(summary.step_time_s, unit_s)
     yield _NONE if row.ratio is None else estimate(row.ratio.times)
     yield _NONE if percent is None else number(percent)
     yield _NONE if summary.items_per_s is None else number(summary.items_per_s)
     yield f"{summary.rounds_ok}/{summary.rounds}" if summary.rounds else _NONE
+    yield _loss(summary)
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each missing number: why it is missing."""
     for row in comparison.rows:
         if row.summary.reason is not None:
             yield f"{row.summary.case.variant}: {_why(row.summary)}"

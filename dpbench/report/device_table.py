@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.text import Text
 
 from dpbench.report.missing import notes_on_missing
@@ -53,7 +53,7 @@ _REST = (
 )
 
 
-def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[RenderableType]:
+def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[WideTable | Text]:
     """Yield the table and its notes, or nothing if nothing was read.
 
     `first` is the header of the rows' names.

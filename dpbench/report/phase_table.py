@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from dpbench.report.missing import notes_on_missing
@@ -32,7 +31,7 @@ _ROWS = {
 }
 
 
-def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[RenderableType]:
+def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[WideTable | Text]:
     """Yield the table and its notes, or nothing if no variant has a time. `found` is by variant.
 
     A variant with several ranks has a column for rank 0 and one for the slowest rank.

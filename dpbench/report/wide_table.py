@@ -1,4 +1,8 @@
-"""A table that goes on below itself if the terminal is too narrow for all of its columns."""
+"""A table that goes on below itself if the terminal is too narrow for all of its columns.
+
+On a terminal with room to spare it has a column of bars. Output that goes to a file or a pipe has none, so that scripts
+read the same text at every width.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +13,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from dpbench.report.bars import LEAST_WIDTH, MOST_WIDTH, Bar, bar_text
+
 NONE = "-"
+_BETWEEN, _EDGE = 2, 1
+"""Spaces between two columns, and at each edge of a table."""
 _NAME_WIDTH = 20
 
 
@@ -34,17 +42,28 @@ class Column:
 class WideTable:
     """A table whose `keys` begin every row, also where the other `columns` go on below.
 
-    Keys take half of the width at most; longer ones are folded.
+    Keys take half of the width at most; longer ones are folded. `bars` has one for each row, and `bars_header` says
+    what they show.
     """
 
     title: str
     keys: Sequence[Column]
     columns: Sequence[Column]
+    bars: Sequence[Bar] = ()
+    bars_header: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         title = self.title
-        for columns in self._parts(options.max_width):
-            yield self._table(title, columns, options.max_width)
+        parts = list(self._parts(options.max_width))
+        for columns in parts:
+            table = self._table(title, columns, options.max_width)
+            rows = [list(map(Text, row)) for row in self._rows(columns)]
+            spare = options.max_width - self._width(columns, options.max_width) - _BETWEEN
+            if self.bars and len(parts) == 1 and options.is_terminal and spare >= LEAST_WIDTH:
+                self._add_bars(table, rows, min(spare, MOST_WIDTH), ascii_only=options.ascii_only)
+            for row in rows:
+                table.add_row(*row)
+            yield table
             title = f"{self.title}, more columns"
 
     def _table(self, title: str, columns: Sequence[Column], width: int) -> Table:
@@ -53,20 +72,30 @@ class WideTable:
             table.add_column(Text(column.header), overflow="fold", width=key_width)
         for column in columns:
             table.add_column(Text(column.header), justify="right", overflow="fold")
-        for row in zip(*(column.cells for column in (*self.keys, *columns)), strict=True):
-            table.add_row(*map(Text, row))
         return table
 
+    def _add_bars(self, table: Table, rows: Sequence[list[Text]], width: int, *, ascii_only: bool) -> None:
+        table.add_column(Text(self.bars_header), width=width, no_wrap=True)
+        for row, bar in zip(rows, self.bars, strict=True):
+            row.append(Text(bar_text(bar.share, width, ascii_only=ascii_only), style=bar.style))
+
+    def _rows(self, columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
+        return zip(*(column.cells for column in (*self.keys, *columns)), strict=True)
+
     def _parts(self, width: int) -> Iterator[Sequence[Column]]:
-        keys = sum(each + 2 for each in self._key_widths(width)) + 2  # two spaces between columns, one at each edge
         part: list[Column] = []
         for column in self.columns:
-            if part and keys + sum(each.width + 2 for each in (*part, column)) > width:
+            if part and self._width([*part, column], width) > width:
                 yield part
                 part = []
             part.append(column)
         if part or not self.columns:
             yield part
+
+    def _width(self, columns: Sequence[Column], width: int) -> int:
+        """Return how wide a table with these columns is in a terminal of this width."""
+        widths = [*self._key_widths(width), *(column.width for column in columns)]
+        return sum(each + _BETWEEN for each in widths) + 2 * _EDGE
 
     def _key_widths(self, width: int) -> list[int]:
         widths = [column.width for column in self.keys]

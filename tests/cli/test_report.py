@@ -3,6 +3,7 @@
 import pytest
 
 from dpbench.results.record import to_line
+from tests.report.page.making_commits import commit, commit_records
 from tests.report.page.making_page import lane_records
 
 
@@ -28,6 +29,12 @@ def test_a_page_is_written_and_its_path_printed(dpbench, records, tmp_path):
         (("r.jsonl", "--output", "none/page.html"), "none/page.html: cannot be written: No such file or directory"),
         (("r.jsonl", "--output", "folder/"), "'folder/' cannot be written, because it ends like a folder"),
         (("r.jsonl", "--reference", "fast"), "reference: 'fast' is no variant"),
+        (
+            ("r.jsonl", "--history"),
+            "--history: the records are of no commit, dpbench 0.1.0 on 2026-11-20; allowed: rec",
+        ),
+        (("r.jsonl", "--commits", "ab", "cd"), "--commits: 'ab' is no commit of the records; allowed: none, the rec"),
+        (("r.jsonl", "--commits", "a", "b", "--history"), "--history: cannot be combined with --commits"),
         ((), "Missing argument 'files'"),
     ],
 )
@@ -60,3 +67,36 @@ def test_compare_writes_a_page_beside_its_records(dpbench, tmp_path):
     assert done.returncode == 0
     assert f"dpbench: page: {page.relative_to(tmp_path)}\n" in done.stderr
     assert "mlp/tiny" in page.read_text()
+
+
+def test_markdown_goes_to_standard_output_and_the_page_is_written(dpbench, records, tmp_path):
+    done = dpbench("report", records, "--markdown")
+    assert (done.returncode, done.stderr) == (0, "dpbench: page: page.html\n")
+    assert done.stdout.startswith("#### mlp/small, batch 64 on cpu&#42;2, train, float32")
+    assert "| <code>tuned</code> |" in done.stdout
+    assert (tmp_path / "page.html").exists()
+
+
+def test_compare_prints_markdown_alone(dpbench):
+    words = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "1s", "--variants", "floor")
+    done = dpbench("compare", *words, "--markdown")
+    assert done.returncode == 0
+    assert done.stdout.startswith("#### mlp/tiny, batch 16")
+    assert "<code>floor</code>" in done.stdout
+    assert "time: median over rounds" not in done.stdout
+    refused = dpbench("compare", *words, "--markdown", "--json")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--markdown: cannot be combined with --json; allowed: one of them" in refused.stderr
+
+
+def test_two_commits_are_compared(dpbench, tmp_path):
+    (tmp_path / "r.jsonl").write_bytes(b"".join(map(to_line, commit_records([2, 15]))))
+    done = dpbench("report", "r.jsonl", "--commits", commit(2)[:7], commit(15)[:7])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "dpbench: page: page.html\n")
+    assert "of 5 cases, 1 slower" in (tmp_path / "page.html").read_text()
+
+
+def test_several_commits_are_a_history(dpbench, tmp_path):
+    (tmp_path / "r.jsonl").write_bytes(b"".join(map(to_line, commit_records())))
+    assert dpbench("report", "r.jsonl").returncode == 0
+    assert f"tuned is slower since {commit(12)[:10]}" in (tmp_path / "page.html").read_text()

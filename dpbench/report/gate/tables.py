@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
+from dpbench.report.gate.interval_line import ends_of, interval_line, span_of
 from dpbench.report.gate.wording import NONE, counted, growth, growth_between, interval, share
 from dpbench.report.units import number, time_unit
 from dpbench.sweep.outside import one_line
@@ -19,7 +20,8 @@ class Grid:
     """A table of text.
 
     `numbers` are the headers of the right-aligned columns. A header may have two lines. `below` are lines of text
-    below the table.
+    below the table. `drawings` has a drawing of characters for each row, under the header `drawn`; forms without a
+    monospaced font for it leave it out.
     """
 
     title: str
@@ -27,6 +29,8 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
     numbers: frozenset[str] = field(default_factory=frozenset)
     below: tuple[str, ...] = ()
+    drawn: str = ""
+    drawings: tuple[str, ...] = ()
 
 
 def counters_grid(judgement: Judgement, most: int = MOST) -> Grid:
@@ -90,7 +94,12 @@ def times_grid(judgement: Judgement, most: int | None = None) -> Grid:
         for time in found[:most]
     )
     numbers = (f"base, {unit}", f"head, {unit}", "change", "head / base")
-    return Grid("Step times", ("benchmark", *numbers, "verdict"), rows, frozenset(numbers), _more(len(found), most))
+    headers = ("benchmark", *numbers, "verdict")
+    shown = [time.ratio for time in found[:most]]
+    span = span_of(each for each in shown if each)
+    drawings = tuple(interval_line(each, span) if each else "" for each in shown)
+    below = _more(len(found), most)
+    return Grid("Step times", headers, rows, frozenset(numbers), below, ends_of(span), drawings)
 
 
 def precision_grid(judgement: Judgement, most: int | None = None) -> Grid:

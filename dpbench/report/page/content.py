@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from dpbench.gate.history import machine_of
 from dpbench.report.headline import Headline, headline
 from dpbench.report.page.charts.ablation import ablation
 from dpbench.report.page.charts.along_run import clock_along, power_along, step_times_along, use_along
@@ -16,6 +17,8 @@ from dpbench.report.page.charts.scaling import efficiency, throughput
 from dpbench.report.page.charts.throughput import throughput_here
 from dpbench.report.page.charts.winners import winner_map
 from dpbench.report.page.facts import environment, outcomes
+from dpbench.report.page.history.panels import history_section
+from dpbench.report.page.history.tracks import MachineHistory, histories, newest
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
 from dpbench.report.page.parts import MachinePart, Page, Panel, Section
@@ -42,14 +45,23 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
 
 def page_of(found: PageInputs, reference: VariantId | None = None) -> Page:
     """Return the page. Without a `reference`, ratios are to torch_dp if it has times, else to naive."""
-    machines = by_machine(found.records, found.skipped, found.counts, reference)
+    every = by_machine(found.records, found.skipped, found.counts, reference)
+    past = histories(every, found.commit_dates, with_days=found.with_days)
+    machines = newest(every, past)
     shown = machines[:_MOST_MACHINES]
-    table = raw_table(machines)
+    table = raw_table(every)
     notes = [*found.left_out, *_notes(machines)]
+    if len(machines) < len(every):
+        notes.append("The charts are of the newest commit; the first chart and the table at the end have all commits.")
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
-    parts = [_part(each, number) for number, each in enumerate(shown)]
+    parts = [_part(each, number, _past_of(each, past)) for number, each in enumerate(shown)]
     return Page(_title(found), notes, parts, _shared(found, machines), table)
+
+
+def _past_of(found: MachineResults, past: Sequence[MachineHistory]) -> MachineHistory | None:
+    machine = None if found.environment is None else machine_of(found.environment)
+    return next((each for each in past if each.machine == machine), None)
 
 
 def _title(found: PageInputs) -> str:
@@ -79,8 +91,9 @@ def _notes(machines: Sequence[MachineResults]) -> Iterable[str]:
             yield f"{machine.name}: the GPUs' clocks were lowered in some records, so times may not be comparable."
 
 
-def _part(found: MachineResults, number: int) -> MachinePart:
-    sections = []
+def _part(found: MachineResults, number: int, past: MachineHistory | None) -> MachinePart:
+    first = None if past is None else history_section(number, past, found)
+    sections = [] if first is None else [first]
     for name, title, makers in _SECTIONS:
         panels = [panel for make in makers if (panel := make(found)) is not None]
         if panels:

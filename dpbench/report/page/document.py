@@ -105,7 +105,10 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
 
 def _section(section: Section) -> Iterator[str]:
     yield f'<section id="{_text(section.id)}"><h2>{_text(section.title)}</h2>'
-    yield from (f"<p class=answer>{_text(each)}</p>" for each in section.answers)
+    if section.answers:
+        yield (
+            f"<p class=answer>{_text(section.answers[0])}</p>" if len(section.answers) == 1 else _list(section.answers)
+        )
     for panel in section.panels:
         yield from _panel(f"{section.id}-{panel.id}", panel)
     yield "</section>"
@@ -113,6 +116,10 @@ def _section(section: Section) -> Iterator[str]:
 
 def _panel(name: str, panel: Panel) -> Iterator[str]:
     yield f'<figure id="{_text(name)}" data-panel="{_text(name)}">'
+    if panel.is_folded:
+        yield f"<details class=folded><summary>{_text(panel.title)}</summary><p>{_text(panel.text)}</p>"
+        yield "<div class=table></div></details></figure>"
+        return
     yield f"<figcaption><h3>{_text(panel.title)}</h3><p>{_text(panel.text)}</p></figcaption>"
     if len(panel.rows) > 1:
         yield f'<label class=choice>Setting <select data-choice="{_text(panel.choice)}"></select></label>'

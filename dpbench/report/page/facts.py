@@ -32,7 +32,9 @@ def environment(found: MachineResults) -> Panel | None:
         return None
     fields = found.environment.model_dump(mode="json")
     rows: list[DataRow] = [
-        {"field": name.replace("_", " "), "value": _shown(value)} for name, value in fields.items() if _shown(value)
+        {"field": name.replace("_", " "), "value": shown_value(value)}
+        for name, value in fields.items()
+        if shown_value(value)
     ]
     text = "The machine and the versions, as the measuring processes saw them."
     return Panel("environment", "Environment", text, (Shown("field", "field"), Shown("value", "value")), {ALL: rows})
@@ -55,8 +57,9 @@ def _outcome_row(found: Summary) -> DataRow:
     }
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, list):
+def shown_value(value: object) -> str:
+    """Return a field of the environment as text: equal entries of a list once, with their number."""
+    if isinstance(value, list | tuple):
         parts = [str(each) for each in value if each is not None]
         counted = dict.fromkeys(parts)
         return ", ".join(f"{parts.count(each)} x {each}" if parts.count(each) > 1 else each for each in counted)

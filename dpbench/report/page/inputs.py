@@ -3,7 +3,7 @@
 What cannot be read is left out and named. Only a file that cannot be read at all is an error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,13 +67,19 @@ _PROJECTIONS = TypeAdapter(tuple[ProjectedMachine, ...])
 
 @dataclass(frozen=True)
 class PageInputs:
-    """What a page shows. `left_out` says what could not be read, one line each."""
+    """What a page shows. `left_out` says what could not be read, one line each.
+
+    `commit_dates` has the dates of commits in seconds since 1970, as far as they are known. `with_days` asks for lines
+    over days if there is one commit.
+    """
 
     records: Sequence[Record] = ()
     skipped: Sequence[Skip] = ()
     counts: Sequence[CountRecord] = ()
     projections: Sequence[ProjectedMachine] = ()
     left_out: Sequence[str] = field(default_factory=tuple)
+    commit_dates: Mapping[str, float] = field(default_factory=dict)
+    with_days: bool = False
 
 
 def read_inputs(paths: Sequence[Path]) -> PageInputs:

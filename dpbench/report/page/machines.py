@@ -61,6 +61,15 @@ class MachineResults:
         return list({each.case: each for each in (*rows, *self.compared.single_device_baselines)}.values())
 
     @cached_property
+    def settings_by_case(self) -> dict[Case, list[str]]:
+        """The shown settings that have a row of the case, by `Case.setting`. `single` is a row of several."""
+        found: dict[Case, list[str]] = {}
+        for comparison in self.shown:
+            for row in comparison.rows:
+                found.setdefault(row.summary.case, []).append(comparison.setting.setting)
+        return found
+
+    @cached_property
     def variants(self) -> list[VariantId]:
         """All variants that have times, in the order of tables."""
         timed = {each.case.variant for each in self.summaries if each.step_times_s}

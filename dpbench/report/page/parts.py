@@ -26,7 +26,8 @@ class Panel:
 
     `rows` has the rows by key. If there are several keys, the reader chooses one, and `labels` has their names.
     Panels of one `choice` on one machine change together. `first` is the key that is shown at first. `text` says what
-    to look at; it is also the chart's text for readers who do not see it. `spec` is Vega-Lite without its data.
+    to look at; it is also the chart's text for readers who do not see it. `spec` is Vega-Lite without its data. A
+    folded panel has one key and no chart, and the reader opens its table.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Panel:
     choice: str = ""
     first: str = ALL
     labels: Mapping[str, str] = field(default_factory=dict)
+    is_folded: bool = False
 
 
 @dataclass(frozen=True)

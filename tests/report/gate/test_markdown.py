@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from dpbench.gate.judgement import Judgement, Revision
-from dpbench.report.gate.markdown import MARKER, MAX_CHARACTERS, gate_markdown
+from dpbench.report.gate.markdown import MARKER, gate_markdown
 from dpbench.report.gate.wording import one_line, reliability
+from dpbench.report.markdown import MAX_CHARACTERS
 from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, LANES, SLOWER, counter, drift, judged, time
 
 OURS = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary"}
@@ -84,7 +85,7 @@ def test_the_page_has_only_expected_elements_and_full_rows(name: str) -> None:
 
 def test_figures_are_as_in_every_other_form() -> None:
     page = seen(SLOWER)
-    assert [LANES, "10.0", "10.5", "+5.2 %", "1.052 [1.041, 1.063]", "slower"] in page.rows
+    assert [LANES, "10.0", "10.5", "+5.2 %", "1.052 [1.041, 1.063]", "slower", "┄┄┄┄┄┄┄┄┄┄│┄┄┄┄┄┄━●━━"] in page.rows
     assert [LANES, "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24, 3", "1"] in page.rows
     assert ["counts tuned mlp/tiny", "new kernels", "-", "7", "differs"] in page.rows
     assert ["drifting", "20.0", "23.0", "+15.0 %", "cccccccccc, 2026-10-01", "9", "slower"] in page.rows

@@ -1,35 +1,23 @@
 """The page in a real browser: charts are drawn, tables work, nothing leaves the page, and no text of a record runs."""
 
-import io
 import json
-import tarfile
 import time
 
 import pytest
 
-from benchmarks.asv_html import LocaliseError, Package, Packages
 from dpbench.report.page.content import page_of
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.page.write import write_page
-from tests.cli.conftest import ROOT
-from tests.report.page.chromium import CHROMIUM, chromium
+from tests.report.page.chromium import CHROMIUM
+from tests.report.page.conftest import serious_faults
 from tests.report.page.making_page import HOSTILE, failed_record, gpu_records, hostile_records
 from tests.report.page.test_document import PROJECTIONS
 
-AXE = Package(
-    "axe-core", "4.14.1", "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
-)
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.xdist_group("chromium"),
 ]
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -184,23 +172,8 @@ def test_the_policy_stops_a_script_that_got_into_the_page(tab, pages):
     assert any("Content Security Policy" in message for message in tab.messages)
 
 
-@pytest.fixture(scope="module")
-def axe():
-    try:
-        archive = Packages(ROOT / "build/npm", "https://registry.npmjs.org").archive(AXE)
-    except LocaliseError as error:
-        pytest.skip(f"axe-core cannot be fetched: {error}")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-        return members.extractfile("package/axe.min.js").read().decode()
-
-
 @pytest.mark.parametrize("dark", [False, True])
 def test_an_accessibility_checker_finds_no_serious_fault(page, axe, dark):
     page.media(dark=dark)
     page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    page.run(f"{axe}; 0")
-    found = page.run(
-        "axe.run().then((result) => result.violations.map((each) => [each.impact, each.id, each.nodes.length,"
-        " each.nodes[0].html.slice(0, 200)]))"
-    )
-    assert [each for each in found if each[0] in ("serious", "critical")] == []
+    assert serious_faults(page, axe) == []

@@ -10,7 +10,6 @@ from dpbench.report.page.parts import DataRow, Panel, Shown
 from dpbench.report.page.theme import chart, coloured, number_axis, tooltip, variant_colours
 from dpbench.results.readings import DeviceTelemetry
 from dpbench.results.record import Outcome, Record
-from dpbench.sweep.case import Case
 
 _MOST_POINTS = 6000
 _HEIGHT = 170
@@ -67,14 +66,10 @@ def power_along(found: MachineResults) -> Panel | None:
 
 
 def _along(found: MachineResults, series: _Series) -> Panel | None:
-    keys: dict[Case, list[str]] = {}
-    for comparison in found.shown:
-        for row in comparison.rows:
-            keys.setdefault(row.summary.case, []).append(comparison.setting.setting)
     rows: dict[str, list[DataRow]] = {key: [] for key in found.labels}
     for record in found.records:
         if record.outcome is Outcome.OK:
-            for key in keys.get(record.case, ()):
+            for key in found.settings_by_case.get(record.case, ()):
                 rows[key] += _rows(record, series)
     most = _MOST_POINTS // max(len(rows), 1)
     is_thinned = any(len(own) > most for own in rows.values())

@@ -1,0 +1,232 @@
+"""Draw the README's pictures from committed records: results/pictures/*.svg. `make pictures` runs it.
+
+    results/pictures/records.jsonl    a sweep of benchmarks/sweeps/pictures.toml
+    results/pictures/projection.json  what `dpbench project --json` printed
+              │
+    the page's charts ──> Vega in a headless Chromium ──> SVG, light and dark in one file
+
+The same records give the same files: the width of a text is computed from its letters, not measured with the fonts of
+the machine that draws. A new picture is one more entry in `pictures`.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+from dpbench.errors import WrongInputError
+from dpbench.report.page.charts.ablation import ablation
+from dpbench.report.page.charts.projected import projections
+from dpbench.report.page.charts.throughput import throughput_here
+from dpbench.report.page.content import MakePanel
+from dpbench.report.page.inputs import PageInputs, read_inputs
+from dpbench.report.page.machines import by_machine
+from dpbench.report.page.parts import DataRow, Panel
+from dpbench.report.page.theme import CONFIG
+from dpbench.results.record import Environment, Record
+from dpbench.sweep.variants import VariantName
+
+FOLDER = Path(__file__).parents[1] / "results/pictures"
+_ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"
+_CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+_WIDTH_PX = 760
+_MARGIN_PX = 16
+_LADDER = (
+    *(VariantName.SINGLE, VariantName.NAIVE, VariantName.FLOOR),
+    *(VariantName.TUNED, VariantName.DDP, VariantName.FSDP),
+)
+# The mean width of a letter of a sans-serif font, over its size.
+_DRAW = """
+vega.textMetrics.width = (item, text) => Math.round(0.58 * String(text ?? "").length * vega.textMetrics.height(item));
+const draw = async ({ spec, config }) => {
+  const compiled = vegaLite.compile(spec, { config }).spec;
+  const runtime = vega.parse(compiled, null, { ast: true });
+  return new vega.View(runtime, { expr: vega.expressionInterpreter, renderer: "none" }).toSVG();
+};
+Promise.all(JSON.parse(document.getElementById("charts").textContent).map(draw)).then((found) => {
+  document.body.textContent = "BEGIN" + JSON.stringify(found) + "END";
+});
+"""
+
+
+class PictureError(Exception):
+    """A picture cannot be drawn. One line."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A panel of the page as a picture: the rows of one key, a title and what stands below it."""
+
+    panel: Panel
+    key: str
+    title: str
+    subtitle: Sequence[str]
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The specification with its data and title, and the settings of all charts."""
+        assert self.panel.spec is not None
+        title = {"text": self.title, "subtitle": list(self.subtitle), "anchor": "start", "offset": 14}
+        rows = list(self.panel.rows[self.key])
+        whole = {**_with_used_colours(self.panel.spec, rows), "width": _WIDTH_PX - 2 * _MARGIN_PX, "title": title}
+        style = {
+            "color": "var(--ink)",
+            "fontSize": 16,
+            "fontWeight": 600,
+            "subtitleColor": "var(--muted)",
+            "subtitleFontSize": 12,
+            "subtitleLineHeight": 17,
+            "subtitlePadding": 6,
+        }
+        return {
+            "spec": {**whole, "data": {"values": rows}},
+            "config": {**CONFIG, "padding": _MARGIN_PX, "title": style},
+        }
+
+
+def pictures(folder: Path) -> dict[str, str]:
+    """Return the pictures of a folder of records: SVG by file name. Raise PictureError."""
+    found = read_inputs([folder / "records.jsonl", folder / "projection.json"])
+    charts = {"ladder.svg": _ladder(found), "ablation.svg": _ablation(found), "projection.svg": _projection(found)}
+    return dict(zip(charts, _drawn(charts.values()), strict=True))
+
+
+def _ladder(found: PageInputs) -> Chart:
+    records = [each for each in found.records if each.case.variant.name in _LADDER]
+    panel, place = _panel(throughput_here, records)
+    below = "The upright mark is one device's speed with the whole batch, because the lanes share one CPU."
+    return Chart(panel, panel.first, f"Items a second by scheme: {place}", [below, _circumstances(records)])
+
+
+def _ablation(found: PageInputs) -> Chart:
+    records = [each for each in found.records if each.case.variant.name.startswith(VariantName.TUNED)]
+    panel, place = _panel(ablation, records)
+    below = "Each row is tuned with one technique changed. Right of 1 the change costs time. Lines: 95 % intervals."
+    return Chart(panel, panel.first, f"What each technique is worth: {place}", [below, _circumstances(records)])
+
+
+def _projection(found: PageInputs) -> Chart:
+    panel = projections(found.projections, ())
+    if panel is None:
+        raise PictureError("projection.json: has no projected time")
+    key = next(iter(panel.rows))
+    rows = [row for row in panel.rows[key] if row["ms"] is not None]
+    shown = Panel(panel.id, panel.title, panel.text, panel.columns, {key: rows}, panel.spec)
+    below = "Projected from a description of the machine, not measured on it."
+    return Chart(shown, key, panel.labels[key], [below])
+
+
+def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:
+    """Return the chart of these records and the name of its setting. Raise PictureError."""
+    machines = by_machine(records)
+    panel = make(machines[0]) if len(machines) == 1 else None
+    if panel is None:
+        raise PictureError(f"records.jsonl: {make.__name__} needs its variants on one machine, not on {len(machines)}")
+    return panel, machines[0].labels[panel.first]
+
+
+def _with_used_colours(spec: Mapping[str, Any], rows: Sequence[DataRow]) -> dict[str, Any]:
+    """Return the specification with a legend of those names only that the rows have, as the page does."""
+    copy = deepcopy(dict(spec))
+    for layer in copy["layer"]:
+        colour = layer["encoding"].get("color")
+        if isinstance(colour, dict) and "domain" in colour.get("scale", {}):
+            used = {row[colour["field"]] for row in rows}
+            pairs = zip(colour["scale"]["domain"], colour["scale"]["range"], strict=True)
+            kept = [pair for pair in pairs if pair[0] in used]
+            colour["scale"] = {"domain": [name for name, _ in kept], "range": [shade for _, shade in kept]}
+            colour["legend"] = None if len(kept) == 1 else colour.get("legend", {})
+    return copy
+
+
+def _circumstances(records: Sequence[Record]) -> str:
+    """Return one line: machine, versions, rounds and day."""
+    environment: Environment = next(each.environment for each in records if each.environment is not None)
+    days = sorted({each.started_at[:10] for each in records})
+    rounds = len({each.round for each in records})
+    return (
+        f"{environment.cpu_model}, {environment.cores} cores, torch {environment.torch}, Python {environment.python}, "
+        f"{rounds} rounds, {days[-1]}"
+    )
+
+
+def _drawn(charts: Iterable[Chart]) -> list[str]:
+    """Return the charts as SVG."""
+    text = json.dumps([each.json for each in charts]).replace("<", "\\u003c")
+    library = (_ASSETS / "charts.js").read_text()
+    page = (
+        f'<!doctype html><meta charset="utf-8"><body><script type="application/json" id="charts">{text}</script>'
+        f"<script>{library}</script><script>{_DRAW}</script></body>"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "charts.html"
+        path.write_text(page)
+        dom = _dom(path)
+    answer = re.search(r"BEGIN(.*)END", dom, re.DOTALL)
+    if answer is None:
+        raise PictureError("Chromium drew nothing; open its console with the page that this script makes")
+    colours = _colours((_ASSETS / "page.css").read_text())
+    return [_finished(svg, colours) for svg in json.loads(unescape(answer[1]))]
+
+
+def _dom(path: Path) -> str:
+    """Return the document after its scripts ran."""
+    browser = next((found for name in _CHROMIUM if (found := shutil.which(name))), None)
+    if browser is None:
+        raise PictureError(f"no browser is on PATH; allowed: {', '.join(_CHROMIUM)}")
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+    command = [browser, *flags, f"--user-data-dir={path.parent}", "--virtual-time-budget=20000", "--dump-dom"]
+    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode:
+        raise PictureError(f"{browser} ended with {done.returncode}: {' '.join(done.stderr.split())[-300:]}")
+    return done.stdout
+
+
+def _colours(style: str) -> dict[str, tuple[str, str]]:
+    """Return the light and the dark colour of each variable of the page's style."""
+    light, _, dark = style.partition("prefers-color-scheme: dark")
+    found = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in (light, dark)]
+    return {name: (colour, found[1][name]) for name, colour in found[0].items()}
+
+
+def _finished(svg: str, colours: Mapping[str, tuple[str, str]]) -> str:
+    """Return the SVG on a card of its own, with literal colours and rules that replace them if the reader's is dark."""
+    svg = re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]][0], svg)
+    rules = {
+        (kind, light): f'[{kind}="{light}"]{{{kind}:{dark}}}'
+        for light, dark in colours.values()
+        for kind in ("fill", "stroke")
+        if f'{kind}="{light}"' in svg
+    }
+    paper, edge = colours["card"], colours["line"]
+    dark = f".card{{fill:{paper[1]};stroke:{edge[1]}}}{''.join(rules.values())}"
+    style = f"<style>@media (prefers-color-scheme:dark){{{dark}}}</style>"
+    card = f'<rect class="card" width="100%" height="100%" rx="10" fill="{paper[0]}" stroke="{edge[0]}"/>'
+    head, _, rest = svg.partition(">")
+    return f"{head}>{style}{card}{rest}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the records and of the pictures")
+    folder = parser.parse_args().folder
+    try:
+        drawn = pictures(folder)
+    except (PictureError, WrongInputError) as error:
+        sys.exit(f"pictures: {error}")
+    for name, svg in drawn.items():
+        (folder / name).write_text(svg)
+        print(f"{folder / name}: {len(svg):,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The panels of a history: lines over commits or days, and the table of lasting changes."""
+
+from collections.abc import Sequence
+
+from dpbench.gate.drift import LEAST_POINTS, MOST_POINTS, OTHER_THRESHOLD
+from dpbench.report.headline import place
+from dpbench.report.page.history.tracks import LastingChange, MachineHistory, Track
+from dpbench.report.page.machines import MachineResults
+from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
+from dpbench.report.page.theme import BAD, GOOD, MUTED, chart, coloured, number_axis, tooltip, variant_colours
+from dpbench.report.units import estimate, number
+
+_MS = 1e-3
+_HEIGHT = 260
+_MOST_ROWS = 12_000
+_MOST_VERSIONS = 300
+_MOST_CHANGES = 200
+_MOST_ANSWERS = 3
+_SLOWER, _FASTER = "slower", "faster"
+
+
+def history_section(number: int, found: MachineHistory, results: MachineResults) -> Section | None:
+    """Return the section of a machine's history; None if no case was measured twice."""
+    lines = _lines(found, results)
+    if lines is None:
+        return None
+    panels = [lines] if not found.changes else [_table(found), lines]
+    title = f"What changed over {_count(found)}?"
+    return Section(f"m{number}-history", title, panels, list(_answers(found)))
+
+
+def _answers(found: MachineHistory) -> Sequence[str]:
+    lines = f"{len(found.tracks):,} {'case' if len(found.tracks) == 1 else 'cases'} over {_count(found)}"
+    if not found.can_detect:
+        return ["Lasting changes are not marked, because asv is not installed: pip install 'torch-dpbench[suites]'"]
+    if not found.is_long_enough:
+        return [
+            f"There are too few {'days' if found.of_days else 'commits'} to find lasting changes: "
+            f"{found.longest}, and {LEAST_POINTS} are needed."
+        ]
+    if not found.changes:
+        return [f"No lasting change of {100 * OTHER_THRESHOLD:.0f} % or more in {lines}."]
+    said = [_sentence(each) for each in found.changes[:_MOST_ANSWERS]]
+    more = len(found.changes) - len(said)
+    return [*said, f"{more:,} more lasting changes are in the table."] if more else said
+
+
+def _sentence(found: LastingChange) -> str:
+    """Return one change in words."""
+    return (
+        f"{found.case.variant} is {_word(found)} since {found.since.name} of {found.since.day}: "
+        f"{number(found.before_s / _MS)} to {number(found.after_s / _MS)} ms, {_growth(found)}, {place(found.case)}."
+    )
+
+
+def _word(found: LastingChange) -> str:
+    return _SLOWER if found.times > 1 else _FASTER
+
+
+def _growth(found: LastingChange) -> str:
+    return f"{100 * (found.times - 1):+.1f} %"
+
+
+def _count(found: MachineHistory) -> str:
+    return f"{len(found.versions):,} {'days' if found.of_days else 'commits'}"
+
+
+def _table(found: MachineHistory) -> Panel:
+    """Return the lasting changes, the largest first."""
+    rows: list[DataRow] = [
+        {
+            "since": each.since.name,
+            "day": each.since.day,
+            "variant": str(each.case.variant),
+            "setting": place(each.case),
+            "before": number(each.before_s / _MS),
+            "after": number(each.after_s / _MS),
+            "change": _growth(each),
+        }
+        for each in found.changes[:_MOST_CHANGES]
+    ]
+    more = (
+        f" The first {_MOST_CHANGES} of {len(found.changes):,} are shown." if len(found.changes) > _MOST_CHANGES else ""
+    )
+    text = (
+        f"Steps of {100 * OTHER_THRESHOLD:.0f} % or more that no later step undoes, by the gate's rule. The newest "
+        f"{MOST_POINTS} points count.{more}"
+    )
+    columns = (
+        *(Shown("since", "since"), Shown("day", "date"), Shown("variant", "variant"), Shown("setting", "setting")),
+        *(Shown("before", "before, ms"), Shown("after", "after, ms"), Shown("change", "change")),
+    )
+    return Panel("changes", "Lasting changes", text, columns, {ALL: rows})
+
+
+def _lines(found: MachineHistory, results: MachineResults) -> Panel | None:
+    tracks: dict[str, list[Track]] = {}
+    for track in found.tracks:
+        for key in results.settings_by_case.get(track.case, ()):
+            tracks.setdefault(key, []).append(track)
+    names = [version.name for version in found.versions[-_MOST_VERSIONS:]]
+    rows: dict[str, list[DataRow]] = {}
+    room = _MOST_ROWS
+    for key in sorted(tracks, key=lambda key: key != results.first):
+        own = [row for track in tracks[key] for row in _rows(track, found, set(names))]
+        if len(own) > room:
+            break
+        rows[key], room = own, room - len(own)
+    if not rows:
+        return None
+    rows = {key: rows[key] for key in results.labels if key in rows}
+    what = "day" if found.of_days else "commit"
+    text = (
+        f"Each dot is a {what}: the median step over rounds, with its 95 % interval. Triangles mark the first {what} "
+        "of a lasting change: up is slower, down is faster. "
+        + (f"{len(tracks) - len(rows)} settings have no room. " if len(rows) < len(tracks) else "")
+        + (f"The newest {_MOST_VERSIONS} are drawn." if len(found.versions) > _MOST_VERSIONS else "")
+    ).strip()
+    columns = (
+        *(Shown("version", what), Shown("day", "date"), Shown("variant", "variant")),
+        *(Shown("shown", "ms a step [95 % interval]"), Shown("rounds", "rounds"), Shown("change", "lasting change")),
+    )
+    title = f"Step time by {what}"
+    spec = _spec(found, names, what)
+    return Panel("history", title, text, columns, rows, spec, "setting", results.first, results.labels)
+
+
+def _rows(track: Track, found: MachineHistory, names: set[str]) -> list[DataRow]:
+    changes = {each.since.name: each for each in found.changes if each.case == track.case}
+    rows: list[DataRow] = []
+    for version, time, rounds in track.points:
+        if version.name not in names:
+            continue
+        change = changes.get(version.name)
+        rows.append(
+            {
+                "version": version.name,
+                "day": version.day,
+                "variant": str(track.case.variant),
+                "ms": _digits(time.value),
+                "low": _digits(time.value if time.low is None else time.low),
+                "high": _digits(time.value if time.high is None else time.high),
+                "shown": estimate(time, _MS),
+                "rounds": rounds,
+                "change": "" if change is None else f"{_word(change)}, {_growth(change)}",
+                "kind": None if change is None else _word(change),
+            }
+        )
+    return rows
+
+
+def _digits(time_s: float) -> float:
+    return float(f"{time_s / _MS:.5g}")
+
+
+def _spec(found: MachineHistory, names: Sequence[str], what: str) -> dict[str, object]:
+    variants = sorted({track.case.variant for track in found.tracks}, key=lambda each: each.order)
+    x = {
+        "field": "version",
+        "type": "ordinal",
+        "sort": None,
+        "title": f"{what}, in the order of time",
+        "scale": {"domain": list(names)},
+        "axis": {"labelAngle": -40, "labelOverlap": "greedy", "grid": False, "labelLimit": 110},
+    }
+    y = number_axis("ms", "ms a step", zero=False)
+    colour = coloured("variant", variant_colours(variants))
+    tip = tooltip(
+        *(("version", what), ("day", "date"), ("variant", "variant")),
+        *(("shown", "ms a step"), ("rounds", "rounds"), ("change", "lasting change")),
+    )
+    ends = {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
+    return chart(
+        {
+            "mark": {"type": "rule", "strokeDash": [3, 4], "color": MUTED},
+            "transform": _MARKED,
+            "encoding": {"x": x},
+        },
+        {
+            "mark": {"type": "text", "dy": -6, "fontSize": 11, "color": MUTED, "baseline": "bottom"},
+            "transform": _MARKED,
+            "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "version"}},
+        },
+        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, **ends, "color": colour}},
+        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y, "color": colour}},
+        {"mark": {"type": "point", "size": 45}, "encoding": {"x": x, "y": y, "color": colour, "tooltip": tip}},
+        {
+            "mark": {"type": "point", "size": 190, "filled": True, "yOffset": -16},
+            "transform": _MARKED,
+            "encoding": {"x": x, "y": y, "tooltip": tip, "shape": _SHAPE, "color": _KIND_COLOUR},
+        },
+        height=_HEIGHT,
+    )
+
+
+_MARKED = [{"filter": "datum.kind"}]
+_SHAPE = {
+    "field": "kind",
+    "type": "nominal",
+    "legend": None,
+    "scale": {"domain": [_SLOWER, _FASTER], "range": ["triangle-up", "triangle-down"]},
+}
+_KIND_COLOUR = {"condition": {"test": f"datum.kind === '{_SLOWER}'", "value": BAD}, "value": GOOD}

@@ -1,0 +1,41 @@
+"""A tab of Chromium, and the accessibility checker axe-core from npm."""
+
+import io
+import tarfile
+
+import pytest
+
+from benchmarks.asv_html import LocaliseError, Package, Packages
+from tests.cli.conftest import ROOT
+from tests.report.page.chromium import chromium
+
+AXE = Package(
+    "axe-core", "4.14.1", "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+)
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def axe():
+    try:
+        archive = Packages(ROOT / "build/npm", "https://registry.npmjs.org").archive(AXE)
+    except LocaliseError as error:
+        pytest.skip(f"axe-core cannot be fetched: {error}")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        return members.extractfile("package/axe.min.js").read().decode()
+
+
+def serious_faults(tab, axe):
+    """Return the faults that axe-core calls serious or critical."""
+    tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    tab.run(f"{axe}; 0")
+    found = tab.run(
+        "axe.run().then((result) => result.violations.map((each) => [each.impact, each.id, each.nodes.length,"
+        " each.nodes[0].html.slice(0, 200)]))"
+    )
+    return [each for each in found if each[0] in ("serious", "critical")]

@@ -1,0 +1,113 @@
+"""The pages of many commits and of two commits in a real browser."""
+
+import json
+
+import pytest
+
+from dpbench.report.page.content import page_of
+from dpbench.report.page.history.compared import compared_page
+from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.write import write_page
+from tests.report.page.chromium import CHROMIUM
+from tests.report.page.conftest import serious_faults
+from tests.report.page.making_commits import commit, commit_records
+from tests.report.page.making_page import HOSTILE, LANES, made_case
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.xdist_group("chromium"),
+]
+NAMES = ["history.html", "two.html", "hostile-history.html", "hostile-two.html"]
+PLANTED_NAME = commit(12)[:10]
+
+
+def hostile_commits():
+    """Return commits whose other texts are hostile."""
+    environment = {
+        "hostname": HOSTILE[0] + HOSTILE[3],
+        "cpu_model": HOSTILE[1],
+        "dpbench": HOSTILE[5],
+        "os": HOSTILE[6],
+    }
+    return [
+        each.model_copy(
+            update={
+                "environment": each.environment.model_copy(update=environment),
+                "case": made_case(str(each.case.variant), "+".join(each.case.devices), 64, HOSTILE[0] + HOSTILE[6]),
+                "run": HOSTILE[4],
+            }
+        )
+        for each in commit_records()
+    ]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("history")
+    for prefix, records in (("", commit_records()), ("hostile-", hostile_commits())):
+        write_page(page_of(PageInputs(records)), folder / f"{prefix}history.html")
+        write_page(compared_page(PageInputs(records), commit(2), commit(15)), folder / f"{prefix}two.html")
+    return folder
+
+
+@pytest.fixture
+def opened(tab, pages):
+    """Return a function that opens a page and returns the tab."""
+
+    def call(name, width=1400, **media):
+        tab.media(**media)
+        tab.width(width)
+        tab.requests.clear()
+        tab.messages.clear()
+        tab.open(pages / name)
+        return tab
+
+    return call
+
+
+def texts(tab, selector):
+    return tab.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.textContent)")
+
+
+def test_lines_and_marks_of_changes_are_drawn(opened):
+    page = opened("history.html")
+    chart = "#m0-history-history .chart svg"
+    assert page.run(f"document.querySelectorAll('{chart} .mark-line path').length") == 5
+    assert page.run(f"document.querySelectorAll('{chart} .mark-symbol path[transform]').length") >= 5 * 20 + 2
+    assert PLANTED_NAME in texts(page, f"{chart} .mark-text text")
+    assert len(texts(page, "#m0-history-changes tbody tr")) == 2
+
+
+def test_the_rest_of_two_commits_is_folded_and_opens(opened):
+    page = opened("two.html")
+    assert len(texts(page, "#m0-changes-changed tbody tr")) == 2
+    assert page.run("document.querySelector('#m0-changes-unchanged details').open") is False
+    assert page.run("document.querySelector('#m0-changes-unchanged table').checkVisibility()") is False
+    page.run("document.querySelector('#m0-changes-unchanged summary').click()")
+    page.wait("document.querySelector('#m0-changes-unchanged table').checkVisibility()")
+    assert len(texts(page, "#m0-changes-unchanged tbody tr")) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_asked_for_and_no_text_of_a_record_runs(opened, pages, name):
+    page = opened(name)
+    assert page.requests == [(pages / name).as_uri()]
+    assert page.messages == []
+    assert page.run("window.injected") is None
+    assert page.run("document.images.length") == 0
+    assert page.run("document.scripts.length") == 3
+    if name.startswith("hostile"):
+        assert HOSTILE[0] in page.run("document.body.innerText")
+        assert LANES.hostname not in page.run("document.body.innerText")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_fits_a_phone(opened, name):
+    assert opened(name, width=390).run("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_an_accessibility_checker_finds_no_serious_fault(opened, axe, name, dark):
+    assert serious_faults(opened(name, dark=dark), axe) == []
