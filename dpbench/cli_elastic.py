@@ -27,8 +27,8 @@ def elastic(
         str, option("torch.save: rank 0 writes one file; dcp: torch.distributed.checkpoint.")
     ] = "torch.save",
     max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3,
-    faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang.")] = "kill",
-    plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,oom@30:0.")] = None,
+    faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,stop,leave,join.")] = "kill",
+    plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,leave@30:0,join@40.")] = None,
     hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s",
     workload: Annotated[str, option("Such as mlp/small or my_model:factory.")] = "mlp/small",
     batch: Annotated[int, option("Items in the global batch.")] = 64,
@@ -39,7 +39,7 @@ def elastic(
     results: Annotated[Path, option("Folder of records, one file for each call.")] = Path("results/runs"),
     as_json: Json = False,
 ) -> ExitCode:
-    """Train under torchrun while workers are killed, run out of memory or hang, and measure each outage."""
+    """Train under torchrun while workers fail, hang, leave and join, and measure each outage."""
     settings = elastic_settings(
         workload=workload,
         ranks=ranks,

@@ -4,9 +4,11 @@ A record holds events, no times derived from them. `dpbench.elastic.outage` deri
 
 ELASTIC_SCHEMA history
     1  first.
+    2  faults stop, leave and join; the number of ranks may change within a run.
 """
 
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -14,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dpbench.results.record import Environment, Moment, Outcome, RecordLineError
 from dpbench.sweep.outside import what_is_wrong
 
-ELASTIC_SCHEMA = 1
+ELASTIC_SCHEMA = 2
 
 
 class FaultKind(StrEnum):
-    """How a worker fails."""
+    """How a worker fails, or how the number of ranks changes."""
 
     KILL = "kill"
     """SIGKILL."""
@@ -26,10 +28,23 @@ class FaultKind(StrEnum):
     """An allocation above the worker's RLIMIT_AS; nothing catches the error."""
     HANG = "hang"
     """The worker stops taking steps. Its peers' collective times out."""
+    STOP = "stop"
+    """SIGSTOP. The peers' collective times out, and SIGTERM does not end this worker."""
+    LEAVE = "leave"
+    """The rank's agent gets SIGTERM, stops its worker and ends. The others go on with a rank less."""
+    JOIN = "join"
+    """A new agent with one worker asks to take part. Rank 0 waits until its own agent has noticed that."""
+
+
+WORLD_CHANGES = {FaultKind.LEAVE: -1, FaultKind.JOIN: 1}
+"""By how many ranks a fault changes the world."""
 
 
 class PlannedFault(BaseModel):
-    """One worker, that of `rank`, fails before it begins `step`. Steps count from 0."""
+    """One worker, that of `rank`, fails before it begins `step`. Steps count from 0.
+
+    `rank` is a rank of the world at that step. That of a JOIN is 0.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,7 +53,7 @@ class PlannedFault(BaseModel):
     rank: int = Field(ge=0)
 
     def __str__(self) -> str:
-        return f"{self.kind}@{self.step}:{self.rank}"
+        return f"{self.kind}@{self.step}" + ("" if self.kind is FaultKind.JOIN else f":{self.rank}")
 
 
 class CheckpointBackend(StrEnum):
@@ -77,6 +92,17 @@ class ElasticSettings(BaseModel):
     hang_timeout_s: float = Field(gt=0)
     seed: int = Field(ge=0)
     plan: tuple[PlannedFault, ...] = ()
+
+    @property
+    def worlds(self) -> tuple[int, ...]:
+        """The number of ranks at the start, and after each fault of the plan."""
+        changes = (WORLD_CHANGES.get(fault.kind, 0) for fault in self.plan)
+        return tuple(accumulate(changes, initial=self.ranks))
+
+    @property
+    def is_world_changed(self) -> bool:
+        """Whether ranks leave or join."""
+        return any(fault.kind in WORLD_CHANGES for fault in self.plan)
 
 
 class EventKind(StrEnum):
@@ -167,6 +193,6 @@ def parse_elastic_line(line: bytes) -> ElasticRecord:
         record = ElasticRecord.model_validate_json(line)
     except ValidationError as error:
         raise RecordLineError(f"is no record of an elastic run: {what_is_wrong(error)}") from error
-    if record.schema_ != ELASTIC_SCHEMA:
-        raise RecordLineError(f"has schema {record.schema_}; allowed: {ELASTIC_SCHEMA}")
+    if not 1 <= record.schema_ <= ELASTIC_SCHEMA:
+        raise RecordLineError(f"has schema {record.schema_}; allowed: 1 to {ELASTIC_SCHEMA}")
     return record

@@ -17,7 +17,11 @@ ENVIRONMENT_FILE = "environment.json"
 
 
 class ElasticJob(BaseModel):
-    """One training run. `faults` are those of this run. `checkpoints` and `events` are its folders."""
+    """One training run. `faults` are those of this run. `checkpoints` and `events` are its folders.
+
+    `nodes` is the number of agents. If agents may leave and join, `nodes` is their most, `least_nodes` their least,
+    and each has one worker. `is_host` is whether this agent holds the store of the rendezvous at `endpoint`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -27,16 +31,23 @@ class ElasticJob(BaseModel):
     checkpoints: Path
     events: Path
     nodes: int = 1
+    least_nodes: int | None = None
     agent: int = 0
+    is_host: bool = False
     endpoint: str | None = None
     local_address: str | None = None
 
     @property
     def ranks_per_node(self) -> int:
         """The workers of one agent."""
-        return self.settings.ranks // self.nodes
+        return self.settings.ranks // self.nodes if self.least_nodes is None else 1
 
 
 def read_job() -> ElasticJob:
     """Return the job that the environment names."""
     return ElasticJob.model_validate_json(Path(os.environ[JOB_VARIABLE]).read_bytes())
+
+
+def fault_file(events: Path, fault: PlannedFault) -> Path:
+    """Return the file that a worker makes when the fault happens, so that it happens once."""
+    return events / f"fault-{fault.step}"

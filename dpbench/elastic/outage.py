@@ -3,11 +3,12 @@
     fault       stop begins  stop ends   rendezvous    start    all ready   restored     caught up
       ├─ noticing ─┼─ stopping ─┤ ├─ rendezvous ─┤ ├──── start ────┤ ├─ restore ─┤ ├─ redone ─┤
 
-A fault before step n means that n steps were done. An outage ends when rank 0 has taken the last of them again, or has
-loaded a checkpoint of all n. Every part has two time stamps of its own. So the parts may leave gaps, which
-`unstamped_s` adds up. With several agents they may overlap.
+A rank that leaves or joins is a fault too. A fault before step n means that n steps were done. An outage ends when rank
+0 has taken the last of them again, or has loaded a checkpoint of all n. Every part has two time stamps of its own. So
+the parts may leave gaps, which `unstamped_s` adds up. With several agents they may overlap.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,7 +52,8 @@ class Outage:
     """What one fault cost.
 
     `parts` lacks those without both stamps: all that come after the end of a run that did not recover, and REDONE if
-    no step was done again. `span` is None if the run did not catch up. `rounds` counts the starts of the worker group.
+    no step was done again. `span` is None if the run did not catch up. `rounds` counts an agent's starts of its
+    workers, for the agent with most.
     `steps_per_s_before` and `steps_per_s_after` are rank 0's, checkpoints included, up to the neighbouring outages;
     None for fewer than 3 steps.
     """
@@ -123,7 +125,7 @@ def _outage(
         parts=_parts(fault, within, done if redone_steps else None),
         span=None if caught_up_ns is None else StampedSpan(fault.at_ns, caught_up_ns),
         redone_steps=redone_steps,
-        rounds=sum(event.kind is EventKind.START_BEGIN and event.agent == 0 for event in within),
+        rounds=max(Counter(event.agent for event in within if event.kind is EventKind.START_BEGIN).values(), default=0),
         steps_per_s_before=steps_per_s([event for event in before if event.at_ns > earlier_end_ns]),
         steps_per_s_after=steps_per_s(later),
     )
@@ -148,8 +150,10 @@ def _parts(
     last: dict[EventKind, int] = {}
     for event in within:
         if event.kind is not EventKind.STEP or event.rank == 0:
-            first.setdefault(event.kind, event.at_ns)
             last[event.kind] = event.at_ns
+            # A new agent asks to take part before the others have noticed it.
+            if event.kind is not EventKind.RENDEZVOUS_BEGIN or EventKind.STOP_BEGIN in first:
+                first.setdefault(event.kind, event.at_ns)
     ends = {
         OutagePart.NOTICING: (fault.at_ns, first.get(EventKind.STOP_BEGIN)),
         OutagePart.STOPPING: (first.get(EventKind.STOP_BEGIN), last.get(EventKind.STOP_END)),

@@ -41,7 +41,7 @@ def elastic_settings(
     _one_of("backend", backend, tuple(CheckpointBackend))
     kinds = parse_kinds(faults)
     planned = draw_plan(seed, steps, ranks, kinds) if plan is None else parse_plan(plan)
-    check_plan(planned, steps, ranks, max_restarts)
+    check_plan(planned, steps, ranks, max_restarts, batch)
     return ElasticSettings(
         workload=workload,
         ranks=ranks,

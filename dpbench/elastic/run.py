@@ -1,7 +1,8 @@
 """The three training runs of the command: undisturbed, elastic with the planned faults, and the wrapper's.
 
-parent ══> child/agent (torchrun) ══> child/trainer, one for each rank        undisturbed, elastic
-       ══> child/trainer                                                      wrapper
+parent ══> child/agent (torchrun) ══> child/trainer, one for each rank                   undisturbed, elastic
+       ══> child/fleet: agents ══> child/trainer, one for each agent      elastic, if ranks leave or join
+       ══> child/trainer                                                                 wrapper
 """
 
 import os
@@ -15,12 +16,13 @@ from dpbench.elastic.events import read_events
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.job import ENVIRONMENT_FILE, JOB_VARIABLE, ElasticJob
 from dpbench.elastic.outage import steps_done, steps_kept
+from dpbench.elastic.same_end import why_other_end
 from dpbench.results.record import Environment, Outcome
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Exit, launch
 from dpbench.run.start import child_command
 
-_AGENT, _TRAINER = "dpbench.elastic.child.agent", "dpbench.elastic.child.trainer"
+_AGENT, _FLEET, _TRAINER = (f"dpbench.elastic.child.{name}" for name in ("agent", "fleet", "trainer"))
 
 
 def run_elastic(
@@ -36,14 +38,27 @@ def run_elastic(
     """
     with TemporaryDirectory(prefix="dpbench-elastic-") as own:
         records: list[ElasticRecord] = []
-        for scheme in RunScheme if settings.plan else (RunScheme.UNDISTURBED,):
+        for scheme in schemes_of(settings):
             events = Path(own) / f"events-{scheme}"
             events.mkdir()
             job = elastic_job(settings, scheme, checkpoints / scheme, events)
-            record = _recorded(job, run, _launched(job, timeout_s), records[0] if records else None)
+            record = train_once(job, run, timeout_s, records[0] if records else None)
             keep(record)
             records.append(record)
         return tuple(records)
+
+
+def schemes_of(settings: ElasticSettings) -> tuple[RunScheme, ...]:
+    """Return the runs to make: the elastic one needs a plan, the wrapper's a fault that is no join."""
+    if not settings.plan:
+        return (RunScheme.UNDISTURBED,)
+    has_failure = any(fault.kind is not FaultKind.JOIN for fault in settings.plan)
+    return tuple(scheme for scheme in RunScheme if scheme is not RunScheme.WRAPPER or has_failure)
+
+
+def train_once(job: ElasticJob, run: str, timeout_s: float, undisturbed: ElasticRecord | None) -> ElasticRecord:
+    """Train in new processes and return the record. An elastic run is judged by the `undisturbed` one."""
+    return _recorded(job, run, _launched(job, timeout_s), undisturbed)
 
 
 @contextmanager
@@ -59,21 +74,29 @@ def claimed_folder(folder: Path | None, settings: ElasticSettings) -> Iterator[P
 
 
 def elastic_job(settings: ElasticSettings, scheme: RunScheme, checkpoints: Path, events: Path) -> ElasticJob:
-    """Return the job of one run. The wrapper's only fault is a kill at the first fault's step."""
+    """Return the job of one run. The wrapper's only fault is a kill at the step of the first one that is no join."""
     faults = settings.plan
     if scheme is RunScheme.UNDISTURBED:
         faults = ()
     elif scheme is RunScheme.WRAPPER:
-        faults = (settings.plan[0].model_copy(update={"kind": FaultKind.KILL, "rank": 0}),)
+        first = next(fault for fault in settings.plan if fault.kind is not FaultKind.JOIN)
+        faults = (first.model_copy(update={"kind": FaultKind.KILL, "rank": 0}),)
+    has_agents = scheme is RunScheme.ELASTIC and settings.is_world_changed
     return ElasticJob(
-        scheme=scheme, settings=settings, faults=faults, checkpoints=checkpoints.absolute(), events=events
+        scheme=scheme,
+        settings=settings,
+        faults=faults,
+        checkpoints=checkpoints.absolute(),
+        events=events,
+        nodes=max(settings.worlds) if has_agents else 1,
+        least_nodes=min(settings.worlds) if has_agents else None,
     )
 
 
 def _launched(job: ElasticJob, timeout_s: float) -> Exit:
     text = job.model_dump_json()
     if job.scheme is not RunScheme.WRAPPER:
-        return launch(child_command(_AGENT), text, timeout_s)
+        return launch(child_command(_AGENT if job.least_nodes is None else _FLEET), text, timeout_s)
     path = job.events / "job-0.json"
     path.write_text(text)
     with _variable(JOB_VARIABLE, str(path)):
@@ -111,7 +134,7 @@ def elastic_outcome(
 ) -> tuple[Outcome, str | None]:
     """Return how a run ended, and why if it is not ok.
 
-    An elastic run that ends with other parameters or another loss than the undisturbed one has a wrong result.
+    An elastic run that does not end as the undisturbed one has a wrong result; see `why_other_end`.
     """
     done = next((event for event in events if event.loss is not None and event.rank == 0), None)
     if end.timed_out_after_s is not None:
@@ -119,9 +142,8 @@ def elastic_outcome(
     if end.returncode != 0 or done is None:
         return Outcome.CRASHED, _why_crashed(end, job, events)
     expected = undisturbed.done if undisturbed and job.scheme is RunScheme.ELASTIC else None
-    if expected is not None and (done.loss, done.digest) != (expected.loss, expected.digest):
-        return Outcome.WRONG_RESULT, f"the loss is {done.loss!r}; that of the undisturbed run is {expected.loss!r}"
-    return Outcome.OK, None
+    reason = None if expected is None else why_other_end(done, expected, job.settings)
+    return (Outcome.OK, None) if reason is None else (Outcome.WRONG_RESULT, reason)
 
 
 def _why_crashed(end: Exit, job: ElasticJob, events: Sequence[ElasticEvent]) -> str:

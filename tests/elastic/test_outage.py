@@ -3,6 +3,7 @@
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind
+from dpbench.elastic.events import merged
 from dpbench.elastic.outage import OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from tests.elastic.making import event, one_outage, steps
 
@@ -65,3 +66,16 @@ def test_counts_of_steps():
     assert steps_kept(one_outage()) == 5
     assert steps_per_s(steps(0, 0, 3, every_s=0.5)) == pytest.approx(2.0)
     assert steps_per_s(steps(0, 0, 2)) is None
+
+
+def test_the_rendezvous_of_the_others_begins_after_they_noticed_a_new_agent():
+    asked = event(10.5, EventKind.RENDEZVOUS_BEGIN, rank=None, agent=2)
+    (outage,) = outages_of(merged([*one_outage(), asked]))
+    assert outage.parts[OutagePart.RENDEZVOUS].seconds == pytest.approx(2.5)
+
+
+def test_rounds_are_counted_for_the_agent_with_most():
+    """Agent 0 may have left."""
+    later = [event(14.3 + n, EventKind.START_BEGIN, rank=None, agent=1) for n in range(3)]
+    (outage,) = outages_of(merged([*one_outage(), *later]))
+    assert outage.rounds == 3

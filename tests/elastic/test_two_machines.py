@@ -83,7 +83,10 @@ def test_both_machines_restart_when_a_worker_of_one_is_killed(machines, tmp_path
     deadline_s = time.monotonic() + TIME_LIMIT_S
     with nothing_left_behind():
         agents = [
-            start_agent(machine, job.model_copy(update={"agent": number, "local_address": ADDRESSES[number]}))
+            start_agent(
+                machine,
+                job.model_copy(update={"agent": number, "is_host": number == 0, "local_address": ADDRESSES[number]}),
+            )
             for number, machine in enumerate(machines)
         ]
         codes = [agent.wait(deadline_s - time.monotonic()) for agent in agents]

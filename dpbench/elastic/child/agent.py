@@ -26,6 +26,8 @@ from dpbench.run.start import child_command
 _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5
 """torchrun sends SIGTERM to a group that it stops, and after this time SIGKILL."""
+_MEMBERSHIP = ("last_call_timeout=3", "keep_alive_interval=1", "keep_alive_max_attempt=6")
+"""The seconds of a rendezvous among agents that leave and join. torch's own are 30, 5 and 3; see fleet.py."""
 
 
 def main() -> None:
@@ -33,10 +35,13 @@ def main() -> None:
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--record-fd", type=int)
     die_with_parent(parser.parse_args().parent_pid)
-    text = sys.stdin.read()
-    job = ElasticJob.model_validate_json(text)
+    run_agent(ElasticJob.model_validate_json(sys.stdin.read()))
+
+
+def run_agent(job: ElasticJob) -> None:
+    """Run torchrun for the job until its workers are done. Raises what torchrun raises if they fail."""
     path = job.events / f"job-{job.agent}.json"
-    path.write_text(text)
+    path.write_text(job.model_dump_json())
     _set_environment(job, path)
     log = EventLog(job.events, agent=job.agent)
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -59,12 +64,12 @@ def _set_environment(job: ElasticJob, path: Path) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Otherwise the agents share one store across restarts, where new workers read gloo addresses of dead ones.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    if job.nodes == 1:
+    if job.nodes == 1 or job.least_nodes is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # all workers are on this machine, and its name may not resolve
 
 
 def torchrun_options(job: ElasticJob) -> list[str]:
-    """Return torchrun's options for one machine, or for one of several at a fixed number of machines."""
+    """Return torchrun's options: for one machine, for one of a fixed number, or for one that may leave."""
     options: dict[str, Any] = {
         "--nproc-per-node": job.ranks_per_node,
         "--max-restarts": job.settings.max_restarts,
@@ -74,12 +79,12 @@ def torchrun_options(job: ElasticJob) -> list[str]:
     if job.endpoint is None:
         return [*_words(options), "--standalone", "--local-addr", "127.0.0.1", "--no-python"]
     options |= {
-        "--nnodes": f"{job.nodes}:{job.nodes}",
+        "--nnodes": f"{job.least_nodes or job.nodes}:{job.nodes}",
         "--rdzv-backend": "c10d",
         "--rdzv-endpoint": job.endpoint,
         "--rdzv-id": "dpbench",
-        # No machine finds the endpoint by its host name, so the first agent is named as the store's host.
-        "--rdzv-conf": f"is_host={int(job.agent == 0)}",
+        # No machine finds the endpoint by its host name, so the store's host is named.
+        "--rdzv-conf": ",".join([f"is_host={int(job.is_host)}", *(_MEMBERSHIP if job.least_nodes else ())]),
         "--local-addr": job.local_address,
     }
     return [*_words(options), "--no-python"]

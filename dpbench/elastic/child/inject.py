@@ -1,4 +1,4 @@
-"""Make this worker fail as the plan says. Each planned fault happens once in a run."""
+"""Make this worker fail, leave or wait for a new one, as the plan says. Each fault happens once in a run."""
 
 import os
 import resource
@@ -11,6 +11,7 @@ import torch
 
 from dpbench.elastic.elastic_record import EventKind, FaultKind, PlannedFault
 from dpbench.elastic.events import EventLog
+from dpbench.elastic.job import fault_file
 
 _SPARE_BYTES = 1 << 26
 _PAGE_BYTES = resource.getpagesize()
@@ -26,18 +27,11 @@ class Injector:
     def before(self, step: int) -> None:
         """Fail if a fault is planned for this step and has not happened yet."""
         fault = self._faults.get(step)
-        if fault is None or not self._is_first(fault):
+        if fault is None or fault_file(self._folder, fault).exists():
             return
         self._log.mark(EventKind.FAULT, step=step, detail=fault.kind)
+        fault_file(self._folder, fault).touch(exist_ok=False)  # a new agent waits for it, so after the time stamp
         _FAIL[fault.kind]()
-
-    def _is_first(self, fault: PlannedFault) -> bool:
-        """Return False in a later life of this rank, which takes the step again."""
-        try:
-            (self._folder / f"fault-{fault.step}").touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
 
 
 def _kill() -> None:
@@ -53,9 +47,27 @@ def _run_out_of_memory() -> None:
     raise AssertionError(f"{limit_bytes} bytes were allocated above a limit of {limit_bytes}")
 
 
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _leave() -> None:
+    """Do what a scheduler does that takes a machine away: end this worker's agent, which ends this worker."""
+    os.kill(os.getppid(), signal.SIGTERM)
+    _hang()
+
+
 def _hang() -> None:
+    """Take no further step, until a signal ends this worker."""
     while True:
         time.sleep(3600)
 
 
-_FAIL = {FaultKind.KILL: _kill, FaultKind.OOM: _run_out_of_memory, FaultKind.HANG: _hang}
+_FAIL = {
+    FaultKind.KILL: _kill,
+    FaultKind.OOM: _run_out_of_memory,
+    FaultKind.HANG: _hang,
+    FaultKind.STOP: _stop,
+    FaultKind.LEAVE: _leave,
+    FaultKind.JOIN: _hang,
+}

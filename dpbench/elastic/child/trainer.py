@@ -6,7 +6,8 @@ torchrun starts one for each rank. Without torchrun's variables the process trai
 
     process began ─> imports, model ─> process group ─> READY ─> restore ─> step, step, checkpoint, step ... ─> DONE
 
-The batch of a step is a function of the seed and the step. So a step that is done again has the same samples.
+The batch of a step is a function of the seed and the step, and is divided over the ranks of the present world. So a
+step that is done again has the same samples, whatever the number of ranks is then.
 """
 
 import hashlib
@@ -90,7 +91,8 @@ def _train(
         injector.before(step)
         batch = _share(_batch(job, workload, step), rank, world)
         optimizer.zero_grad()
-        workload.loss(scheme(*batch.inputs), batch.target).backward()
+        loss = workload.loss(scheme(*batch.inputs), batch.target)
+        (loss * _weight(batch, settings.batch, world)).backward()
         optimizer.step()
         log.mark(EventKind.STEP, step=step)
         if (step + 1) % settings.checkpoint_every == 0:
@@ -115,6 +117,14 @@ def _share(batch: Batch, rank: int, world: int) -> Batch:
         return t.tensor_split(world)[rank]
 
     return Batch(tuple(share(t) for t in batch.inputs), share(batch.target))
+
+
+def _weight(own: Batch, items: int, world: int) -> float:
+    """Return the factor of a rank's mean loss with which DDP's mean over the ranks is that over all items.
+
+    It is 1 if all ranks have equally many items.
+    """
+    return len(own.target) * world / items
 
 
 def _loss(workload: Workload, model: nn.Module, batch: Batch) -> float:

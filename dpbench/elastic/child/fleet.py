@@ -1,0 +1,112 @@
+"""Several torchrun agents on this machine, with one worker each, so that ranks can leave and join.
+
+    python -m dpbench.elastic.child.fleet --record-fd N --parent-pid P < job
+
+    fleet: imports torchrun once, forks every agent, holds the store of the rendezvous
+      ├─ agent 0 ══> worker          `leave`: the worker sends its agent SIGTERM
+      ├─ agent 1 ══> worker
+      └─ agent 2 waits until a worker touches fault-STEP, then asks to take part        `join`
+
+What torchelastic does with ``--nnodes MIN:MAX`` (torch 2.13, elastic/rendezvous/dynamic_rendezvous.py and
+elastic/agent/server/api.py):
+
+- The agents agree by one state in a store. An agent that dies with the store ends the run. So the fleet holds it.
+- A round ends when MAX agents are there, or `last_call_timeout` (30 s) after MIN were there (`_RendezvousJoinOp`).
+- An agent joins a later round. It enters the wait list until the last participant has left the present round.
+- The others notice the wait list at their next look (`_invoke_run`) and restart their workers. This costs none of
+  `max_restarts`. But the first agent that stops its worker breaks the collective, so a worker of another agent may fail
+  before its agent has looked. Then that agent loses a restart.
+- An agent that ends by SIGTERM stays a participant (`SimpleElasticAgent.run`). The others wait until its heartbeats
+  are too old: `keep_alive_interval` (5 s) x `keep_alive_max_attempt` (3).
+- Ranks follow the agents' addresses and process ids (`_mark_rendezvous_complete`), so a rank is another agent's after
+  a change.
+
+So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `agent.py` sets 6 s and 3 s.
+A last call that is shorter than the stopping of workers would close the round too early. The late agent would wait for
+the next round, and every agent would restart again.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpbench.elastic.child.agent import run_agent
+from dpbench.elastic.elastic_record import FaultKind
+from dpbench.elastic.job import ElasticJob, fault_file
+from dpbench.run.child.process import loading, run_and_exit
+from dpbench.run.process_tree import die_with_parent
+
+_HOST = "127.0.0.1"
+_LOOK_EVERY_S = 0.02
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int)
+    die_with_parent(parser.parse_args().parent_pid)
+    job = ElasticJob.model_validate_json(sys.stdin.read())
+    with socket.create_server((_HOST, 0)) as listener:
+        with loading():
+            import torch.distributed.run  # noqa: F401  # once, for all agents
+            from torch.distributed import TCPStore
+        endpoint = f"{_HOST}:{listener.getsockname()[1]}"
+        common = job.model_copy(update={"endpoint": endpoint, "local_address": _HOST})
+        agents = {_forked(common.model_copy(update={"agent": n}), asks_when) for n, asks_when in _agents(job)}
+        # After the forks: the store has threads, which a fork would not copy.
+        store = TCPStore(
+            _HOST,
+            listener.getsockname()[1],
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+    _wait_for(agents)
+    del store
+
+
+def _agents(job: ElasticJob) -> Iterator[tuple[int, Path | None]]:
+    """Yield each agent's number and the file whose appearance lets it ask to take part, None for the first ones."""
+    yield from ((number, None) for number in range(job.settings.ranks))
+    joins = [fault for fault in job.faults if fault.kind is FaultKind.JOIN]
+    yield from ((job.settings.ranks + n, fault_file(job.events, fault)) for n, fault in enumerate(joins))
+
+
+def _forked(job: ElasticJob, asks_when: Path | None) -> int:
+    """Start an agent in a copy of this process, and return its process id."""
+    fleet_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        run_and_exit(lambda: _live(job, asks_when, fleet_pid))
+    return pid
+
+
+def _live(job: ElasticJob, asks_when: Path | None, fleet_pid: int) -> None:
+    die_with_parent(fleet_pid)
+    while asks_when is not None and not asks_when.exists():
+        time.sleep(_LOOK_EVERY_S)
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    try:
+        run_agent(job)
+    except SignalException as error:
+        if error.sigval is not signal.SIGTERM:
+            raise
+
+
+def _wait_for(agents: set[int]) -> None:
+    """Wait until all agents have ended. If one failed, exit with 1; the others die with this process."""
+    while agents:
+        pid, status = os.wait()
+        agents.discard(pid)
+        if status != 0:
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
