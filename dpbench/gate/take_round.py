@@ -21,14 +21,15 @@ LOCKSTEP = child_command("dpbench.run.child.lockstep")
 BLOCKS = 80
 """Blocks of each side, unless its step is long.
 
-To start a round takes seconds, so many blocks are cheap: 80 have a quarter of the variance of 20.
+To start a round takes seconds, so many blocks are cheap: with 80 instead of 20, the ratios of two rounds differ by a
+third as much.
 """
 BLOCK_S = 0.005
 """Seconds of one block.
 
 A block is compared with those beside it, and neighbours change the speed of a shared core within a hundredth of a
-second. So blocks are short: at equal time, blocks of 40 ms have ten times the variance of blocks of 10 ms. Each block
-refills the caches, for all sides alike. Both figures are in ``results/gate/figures.md``.
+second. So blocks are short. `benchmarks/gate_blocks.py` compares lengths. Each block refills the caches, for all sides
+alike.
 """
 FORKS = 5
 """Forks of each side in a start-up."""

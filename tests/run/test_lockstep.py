@@ -110,9 +110,9 @@ def failure(found):
     return found.outcome, found.side, found.reason
 
 
-@pytest.mark.parametrize(("step_s", "blocks"), [(0.001, 80), (0.0125, 80), (0.02, 50), (0.1, 10), (5.0, 10)])
+@pytest.mark.parametrize(("step_s", "blocks"), [(0.001, 80), (0.03, 80), (0.05, 60), (0.1, 30), (5.0, 10)])
 def test_a_long_step_gets_fewer_blocks(base, step_s, blocks):
-    """A side has a second, and at least ten blocks."""
+    """A side has three seconds, and at least ten blocks."""
     assert _blocks(job(base, base, blocks=80), step_s) == blocks
     assert _blocks(job(base, base, blocks=5), step_s) == 5
 

@@ -50,8 +50,17 @@ class Setup:
 
 
 def one_core(settings: Settings) -> list[Benchmark]:
-    """The benchmarks that get a slowdown: the steps on one core."""
+    """The benchmarks that can get a slowdown: the steps on one core."""
     return [each for each in settings.benchmarks if each.cores is Cores.ONE and each.timed is Timed.STEP]
+
+
+def slowed_in_turn(settings: Settings, slowdown: float) -> list[Benchmark]:
+    """Those of `one_core` that should be called slower after a `slowdown`: it is above their threshold.
+
+    If it is above none, all of `one_core`.
+    """
+    able = one_core(settings)
+    return [each for each in able if each.threshold < slowdown] or able
 
 
 def record_trials(setup: Setup, path: Path, rounds: int, gates: int, progress: Progress) -> tuple[SelfTestTrial, ...]:
@@ -108,9 +117,9 @@ def _round(setup: Setup, condition: Condition, number: int, loops: Mapping[str, 
 def _gate(setup: Setup, condition: Condition, number: int, loops: Mapping[str, float]) -> SelfTestTrial:
     """Run tier 1 of a whole gate.
 
-    A slowdown is in one benchmark of those on one core: gate n has it in number n modulo their count.
+    A slowdown is in one benchmark of `slowed_in_turn`: gate n has it in number n modulo their count.
     """
-    able = one_core(setup.settings)
+    able = slowed_in_turn(setup.settings, condition.slowdown)
     slowed = able[number % len(able)].name if condition.slowdown else None
     sides = setup.sides({slowed: round(loops[slowed] * condition.slowdown)} if slowed else {})
     started_at, start_s = _now(), time.monotonic()

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.gate.judgement import FalseAlarms, Verdict
-from dpbench.gate.self_test.record import one_core
+from dpbench.gate.self_test.record import slowed_in_turn
 from dpbench.gate.self_test.resample import DrawnGate, Pool, drawn_gates
 from dpbench.gate.self_test.trials import Condition, SelfTestTrial
 from dpbench.gate.settings import Settings
@@ -135,7 +135,7 @@ def result_of(
     def drawn(condition: Condition) -> Verdicts:
         equal = pools[Condition.EQUAL if condition.slowdown else condition]
         slower = pools[condition] if condition.slowdown else None
-        return _counted(_drawn(equal, slower, settings, budget_s, gates))
+        return _counted(_drawn(equal, slower, settings, slowdown=condition.slowdown, budget_s=budget_s, gates=gates))
 
     return SelfTest(
         tested=tuple(
@@ -156,18 +156,20 @@ def power_of(trials: Sequence[SelfTestTrial], settings: Settings, budget_s: floa
     for condition in (Condition.EQUAL, Condition.LOADED):
         pool = Pool.of(_rounds(trials, condition))
         for growth in GROWTHS:
-            drawn = _drawn(pool, pool.with_growth(growth), settings, budget_s, gates)
+            drawn = _drawn(pool, pool.with_growth(growth), settings, slowdown=growth, budget_s=budget_s, gates=gates)
             took_s = median(each.duration_s for each in drawn)
             found.append(Power(condition=condition, growth=growth, drawn=_counted(drawn), median_s=took_s))
     return tuple(found)
 
 
-def _drawn(equal: Pool, slower: Pool | None, settings: Settings, budget_s: float, gates: int) -> list[DrawnGate]:
+def _drawn(
+    equal: Pool, slower: Pool | None, settings: Settings, *, slowdown: float, budget_s: float, gates: int
+) -> list[DrawnGate]:
     return drawn_gates(
         settings.benchmarks,
         equal,
         slower,
-        slower_in=[benchmark.name for benchmark in one_core(settings)],
+        slower_in=[benchmark.name for benchmark in slowed_in_turn(settings, slowdown)],
         gates=gates,
         alarm_rate=settings.alarm_rate,
         budget_s=budget_s,

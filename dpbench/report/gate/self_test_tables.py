@@ -51,7 +51,7 @@ def _drawn(found: SelfTest) -> Grid:
         below=(
             f"With the 95 % interval. By design at most {share(found.alarm_rate)} of gates of equal code are called "
             f"slower. A gate may take {number(found.budget_s)} s. The slowdown is injected into one benchmark of a "
-            "gate, in turn into each that runs on one core.",
+            "gate, in turn into each on one core whose threshold is below it.",
         ),
     )
 

@@ -36,7 +36,7 @@ _FOR_STEPS = "torch._dynamo"
 
 _TRIAL_STEPS = 16
 """More steps than the wrapper tries, so that no block has a trial."""
-_SIDE_S = 1.0
+_SIDE_S = 3.0
 """The time of one side's blocks, in seconds, from which a long step gets fewer of them."""
 _LEAST_BLOCKS = 10
 """Blocks of a step that takes over a tenth of `_SIDE_S`."""

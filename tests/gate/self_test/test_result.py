@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from dpbench.gate.judgement import Verdict
+from dpbench.gate.self_test.record import slowed_in_turn
 from dpbench.gate.self_test.result import SelfTest, Verdicts, result_of
 from dpbench.gate.self_test.trials import Condition
 from dpbench.gate.settings import Cores, Settings
@@ -93,3 +94,12 @@ def test_no_slowdown_is_drawn_for_a_benchmark_on_all_cores():
     ]
     ten = of(result_of(trials, settings, 60.0, gates=20), Condition.SLOWER_10)
     assert ten.drawn.slower == 0
+
+
+def test_a_slowdown_is_drawn_where_it_is_above_the_threshold():
+    settings = Settings(benchmarks=(benchmark("a", threshold=0.03), benchmark("b", threshold=0.2)))
+    assert [each.name for each in slowed_in_turn(settings, 0.05)] == ["a"]
+    assert [each.name for each in slowed_in_turn(settings, 0.3)] == ["a", "b"]
+    assert [each.name for each in slowed_in_turn(settings, 0.02)] == ["a", "b"]
+    # in b, 5 % would pass
+    assert of(result_of(recorded(), settings, 60.0, gates=20), Condition.SLOWER_5).drawn.slower == 20
