@@ -67,9 +67,9 @@ class Run:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is lost, doubled, missing or left, and at most the killed rank's case has failed."""
-        wrong = self.lost, self.doubled, self.missing, len(self.left), self.failed > (self.killed.what == "child")
-        return not any(wrong) and not any(self.codes[1])
+        """Whether nothing is lost, doubled, missing or left, and at most the case of the kill has failed."""
+        wrong = self.lost, self.doubled, self.missing, len(self.left)
+        return not any(wrong) and self.failed <= 1 and not any(self.codes[1])
 
 
 def soak_run(seed: int, machines: Machines, folder: Path, longest_s: float) -> Run:
@@ -182,8 +182,8 @@ def soak_page(found: Sequence[Run], clean_s: float, about: str) -> str:
         about,
         "```",
         "",
-        "A case whose child is killed has the outcome crashed; the sweep goes on. If a rank's dpbench is killed, the",
-        "call ends, and the second call measures what is missing. Codes are those of the two torchrun agents.",
+        "The case that was running has the outcome crashed. If a child was killed, the sweep goes on. If a rank's",
+        "dpbench was killed, the call ends. The second call measures what is missing. Codes are those of the agents.",
         "",
         f"| {' | '.join(_COLUMNS)} |",
         f"|{'---|' * len(_COLUMNS)}",

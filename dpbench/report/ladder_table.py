@@ -11,7 +11,8 @@ from dpbench.report.wide_table import NONE, Column, WideTable, folded
 from dpbench.sweep.devices import short_devices
 
 LADDER_LEGEND = (
-    "ladder: devices counts different devices of all machines; lanes that share one count once. "
+    "ladder: lanes are those of each machine. Devices counts different devices of all machines; lanes that share one "
+    "count once. "
     "Scaling eff., efficiency: items/s over those of as many single devices. % of limit: as above. "
     "Skew: from the fastest to the slowest rank or machine of a step; a machine is as late as its slowest rank."
 )
@@ -25,20 +26,21 @@ def ladder_parts(found: Iterable[Ladder]) -> Iterator[RenderableType]:
 
 def _table(ladder: Ladder) -> WideTable:
     rungs, case = ladder.rungs, ladder.one_device
+    machines = [str(rung.summary.case.machines) for rung in rungs]
     skews_s = [skew for rung in rungs for skew in (rung.rank_skew_s, rung.machine_skew_s) if skew]
     unit_s, unit = time_unit(skews_s)
     keys = [
         Column("variant", [folded(rung.summary.case.variant) for rung in rungs]),
-        Column("lanes of\na machine", [short_devices(rung.summary.case.lanes_of_a_machine) for rung in rungs]),
+        Column("lanes", [short_devices(rung.summary.case.lanes_of_a_machine) for rung in rungs]),
     ]
     columns = [
-        Column("machines", [str(rung.summary.case.machines) for rung in rungs]),
+        Column("machines", machines if set(machines) != {"1"} else [NONE] * len(rungs)),
         Column("devices", [str(rung.devices) for rung in rungs]),
         Column("items/s", [_rate(rung) for rung in rungs]),
         Column("scaling\neff., %", [_number(rung.efficiency_percent) for rung in rungs]),
         Column("% of\nlimit", [_number(rung.percent_of_limit) for rung in rungs]),
-        Column(f"skew of\nranks, {unit}", [_number(rung.rank_skew_s, unit_s) for rung in rungs]),
-        Column(f"skew of\nmachines, {unit}", [_number(rung.machine_skew_s, unit_s) for rung in rungs]),
+        Column(f"skew, {unit}\nranks", [_number(rung.rank_skew_s, unit_s) for rung in rungs]),
+        Column(f"skew, {unit}\nmachines", [_number(rung.machine_skew_s, unit_s) for rung in rungs]),
     ]
     columns = [column for column in columns if set(column.cells) != {NONE}]
     title = f"ladder: {case.workload}, batch {case.batch}, {case.mode}, {case.dtype}, {case.data} data"

@@ -35,14 +35,21 @@ def test_one_table_has_machine_0_and_all_machines():
 
 def test_columns_without_a_number_are_left_out_and_a_failed_rung_has_its_outcome():
     text = printed([*TWO_MACHINES, failed(on("fsdp", "cpu*4", machines=2), 0, "time_out", "late")])
-    assert "skew of" not in text.partition("ladder: devices")[0]
-    assert "limit" not in text.partition("ladder: devices")[0]
+    assert "skew," not in text.partition("ladder: lanes are")[0]
+    assert "limit" not in text.partition("ladder: lanes are")[0]
     assert "time out" in text
     assert "lanes that share one count once" in " ".join(text.split())
 
 
 def test_one_process_on_one_device_list_has_no_ladder():
     assert printed([ok(case("tuned"), 0, [0.1]), ok(case("single", "cpu"), 0, [0.1])]) == ""
+
+
+def test_one_machine_has_no_column_of_machines_and_fits_into_80_columns():
+    records = [ok(on("single", "cpu"), 0, [0.04]), *(ok(on(variant), 0, [0.05]) for variant in ("tuned", "ddp"))]
+    text = printed(records, 80).partition("ladder: lanes are")[0]
+    assert "machines" not in text
+    assert "more columns" not in text
 
 
 def test_json_names_the_cases_by_id():
