@@ -54,7 +54,7 @@ def main() -> None:
     with socket.create_server((_HOST, 0)) as listener:
         with loading():
             import torch.distributed.run  # noqa: F401  # once, for all agents
-            from torch.distributed import TCPStore
+            from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in __all__
         endpoint = f"{_HOST}:{listener.getsockname()[1]}"
         common = job.model_copy(update={"endpoint": endpoint, "local_address": _HOST})
         agents = {_forked(common.model_copy(update={"agent": n}), asks_when) for n, asks_when in _agents(job)}

@@ -4,6 +4,7 @@
     machines.py    records by machine; a comparison for each
     parts.py       what a page consists of: panels, sections, machines
     charts/        a function for each chart, from a machine's results to a Vega-Lite specification
+    elastic_section.py    the timeline and the tables of elastic runs
     theme.py       colours, marks and axes of all charts
     content.py     the page's sections in their order
     raw_table.py   the table of all cases, and what its buttons copy
