@@ -1,43 +1,48 @@
-"""`dpbench elastic` with each kind of fault: two runs, with several faults each."""
+"""`dpbench elastic` with each kind of fault but the kill: two runs, with several faults each."""
 
 import json
 
 import pytest
 
 SMALL = ("--workload", "mlp/tiny", "--steps", 9, "--checkpoint-every", 2, "--hang-timeout", "6s", "--json")
-ALL_PARTS = {"noticing", "stopping", "rendezvous", "start", "restore"}
+NOTICED_WITHIN_S = 6 + 30
+"""The time-out, and the end of the peer's process on a busy machine."""
 
 
-@pytest.mark.timeout(400)
-def test_hangs_and_failed_allocations_cost_no_bit_with_distributed_checkpoints(dpbench):
-    plan = "oom@3:1,hang@5:0,stop@7:1"
-    done = dpbench("elastic", *SMALL, "--batch", 8, "--backend", "dcp", "--plan", plan, timeout_s=390)
+def outages_of(run, plan):
+    """Return the run's outages, after a look at what all of them have."""
+    found = run["outages"]
+    assert [outage["fault"] for outage in found] == plan.split(",")
+    for outage in found:
+        assert set(outage["parts_s"]) == {"noticing", "stopping", "rendezvous", "start", "restore", "redone"}
+        assert all(seconds >= 0 for seconds in outage["parts_s"].values())
+        assert outage["redone_steps"] == 1
+    return found
+
+
+@pytest.mark.timeout(500)
+def test_a_failed_allocation_and_a_stopped_worker_cost_no_bit_with_distributed_checkpoints(dpbench):
+    plan = "oom@3:1,stop@5:0"
+    words = ("--batch", 8, "--backend", "dcp", "--plan", plan, "--timeout", "6m")
+    done = dpbench("elastic", *SMALL, *words, timeout_s=490)
     assert done.returncode == 0, done.stdout + done.stderr
     elastic = json.loads(done.stdout)["runs"][1]
     assert (elastic["outcome"], elastic["same_end"], elastic["loss_difference"]) == ("ok", True, 0)
-    oom, hang, stop = elastic["outages"]
-    assert [outage["fault"] for outage in (oom, hang, stop)] == plan.split(",")
-    for outage in (oom, hang, stop):
-        assert set(outage["parts_s"]) == ALL_PARTS | {"redone"}
-        assert outage["redone_steps"] == 1
-        assert outage["rounds"] == 1
-    assert oom["parts_s"]["noticing"] < 6
-    for outage in (hang, stop):
-        assert 5 <= outage["parts_s"]["noticing"] <= 6 + 10
+    oom, stop = outages_of(elastic, plan)
+    assert (oom["rounds"], stop["rounds"]) == (1, 1)
+    assert 5 <= stop["parts_s"]["noticing"] <= NOTICED_WITHIN_S
     assert stop["parts_s"]["stopping"] >= 4  # SIGTERM does not end a stopped process; torchrun waits, then kills it
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(500)
 def test_ranks_that_leave_and_join_change_the_loss_by_rounding_only(dpbench):
-    plan = "leave@3:0,kill@5:0,join@7"
-    words = ("--batch", 9, "--dtype", "float64", "--plan", plan, "--max-restarts", 6)
-    done = dpbench("elastic", *SMALL, *words, timeout_s=390)
+    plan = "leave@3:0,join@5,hang@7:1"
+    words = ("--batch", 9, "--dtype", "float64", "--plan", plan, "--max-restarts", 9, "--timeout", "6m")
+    done = dpbench("elastic", *SMALL, *words, timeout_s=490)
     assert done.returncode == 0, done.stdout + done.stderr
     _, elastic, wrapper = json.loads(done.stdout)["runs"]
     assert elastic["outcome"] == "ok"
     assert elastic["loss_difference"] <= 1e-10
-    leave, kill, join = elastic["outages"]
-    assert [outage["fault"] for outage in (leave, kill, join)] == plan.split(",")
-    assert all(set(outage["parts_s"]) >= ALL_PARTS for outage in (leave, kill, join))
-    assert all(outage["redone_steps"] == 1 for outage in (leave, kill, join))
+    hang = outages_of(elastic, plan)[2]
+    assert 5 <= hang["parts_s"]["noticing"] <= NOTICED_WITHIN_S
     assert (wrapper["outcome"], wrapper["steps_done"]) == ("crashed", 3)

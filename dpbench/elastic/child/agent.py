@@ -25,7 +25,11 @@ from dpbench.run.start import child_command
 
 _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5
-"""torchrun sends SIGTERM to a group that it stops, and after this time SIGKILL."""
+"""When torchrun ends, it sends its workers SIGTERM, and after this time SIGKILL.
+
+Before a restart it waits 30 s instead: `LocalElasticAgent._stop_workers` does not use the option (torch 2.13). So a
+worker that SIGTERM does not end, such as a stopped one, costs 30 s.
+"""
 _MEMBERSHIP = ("last_call_timeout=3", "keep_alive_interval=1", "keep_alive_max_attempt=6")
 """The seconds of a rendezvous among agents that leave and join. torch's own are 30, 5 and 3; see fleet.py."""
 

@@ -10,7 +10,7 @@ from dpbench.report.page.charts.elastic_timeline import elastic_timeline
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
 from dpbench.report.units import number
 
-_MOST_ANSWERS = 12
+_MOST_ANSWERS = 6
 _MOST_ROWS = 500
 _MOST_LETTERS = 600
 
@@ -24,7 +24,7 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
     first = next((key for key, record in runs.items() if record.scheme is RunScheme.ELASTIC), next(iter(runs)))
     labels = {key: _label(record, len(commands) > 1) for key, record in runs.items()}
     found = {run: elastic_json(own)["runs"] for run, own in commands.items()}
-    panels = [elastic_timeline(runs, labels, first), _outages(found), _runs(found, commands)]
+    panels = [elastic_timeline(runs, labels, first), _outages(found), _runs(found)]
     answers = [text for run in found.values() for text in _answers(run)]
     return Section("elastic", "What does an outage cost?", [each for each in panels if each], answers[:_MOST_ANSWERS])
 
@@ -52,8 +52,9 @@ def _answers(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
                 yield f"{outage['fault']}: the run did not catch up."
                 continue
             part, part_s = max(outage["parts_s"].items(), key=lambda item: item[1])
-            again = f"{outage['redone_steps']} steps were done again"
-            yield f"{outage['fault']} cost {number(outage['outage_s'])} s. {part} took {number(part_s)} s, and {again}."
+            again = f"Steps done again: {outage['redone_steps']}."
+            longest = f"Its longest part, {part}, took {number(part_s)} s."
+            yield f"{outage['fault']} cost {number(outage['outage_s'])} s. {longest} {again}"
 
 
 def _outages(found: dict[str, list[dict[str, Any]]]) -> Panel | None:
@@ -77,7 +78,8 @@ def _outages(found: dict[str, list[dict[str, Any]]]) -> Panel | None:
     if not rows:
         return None
     columns = (
-        *(Shown("run", "run"), Shown("fault", "fault"), Shown("outage", "outage s")),
+        *_run_column(found),
+        *(Shown("fault", "fault"), Shown("outage", "outage s")),
         *(Shown(part, f"{part} s") for part in OutagePart),
         *(Shown("unstamped", "unstamped s"), Shown("again", "steps again"), Shown("rounds", "rounds")),
         *(Shown("before", "steps/s before"), Shown("after", "steps/s after")),
@@ -86,12 +88,11 @@ def _outages(found: dict[str, list[dict[str, Any]]]) -> Panel | None:
     return Panel("outages", "Outages", text, columns, {ALL: rows[:_MOST_ROWS]})
 
 
-def _runs(found: dict[str, list[dict[str, Any]]], commands: dict[str, list[ElasticRecord]]) -> Panel:
+def _runs(found: dict[str, list[dict[str, Any]]]) -> Panel:
     rows: list[DataRow] = [
         {
             "run": run,
             "scheme": each["scheme"],
-            "plan": ", ".join(map(str, commands[run][0].settings.plan)) or "-",
             "outcome": each["outcome"].replace("_", " "),
             "done": each["steps_done"],
             "lost": each["steps_lost"],
@@ -106,13 +107,19 @@ def _runs(found: dict[str, list[dict[str, Any]]], commands: dict[str, list[Elast
         for each in own
     ]
     columns = (
-        *(Shown("run", "run"), Shown("scheme", "scheme"), Shown("plan", "plan"), Shown("outcome", "outcome")),
+        *_run_column(found),
+        *(Shown("scheme", "scheme"), Shown("outcome", "outcome")),
         *(Shown("done", "steps done"), Shown("lost", "steps lost"), Shown("rate", "steps/s")),
         *(Shown("loss", "final loss"), Shown("same", "same to the bit"), Shown("difference", "difference of losses")),
         *(Shown("duration", "run s"), Shown("reason", "reason")),
     )
     text = "Lost steps were done and are in no checkpoint when the run ends. Nothing restarts the wrapper's process."
     return Panel("runs", "Runs", text, columns, {ALL: rows[:_MOST_ROWS]})
+
+
+def _run_column(found: dict[str, list[dict[str, Any]]]) -> tuple[Shown, ...]:
+    """Return the column that tells several commands apart."""
+    return (Shown("run", "run"),) if len(found) > 1 else ()
 
 
 def _short(text: str) -> str:

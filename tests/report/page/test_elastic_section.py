@@ -42,7 +42,7 @@ def test_the_runs_stand_beside_each_other_and_the_wrapper_says_what_it_lost():
         None,
     )
     assert section.answers == [
-        "kill@7:1 cost 12.5 s. start took 4.75 s, and 2 steps were done again.",
+        "kill@7:1 cost 12.5 s. Its longest part, start, took 4.75 s. Steps done again: 2.",
         "The single-process wrapper: killed after 7 steps; nothing restarts a single process.",
     ]
 
@@ -52,6 +52,9 @@ def test_runs_of_several_commands_are_told_apart():
     timeline = panels(records)["timeline"]
     assert len(timeline.rows) == 6
     assert timeline.labels["second|elastic"].endswith("(second)")
+    assert [row["run"] for row in panels(records)["outages"].rows[""]] == ["first", "second"]
+    assert panels(records)["runs"].columns[0].field == "run"
+    assert panels(made_records())["runs"].columns[0].field == "scheme"
 
 
 def test_without_faults_there_is_a_timeline_and_no_outage():
