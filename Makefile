@@ -55,7 +55,7 @@ test: $(READY)
 test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
 
-# Elastic runs with one killed worker each. Takes 20 to 60 minutes.
+# 20 elastic runs with one killed worker each, and 4 with ranks that leave and join. Takes 10 to 40 minutes.
 ladder-soak: $(READY)
 	$(BIN)/python -m benchmarks.elastic_soak --output results/elastic-soak.md $(ARGS)
 
