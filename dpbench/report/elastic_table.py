@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, FaultKind, RunScheme
+from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
 from dpbench.report.elastic_timeline import timeline_text
@@ -22,6 +23,11 @@ _LEGEND = (
     "changed, the distance of the losses. Each part of an outage lies between two time stamps of its own; unstamped is "
     "what no part covers."
 )
+MEMBERSHIP_LEGEND = (
+    "An agent that left counts as gone after "
+    f"{HEARTBEAT_S * MOST_LATE_HEARTBEATS} s (torch's default: 15 s), and a rendezvous that lacks agents closes after "
+    f"{LAST_CALL_S} s (torch's default: 30 s). At a join, rank 0 waits until its agent has noticed the new one."
+)
 
 
 def elastic_text(records: Sequence[ElasticRecord]) -> Group:
@@ -31,7 +37,8 @@ def elastic_text(records: Sequence[ElasticRecord]) -> Group:
         if record.scheme is RunScheme.ELASTIC:
             parts += [_outages(outages_of(record.events)), Text(), Text(timeline_text(record.events)), Text()]
     parts += [Text(f"{record.scheme}: {record.reason}") for record in records if record.reason]
-    return Group(*parts, Text(_LEGEND, style="dim"))
+    legend = f"{_LEGEND} {MEMBERSHIP_LEGEND}" if records[0].settings.is_world_changed else _LEGEND
+    return Group(*parts, Text(legend, style="dim"))
 
 
 def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:

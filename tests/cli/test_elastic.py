@@ -19,7 +19,11 @@ SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-eve
 
 @pytest.mark.timeout(300)
 def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
-    done = dpbench("elastic", *SMALL, "--plan", "kill@7:1", "--json", timeout_s=290)
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    words = ("--plan", "kill@7:1", "--json", "--open")
+    done = dpbench("elastic", *SMALL, *words, timeout_s=290, BROWSER=f"{browser} %s")
     assert done.returncode == 0, done.stderr
     undisturbed, elastic, wrapper = json.loads(done.stdout)["runs"]
     assert (undisturbed["outcome"], undisturbed["outages"]) == ("ok", [])
@@ -34,6 +38,7 @@ def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
     (page,) = (tmp_path / "results" / "runs").glob("elastic-*.html")
     assert done.stderr.endswith(f"dpbench: page: {page.relative_to(tmp_path)}\n")
     assert "What does an outage cost?" in page.read_text()
+    assert (tmp_path / "opened").read_text() == f"{page.as_uri()}\n"
     _records_hold_the_stamps(tmp_path)
 
 

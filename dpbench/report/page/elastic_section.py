@@ -5,7 +5,7 @@ from typing import Any
 
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
 from dpbench.elastic.outage import OutagePart
-from dpbench.report.elastic_table import elastic_json
+from dpbench.report.elastic_table import MEMBERSHIP_LEGEND, elastic_json
 from dpbench.report.page.charts.elastic_timeline import elastic_timeline
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
 from dpbench.report.units import number
@@ -24,7 +24,7 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
     first = next((key for key, record in runs.items() if record.scheme is RunScheme.ELASTIC), next(iter(runs)))
     labels = {key: _label(record, len(commands) > 1) for key, record in runs.items()}
     found = {run: elastic_json(own)["runs"] for run, own in commands.items()}
-    panels = [elastic_timeline(runs, labels, first), _outages(found), _runs(found)]
+    panels = [elastic_timeline(runs, labels, first), _outages(found, records), _runs(found)]
     answers = [text for run in found.values() for text in _answers(run)]
     return Section("elastic", "What does an outage cost?", [each for each in panels if each], answers[:_MOST_ANSWERS])
 
@@ -57,7 +57,7 @@ def _answers(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"{outage['fault']} cost {number(outage['outage_s'])} s. {longest} {again}"
 
 
-def _outages(found: dict[str, list[dict[str, Any]]]) -> Panel | None:
+def _outages(found: dict[str, list[dict[str, Any]]], records: Sequence[ElasticRecord]) -> Panel | None:
     rows: list[DataRow] = [
         {
             "run": run,
@@ -85,6 +85,8 @@ def _outages(found: dict[str, list[dict[str, Any]]]) -> Panel | None:
         *(Shown("before", "steps/s before"), Shown("after", "steps/s after")),
     )
     text = "Each part lies between two time stamps of its own. Unstamped is what no part covers."
+    if any(record.settings.is_world_changed for record in records):
+        text = f"{text} {MEMBERSHIP_LEGEND}"
     return Panel("outages", "Outages", text, columns, {ALL: rows[:_MOST_ROWS]})
 
 

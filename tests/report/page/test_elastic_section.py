@@ -32,6 +32,11 @@ def test_the_outages_have_their_parts():
     assert [row[part] for part in parts] == [1.0, 0.5, 2.5, 4.75, 1.5, 2.0]
 
 
+def test_a_world_that_changes_names_the_times_of_its_rendezvous():
+    assert "gone after 6 s (torch's default: 15 s)" in panels(made_records(plan="leave@7:1"))["outages"].text
+    assert "gone after" not in panels(made_records())["outages"].text
+
+
 def test_the_runs_stand_beside_each_other_and_the_wrapper_says_what_it_lost():
     section = elastic_section(made_records())
     rows = {row["scheme"]: row for row in panels(made_records())["runs"].rows[""]}
