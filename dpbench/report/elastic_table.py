@@ -19,9 +19,9 @@ from dpbench.results.record import Outcome
 SCHEMA = 1
 _LEGEND = (
     "Steps/s are rank 0's, checkpoints included. Lost: steps that were done and are in no checkpoint when the run "
-    "ends. Same end: loss and all parameters equal the undisturbed run's to the last bit; if the number of ranks "
-    "changed, the distance of the losses. Each part of an outage lies between two time stamps of its own; unstamped is "
-    "what no part covers."
+    "ends. Same end: loss and all parameters equal the undisturbed run's to the last bit. If the number of ranks "
+    "changed, only the loss, up to the shown distance. Each part of an outage lies between two time stamps of its own; "
+    "unstamped is what no part covers."
 )
 MEMBERSHIP_LEGEND = (
     "An agent that left counts as gone after "
@@ -115,8 +115,11 @@ def _same_end_text(record: ElasticRecord, records: Sequence[ElasticRecord]) -> s
     is_same, difference = _same_end(record, records), _difference(record, records)
     if is_same is None:
         return NONE
-    has_distance = record.settings.is_world_changed and record.outcome is Outcome.OK and difference is not None
-    return "yes" if is_same else f"to {difference:.0e}" if has_distance else "no"
+    if is_same:
+        return "yes"
+    if not record.settings.is_world_changed or record.outcome is not Outcome.OK or difference is None:
+        return "no"
+    return f"loss to {difference:.0e}" if difference else "loss"
 
 
 def _same_end(record: ElasticRecord, records: Sequence[ElasticRecord]) -> bool | None:
