@@ -55,7 +55,8 @@ test: $(READY)
 test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
 
-# Elastic runs, and sweeps over two network namespaces, with one killed rank each. Takes one to two hours, and needs root.
+# 20 elastic runs, and 20 sweeps over two network namespaces, with one killed worker each; 4 elastic runs with ranks
+# that leave and join. Takes up to two hours, and needs root.
 ladder-soak: $(READY)
 	$(BIN)/python -m benchmarks.elastic_soak --output results/elastic-soak.md $(ARGS)
 	$(BIN)/python -m benchmarks.sweep_soak --output results/sweep-soak.md $(ARGS)

@@ -1,22 +1,23 @@
 """The command `dpbench elastic`: a training run under torchrun in which workers fail."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from dpbench.cli_page import Open, finish_page_beside
 from dpbench.cli_shared import Json, example, option, show
-from dpbench.elastic.elastic_record import ElasticRecord, RunScheme, to_elastic_line
-from dpbench.elastic.request import duration_s, elastic_settings
-from dpbench.elastic.run import claimed_folder, run_elastic
+from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
+from dpbench.elastic.folders import claim_folder
+from dpbench.elastic.record_file import append_elastic
+from dpbench.elastic.request import check_factory, duration_s, elastic_settings
+from dpbench.elastic.run import run_elastic
 from dpbench.errors import ExitCode
 from dpbench.report.elastic_table import elastic_json, elastic_text
-from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.report.page.inputs import PageInputs
 from dpbench.results.record import Outcome
 from dpbench.results.run_path import new_run_path
-from dpbench.results.store import StoreError
 
 
 def elastic(
@@ -37,6 +38,7 @@ def elastic(
     timeout: Annotated[str, option("Time for one of the three runs.")] = "5m",
     checkpoints: Annotated[Path | None, option("Folder of checkpoints; a temporary one by default.")] = None,
     results: Annotated[Path, option("Folder of records, one file for each call.")] = Path("results/runs"),
+    opens: Open = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Train under torchrun while workers fail, hang, leave and join, and measure each outage."""
@@ -55,30 +57,23 @@ def elastic(
         plan=plan,
     )
     timeout_s = duration_s("timeout", timeout)
-    with claimed_folder(checkpoints, settings) as folder, Console(stderr=True).status("training") as status:
+    check_factory(settings, timeout_s)
+    if checkpoints is not None:
+        claim_folder(checkpoints, settings)
+    with Console(stderr=True).status("training") as status:
         path = new_run_path(results, "elastic")
 
         def keep(record: ElasticRecord) -> None:
-            _append(path, record)
+            append_elastic(path, record)
             status.update(f"{record.scheme}: {record.outcome}; the next run")
 
-        records = run_elastic(settings, path.stem, timeout_s, folder, keep)
+        records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep)
     show(elastic_json(records) if as_json else elastic_text(records))
+    finish_page_beside(PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens)
     wanted = [record for record in records if record.scheme is not RunScheme.WRAPPER]
     return ExitCode.OK if all(record.outcome is Outcome.OK for record in wanted) else ExitCode.NEGATIVE
 
 
-def _append(path: Path, record: ElasticRecord) -> None:
-    try:
-        fd, _ = open_locked(path)
-        try:
-            append_line(fd, to_elastic_line(record), "a record")
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
-
-
 def add_to(app: typer.Typer) -> None:
     """Add `elastic` to the command line."""
-    app.command("elastic", epilog=example("dpbench elastic --ranks 2 --plan kill@12:1,oom@30:0"))(elastic)
+    app.command("elastic", epilog=example("dpbench elastic --ranks 2 --plan kill@12:1,leave@30:0,join@40"))(elastic)

@@ -14,6 +14,8 @@ AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
 
 ENVIRONMENT_FILE = "environment.json"
 """The file in the folder of events where rank 0 of an undisturbed run writes the machine's Environment."""
+LAST_CALL_S, HEARTBEAT_S, MOST_LATE_HEARTBEATS = 3, 1, 6
+"""The rendezvous of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
 
 
 class ElasticJob(BaseModel):

@@ -3,7 +3,8 @@
 from dpbench.elastic.elastic_record import CheckpointBackend, ElasticSettings
 from dpbench.elastic.plan import check_plan, draw_plan, parse_kinds, parse_plan
 from dpbench.errors import WrongInputError
-from dpbench.sweep.names import parse_workload
+from dpbench.run.ask import ask_machine
+from dpbench.sweep.names import is_factory, parse_workload
 from dpbench.sweep.quantities import parse_duration
 
 DTYPES = ("float32", "float64")
@@ -55,6 +56,15 @@ def elastic_settings(
         seed=seed,
         plan=planned,
     )
+
+
+def check_factory(settings: ElasticSettings, timeout_s: float) -> None:
+    """Build the user's own workload in a child. Raise WrongInputError if that fails; a built-in one is not built."""
+    name = settings.workload
+    if is_factory(name):
+        error = ask_machine((name,), timeout_s=timeout_s).workload_errors[name]
+        if error is not None:
+            raise WrongInputError(error if name in error else f"workload: {name!r}: {error}")
 
 
 def duration_s(field: str, text: str) -> float:

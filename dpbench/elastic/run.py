@@ -29,20 +29,24 @@ def run_elastic(
     settings: ElasticSettings,
     run: str,
     timeout_s: float,
-    checkpoints: Path,
+    checkpoints: Path | None,
     keep: Callable[[ElasticRecord], None],
 ) -> tuple[ElasticRecord, ...]:
     """Train three times and return the records. `keep` gets each record as soon as its run has ended.
 
-    `timeout_s` is for one run. `checkpoints` is a claimed folder. Without faults there is one run.
+    `timeout_s` is for one run. `checkpoints` is a claimed folder, or None for a temporary one. Without faults there is
+    one run.
     """
     with TemporaryDirectory(prefix="dpbench-elastic-") as own:
+        if checkpoints is None:
+            checkpoints = Path(own) / "checkpoints"
+            claim_folder(checkpoints, settings)
         records: list[ElasticRecord] = []
         for scheme in schemes_of(settings):
             events = Path(own) / f"events-{scheme}"
             events.mkdir()
             job = elastic_job(settings, scheme, checkpoints / scheme, events)
-            record = train_once(job, run, timeout_s, records[0] if records else None)
+            record = train_once(job, run, timeout_s, records[0] if records else None, Path(own))
             keep(record)
             records.append(record)
         return tuple(records)
@@ -56,21 +60,14 @@ def schemes_of(settings: ElasticSettings) -> tuple[RunScheme, ...]:
     return tuple(scheme for scheme in RunScheme if scheme is not RunScheme.WRAPPER or has_failure)
 
 
-def train_once(job: ElasticJob, run: str, timeout_s: float, undisturbed: ElasticRecord | None) -> ElasticRecord:
-    """Train in new processes and return the record. An elastic run is judged by the `undisturbed` one."""
-    return _recorded(job, run, _launched(job, timeout_s), undisturbed)
+def train_once(
+    job: ElasticJob, run: str, timeout_s: float, undisturbed: ElasticRecord | None, scratch: Path
+) -> ElasticRecord:
+    """Train in new processes and return the record. An elastic run is judged by the `undisturbed` one.
 
-
-@contextmanager
-def claimed_folder(folder: Path | None, settings: ElasticSettings) -> Iterator[Path]:
-    """Yield the folder of checkpoints, or a temporary one for None. Raise WrongInputError for one of another model."""
-    if folder is not None:
-        claim_folder(folder, settings)
-        yield folder
-        return
-    with TemporaryDirectory(prefix="dpbench-checkpoints-") as own:
-        claim_folder(Path(own), settings)
-        yield Path(own)
+    If SIGKILL ends this process, the folder `scratch` is removed.
+    """
+    return _recorded(job, run, _launched(job, timeout_s, scratch), undisturbed)
 
 
 def elastic_job(settings: ElasticSettings, scheme: RunScheme, checkpoints: Path, events: Path) -> ElasticJob:
@@ -93,14 +90,14 @@ def elastic_job(settings: ElasticSettings, scheme: RunScheme, checkpoints: Path,
     )
 
 
-def _launched(job: ElasticJob, timeout_s: float) -> Exit:
+def _launched(job: ElasticJob, timeout_s: float, scratch: Path) -> Exit:
     text = job.model_dump_json()
     if job.scheme is not RunScheme.WRAPPER:
-        return launch(child_command(_AGENT if job.least_nodes is None else _FLEET), text, timeout_s)
+        return launch(child_command(_AGENT if job.least_nodes is None else _FLEET), text, timeout_s, scratch=scratch)
     path = job.events / "job-0.json"
     path.write_text(text)
     with _variable(JOB_VARIABLE, str(path)):
-        return launch(child_command(_TRAINER), "", timeout_s)
+        return launch(child_command(_TRAINER), "", timeout_s, scratch=scratch)
 
 
 @contextmanager

@@ -1,13 +1,16 @@
 """An elastic run as tables: the three runs, and the outages with their parts."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
+from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, FaultKind, RunScheme
+from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
+from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
 from dpbench.report.elastic_timeline import timeline_text
 from dpbench.report.units import number
 from dpbench.report.wide_table import NONE, Column, WideTable
@@ -16,8 +19,14 @@ from dpbench.results.record import Outcome
 SCHEMA = 1
 _LEGEND = (
     "Steps/s are rank 0's, checkpoints included. Lost: steps that were done and are in no checkpoint when the run "
-    "ends. Same end: loss and all parameters equal the undisturbed run's to the last bit. Each part of an outage lies "
-    "between two time stamps of its own; unstamped is what no part covers."
+    "ends. Same end: loss and all parameters equal the undisturbed run's to the last bit. If the number of ranks "
+    "changed, only the loss, up to the shown distance. Each part of an outage lies between two time stamps of its own; "
+    "unstamped is what no part covers."
+)
+MEMBERSHIP_LEGEND = (
+    "An agent that left counts as gone after "
+    f"{HEARTBEAT_S * MOST_LATE_HEARTBEATS} s (torch's default: 15 s), and a rendezvous that lacks agents closes after "
+    f"{LAST_CALL_S} s (torch's default: 30 s). At a join, rank 0 waits until its agent has noticed the new one."
 )
 
 
@@ -28,7 +37,8 @@ def elastic_text(records: Sequence[ElasticRecord]) -> Group:
         if record.scheme is RunScheme.ELASTIC:
             parts += [_outages(outages_of(record.events)), Text(), Text(timeline_text(record.events)), Text()]
     parts += [Text(f"{record.scheme}: {record.reason}") for record in records if record.reason]
-    return Group(*parts, Text(_LEGEND, style="dim"))
+    legend = f"{_LEGEND} {MEMBERSHIP_LEGEND}" if records[0].settings.is_world_changed else _LEGEND
+    return Group(*parts, Text(legend, style="dim"))
 
 
 def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:
@@ -52,7 +62,7 @@ def _runs(records: Sequence[ElasticRecord]) -> WideTable:
         Column("lost", [str(_lost(record)) for record in records]),
         Column("restarts\nitself", [_restarts(record) for record in records]),
         Column("final loss", [NONE if record.done is None else repr(record.done.loss) for record in records]),
-        Column("same\nend", [_shown(_same_end(record, records)) for record in records]),
+        Column("same\nend", [_same_end_text(record, records) for record in records]),
         Column("run, s", [number(record.duration_s) for record in records]),
     ]
     return WideTable(title, [Column("run", [record.scheme for record in records])], columns)
@@ -78,7 +88,8 @@ def _outages(found: Sequence[Outage]) -> WideTable:
 
 
 def _fault(outage: Outage) -> str:
-    return f"{outage.fault.detail}@{outage.fault.step}:{outage.fault.rank}"
+    rank = "" if outage.fault.detail == FaultKind.JOIN else f":{outage.fault.rank}"
+    return f"{outage.fault.detail}@{outage.fault.step}{rank}"
 
 
 def _rate(record: ElasticRecord) -> float | None:
@@ -100,16 +111,37 @@ def _restarts(record: ElasticRecord) -> str:
     return "no" if record.scheme is RunScheme.WRAPPER else "yes"
 
 
+def _same_end_text(record: ElasticRecord, records: Sequence[ElasticRecord]) -> str:
+    is_same, difference = _same_end(record, records), _difference(record, records)
+    if is_same is None:
+        return NONE
+    if is_same:
+        return "yes"
+    if not record.settings.is_world_changed or record.outcome is not Outcome.OK or difference is None:
+        return "no"
+    return f"loss to {difference:.0e}" if difference else "loss"
+
+
 def _same_end(record: ElasticRecord, records: Sequence[ElasticRecord]) -> bool | None:
     """Return whether the run ended with the undisturbed run's loss and parameters; None for that run itself."""
-    expected = next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
-    if record.scheme is RunScheme.UNDISTURBED or expected is None or record.done is None:
+    expected = _expected(record, records)
+    return None if expected is None or record.done is None else is_same_to_the_bit(record.done, expected)
+
+
+def _difference(record: ElasticRecord, records: Sequence[ElasticRecord]) -> float | None:
+    """Return the distance of the losses; None for the undisturbed run, and if a loss is not a number."""
+    expected = _expected(record, records)
+    if expected is None or record.done is None:
         return None
-    return (record.done.loss, record.done.digest) == (expected.loss, expected.digest)
+    found = loss_difference(record.done, expected)
+    return found if isfinite(found) else None
 
 
-def _shown(value: bool | None) -> str:
-    return NONE if value is None else "yes" if value else "no"
+def _expected(record: ElasticRecord, records: Sequence[ElasticRecord]) -> ElasticEvent | None:
+    """Return the last event of the undisturbed run; None for that run itself."""
+    if record.scheme is RunScheme.UNDISTURBED:
+        return None
+    return next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
 
 
 def _number(value: float | None) -> str:
@@ -134,6 +166,7 @@ def _run_json(record: ElasticRecord, records: Sequence[ElasticRecord]) -> dict[s
         "final_loss": None if done is None else done.loss,
         "parameters_sha256": None if done is None else done.digest,
         "same_end": _same_end(record, records),
+        "loss_difference": _difference(record, records),
         "outages": [_outage_json(outage) for outage in outages_of(record.events)],
     }
 

@@ -54,10 +54,13 @@ class Exit:
     is_stopped: bool = False
 
 
-def launch(command: list[str], stdin_text: str, timeout_s: float, stop_fd: int | None = None) -> Exit:
+def launch(
+    command: list[str], stdin_text: str, timeout_s: float, stop_fd: int | None = None, scratch: Path | None = None
+) -> Exit:
     """Run `command` until it ends or `timeout_s` have passed, and return how it ended.
 
-    If `stop_fd` becomes readable, the child is stopped before.
+    If `stop_fd` becomes readable, the child is stopped before. If SIGKILL ends this process, the folder `scratch` is
+    removed.
     Then the rest of its process tree is killed. ``--record-fd N --parent-pid P`` is appended to the command. The
     process tree is also killed if an exception, such as KeyboardInterrupt, ends this function. Raises OSError if the
     command cannot be started, and UnkillableError if a process survives SIGKILL.
@@ -65,7 +68,7 @@ def launch(command: list[str], stdin_text: str, timeout_s: float, stop_fd: int |
     started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     oom_kills_before = _oom_kills()
     with _Pipe(drop=slice(_RECORD_BYTES, None)) as record, _Pipe(drop=slice(None, -_TAIL_BYTES)) as output:
-        with _watcher() as mark, nothing_left_behind():
+        with _watcher(scratch) as mark, nothing_left_behind():
             child = _start(command, stdin_text, record, output, mark)
             try:
                 ended = _watch(child, (record, output), start_s + timeout_s, stop_fd)
@@ -87,10 +90,14 @@ def launch(command: list[str], stdin_text: str, timeout_s: float, stop_fd: int |
 
 
 @contextmanager
-def _watcher() -> Iterator[str]:
-    """Run the process that kills what carries the mark if SIGKILL ends this one. Yield the mark."""
+def _watcher(scratch: Path | None) -> Iterator[str]:
+    """Run the process that kills what carries the mark, and removes `scratch`, if SIGKILL ends this one.
+
+    Yield the mark.
+    """
     mark = uuid.uuid4().hex
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("watcher.py")), mark]
+    command += [] if scratch is None else [str(scratch.absolute())]
     # An environment of its own, so that the watcher of an outer launch does not end it before its work is done.
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={}, start_new_session=True) as watcher:
         try:

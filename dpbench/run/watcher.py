@@ -5,8 +5,9 @@ own, such as a daemon of a user's factory, would go on. So each launch has a wat
 its stdin ends, and then kills all processes whose environment holds the mark. Each descendant inherits the mark. A
 descendant that runs another program with an empty environment escapes.
 
-    python -I -S .../dpbench/run/watcher.py MARK
+    python -I -S .../dpbench/run/watcher.py MARK [FOLDER]
 
+FOLDER is removed then: no other process is left that could remove it.
 This file runs by its path, without dpbench, so it imports the standard library only.
 """
 
@@ -20,7 +21,7 @@ _PATIENCE_S = 30.0
 _PAUSE_S = 0.02
 
 
-def _watch(mark: str) -> None:
+def _watch(mark: str, folders: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while os.read(0, 1):
@@ -29,6 +30,14 @@ def _watch(mark: str) -> None:
     # A process may fork while the others are listed, so look again until there is none.
     while sum(map(_kill, _marked(mark.encode()))) and time.monotonic() < deadline_s:
         time.sleep(_PAUSE_S)
+    for folder in folders:
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    import shutil  # here, because a watcher seldom comes to this
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _marked(mark: bytes) -> Iterator[int]:
@@ -60,4 +69,4 @@ def _kill(fd: int) -> bool:
 
 
 if __name__ == "__main__":
-    _watch(sys.argv[1])
+    _watch(sys.argv[1], sys.argv[2:])

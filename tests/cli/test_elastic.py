@@ -14,12 +14,16 @@ import pytest
 from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
 from dpbench.results.record import Outcome
 
-SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-every", 5, "--hang-timeout", "2m")
+SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-every", 5)
 
 
 @pytest.mark.timeout(300)
 def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
-    done = dpbench("elastic", *SMALL, "--plan", "kill@7:1", "--json", timeout_s=290)
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    words = ("--plan", "kill@7:1", "--json", "--open")
+    done = dpbench("elastic", *SMALL, *words, timeout_s=290, BROWSER=f"{browser} %s")
     assert done.returncode == 0, done.stderr
     undisturbed, elastic, wrapper = json.loads(done.stdout)["runs"]
     assert (undisturbed["outcome"], undisturbed["outages"]) == ("ok", [])
@@ -31,6 +35,10 @@ def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
     assert 0 <= outage["unstamped_s"] < 0.2 * outage["outage_s"]
     assert (wrapper["outcome"], wrapper["steps_done"], wrapper["steps_lost"]) == ("crashed", 7, 2)
     assert "nothing restarts a single process" in wrapper["reason"]
+    (page,) = (tmp_path / "results" / "runs").glob("elastic-*.html")
+    assert done.stderr.endswith(f"dpbench: page: {page.relative_to(tmp_path)}\n")
+    assert "What does an outage cost?" in page.read_text()
+    assert (tmp_path / "opened").read_text() == f"{page.as_uri()}\n"
     _records_hold_the_stamps(tmp_path)
 
 
@@ -53,6 +61,9 @@ def _records_hold_the_stamps(folder: Path) -> None:
         (("--backend", "pickle"), "dpbench: backend: 'pickle' is not allowed; allowed: torch.save, dcp"),
         (("--ranks", 0), "dpbench: ranks: 0 is not allowed; allowed: 1 to 64"),
         (("--workload", "mlp/huge"), "dpbench: workload: "),
+        (("--workload", "none:factory"), "dpbench: workloads: 'none:factory': importing none raised ModuleNotFound"),
+        (("--workload", "math:sqrt"), "dpbench: workloads: 'math:sqrt': sqrt() raised TypeError"),
+        (("--plan", "leave@3:1,leave@4:0"), "dpbench: plan: leave@4:0 would leave no rank; allowed: "),
         (("--hang-timeout", "soon"), "dpbench: hang-timeout: 'soon' is no duration"),
         (("--checkpoints", "/proc/none"), "dpbench: checkpoints: '/proc/none' cannot be written: "),
     ],
@@ -76,12 +87,25 @@ def test_checkpoints_of_another_model_are_refused_and_kept(dpbench, tmp_path):
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_no_process_outlives_the_command(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "plan"),
+    [(signal.SIGKILL, "kill@7:1"), (signal.SIGKILL, "leave@1:1,join@7"), (signal.SIGINT, "kill@7:1")],
+)
+def test_no_process_and_no_temporary_folder_outlives_the_command(tmp_path, number, plan):
     mark = f"elastic-{os.getpid()}-{number}"
     command = subprocess.Popen(
-        [sys.executable, "-m", "dpbench", "elastic", *map(str, SMALL), "--results", str(tmp_path)],
-        env=os.environ | {"DPBENCH_TEST_MARK": mark},
+        [
+            sys.executable,
+            "-m",
+            "dpbench",
+            "elastic",
+            *map(str, SMALL),
+            "--plan",
+            plan,
+            "--results",
+            str(tmp_path / "runs"),
+        ],
+        env=os.environ | {"DPBENCH_TEST_MARK": mark, "TMPDIR": str(tmp_path)},
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -91,7 +115,7 @@ def test_no_process_outlives_the_command(tmp_path, number):
         time.sleep(0.1)
     command.send_signal(number)
     assert command.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    while left := marked(mark):
+    while left := [*marked(mark).values(), *tmp_path.glob("dpbench-*")]:
         assert time.monotonic() < deadline_s, left
         time.sleep(0.1)
 

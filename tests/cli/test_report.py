@@ -2,7 +2,9 @@
 
 import pytest
 
+from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.results.record import to_line
+from tests.elastic.making import made_records
 from tests.report.page.making_commits import commit, commit_records
 from tests.report.page.making_page import lane_records
 
@@ -20,6 +22,14 @@ def test_a_page_is_written_and_its_path_printed(dpbench, records, tmp_path):
     text = (tmp_path / "out.html").read_text()
     assert "Use one device here" in text
     assert text.rstrip().endswith("</html>")
+
+
+def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):
+    (tmp_path / "e.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
+    assert dpbench("report", "e.jsonl", records).returncode == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "kill@7:1 cost 12.5 s." in text
+    assert "Use one device here" in text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,16 @@
 """Hand-made events of elastic runs. Times are in seconds."""
 
-from dpbench.elastic.elastic_record import CheckpointBackend, ElasticEvent, ElasticSettings, EventKind
+from dpbench.elastic.elastic_record import (
+    CheckpointBackend,
+    ElasticEvent,
+    ElasticRecord,
+    ElasticSettings,
+    EventKind,
+    RunScheme,
+)
 from dpbench.elastic.events import merged
+from dpbench.elastic.plan import parse_plan
+from dpbench.results.record import Outcome
 
 SETTINGS = ElasticSettings(
     workload="mlp/tiny",
@@ -17,8 +26,8 @@ SETTINGS = ElasticSettings(
 )
 
 
-def event(at_s: float, kind: EventKind, rank: int | None = 0, **fields) -> ElasticEvent:
-    return ElasticEvent(at_ns=round(at_s * 1e9), kind=kind, pid=1, rank=rank, **fields)
+def event(at_s: float, kind: EventKind, rank: int | None = 0, pid: int = 1, **fields) -> ElasticEvent:
+    return ElasticEvent(at_ns=round(at_s * 1e9), kind=kind, pid=pid, rank=rank, **fields)
 
 
 def steps(begin_s: float, first: int, end: int, every_s: float = 1.0) -> list[ElasticEvent]:
@@ -49,3 +58,36 @@ def one_outage() -> tuple[ElasticEvent, ...]:
             event(36, EventKind.DONE, loss=1.5, digest="ab"),
         ]
     )
+
+
+def two_lives() -> tuple[ElasticEvent, ...]:
+    """The same outage with the processes of both ranks: 10 and 11 before it, 20 and 21 after it."""
+    first = [
+        event(1 + rank, kind, rank, 10 + rank, **fields)
+        for rank in (0, 1)
+        for kind, fields in ((EventKind.PROCESS_BEGAN, {}), (EventKind.READY, {}), (EventKind.RESTORE_END, {"step": 0}))
+    ]
+    began = [event(15 + rank, EventKind.PROCESS_BEGAN, rank, 20 + rank) for rank in (0, 1)]
+    rest = [
+        each if each.rank is None else each.model_copy(update={"pid": (10 if each.at_ns < 15e9 else 20) + each.rank})
+        for each in one_outage()
+    ]
+    return merged([*first, *began, *rest])
+
+
+def made_records(run: str = "elastic-made", plan: str = "kill@7:1", **settings) -> list[ElasticRecord]:
+    """Return the three records of a command, whose elastic run has `two_lives`."""
+    common = {
+        "run": run,
+        "settings": SETTINGS.model_copy(update={"plan": parse_plan(plan), **settings}),
+        "started_at": "2026-11-23T12:00:00+00:00",
+        "duration_s": 40.0,
+    }
+    undisturbed = (*steps(4, 0, 20), event(36, EventKind.DONE, loss=1.5, digest="ab"))
+    killed = (*steps(4, 0, 7), event(12, EventKind.FAULT, step=7, detail="kill"))
+    reason = "killed after 7 steps; nothing restarts a single process"
+    return [
+        ElasticRecord(scheme=RunScheme.UNDISTURBED, outcome=Outcome.OK, events=undisturbed, **common),
+        ElasticRecord(scheme=RunScheme.ELASTIC, outcome=Outcome.OK, events=two_lives(), **common),
+        ElasticRecord(scheme=RunScheme.WRAPPER, outcome=Outcome.CRASHED, reason=reason, events=killed, **common),
+    ]

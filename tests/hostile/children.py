@@ -75,5 +75,5 @@ def answering(children: dict[str, Callable[[str], str]] = CHILDREN) -> Iterator[
     with ExitStack() as stack:
         stack.enter_context(patch.object(launch, "_start", start))
         stack.enter_context(patch.object(launch, "_watch", lambda *_: True))
-        stack.enter_context(patch.object(launch, "_watcher", lambda: nullcontext("")))
+        stack.enter_context(patch.object(launch, "_watcher", lambda _scratch: nullcontext("")))
         yield

@@ -19,15 +19,29 @@ from typing import Any
 
 from dpbench.elastic.elastic_record import EventKind
 from dpbench.elastic.events import EventLog
-from dpbench.elastic.job import AGENT_VARIABLE, JOB_VARIABLE, ElasticJob
+from dpbench.elastic.job import (
+    AGENT_VARIABLE,
+    HEARTBEAT_S,
+    JOB_VARIABLE,
+    LAST_CALL_S,
+    MOST_LATE_HEARTBEATS,
+    ElasticJob,
+)
 from dpbench.run.process_tree import die_with_parent
 from dpbench.run.start import child_command
 
 _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5
-"""torchrun sends SIGTERM to a group that it stops, and after this time SIGKILL."""
-_MEMBERSHIP = ("last_call_timeout=3", "keep_alive_interval=1", "keep_alive_max_attempt=6")
-"""The seconds of a rendezvous among agents that leave and join. torch's own are 30, 5 and 3; see fleet.py."""
+"""When torchrun ends, it sends its workers SIGTERM, and after this time SIGKILL.
+
+Before a restart it waits 30 s instead: `LocalElasticAgent._stop_workers` does not use the option (torch 2.13). So a
+worker that SIGTERM does not end, such as a stopped one, costs 30 s.
+"""
+_MEMBERSHIP = (
+    f"last_call_timeout={LAST_CALL_S}",
+    f"keep_alive_interval={HEARTBEAT_S}",
+    f"keep_alive_max_attempt={MOST_LATE_HEARTBEATS}",
+)
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ elastic/agent/server/api.py):
 - Ranks follow the agents' addresses and process ids (`_mark_rendezvous_complete`), so a rank is another agent's after
   a change.
 
-So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `agent.py` sets 6 s and 3 s.
-A last call that is shorter than the stopping of workers would close the round too early. The late agent would wait for
-the next round, and every agent would restart again.
+So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `job.py` has 6 s and 3 s
+instead. A last call that is shorter than the stopping of workers would close the round too early. The late agent would
+wait for the next round, and every agent would restart again.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> None:
     with socket.create_server((_HOST, 0)) as listener:
         with loading():
             import torch.distributed.run  # noqa: F401  # once, for all agents
-            from torch.distributed import TCPStore
+            from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in __all__
         endpoint = f"{_HOST}:{listener.getsockname()[1]}"
         common = job.model_copy(update={"endpoint": endpoint, "local_address": _HOST})
         agents = {_forked(common.model_copy(update={"agent": n}), asks_when) for n, asks_when in _agents(job)}

@@ -37,6 +37,8 @@ with loading():
     from dpbench.workloads.resolve import resolve
     from dpbench.workloads.workload import Batch, Workload
 
+_START_TIMEOUT = timedelta(minutes=10)
+
 
 def main() -> None:
     agent, _, agent_pid = os.environ.get(AGENT_VARIABLE, f"0:{os.getppid()}").partition(":")
@@ -69,10 +71,12 @@ def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
     """Return the model as the scheme runs it, with a process group for several processes."""
     if job.scheme is RunScheme.WRAPPER:
         return DataParallel(model, device_ids=["cpu"] * job.settings.ranks)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=job.settings.hang_timeout_s))
+    # Ranks that start at different speeds do not hang. So only the group of the gradients has the short time-out.
+    dist.init_process_group("gloo", timeout=_START_TIMEOUT)
+    group = dist.new_group(timeout=timedelta(seconds=job.settings.hang_timeout_s))
     # Otherwise DDP arranges its buckets anew after a process's first step. gloo adds the ranks in an order that depends
     # on a gradient's place in its bucket. So with 3 ranks or more, a restart would change the last bits.
-    return DistributedDataParallel(model, find_unused_parameters=True)
+    return DistributedDataParallel(model, process_group=group, find_unused_parameters=True)
 
 
 def _train(

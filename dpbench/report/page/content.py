@@ -16,6 +16,7 @@ from dpbench.report.page.charts.projected import projections
 from dpbench.report.page.charts.scaling import efficiency, throughput
 from dpbench.report.page.charts.throughput import throughput_here
 from dpbench.report.page.charts.winners import winner_map
+from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.facts import environment, outcomes
 from dpbench.report.page.history.panels import history_section
 from dpbench.report.page.history.tracks import MachineHistory, histories, newest
@@ -66,6 +67,7 @@ def _past_of(found: MachineResults, past: Sequence[MachineHistory]) -> MachineHi
 
 def _title(found: PageInputs) -> str:
     measured = {record.case.workload for record in found.records} | {skip.case.workload for skip in found.skipped}
+    measured |= {record.settings.workload for record in found.elastic}
     workloads = sorted(measured | {each.workload for each in found.projections})
     if not workloads:
         return "dpbench"
@@ -126,6 +128,7 @@ def _summary(found: MachineResults, main: Headline | None) -> str:
 def _shared(found: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:
     projected = projections(found.projections, machines)
     advice = [each.advice for each in found.projections[:_MOST_HEADLINES]]
-    return (
-        [] if projected is None else [Section("projected", "What would a described machine do?", [projected], advice)]
-    )
+    sections = [elastic_section(found.elastic)]
+    if projected is not None:
+        sections.append(Section("projected", "What would a described machine do?", [projected], advice))
+    return [section for section in sections if section is not None]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from dpbench.elastic.elastic_record import ElasticRecord
+from dpbench.elastic.record_file import holds_elastic_records, read_elastic
 from dpbench.errors import WrongInputError
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Record
@@ -77,27 +79,33 @@ class PageInputs:
     skipped: Sequence[Skip] = ()
     counts: Sequence[CountRecord] = ()
     projections: Sequence[ProjectedMachine] = ()
+    elastic: Sequence[ElasticRecord] = ()
     left_out: Sequence[str] = field(default_factory=tuple)
     commit_dates: Mapping[str, float] = field(default_factory=dict)
     with_days: bool = False
 
 
 def read_inputs(paths: Sequence[Path]) -> PageInputs:
-    """Read the files. A name that ends in .json is a projection; any other holds records.
+    """Read the files. A name that ends in .json is a projection; any other holds records, of sweeps or elastic runs.
 
     Raise StoreError or PageInputError for a file that cannot be read.
     """
     records: list[Record] = []
     projections: list[ProjectedMachine] = []
+    elastic: list[ElasticRecord] = []
     left_out: list[str] = []
     for path in dict.fromkeys(paths):
         if path.suffix == ".json":
             projections += _read_projections(path)
+        elif holds_elastic_records(path):
+            runs = read_elastic(path)
+            elastic += runs.records
+            left_out += runs.warnings
         else:
             contents = Store(path).read(leave_out_bad_lines=True)
             records += contents.records
             left_out += contents.warnings
-    return PageInputs(records=records, projections=projections, left_out=left_out)
+    return PageInputs(records=records, projections=projections, elastic=elastic, left_out=left_out)
 
 
 def parse_projections(content: object) -> tuple[ProjectedMachine, ...]:

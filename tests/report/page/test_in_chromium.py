@@ -8,6 +8,7 @@ import pytest
 from dpbench.report.page.content import page_of
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.page.write import write_page
+from tests.elastic.making import made_records
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults
 from tests.report.page.making_page import HOSTILE, failed_record, gpu_records, hostile_records
@@ -25,7 +26,11 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     records = [*gpu_records(), failed_record("naive", "CUDA out of memory")]
     write_page(page_of(PageInputs(records, projections=parse_projections(PROJECTIONS))), folder / "page.html")
-    write_page(page_of(PageInputs(hostile_records())), folder / "hostile.html")
+    hostile = [
+        each.model_copy(update={"run": HOSTILE[0], "reason": HOSTILE[1]}) for each in made_records(workload=HOSTILE[0])
+    ]
+    write_page(page_of(PageInputs(hostile_records(), elastic=hostile)), folder / "hostile.html")
+    write_page(page_of(PageInputs(elastic=made_records())), folder / "elastic.html")
     return folder
 
 
@@ -53,6 +58,22 @@ def test_every_chart_is_drawn_and_nothing_is_asked_for(page, pages):
     assert min(marks) > 0
     assert page.requests == [(pages / "page.html").as_uri()]
     assert page.messages == []
+
+
+def test_the_elastic_timeline_is_drawn_with_its_fault(tab, pages):
+    tab.width(1400)
+    tab.messages.clear()
+    tab.open(pages / "elastic.html")
+    bars, faults = (
+        tab.run(f"document.querySelectorAll('#elastic-timeline svg .mark-{kind} path').length")
+        for kind in ("rect", "symbol.role-mark")
+    )
+    assert (bars, faults) == (16, 1)
+    legend = texts(tab, "#elastic-timeline .role-legend-label text")
+    assert legend == ["noticing", "stopping", "rendezvous", "start", "restore", "redone", "steps"]
+    assert len(texts(tab, "#elastic-outages tbody tr")) == 1
+    assert "kill@7:1 cost 12.5 s." in tab.run("document.body.innerText")
+    assert tab.messages == []
 
 
 def test_a_chart_has_a_name_and_its_table(page):

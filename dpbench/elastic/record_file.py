@@ -1,0 +1,59 @@
+"""The file of an elastic run's records: JSON Lines, each safe on disk before the next run begins."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.elastic.elastic_record import ElasticRecord, parse_elastic_line, to_elastic_line
+from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.results.record import RecordLineError
+from dpbench.results.store import StoreError
+from dpbench.sweep.outside import open_input
+
+_MARK = b'"scheme":'
+"""A field that each elastic record has, and no other record."""
+
+
+@dataclass(frozen=True)
+class ElasticContents:
+    """The records of a file in the order of writing. `warnings` say which lines were left out."""
+
+    records: tuple[ElasticRecord, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def append_elastic(path: Path, record: ElasticRecord) -> None:
+    """Write one line and sync it. Raise StoreError."""
+    try:
+        fd, _ = open_locked(path)
+        try:
+            append_line(fd, to_elastic_line(record), "a record")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
+
+
+def holds_elastic_records(path: Path) -> bool:
+    """Return whether the file's first line is that of an elastic run. Raise StoreError."""
+    try:
+        with open_input(path) as lines:
+            return _MARK in lines.readline()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def read_elastic(path: Path) -> ElasticContents:
+    """Return the records. Lines that are none, such as a torn last one, are left out and named. Raise StoreError."""
+    records: list[ElasticRecord] = []
+    warnings: list[str] = []
+    try:
+        with open_input(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    records.append(parse_elastic_line(line))
+                except RecordLineError as error:
+                    warnings.append(f"{path}: line {number} {error}; it was left out")
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    return ElasticContents(tuple(records), tuple(warnings))

@@ -1,0 +1,48 @@
+"""`dpbench elastic` with each kind of fault but the kill: two runs, with several faults each."""
+
+import json
+
+import pytest
+
+SMALL = ("--workload", "mlp/tiny", "--steps", 9, "--checkpoint-every", 2, "--hang-timeout", "6s", "--json")
+NOTICED_WITHIN_S = 6 + 30
+"""The time-out, and the end of the peer's process on a busy machine."""
+
+
+def outages_of(run, plan):
+    """Return the run's outages, after a look at what all of them have."""
+    found = run["outages"]
+    assert [outage["fault"] for outage in found] == plan.split(",")
+    for outage in found:
+        assert set(outage["parts_s"]) == {"noticing", "stopping", "rendezvous", "start", "restore", "redone"}
+        assert all(seconds >= 0 for seconds in outage["parts_s"].values())
+        assert outage["redone_steps"] == 1
+    return found
+
+
+@pytest.mark.timeout(500)
+def test_a_failed_allocation_and_a_stopped_worker_cost_no_bit_with_distributed_checkpoints(dpbench):
+    plan = "oom@3:1,stop@5:0"
+    words = ("--batch", 8, "--backend", "dcp", "--plan", plan, "--timeout", "6m")
+    done = dpbench("elastic", *SMALL, *words, timeout_s=490)
+    assert done.returncode == 0, done.stdout + done.stderr
+    elastic = json.loads(done.stdout)["runs"][1]
+    assert (elastic["outcome"], elastic["same_end"], elastic["loss_difference"]) == ("ok", True, 0)
+    oom, stop = outages_of(elastic, plan)
+    assert (oom["rounds"], stop["rounds"]) == (1, 1)
+    assert 5 <= stop["parts_s"]["noticing"] <= NOTICED_WITHIN_S
+    assert stop["parts_s"]["stopping"] >= 4  # SIGTERM does not end a stopped process; torchrun waits, then kills it
+
+
+@pytest.mark.timeout(500)
+def test_ranks_that_leave_and_join_change_the_loss_by_rounding_only(dpbench):
+    plan = "leave@3:0,join@5,hang@7:1"
+    words = ("--batch", 9, "--dtype", "float64", "--plan", plan, "--max-restarts", 9, "--timeout", "6m")
+    done = dpbench("elastic", *SMALL, *words, timeout_s=490)
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, elastic, wrapper = json.loads(done.stdout)["runs"]
+    assert elastic["outcome"] == "ok"
+    assert elastic["loss_difference"] <= 1e-10
+    hang = outages_of(elastic, plan)[2]
+    assert 5 <= hang["parts_s"]["noticing"] <= NOTICED_WITHIN_S
+    assert (wrapper["outcome"], wrapper["steps_done"]) == ("crashed", 3)
