@@ -15,15 +15,17 @@ from dpbench.trace.waits import Stretch, computing, in_both, total, union
 
 _LEAST_SHARE = 0.03
 _MOSTLY = 0.9
-HOST = "the host"
+HOST, REPLICATE = "the host", "replicate"
+"""REPLICATE is the name of the host's span that makes replicas."""
 
 
 @dataclass(frozen=True)
 class PathPart:
     """Spans of the critical path that do the same. `length` is their sum, and `share` is that of the whole path.
 
-    `who` computes, issues or waits. `moved` and `lanes` say for what it waits. `waited` is the part of `length` in
-    which a device that waits computes nothing. `doing` is None for time in which nothing was recorded.
+    `who` computes, issues or waits; with `is_own` it moves the data itself. `moved` and `lanes` say what is moved.
+    `waited` is the part of `length` in which a device that waits computes nothing. `doing` is None for time in which
+    nothing was recorded. `is_replicating` is True for the host's making of replicas.
     """
 
     doing: Doing | None
@@ -34,6 +36,8 @@ class PathPart:
     waited: float
     moved: Moved | None = None
     lanes: tuple[int, ...] = ()
+    is_own: bool = False
+    is_replicating: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class _Key:
     who: str
     phase: str
     moved: Moved | None = None
+    is_own: bool = False
+    is_replicating: bool = False
 
 
 def parts_of_path(timeline: Timeline) -> list[PathPart]:
@@ -50,13 +56,15 @@ def parts_of_path(timeline: Timeline) -> list[PathPart]:
     lanes: dict[_Key, set[int]] = {}
     spans = timeline.spans
     end = 0.0
+    waiters = _waiters([spans[i] for i in timeline.path])
     for place, i in enumerate(timeline.path):
         span = spans[i]
         if span.start > end:
             stretches.setdefault(_Key(None, HOST, span.phase), []).append((end, span.start))
-        end = span.finish
-        key = _key(span, [spans[later] for later in timeline.path[place + 1 :]] if span.moved else [])
-        stretches.setdefault(key, []).append((span.start, span.finish))
+        # In a profile the next span may start before this one ends: a kernel, before its launch has returned.
+        end = min([span.finish, *(spans[later].start for later in timeline.path[place + 1 : place + 2])])
+        key = _key(span, waiters[place])
+        stretches.setdefault(key, []).append((span.start, end))
         if span.lane is not None:
             lanes.setdefault(key, set()).add(span.lane)
     length = timeline.length or 1.0
@@ -70,20 +78,32 @@ def parts_of_path(timeline: Timeline) -> list[PathPart]:
             waited=_waited(timeline, key.who, found),
             moved=key.moved,
             lanes=tuple(sorted(lanes.get(key, ()))),
+            is_own=key.is_own,
+            is_replicating=key.is_replicating,
         )
         for key, found in stretches.items()
     ]
 
 
-def _key(span: Span, later: Sequence[Span]) -> _Key:
-    """Return what a span of the path does. What it sends is for the next span of the path that is no move."""
+def _waiters(path: Sequence[Span]) -> list[str]:
+    """Return for each span of the path who waits for it: the device of the next span that is no move, or the host."""
+    found, waiter = [], HOST
+    for span in reversed(path):
+        found.append(waiter)
+        if span.doing is not Doing.MOVE:
+            waiter = span.device or HOST
+    return found[::-1]
+
+
+def _key(span: Span, waiter: str) -> _Key:
+    """Return what a span of the path does. What it sends is for the waiter."""
     if span.doing is Doing.COMPUTE:
         return _Key(span.doing, span.device or HOST, span.phase)
     if span.doing is Doing.HOST:
-        return _Key(span.doing, HOST, span.phase)
-    waiter = next((each for each in later if each.doing is not Doing.MOVE), None)
-    who = HOST if waiter is None or waiter.device is None else waiter.device
-    return _Key(span.doing, who, span.phase, span.moved or Moved.BYTES)
+        return _Key(span.doing, HOST, span.phase, is_replicating=span.name == REPLICATE)
+    if span.device is not None:
+        return _Key(span.doing, span.device, span.phase, span.moved or Moved.BYTES, is_own=True)
+    return _Key(span.doing, waiter, span.phase, span.moved or Moved.BYTES)
 
 
 def _waited(timeline: Timeline, who: str, found: list[Stretch]) -> float:
@@ -112,8 +132,10 @@ def _clause(part: PathPart, shown: Callable[[float], str]) -> str:
     if part.doing is Doing.COMPUTE:
         return f"{part.who} computes {time}{phase}"
     if part.doing is Doing.HOST:
-        return f"{HOST} needs {time} to issue the work{phase}"
+        return f"{HOST} takes {time} to {'make the replicas' if part.is_replicating else 'issue the work'}{phase}"
     what = f"the {part.moved}{_of_lanes(part.lanes)}"
+    if part.is_own:
+        return f"{part.who} moves {what} for {time}{phase}"
     if part.waited >= _MOSTLY * part.length:
         return f"{part.who} waits {time} for {what}{phase}"
     busy = shown(part.length - part.waited)

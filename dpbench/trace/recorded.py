@@ -54,13 +54,14 @@ class _Profile:
         self._rows = RowNumbers()
 
     def timeline(self) -> Timeline:
-        hosts = [span for own in self._of_thread.items() for span in self._host_spans(*own)]
-        spans = sorted([*hosts, *map(self._device_span, self._on_device)], key=lambda each: (each.start, each.finish))
+        hosts = [(span, None) for own in self._of_thread.items() for span in self._host_spans(*own)]
+        on_device = [(self._device_span(event), self._launch_of(event)) for event in self._on_device]
+        found = sorted([*hosts, *on_device], key=lambda each: (each[0].start, each[0].finish))
         if self._on_device:
             devices = [f"cuda:{number}" for number in sorted({event.device or 0 for event in self._on_device})]
         else:
             devices = [thread_name(number) for number in self._of_thread]
-        return Timeline(self._rows.rows(), self._with_causes(spans), devices)
+        return Timeline(self._rows.rows(), self._with_causes(found), devices)
 
     def _phase_at(self, at_s: float) -> str:
         place = bisect_right(self._phases, at_s, key=lambda each: each[0]) - 1
@@ -71,7 +72,7 @@ class _Profile:
         row = self._rows.of(HOST_GROUP, name) if self._on_device else self._rows.of(name, "operators")
         for event in operators:
             moved = None if self._on_device else self._moved_on_host(event)
-            doing = Doing.HOST if self._on_device else Doing.COMPUTE if moved is None else Doing.MOVE
+            doing = Doing.MOVE if moved is not None else Doing.HOST if self._on_device else Doing.COMPUTE
             yield Span(
                 name=event.name.removeprefix(_NODE),
                 doing=doing,
@@ -93,8 +94,11 @@ class _Profile:
         )
         return next(parts, None)
 
+    def _launch_of(self, event: ProfiledEvent) -> ProfiledEvent | None:
+        return None if event.launch is None else self._launches.get(event.launch)
+
     def _device_span(self, event: ProfiledEvent) -> Span:
-        launch = None if event.launch is None else self._launches.get(event.launch)
+        launch = self._launch_of(event)
         phase = self._phase_at(launch.start_s if launch else event.start_s)
         device = f"cuda:{event.device}"
         moved = _moved_on_device(event, phase)
@@ -109,23 +113,40 @@ class _Profile:
             moved=moved,
         )
 
-    def _with_causes(self, spans: Sequence[Span]) -> list[Span]:
-        """Return the spans, sorted by start, each with the one span that it most likely waited for."""
-        by_finish = sorted(range(len(spans)), key=lambda i: spans[i].finish)
-        finishes = [spans[i].finish for i in by_finish]
+    def _with_causes(self, found: Sequence[tuple[Span, ProfiledEvent | None]]) -> list[Span]:
+        """Return the spans, sorted by start, each with the one span that it most likely waited for.
+
+        A span on a device comes with its launch, if the profiler recorded that.
+        """
+        spans = [span for span, _ in found]
+        ended = _Ended(spans)
         last: dict[int, int] = {}
-        found = []
-        for i, span in enumerate(spans):
+        caused = []
+        for i, (span, launch) in enumerate(found):
             before = last.get(span.rows[0])
-            end = spans[before].finish if before is not None else 0.0
-            if before is None or span.start - end > _GAP_S:
-                place = bisect_right(finishes, span.start) - 1
-                while place >= 0 and by_finish[place] >= i:
-                    place -= 1
-                before = by_finish[place] if place >= 0 else before
-            found.append(replace(span, before=() if before is None else (before,)))
+            ready_s = spans[before].finish if before is not None else 0.0
+            if launch is not None and launch.start_s >= ready_s:
+                ready_s, before = launch.start_s, last.get(self._rows.of(HOST_GROUP, thread_name(launch.place)))
+            if before is None or span.start - ready_s > _GAP_S:
+                before = ended.last_before(i)
+            caused.append(replace(span, before=() if before is None else (before,)))
             last[span.rows[0]] = i
-        return found
+        return caused
+
+
+class _Ended:
+    """Finds the span that ended last before another one starts. `spans` are sorted by start."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans = spans
+        self._order = sorted(range(len(spans)), key=lambda i: spans[i].finish)
+        self._finishes = [spans[i].finish for i in self._order]
+
+    def last_before(self, i: int) -> int | None:
+        """Return its position, None if there is none."""
+        place = bisect_right(self._finishes, self._spans[i].start) - 1
+        earlier = (self._order[at] for at in range(place, -1, -1) if self._order[at] < i)
+        return next(earlier, None)
 
 
 def outermost(events: Iterable[ProfiledEvent], thread: int) -> list[ProfiledEvent]:

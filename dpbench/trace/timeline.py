@@ -58,8 +58,8 @@ class Span:
     """A piece of work on all of its `rows`, which are positions in `Timeline.rows`.
 
     `start` and `finish` are in seconds, or in units if the source is simulated. `before` are positions of the spans
-    that it waited for. `device` is the device that computes. `moved` and `lane` say what a move carries, and of which
-    lane; a lane of None means all.
+    that it waited for. `device` is the device that computes; on CPU lanes, the thread that computes or moves data.
+    `moved` and `lane` say what a move carries, and of which lane; a lane of None means all.
     """
 
     name: str

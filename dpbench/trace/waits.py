@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dpbench.trace.timeline import LINK_GROUP, Doing, Span, Timeline
+from dpbench.trace.timeline import HOST_GROUP, Doing, Span, Timeline
 
 Stretch = tuple[float, float]
 """A start and a finish."""
@@ -25,19 +25,23 @@ def binding(spans: Sequence[Span], i: int) -> int | None:
 
 
 def waits(timeline: Timeline) -> list[Waiting]:
-    """Return the gaps of threads and streams before their spans. Before a span that waited for nothing there is none.
+    """Return the gaps between the spans of each thread, and of each stream that computes.
 
-    A link that carries nothing waits for nothing, so links have no gaps.
+    A stream also waits for its first span, but a thread only starts with it. A link or a stream for copies that
+    carries nothing waits for nothing. Before a span that waited for nothing there is no gap.
     """
-    spans, ends = timeline.spans, [0.0] * len(timeline.rows)
+    spans = timeline.spans
+    computes = {row for span in spans if span.doing is Doing.COMPUTE for row in span.rows}
+    threads = {number for number, row in enumerate(timeline.rows) if row.group == HOST_GROUP}
+    ends = [0.0 if number in computes else float("inf") for number in range(len(timeline.rows))]
     found = []
     for i in sorted(range(len(spans)), key=lambda i: (spans[i].start, spans[i].finish)):
         cause = binding(spans, i)
         for row in spans[i].rows:
-            is_link = timeline.rows[row].group == LINK_GROUP
-            if cause is not None and spans[i].start > ends[row] and not is_link:
+            if cause is not None and spans[i].start > ends[row]:
                 found.append(Waiting(row, ends[row], spans[i].start, cause))
-            ends[row] = max(ends[row], spans[i].finish)
+            if row in computes or row in threads:
+                ends[row] = spans[i].finish
     return found
 
 

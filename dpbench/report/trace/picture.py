@@ -12,6 +12,7 @@ A span that is narrower than a part of a pixel is drawn together with its neighb
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from textwrap import wrap
 
 from dpbench.report.trace.colours import CLASSES, LEGEND, style
 from dpbench.report.trace.drawn import Drawn, drawn_rows
@@ -23,6 +24,7 @@ WIDTH, _LEFT, _RIGHT = 1200, 250, 24
 _PLOT = WIDTH - _LEFT - _RIGHT
 _ROW, _BAR, _LINE = 15, 11, 19
 _TICKS = 8
+_LETTERS = 170
 _LEGEND_WIDTH = 165
 
 
@@ -70,8 +72,10 @@ class _Body:
         self.y += 4
 
     def _words(self, text: str, kind: str, space: int = 0) -> None:
-        self.parts.append(f'<text x="16" y="{self.y}" class="{kind}">{_text(text)}</text>')
-        self.y += _LINE + space
+        for line in wrap(printable(text), _LETTERS):
+            self.parts.append(f'<text x="16" y="{self.y}" class="{kind}">{_text(line)}</text>')
+            self.y += _LINE
+        self.y += space
 
     def _legend(self) -> None:
         x = 16
@@ -93,7 +97,7 @@ class _Body:
 
     def _timeline(self, timeline: Timeline) -> None:
         self.y -= 8
-        top, group = self.y, ""
+        top, group, behind = self.y, "", len(self.parts)
         rows = drawn_rows(timeline, _PLOT / self._longest)
         for row in sorted_rows(timeline):
             own = timeline.rows[row]
@@ -108,16 +112,17 @@ class _Body:
             self.parts += _bars(rows[row], self.y)
             self.parts.append("</g>")
             self.y += _ROW
-        self._axis(top)
+        self._axis(top, behind)
 
-    def _axis(self, top: int) -> None:
+    def _axis(self, top: int, behind: int) -> None:
+        """Draw the axis below the rows, and its lines behind them: in front of the part at this place."""
         unit, name = axis_unit(self._trace.source, self._longest)
         step = _round_step(self._longest / unit / _TICKS)
         ticks = [step * i for i in range(int(self._longest / unit / step + 1e-9) + 1)]
         bottom = self.y + 2
         for tick in ticks:
             x = _LEFT + tick * unit / self._longest * _PLOT
-            self.parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + 2}" y2="{bottom}"/>')
+            self.parts.insert(behind, f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + 2}" y2="{bottom}"/>')
             self.parts.append(f'<text x="{x:.1f}" y="{bottom + 13}" class="tick">{_tick(tick)}</text>')
         self.parts.append(f'<text x="{_LEFT - 8}" y="{bottom + 13}" class="row">{_text(name)}</text>')
         self.y = bottom + 28

@@ -95,6 +95,8 @@ def _variant_json(found: VariantTrace, source: Source) -> dict[str, Any]:
                 "waited": part.waited,
                 "moved": None if part.moved is None else str(part.moved),
                 "lanes": list(part.lanes),
+                "is_own": part.is_own,
+                "is_replicating": part.is_replicating,
             }
             for part in parts_of_path(found.timeline)
         ],

@@ -47,13 +47,11 @@ def heading(found: VariantTrace, source: Source) -> str:
 
 
 def sub_heading(found: VariantTrace, source: Source) -> list[str]:
-    """Return one line of shares and one for each two clauses of the critical path, and the notes."""
+    """Return a line of shares, the critical path, and the notes."""
     if found.timeline is None:
         return []
     clauses = path_in_words(found.timeline, shown_time(source))
-    lines = [clauses[i : i + 2] for i in range(0, len(clauses), 2)]
-    path = [("Critical path: " if not i else "") + "; ".join(line) for i, line in enumerate(lines)]
-    return [", ".join(shares(found)), *path, *found.notes]
+    return [", ".join(shares(found)), f"Critical path: {'; '.join(clauses)}", *found.notes]
 
 
 def shares(found: VariantTrace) -> Iterator[str]:
