@@ -16,6 +16,7 @@ from dpbench.report.trace.picture import svg
 from dpbench.report.trace.terminal import trace_json, trace_text
 from dpbench.results.files import replace_text
 from dpbench.results.run_path import new_run_path
+from dpbench.results.store import StoreError
 from dpbench.run.project_all import record_all
 from dpbench.run.run_sweep import machine_for
 from dpbench.run.trace_all import trace_projected, trace_recorded, trace_simulated
@@ -51,13 +52,25 @@ def trace(
     spec = from_options({"workloads": workload, "variants": variants, "batch": batch, "devices": devices})
     _check_one(spec)
     found = _projected(spec, machine, has_batch=batch is not None) if machine is not None else _here(spec)
-    picture = new_run_path(output, "trace", ".svg")
-    events = picture.with_suffix(".perfetto.json")
-    replace_text(picture, svg(found))
-    replace_text(events, json.dumps(perfetto(found)))
+    picture, events = _write(found, output)
     show(trace_json(found) if as_json else trace_text(found))
     complain(f"picture: {picture}; for ui.perfetto.dev: {events}")
     return ExitCode.OK if any(each.timeline is not None for each in found.variants) else ExitCode.NEGATIVE
+
+
+def _write(found: Trace, folder: Path) -> tuple[Path, Path]:
+    """Write the picture and the Perfetto file, and return their paths. Raise TraceError."""
+    try:
+        picture = new_run_path(folder, "trace", ".svg")
+        events = picture.with_suffix(".perfetto.json")
+        replace_text(picture, svg(found))
+        replace_text(events, json.dumps(perfetto(found)))
+    except StoreError as error:
+        raise TraceError(str(error).replace("results:", "output:", 1)) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TraceError(f"output: {str(folder)!r} cannot be written: {reason}; allowed: a folder") from error
+    return picture, events
 
 
 def _check_one(spec: Spec) -> None:

@@ -18,7 +18,7 @@ from dpbench.results.profiled import MARK, STEP_MARK, ProfiledStep, step_events
 from dpbench.sweep.case import Case
 from dpbench.variants.registry import variant_of
 
-_WARM_UP_S, _MOST_WARM_UP, _OTHERS = 2.0, 50, 10
+_WARM_UP_S, _MOST_WARM_UP, _OTHERS, _PROFILED = 2.0, 50, 10, 5
 
 
 def profile_step(case: Case) -> ProfiledStep:
@@ -45,7 +45,7 @@ def _step_s(session: Session, idle: Clock) -> float:
 
 
 def _profiled(session: Session, idle: Clock) -> dict[str, object]:
-    """Return the profiler's Chrome trace of two steps; the second one is marked. The first one warms the profiler."""
+    """Return the profiler's Chrome trace of marked steps, after one that warms the profiler."""
     activities = [ProfilerActivity.CPU]
     if any(device.type == "cuda" for device in session.placement.devices):
         activities.append(ProfilerActivity.CUDA)
@@ -54,9 +54,10 @@ def _profiled(session: Session, idle: Clock) -> dict[str, object]:
     with profile(activities=activities, experimental_config=threads, acc_events=True) as found:
         observe_step(session, _Marks())
         idle()
-        with record_function(MARK + STEP_MARK):
-            observe_step(session, _Marks())
-            idle()
+        for _ in range(_PROFILED):
+            with record_function(MARK + STEP_MARK):
+                observe_step(session, _Marks())
+                idle()
     with tempfile.TemporaryDirectory(prefix="dpbench-trace-") as folder:
         path = Path(folder, "profile.json")
         found.export_chrome_trace(str(path))

@@ -67,15 +67,16 @@ class ProfiledStep(BaseModel):
 
 
 def step_events(content: Mapping[str, Any]) -> tuple[list[ProfiledEvent], float]:
-    """Return the events of the last marked step in the profiler's Chrome trace, by start, and its length in seconds.
+    """Return the events of the shortest marked step in the profiler's Chrome trace, and its length in seconds.
 
+    The events are sorted by start, and the longest first. Of several steps the shortest was disturbed least.
     Raise ValueError if no step is marked.
     """
     found = [event for event in content.get("traceEvents", ()) if event.get("ph") == "X"]
     steps = [event for event in found if event["name"] == MARK + STEP_MARK and event.get("cat") == "user_annotation"]
     if not steps:
         raise ValueError("the profiler recorded no marked step; allowed: a torch whose profiler records marks")
-    step = max(steps, key=lambda event: event["ts"])
+    step = min(steps, key=lambda event: event["dur"])
     first, last = step["ts"], step["ts"] + step["dur"]
     inside = (event for event in found if event is not step and first <= event["ts"] <= last)
     events = sorted(_events(inside, step), key=lambda event: (event.start_s, -event.length_s))

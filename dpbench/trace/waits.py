@@ -28,7 +28,7 @@ def waits(timeline: Timeline) -> list[Waiting]:
     """Return the gaps between the spans of each thread, and of each stream that computes.
 
     A stream also waits for its first span, but a thread only starts with it. A link or a stream for copies that
-    carries nothing waits for nothing. Before a span that waited for nothing there is no gap.
+    carries nothing waits for nothing. Before a span that waited for nothing, or for its own row, there is no gap.
     """
     spans = timeline.spans
     computes = {row for span in spans if span.doing is Doing.COMPUTE for row in span.rows}
@@ -38,7 +38,7 @@ def waits(timeline: Timeline) -> list[Waiting]:
     for i in sorted(range(len(spans)), key=lambda i: (spans[i].start, spans[i].finish)):
         cause = binding(spans, i)
         for row in spans[i].rows:
-            if cause is not None and spans[i].start > ends[row]:
+            if cause is not None and spans[i].start > ends[row] and row not in spans[cause].rows:
                 found.append(Waiting(row, ends[row], spans[i].start, cause))
             if row in computes or row in threads:
                 ends[row] = spans[i].finish

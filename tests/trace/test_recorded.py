@@ -133,3 +133,12 @@ def test_a_kernel_waits_for_its_launch_its_stream_or_what_ended_last():
 def test_a_profile_without_a_marked_step_is_refused():
     with pytest.raises(ValueError, match="no marked step"):
         step_events({"traceEvents": [event("cpu_op", "aten::mm", 0, 1)]})
+
+
+def test_the_shortest_of_several_marked_steps_is_taken():
+    steps = [mark("step", 2000 * number, length) for number, length in enumerate((900, 300, 600))]
+    inside = [event("cpu_op", f"aten::op{number}", 2000 * number + 10, 5) for number in range(3)]
+    found, length_s = step_events({"traceEvents": [*steps, *inside]})
+    assert [each.name for each in found] == ["aten::op1"]
+    assert length_s == pytest.approx(300e-6)
+    assert found[0].start_s == pytest.approx(10e-6, abs=1e-9)

@@ -21,13 +21,14 @@ def test_a_gap_is_from_the_end_of_a_span_to_the_next_one_and_has_its_cause():
 def test_links_threads_before_their_start_and_spans_without_a_cause_have_no_gap():
     assert waits(timeline(compute(ZERO, 5, 6))) == []
     assert waits(timeline(move(0, 1), move(5, 6, 0))) == []
-    assert waits(timeline(compute(ZERO, 0, 3), host(3, 4, 0), host(6, 7, 1))) == [Waiting(0, 4, 6, 1)]
+    assert waits(timeline(compute(ZERO, 0, 3), host(3, 4, 0), host(6, 7, 1))) == []
+    assert waits(timeline(host(0, 1), compute(ZERO, 0, 6), host(6, 7, 0, 1))) == [Waiting(0, 1, 6, 1)]
 
 
 def test_a_stream_for_copies_alone_waits_for_nothing():
     both = timeline(host(0, 1), move(5, 6, 0, rows=(ZERO, UP)), move(8, 9, 0, rows=(ZERO, UP)))
     assert waits(both) == []
-    computing = timeline(host(0, 1), move(5, 6, 0, rows=(ZERO, UP)), compute(ZERO, 8, 9, 0))
+    computing = timeline(host(0, 8), move(5, 6, 0, rows=(ZERO, UP)), compute(ZERO, 8, 9, 0))
     assert [(wait.row, wait.start, wait.finish) for wait in waits(computing)] == [(ZERO, 0.0, 5), (ZERO, 6, 8)]
 
 

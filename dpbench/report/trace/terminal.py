@@ -13,11 +13,18 @@ from dpbench.trace.timeline import Source, Timeline, Trace, VariantTrace
 from dpbench.trace.waits import idle_shares, overlapped_share
 
 SCHEMA = 1
-_LEGEND = (
-    "Overlapped: the share of the communication's time in which a device computes, as the mean over the devices. "
-    "Hidden: the share that the step does not wait for, as in dpbench project. Idle: the share of the drawn step in "
-    "which each device computes nothing, device 0 first."
-)
+_OVERLAPPED = "Overlapped: the share of the communication's time in which a device computes, as the mean over them."
+_LEGENDS = {
+    Source.PROJECTED: (
+        f"{_OVERLAPPED} Hidden: the share that the step does not wait for, as in dpbench project. Idle: the share of "
+        "the drawn step in which each device computes nothing, device 0 first."
+    ),
+    Source.RECORDED: (
+        f"{_OVERLAPPED} Idle: the share of the drawn step in which each device computes nothing. On CPU lanes each "
+        "thread that runs operators counts as a device, the main thread first."
+    ),
+    Source.SIMULATED: f"{_OVERLAPPED} Idle: the share of the units in which each device computes nothing.",
+}
 
 
 def trace_text(trace: Trace) -> Group:
@@ -28,7 +35,7 @@ def trace_text(trace: Trace) -> Group:
         _table(trace),
         *(line for each in trace.variants for line in _path(each, trace.source)),
         *(Text(note) for note in trace.notes),
-        Text(_LEGEND, style="dim"),
+        Text(_LEGENDS[trace.source], style="dim"),
     )
 
 
@@ -40,9 +47,10 @@ def _table(trace: Trace) -> WideTable:
     columns = [
         Column(f"step\n{name}", [f"{each:,.0f}" if is_simulated else number(each / unit) for each in lengths]),
         Column("over-\nlapped", [_share(overlapped_share(timeline)) for _, timeline in found]),
-        Column("hidden", [_share(each.hidden) for each, _ in found]),
         Column("idle", [_idle(timeline) for _, timeline in found]),
     ]
+    if trace.source is Source.PROJECTED:
+        columns.insert(2, Column("hidden", [_share(each.hidden) for each, _ in found]))
     return WideTable(trace.title, [Column("variant", [each.variant for each, _ in found])], columns)
 
 

@@ -64,7 +64,8 @@ def shares(found: VariantTrace) -> Iterator[str]:
         yield f"communication that the step does not wait for {found.hidden:.0%}"
     if idle:
         low, high = f"{min(idle):.0%}", f"{max(idle):.0%}"
-        yield f"devices idle {low}" if low == high else f"devices idle {low} to {high}"
+        who = "threads" if "main thread" in found.timeline.devices else "devices"
+        yield f"{who} idle {low}" if low == high else f"{who} idle {low} to {high}"
 
 
 def description(trace: Trace) -> str:

@@ -55,8 +55,9 @@ def test_bars_are_where_their_times_are():
 def test_bars_that_touch_are_one_and_others_are_not():
     spans = [compute(ZERO, i, i + 0.99) for i in range(100)] + [compute(ONE, i, i + 0.5) for i in range(100)]
     rows = drawn_rows(timeline(*spans), 1.0)
-    assert [(bar.x, bar.text) for bar in rows[ZERO]] == [(0, "forward: 100 spans, from aten.mm.default on")] + [
-        (99, "critical path: aten.mm.default")
+    assert [(bar.x, bar.text) for bar in rows[ZERO]] == [
+        (0, "forward: 100 spans, from aten.mm.default on"),
+        (99, "critical path: aten.mm.default"),
     ]
     assert len(drawn_rows(timeline(*spans), 10.0)[ONE]) == 100
 
@@ -64,7 +65,11 @@ def test_bars_that_touch_are_one_and_others_are_not():
 def test_two_variants_share_one_axis():
     short = timeline(compute(ZERO, 0, 10))
     root = ET.fromstring(svg(made(VariantTrace("a", step(), 20.0), VariantTrace("b", short, 10.0))))
-    bars = [rect for rect in root.iter(f"{NS}rect") if rect.get("class") == "forward" and rect.find(f"{NS}title") is not None]
+    bars = [
+        rect
+        for rect in root.iter(f"{NS}rect")
+        if rect.get("class") == "forward" and rect.find(f"{NS}title") is not None
+    ]
     widths = [float(bar.get("width")) for bar in bars]
     assert widths[-1] == pytest.approx(10 / 3 * widths[1], rel=0.01)  # 10 s of b, and 3 s of a
     ticks = [text.text for text in root.iter(f"{NS}text") if text.get("class") == "tick"]
