@@ -130,6 +130,22 @@ def test_a_kernel_waits_for_its_launch_its_stream_or_what_ended_last():
     assert before["add"] == ["Memcpy PtoP (Device -> Device)"]
 
 
+def test_a_queued_kernel_waits_for_the_one_before_it_although_its_launch_is_recent():
+    queued = recorded_timeline(
+        profiled(
+            event("cpu_op", "aten::mm", 10, 20),
+            event("cuda_runtime", "cudaLaunchKernel", 12, 2, correlation=1),
+            event("kernel", "one", 15, 25, thread=7, device=0, stream=7, correlation=1),
+            event("cpu_op", "aten::relu", 31, 20),
+            event("cuda_runtime", "cudaLaunchKernel", 33, 2, correlation=2),
+            event("kernel", "two", 40, 5, thread=7, device=0, stream=7, correlation=2),
+        )
+    )
+    assert [queued.spans[i].name for i in queued.path] == ["aten::mm", "aten::relu"]
+    two = next(span for span in queued.spans if span.name == "two")
+    assert [queued.spans[i].name for i in two.before] == ["one"]
+
+
 def test_a_profile_without_a_marked_step_is_refused():
     with pytest.raises(ValueError, match="no marked step"):
         step_events({"traceEvents": [event("cpu_op", "aten::mm", 0, 1)]})

@@ -60,6 +60,8 @@ def test_bars_that_touch_are_one_and_others_are_not():
         (99, "critical path: aten.mm.default"),
     ]
     assert len(drawn_rows(timeline(*spans), 10.0)[ONE]) == 100
+    phases = timeline(compute(ZERO, 0, 4), compute(ZERO, 4, 9, 0, phase="backward"))
+    assert [bar.kind for bar in drawn_rows(phases, 1.0)[ZERO]] == ["forward", "backward", "path"]
 
 
 def test_two_variants_share_one_axis():
