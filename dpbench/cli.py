@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from dpbench import __version__, cli_asv, cli_doctor, cli_elastic, cli_gate, cli_project, cli_report
+from dpbench import __version__, cli_asv, cli_doctor, cli_elastic, cli_gate, cli_project, cli_report, cli_trace
 from dpbench.cli_measured import count_planned, measure_spec
 from dpbench.cli_page import Open
 from dpbench.cli_shared import (
@@ -203,6 +203,7 @@ cli_elastic.add_to(app)
 cli_gate.add_to(app)
 cli_project.add_to(app)
 cli_report.add_to(app)
+cli_trace.add_to(app)
 
 
 def main() -> NoReturn:

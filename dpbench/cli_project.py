@@ -13,7 +13,6 @@ from dpbench.cli_shared import RESULTS, Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.described.machine_file import load_machine, machine_names
-from dpbench.projection.replay.timeline import chrome_trace
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.projection_table import projections_json, projections_text
@@ -22,6 +21,9 @@ from dpbench.results.run_path import new_run_path
 from dpbench.run.project_all import Recorded, project_machine, record_all
 from dpbench.sweep.names import parse_workload
 from dpbench.sweep.variants import VariantId, split_list
+from dpbench.trace.perfetto import perfetto
+from dpbench.trace.projected import projected_trace
+from dpbench.trace.timeline import Source, Trace
 
 _WAYS = (("threads", "star"), ("interleaved", "star"), ("interleaved", "chain"))
 _TUNED = ",".join(f"tuned[dispatch={dispatch},route={route}]" for dispatch, route in _WAYS)
@@ -74,7 +76,8 @@ def project(
         row = found[0].rows[0].projection
         if row is None:
             raise ProjectionError(f"events: {found[0].rows[0].reason}; allowed: a variant that can be projected")
-        replace_text(events, json.dumps(chrome_trace(row.tasks, row.schedule)))
+        trace = Trace(Source.PROJECTED, f"{workload} on {machine}", [projected_trace(variants, row)])
+        replace_text(events, json.dumps(perfetto(trace)))
     content = projections_json(found)
     show(content if as_json else projections_text(found))
     page = PageInputs(projections=parse_projections(content))

@@ -20,7 +20,7 @@ devices idle: phases that overlap in a timed step run one after the other here.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ def phases_of(session: Session, steps: int) -> dict[str, float | str]:
     taken = []
     for _ in range(steps):
         spans = _Spans(watch, devices)
-        _observe(session, spans)
+        observe_step(session, spans)
         idle()
         taken.append(spans.seconds())
     found = {phase: _seconds(phase, taken) for phase in PHASES}
@@ -109,7 +109,16 @@ class _Spans:
         return {phase: sum(self._watch.between(*span) for span in spans) for phase, spans in self._done.items()}
 
 
-def _observe(session: Session, spans: _Spans) -> None:
+class StepObserver(Protocol):
+    """What `observe_step` calls at the edges of a step's phases, and with the loss before its backward."""
+
+    def begin(self, phase: str) -> None: ...
+    def end(self, phase: str) -> None: ...
+    def end_open(self) -> None: ...
+    def watch_reduction(self, loss: Tensor) -> None: ...
+
+
+def observe_step(session: Session, spans: StepObserver) -> None:
     """Take one step with marks at the edges of its phases.
 
     Then restore the session and its variant.
@@ -141,7 +150,7 @@ def _observe(session: Session, spans: _Spans) -> None:
         spans.end_open()
 
 
-def _spanned(name: str, spans: _Spans) -> Callable[..., Any]:
+def _spanned(name: str, spans: StepObserver) -> Callable[..., Any]:
     def step(call: Callable[..., Any], *args: Any) -> Any:
         spans.begin(name)
         try:

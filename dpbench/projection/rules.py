@@ -108,4 +108,5 @@ def facts_of(recording: Recording, rule: Rule) -> Facts:
     """Return the facts that a recording's events do not show."""
     model = recording.model
     replicas = recording.devices - 1 if rule.is_replicated else 0
-    return Facts(model.modules, model.parameters, replicas) if model is not None else Facts(0, 0)
+    modules, parameters = (model.modules, model.parameters) if model is not None else (0, 0)
+    return Facts(modules, parameters, replicas if model is not None else 0, streams=recording.streams)

@@ -7,6 +7,7 @@ Requests go to the child's stdin. Responses come through its record pipe.
     ProbeRequest    MachineInfo        child/probe.py          report what this machine has
     CountJobs       CountRecords       child/count.py          count cases
     LockstepJobs    LockstepRounds     child/lockstep.py       a gate's round: base, twin and head alternate
+    TraceJob        TraceRecord        child/trace.py          profile one step of a case
 
 Parent and child always belong to the same dpbench, so these messages carry no version.
 """
@@ -17,6 +18,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.results.counts import CountRecord
+from dpbench.results.profiled import ProfiledStep
 from dpbench.results.record import Environment, Outcome
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data
@@ -92,6 +94,23 @@ class CountRecords(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     records: tuple[CountRecord, ...]
+
+
+class TraceJob(BaseModel):
+    """Request to profile one step of a case. The response is a `TraceRecord`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    case: Case
+
+
+class TraceRecord(BaseModel):
+    """Response to `TraceJob`: the profiled step, or the `reason` why there is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: ProfiledStep | None = None
+    reason: str | None = None
 
 
 class SideName(StrEnum):

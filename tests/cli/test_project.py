@@ -10,6 +10,7 @@ from dpbench import cli
 from dpbench.projection.affine_step import AffineStep
 from dpbench.projection.described.machine_file import machine_names
 from dpbench.run import project_all
+from tests.trace.trace_events import faults
 
 STEPS = Path(__file__).parents[2] / "benchmarks" / "projection" / "recordings"
 VARIANTS = ("--variants", "single,torch_dp,ddp")
@@ -77,9 +78,10 @@ def test_a_slower_loader_and_a_queue_that_never_drains_change_the_answer(call):
 def test_the_timeline_is_written_for_perfetto(call, tmp_path):
     code, _, _ = call("convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp", "--events", "step.json")
     trace = json.loads((tmp_path / "step.json").read_text())
-    names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    names = {event["args"].get("name") for event in trace["traceEvents"] if event["ph"] == "M"}
     assert code == 0
-    assert {"host", "devices", "links", "compute 3", "nccl"} <= names
+    assert {"main thread", "stream 1", "nccl", *(f"torch_dp (projected): device {i}" for i in range(4))} <= names
+    assert faults(trace) == []
 
 
 def test_a_variant_that_one_process_cannot_run_has_its_reason(call):

@@ -16,7 +16,6 @@ from dpbench.projection.replay.draws import SAMPLE, draw
 from dpbench.projection.replay.fifo import schedule
 from dpbench.projection.replay.rates import Rates, formats_of, name_of
 from dpbench.projection.replay.tasks import Role
-from dpbench.projection.replay.timeline import chrome_trace
 from dpbench.results.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording, Wait
 from dpbench.sweep.variants import VariantId
 from tests.projection.small_machine import copy, operator
@@ -209,11 +208,3 @@ def test_the_advice_claims_an_order_only_where_it_is_sure(real):
     assert "100% faster than naive" in advice(rows, "M")
     noisy = replace(one, sample_s=one.sample_s[::-1])
     assert "not decided between tuned and naive" in advice(with_speed_up({twin: one, slow: noisy}, one), "M")
-
-
-def test_the_timeline_has_every_task(real):
-    found = stepped(real)
-    trace = chrome_trace(found.tasks, found.schedule)
-    drawn = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    assert len(drawn) == sum(len(task.resources) for task in found.tasks.all)
-    assert max(event["ts"] + event["dur"] for event in drawn) == pytest.approx(max(found.schedule.finishes) * 1e6)

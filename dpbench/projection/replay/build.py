@@ -14,7 +14,7 @@ Host calls that launch nothing are added to the next task of their thread.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Machine
@@ -28,7 +28,7 @@ from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a recording's events do not show: the numbers of modules and parameters of the model.
+    """What a recording's events do not show: the numbers of modules and parameters, and the device of each stream.
 
     `replicas` is the number of new replicas of all modules that each step makes on the host. With `has_foreach`, the
     optimizer has one kernel for many parameters.
@@ -38,6 +38,7 @@ class Facts:
     parameters: int
     replicas: int = 0
     has_foreach: bool = True
+    streams: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -192,6 +193,8 @@ class _Builder:
             if stream in self._last_of_stream:
                 before.add(self._last_of_stream[stream])
         task.before, task.phase = tuple(before), self._phase
+        devices = self._facts.streams
+        task.streams = tuple((devices[stream], stream) for stream in streams if stream in devices)
         index = self.tasks.add(task)
         for stream in streams:
             self._last_of_stream[stream] = index

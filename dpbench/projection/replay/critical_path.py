@@ -8,7 +8,7 @@ From the last task back: each task starts when one before it ends, or on time ze
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from dpbench.projection.replay.fifo import Schedule
 from dpbench.projection.replay.tasks import Role, Tasks
@@ -18,12 +18,16 @@ _COMPUTE = "compute of device"
 
 def critical_path(tasks: Tasks, found: Schedule) -> list[int]:
     """Return the tasks of the critical path, the first one first."""
-    at: int | None = max(range(len(tasks)), key=lambda i: found.finishes[i])
-    path = []
+    return walk_back(found.finishes, lambda i: {*tasks.all[i].before, *found.follows[i]})
+
+
+def walk_back(finishes: Sequence[float], before: Callable[[int], Collection[int]]) -> list[int]:
+    """Return the path from the last finish back, the first one first. Of those `before` each, the last one is on it."""
+    at = max(range(len(finishes)), key=lambda i: finishes[i], default=None)
+    path: list[int] = []
     while at is not None:
         path.append(at)
-        before = {*tasks.all[at].before, *found.follows[at]}
-        at = max(before, key=lambda i: found.finishes[i], default=None)
+        at = max(before(at), key=lambda i: finishes[i], default=None)
     return path[::-1]
 
 

@@ -25,7 +25,10 @@ class Role(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """`cost` is the amount of each rate. `device` is the device's index, None for a task of the host."""
+    """`cost` is the amount of each rate. `device` is the device's index, None for a task of the host.
+
+    `streams` has the device and the number of each stream that the task runs on; none for a task of the host.
+    """
 
     role: Role
     name: str
@@ -34,6 +37,7 @@ class Task:
     before: tuple[int, ...] = ()
     device: int | None = None
     phase: str = ""
+    streams: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,119 @@
+"""The command `dpbench trace`: where the time of a step goes, as a picture, for Perfetto and in words."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from dpbench.cli_shared import RESULTS, Json, complain, example, option, show, unusable
+from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
+from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.rules import check_batch, rule_of
+from dpbench.report.trace.picture import svg
+from dpbench.report.trace.terminal import trace_json, trace_text
+from dpbench.results.files import replace_text
+from dpbench.results.run_path import new_run_path
+from dpbench.results.store import StoreError
+from dpbench.run.project_all import record_all
+from dpbench.run.run_sweep import machine_for
+from dpbench.run.trace_all import trace_projected, trace_recorded, trace_simulated
+from dpbench.sweep.counted_cases import plan_counts
+from dpbench.sweep.plan import plan as plan_measured
+from dpbench.sweep.spec import Spec, from_options
+from dpbench.trace.perfetto import perfetto
+from dpbench.trace.timeline import Trace
+
+_DEFAULT_VARIANTS = "torch_dp,naive,tuned"
+
+
+class TraceError(WrongInputError):
+    """An option of a trace has a value that is not allowed. The text is one line."""
+
+
+def trace(
+    workload: Annotated[str, typer.Argument(help="Such as convnet/base or my_model:factory.")],
+    *,
+    variants: Annotated[str, option("Such as torch_dp,tuned,ddp.")] = _DEFAULT_VARIANTS,
+    batch: Annotated[str | None, option("Items in the global batch; 64 by default, 32 a device on --machine.")] = None,
+    devices: Annotated[str | None, option("Real devices, such as cpu*2, or simulated ones, such as sim*4.")] = None,
+    machine: Annotated[str | None, option("A described machine, such as 4xV100-sxm, or its TOML file.")] = None,
+    output: Annotated[Path, option("Folder for the picture and the Perfetto file.")] = RESULTS,
+    as_json: Json = False,
+) -> ExitCode:
+    """Show where the time of one step goes: a picture, a Perfetto file, and the critical path in words.
+
+    The step is projected on the --machine, simulated on sim*n, or else recorded by torch.profiler on this machine.
+    """
+    if machine is not None and devices is not None:
+        raise TraceError(f"devices: {devices!r} with --machine; allowed: one of the two, a machine has its own devices")
+    spec = from_options({"workloads": workload, "variants": variants, "batch": batch, "devices": devices})
+    _check_one(spec)
+    found = _projected(spec, machine, has_batch=batch is not None) if machine is not None else _here(spec)
+    picture, events = _write(found, output)
+    show(trace_json(found) if as_json else trace_text(found))
+    complain(f"picture: {picture}; for ui.perfetto.dev: {events}")
+    return ExitCode.OK if any(each.timeline is not None for each in found.variants) else ExitCode.NEGATIVE
+
+
+def _write(found: Trace, folder: Path) -> tuple[Path, Path]:
+    """Write the picture and the Perfetto file, and return their paths. Raise TraceError."""
+    try:
+        picture = new_run_path(folder, "trace", ".svg")
+        events = picture.with_suffix(".perfetto.json")
+        replace_text(picture, svg(found))
+        replace_text(events, json.dumps(perfetto(found)))
+    except StoreError as error:
+        raise TraceError(str(error).replace("results:", "output:", 1)) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TraceError(f"output: {str(folder)!r} cannot be written: {reason}; allowed: a folder") from error
+    return picture, events
+
+
+def _check_one(spec: Spec) -> None:
+    for name, values in (("workload", spec.workloads), ("batch", spec.batch), ("devices", spec.devices or ("",))):
+        if len(values) > 1:
+            raise TraceError(f"{name}: {len(values)} of them; allowed: one")
+
+
+def _projected(spec: Spec, name: str, *, has_batch: bool) -> Trace:
+    machine = load_machine(name)
+    if has_batch:
+        check_batch(spec.batch[0], machine.devices)
+    for variant in spec.variants:
+        rule_of(variant)
+    with _working("recording the step on simulated devices, unless it is cached"):
+        recorded = record_all(spec.workloads[0], spec.variants, [machine])
+    batch = spec.batch[0] if has_batch else None
+    return trace_projected(machine, recorded, spec.workloads[0], spec.variants, batch)
+
+
+def _here(spec: Spec) -> Trace:
+    lanes = spec.devices[0] if spec.devices else ()
+    if any(device.startswith("sim") for device in lanes):
+        planned = plan_counts(spec)
+        cases = [case for case in planned.cases if case.devices[0].startswith("sim")]
+        with _working("simulating"):
+            return trace_simulated(cases, planned.skipped)
+    machine = machine_for(spec)
+    if found := unusable(machine):
+        raise UnusableMachineError("; ".join(found))
+    plan = plan_measured(spec, machine)
+    # The plan has a `single` with a smaller batch too, for percentages.
+    wanted = [case for case in plan.cases if case.variant in spec.variants and case.batch == spec.batch[0]]
+    with _working("profiling a step of each variant"):
+        return trace_recorded(wanted, plan.skipped)
+
+
+def _working(text: str) -> Status:
+    return Console(stderr=True).status(text)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `trace` to the command line."""
+    app.command("trace", epilog=example("dpbench trace convnet/base --machine 4xV100-sxm --variants torch_dp,tuned"))(
+        trace
+    )

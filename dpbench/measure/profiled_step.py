@@ -1,0 +1,100 @@
+"""One step under torch.profiler, with marks at the edges of its phases."""
+
+import json
+import tempfile
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from dpbench.measure.clock import Clock, make_clock
+from dpbench.measure.phases import observe_step, reduction_nodes
+from dpbench.measure.session import Session, open_session
+from dpbench.measure.threads import candidates
+from dpbench.results.profiled import MARK, STEP_MARK, ProfiledStep, step_events
+from dpbench.sweep.case import Case
+from dpbench.variants.registry import variant_of
+
+_WARM_UP_S, _MOST_WARM_UP, _OTHERS, _PROFILED = 2.0, 50, 10, 5
+
+
+def profile_step(case: Case) -> ProfiledStep:
+    """Return a profiled step of the case, after warm-up. Raise WorkloadError, and ValueError without a profile."""
+    torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
+    session = open_session(case)
+    idle = make_clock(session.placement.devices)
+    nodes = _ReductionNodes()
+    observe_step(session, nodes)
+    end_s = time.monotonic() + _WARM_UP_S
+    for _ in range(_MOST_WARM_UP):
+        session.step()
+        if time.monotonic() > end_s:
+            break
+    others = tuple(_step_s(session, idle) for _ in range(_OTHERS))
+    events, length_s = step_events(_profiled(session, idle))
+    return ProfiledStep(events=tuple(events), length_s=length_s, other_s=others, reduction_nodes=tuple(nodes.names))
+
+
+def _step_s(session: Session, idle: Clock) -> float:
+    begin_s = idle()
+    session.step()
+    return idle() - begin_s
+
+
+def _profiled(session: Session, idle: Clock) -> dict[str, object]:
+    """Return the profiler's Chrome trace of marked steps, after one that warms the profiler."""
+    activities = [ProfilerActivity.CPU]
+    if any(device.type == "cuda" for device in session.placement.devices):
+        activities.append(ProfilerActivity.CUDA)
+    # Without this, the profiler records the calling thread and those of autograd, but no lane's.
+    threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=activities, experimental_config=threads, acc_events=True) as found:
+        observe_step(session, _Marks())
+        idle()
+        for _ in range(_PROFILED):
+            with record_function(MARK + STEP_MARK):
+                observe_step(session, _Marks())
+                idle()
+    with tempfile.TemporaryDirectory(prefix="dpbench-trace-") as folder:
+        path = Path(folder, "profile.json")
+        found.export_chrome_trace(str(path))
+        content: dict[str, object] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        return content
+
+
+class _Marks:
+    """Marks the phases in the profile."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, AbstractContextManager[object]] = {}
+
+    def begin(self, phase: str) -> None:
+        self._open[phase] = record_function(MARK + phase)
+        self._open[phase].__enter__()
+
+    def end(self, phase: str) -> None:
+        self._open.pop(phase).__exit__(None, None, None)
+
+    def end_open(self) -> None:
+        for phase in reversed(list(self._open)):
+            self.end(phase)
+
+    def watch_reduction(self, loss: Tensor) -> None:
+        """Do nothing: a search of the graph would take time within the profiled step."""
+
+
+class _ReductionNodes(_Marks):
+    """Keeps the names of the nodes that sum gradients, and marks nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def begin(self, phase: str) -> None:
+        self._open[phase] = nullcontext()
+
+    def watch_reduction(self, loss: Tensor) -> None:
+        self.names = sorted({node.name() for node in reduction_nodes(loss)})

@@ -1,0 +1,154 @@
+"""A trace as one SVG: variants below each other on one time axis. It runs nothing, and loads nothing.
+
+    tuned: 26.9 ms
+    main thread          |====|  |==|
+    device 0  stream 1   |..====....===|          . waits, hatched
+              stream 2   |      ===    |
+    links     up 1       |  ===        |
+                         0      10     20 ms
+
+A span that is narrower than a part of a pixel is drawn together with its neighbours.
+"""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from textwrap import wrap
+
+from dpbench.report.trace.colours import CLASSES, LEGEND, style
+from dpbench.report.trace.drawn import Drawn, drawn_rows
+from dpbench.report.trace.words import axis_unit, description, heading, source_words, sub_heading
+from dpbench.sweep.outside import printable
+from dpbench.trace.timeline import Timeline, Trace, VariantTrace, sorted_rows
+
+WIDTH, _LEFT, _RIGHT = 1200, 250, 24
+_PLOT = WIDTH - _LEFT - _RIGHT
+_ROW, _BAR, _LINE = 15, 11, 19
+_TICKS = 8
+_LETTERS = 170
+_LEGEND_WIDTH = 165
+
+
+def svg(trace: Trace) -> str:
+    """Return the picture as a document of its own."""
+    body = _Body(trace)
+    body.draw()
+    title = f"{trace.title}, {trace.source}"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {body.y}" width="{WIDTH}" '
+            f'height="{body.y}" role="img" aria-labelledby="title desc">',
+            f'<title id="title">{_text(title)}</title>',
+            f'<desc id="desc">{_text(description(trace))}</desc>',
+            f"<style>{style()}</style>",
+            '<defs><pattern id="wait" width="6" height="6" patternUnits="userSpaceOnUse" '
+            'patternTransform="rotate(45)"><rect class="hatch" width="1.6" height="6"/></pattern></defs>',
+            f'<rect class="paper" width="{WIDTH}" height="{body.y}"/>',
+            *body.parts,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+class _Body:
+    """The parts of the picture from the top down; `y` is where the next one goes."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        found = [each.timeline for each in trace.variants if each.timeline is not None]
+        longest = max((timeline.length for timeline in found), default=0.0)
+        self._longest = longest or 1.0
+        self.parts: list[str] = []
+        self.y = 34
+
+    def draw(self) -> None:
+        self._words(self._trace.title, "head", 10)
+        self._words(source_words(self._trace.source), "muted", 4)
+        self._legend()
+        for each in self._trace.variants:
+            self._variant(each)
+        for note in self._trace.notes:
+            self._words(note, "muted")
+        self.y += 4
+
+    def _words(self, text: str, kind: str, space: int = 0) -> None:
+        for line in wrap(printable(text), _LETTERS):
+            self.parts.append(f'<text x="16" y="{self.y}" class="{kind}">{_text(line)}</text>')
+            self.y += _LINE
+        self.y += space
+
+    def _legend(self) -> None:
+        x = 16
+        for name, label in LEGEND:
+            if x + _LEGEND_WIDTH > WIDTH:
+                x, self.y = 16, self.y + _LINE
+            self.parts.append(f'<rect x="{x}" y="{self.y - 10}" width="14" height="11" class="{name}"/>')
+            self.parts.append(f'<text x="{x + 20}" y="{self.y}" class="label">{_text(label)}</text>')
+            x += _LEGEND_WIDTH
+        self.y += 2 * _LINE
+
+    def _variant(self, found: VariantTrace) -> None:
+        self._words(heading(found, self._trace.source), "name")
+        for line in sub_heading(found, self._trace.source):
+            self._words(line, "muted")
+        if found.timeline is not None:
+            self._timeline(found.timeline)
+        self.y += 14
+
+    def _timeline(self, timeline: Timeline) -> None:
+        self.y -= 8
+        top, group, behind = self.y, "", len(self.parts)
+        rows = drawn_rows(timeline, _PLOT / self._longest)
+        for row in sorted_rows(timeline):
+            own = timeline.rows[row]
+            if own.group != group:
+                group = own.group
+                self.y += 4
+                self.parts.append(f'<line x1="16" x2="{WIDTH - _RIGHT}" y1="{self.y - 2}" y2="{self.y - 2}"/>')
+                self.parts.append(f'<text x="16" y="{self.y + 10}" class="label">{_text(group)}</text>')
+            name = f"{own.group}, {own.name}"
+            self.parts.append(f'<g role="group" aria-label="{_text(name)}">')
+            self.parts.append(f'<text x="{_LEFT - 8}" y="{self.y + 10}" class="row">{_text(own.name)}</text>')
+            self.parts += _bars(rows[row], self.y)
+            self.parts.append("</g>")
+            self.y += _ROW
+        self._axis(top, behind)
+
+    def _axis(self, top: int, behind: int) -> None:
+        """Draw the axis below the rows, and its lines behind them: in front of the part at this place."""
+        unit, name = axis_unit(self._trace.source, self._longest)
+        step = _round_step(self._longest / unit / _TICKS)
+        ticks = [step * i for i in range(int(self._longest / unit / step + 1e-9) + 1)]
+        bottom = self.y + 2
+        for tick in ticks:
+            x = _LEFT + tick * unit / self._longest * _PLOT
+            self.parts.insert(behind, f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + 2}" y2="{bottom}"/>')
+            self.parts.append(f'<text x="{x:.1f}" y="{bottom + 13}" class="tick">{_tick(tick)}</text>')
+        self.parts.append(f'<text x="{_LEFT - 8}" y="{bottom + 13}" class="row">{_text(name)}</text>')
+        self.y = bottom + 28
+
+
+def _bars(found: Sequence[Drawn], y: int) -> Iterator[str]:
+    for each in found:
+        height, top = (3, y + _BAR) if each.kind == "path" else (_BAR, y)
+        name = CLASSES.get(each.kind, each.kind)
+        place = f'x="{_LEFT + each.x:.1f}" y="{top}" width="{each.width:.1f}" height="{height}"'
+        yield f'<rect {place} class="{name}"><title>{_text(each.text)}</title></rect>'
+
+
+def _round_step(least: float) -> float:
+    """Return the smallest of 1, 2 or 5 times a power of ten that is at least this."""
+    power = 1.0
+    while power > least:
+        power /= 10
+    while power * 10 < least:
+        power *= 10
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
+
+
+def _tick(value: float) -> str:
+    return "0" if value == 0 else f"{value:.10g}"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text).replace("\n", " "), quote=True)

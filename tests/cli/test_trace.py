@@ -1,0 +1,144 @@
+"""`dpbench trace`: projected from committed steps, recorded and simulated in real children."""
+
+import json
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from dpbench import cli
+from dpbench.run import project_all
+from tests.simulated import needs_simulator
+from tests.trace.recorded_steps import recorded
+from tests.trace.trace_events import faults
+
+MACHINE = ("convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp,ddp")
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    """Call the command line; the call returns exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(project_all, "record_step", recorded)
+
+    def call(*words, command="trace"):
+        monkeypatch.setattr(sys, "argv", ["dpbench", command, *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def test_figures_are_those_of_project(call):
+    code, out, _ = call(*MACHINE, "--json")
+    _, projected, _ = call(*MACHINE, "--json", command="project")
+    rows = json.loads(projected)["projections"][0]["variants"]
+    traced = json.loads(out)
+    assert code == 0
+    assert (traced["source"], traced["unit"]) == ("projected", "s")
+    assert [row["variant"] for row in traced["variants"]] == ["torch_dp", "ddp"]
+    for trace, row in zip(traced["variants"], rows, strict=True):
+        assert trace["step_time_s"] == row["step_time_s"]["mid"]
+        assert trace["hidden_share"] == row["hidden_share"]
+        host = sum(part["share"] for part in trace["critical_path"] if part["doing"] == "host")
+        assert host == pytest.approx({part["part"]: part["share"] for part in row["bound_by"]}.get("host", 0))
+
+
+def test_the_terminal_names_both_files_and_they_are_well_formed(call, tmp_path):
+    code, out, err = call(*MACHINE, "--batch", "64", "--output", "made/here")
+    (picture,) = (tmp_path / "made" / "here").glob("trace-*.svg")
+    (events,) = (tmp_path / "made" / "here").glob("trace-*.perfetto.json")
+    assert code == 0
+    assert "critical path of torch_dp" in out
+    assert "convnet/base on 4xT4-pcie, batch 64" in out
+    assert str(picture.relative_to(tmp_path)) in err
+    assert str(events.relative_to(tmp_path)) in err
+    assert ET.parse(picture).getroot().get("role") == "img"
+    content = json.loads(events.read_text())
+    assert faults(content) == []
+    assert {event["pid"] for event in content["traceEvents"]} == set(range(1, 10))  # 1 + 4 + 1, and 1 + 1 + 1 for ddp
+
+
+def test_a_variant_that_cannot_run_there_is_named_and_a_trace_of_nothing_is_a_negative_answer(call):
+    words = ("convnet/base", "--machine", "2x8xA100-100gb", "--variants", "torch_dp")
+    code, out, _ = call(*words)
+    assert code == 1
+    assert "torch_dp: one process cannot use the devices of several machines" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("mlp/smal",), "workloads: 'mlp/smal'"),
+        (("mlp/small,convnet/base",), "workload: 2 of them; allowed: one"),
+        (("mlp/small", "--batch", "64,128"), "batch: 2 of them; allowed: one"),
+        (("mlp/small", "--batch", "many"), "batch"),
+        (("mlp/small", "--devices", "cpu*2,sim*2"), "devices: 2 of them; allowed: one"),
+        (("mlp/small", "--devices", "cpu*x"), "devices: 'cpu*x' is not a device list"),
+        (("mlp/small", "--devices", "sim*80"), "more than the simulator can do"),
+        (("mlp/small", "--devices", "sim*4", "--batch", "2"), "less than one item for each of the 4 lanes"),
+        (("mlp/small", "--variants", "best"), "variants: 'best'"),
+        (("mlp/small", "--machine", "nowhere"), "machine: 'nowhere' is unknown"),
+        (("mlp/small", "--machine", "4xT4-pcie", "--devices", "cpu*2"), "devices: 'cpu*2' with --machine"),
+        (("mlp/small", "--machine", "4xT4-pcie", "--batch", "63"), "batch: 63 items on 4 devices"),
+        (("mlp/small", "--machine", "4xT4-pcie", "--variants", "fsdp"), "'fsdp' has no rule for a projection"),
+    ],
+)
+def test_wrong_input_is_one_line_and_writes_nothing(call, tmp_path, words, line):
+    code, out, err = call(*words)
+    assert (code, out) == (2, "")
+    assert line in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(call, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = call(*MACHINE, "--output", "file/here")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("dpbench: output: 'file/here' cannot be written: ")
+
+
+def test_a_step_is_recorded_on_cpu_lanes(call, tmp_path):
+    variants = "single,naive,tuned[dispatch=threads],ddp"
+    words = ("mlp/tiny", "--devices", "cpu*2", "--variants", variants, "--json", "--output", "out")
+    code, out, _ = call(*words)
+    found = json.loads(out)
+    rows = {row["variant"]: row for row in found["variants"]}
+    assert (code, found["source"], found["title"]) == (0, "recorded", "mlp/tiny on cpu*2, batch 64")
+    assert "one process for each device" in rows["ddp"]["reason"]
+    for name in ("single", "naive", "tuned[dispatch=threads]"):
+        row = rows[name]
+        assert row["step_time_s"] > 0
+        assert sum(part["share"] for part in row["critical_path"]) == pytest.approx(1)
+        assert {part["phase"] for part in row["critical_path"]} == {"forward", "backward", "optimiser"}
+        assert "as long as a step without a profiler" in row["notes"][0]
+    assert list(rows["single"]["idle_shares"]) == ["main thread"]
+    assert len(rows["naive"]["idle_shares"]) == 3
+    assert len(rows["tuned[dispatch=threads]"]["idle_shares"]) >= 2
+    assert {part["moved"] for part in rows["naive"]["critical_path"]} >= {"parameters", "gradients"}
+    (events,) = (tmp_path / "out").glob("*.perfetto.json")
+    assert faults(json.loads(events.read_text())) == []
+
+
+def test_a_factory_that_fails_is_one_line(call, tmp_path):
+    (tmp_path / "broken.py").write_text("def make():\n    raise RuntimeError('no data here')\n")
+    code, _, err = call("broken:make", "--devices", "cpu*2", "--variants", "naive")
+    assert code == 2
+    assert "no data here" in err
+
+
+@needs_simulator
+def test_a_step_is_simulated_without_times(call, tmp_path):
+    words = ("mlp/tiny", "--devices", "sim*2", "--variants", "naive,tuned", "--batch", "8", "--output", "out")
+    code, out, _ = call(*words)
+    assert code == 0
+    assert "Simulated: an order, no times." in out
+    assert "units" in out
+    (events,) = (tmp_path / "out").glob("*.perfetto.json")
+    content = json.loads(events.read_text())
+    assert faults(content) == []
+    names = {event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"}
+    assert names == {f"{name} (simulated): device {i}" for name in ("naive", "tuned") for i in (0, 1)}

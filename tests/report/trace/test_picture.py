@@ -1,0 +1,138 @@
+"""The picture and the words of a trace, without a browser."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from dpbench.report.trace.colours import CLASSES, LEGEND, kind_of, style
+from dpbench.report.trace.drawn import drawn_rows
+from dpbench.report.trace.picture import _round_step, svg
+from dpbench.report.trace.terminal import trace_json, trace_text
+from dpbench.report.trace.words import description, shown_time
+from dpbench.trace.timeline import Doing, Moved, Source, Trace, VariantTrace
+from tests.trace.made import MAIN, ONE, UP, ZERO, compute, move, step, timeline
+
+NS = "{http://www.w3.org/2000/svg}"
+HOSTILE = "</desc><script>alert(1)</script>&\"'\x1b[2J\u202e<b>"
+
+
+def made(*variants, source=Source.PROJECTED, title="mlp/small on m, batch 64", notes=()):
+    return Trace(source, title, variants or (VariantTrace("tuned", step(), 21.0, 0.25, ("a note",)),), notes)
+
+
+def text_of(trace, width=120):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(trace_text(trace))
+    return console.export_text()
+
+
+def test_the_picture_is_xml_with_a_title_and_a_description():
+    root = ET.fromstring(svg(made()))
+    assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
+    assert root.find(f"{NS}title").text == "mlp/small on m, batch 64, projected"
+    described = root.find(f"{NS}desc").text
+    assert "Projected, not measured" in described
+    assert "device 0 waits 14.0 s (70%) for the gradients of lane 1 in the backward" in described
+    assert described.endswith("a note.")
+
+
+def test_bars_are_where_their_times_are():
+    rows = drawn_rows(step(), 10.0)
+    bars = [(bar.kind, bar.x, bar.width) for bar in rows[ZERO]]
+    assert bars == [
+        *(("wait", 0, 10), ("wait", 30, 150)),
+        *(("forward", 10, 20), ("backward", 180, 20), ("path", 180, 20)),
+    ]
+    assert rows[ZERO][1].text == "waits for the gradients of lane 1 (copy 1 to 0)"
+    assert [(bar.kind, bar.x, bar.width) for bar in rows[UP]] == [("gradients", 40, 140), ("path", 40, 140)]
+    assert rows[MAIN][0].kind == "host-forward"
+
+
+def test_bars_that_touch_are_one_and_others_are_not():
+    spans = [compute(ZERO, i, i + 0.99) for i in range(100)] + [compute(ONE, i, i + 0.5) for i in range(100)]
+    rows = drawn_rows(timeline(*spans), 1.0)
+    assert [(bar.x, bar.text) for bar in rows[ZERO]] == [
+        (0, "forward: 100 spans, from aten.mm.default on"),
+        (99, "critical path: aten.mm.default"),
+    ]
+    assert len(drawn_rows(timeline(*spans), 10.0)[ONE]) == 100
+    phases = timeline(compute(ZERO, 0, 4), compute(ZERO, 4, 9, 0, phase="backward"))
+    assert [bar.kind for bar in drawn_rows(phases, 1.0)[ZERO]] == ["forward", "backward", "path"]
+
+
+def test_two_variants_share_one_axis():
+    short = timeline(compute(ZERO, 0, 10))
+    root = ET.fromstring(svg(made(VariantTrace("a", step(), 20.0), VariantTrace("b", short, 10.0))))
+    bars = [
+        rect
+        for rect in root.iter(f"{NS}rect")
+        if rect.get("class") == "forward" and rect.find(f"{NS}title") is not None
+    ]
+    widths = [float(bar.get("width")) for bar in bars]
+    assert widths[-1] == pytest.approx(10 / 3 * widths[1], rel=0.01)  # 10 s of b, and 3 s of a
+    ticks = [text.text for text in root.iter(f"{NS}text") if text.get("class") == "tick"]
+    assert ticks == ["0", "5", "10", "15", "20"] * 2
+
+
+def test_every_colour_has_a_rule_and_the_page_has_both_palettes():
+    rules = style()
+    for name, _ in LEGEND:
+        assert f".{name}{{" in rules
+    for span in step().spans:
+        assert f".{CLASSES[kind_of(span)]}{{" in rules
+    assert set(re.findall(r"var\(--(\w+)\)", rules)) <= set(re.findall(r"--(\w+):", rules))
+    assert rules.count("--c0:") == 2
+    assert "prefers-color-scheme: dark" in rules
+
+
+def test_hostile_texts_stay_texts():
+    trace = made(VariantTrace(HOSTILE, step(), 1.0, notes=(HOSTILE,)), title=HOSTILE, notes=(HOSTILE,))
+    drawn = svg(trace)
+    tags = {element.tag.removeprefix(NS) for element in ET.fromstring(drawn).iter()}
+    assert tags == {*("svg", "title", "desc", "style", "defs", "pattern", "rect", "text", "line", "g")}
+    assert not re.search("[\x1b\u202e]", drawn)
+    assert "&lt;script&gt;" in drawn
+
+
+def test_steps_of_the_axis_are_round():
+    assert [_round_step(least) for least in (0.03, 1.0, 1.1, 3, 700)] == pytest.approx([0.05, 1, 2, 5, 1000])
+
+
+def test_the_terminal_has_a_row_for_each_variant_and_the_path_below():
+    text = text_of(made(VariantTrace("tuned", step(), 21.0, 0.25), VariantTrace("ddp", None, reason="has ranks")))
+    assert re.search(r"tuned +21\.0 +0% +25% +80% 85%", text)
+    assert "critical path of tuned, 20.0 s:\n  the host takes 1.00 s (5%) to issue the work in the forward" in text
+    assert "ddp: has ranks" in text
+    assert "Projected, not measured" in text
+
+
+def test_a_simulated_trace_has_units_and_no_times():
+    trace = made(VariantTrace("tuned", step()), source=Source.SIMULATED)
+    text = text_of(trace)
+    assert "an order, no times" in text
+    assert "device 0 waits 14 units (70%)" in text
+    assert not re.search(r"\d (s|ms|us)\b", text)
+    assert "tuned: 20 units" in svg(trace)
+    assert trace_json(trace)["unit"] == "unit"
+    assert shown_time(Source.SIMULATED)(1) == "1 unit"
+
+
+def test_the_json_has_the_same_figures():
+    (row,) = json.loads(json.dumps(trace_json(made()), allow_nan=False))["variants"]
+    assert (row["step_time_s"], row["drawn"], row["hidden_share"], row["overlapped_share"]) == (21.0, 20, 0.25, 0.0)
+    assert row["idle_shares"] == pytest.approx({"device 0": 0.8, "device 1": 0.85})
+    assert sum(part["length"] for part in row["critical_path"]) == 20
+    wait = next(part for part in row["critical_path"] if part["moved"])
+    assert (wait["who"], wait["moved"], wait["lanes"], wait["waited"]) == ("device 0", "gradients", [1], 14)
+    assert trace_json(made(VariantTrace("x", None, reason="r")))["variants"] == [{"variant": "x", "reason": "r"}]
+
+
+def test_bytes_without_a_name_are_drawn_too():
+    other = replace(move(0, 1), moved=Moved.BYTES)
+    assert CLASSES[kind_of(other)] == "bytes"
+    assert kind_of(replace(other, doing=Doing.COMPUTE, moved=None, phase="")) == "mixed"
+    assert "the bytes of lane 1" in description(made(VariantTrace("v", timeline(other), 1.0)))
