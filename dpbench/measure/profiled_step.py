@@ -3,8 +3,11 @@
 import json
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,19 +17,33 @@ from dpbench.measure.clock import Clock, make_clock
 from dpbench.measure.phases import observe_step, reduction_nodes
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.threads import candidates
-from dpbench.results.profiled import MARK, STEP_MARK, ProfiledStep, step_events
 from dpbench.sweep.case import Case
 from dpbench.variants.registry import variant_of
 
 _WARM_UP_S, _MOST_WARM_UP, _OTHERS, _PROFILED = 2.0, 50, 10, 5
 
 
-def profile_step(case: Case) -> ProfiledStep:
-    """Return a profiled step of the case, after warm-up. Raise WorkloadError, and ValueError without a profile."""
+@dataclass(frozen=True)
+class Profile:
+    """What torch.profiler exports as a Chrome trace, and the seconds of steps without a profiler.
+
+    `reduction_nodes` are the names of the autograd nodes that sum the lanes' gradients.
+    """
+
+    content: Mapping[str, Any]
+    other_s: tuple[float, ...]
+    reduction_nodes: tuple[str, ...]
+
+
+def profile_step(case: Case, mark: str, step_mark: str) -> Profile:
+    """Return some profiled steps of the case, after warm-up. Raise WorkloadError.
+
+    Each step is within a mark `mark` + `step_mark`, and each of its phases within `mark` + its name.
+    """
     torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
     session = open_session(case)
     idle = make_clock(session.placement.devices)
-    nodes = _ReductionNodes()
+    nodes = _ReductionNodes(mark)
     observe_step(session, nodes)
     end_s = time.monotonic() + _WARM_UP_S
     for _ in range(_MOST_WARM_UP):
@@ -34,8 +51,7 @@ def profile_step(case: Case) -> ProfiledStep:
         if time.monotonic() > end_s:
             break
     others = tuple(_step_s(session, idle) for _ in range(_OTHERS))
-    events, length_s = step_events(_profiled(session, idle))
-    return ProfiledStep(events=tuple(events), length_s=length_s, other_s=others, reduction_nodes=tuple(nodes.names))
+    return Profile(_profiled(session, idle, mark, mark + step_mark), others, tuple(nodes.names))
 
 
 def _step_s(session: Session, idle: Clock) -> float:
@@ -44,7 +60,7 @@ def _step_s(session: Session, idle: Clock) -> float:
     return idle() - begin_s
 
 
-def _profiled(session: Session, idle: Clock) -> dict[str, object]:
+def _profiled(session: Session, idle: Clock, mark: str, step_mark: str) -> dict[str, Any]:
     """Return the profiler's Chrome trace of marked steps, after one that warms the profiler."""
     activities = [ProfilerActivity.CPU]
     if any(device.type == "cuda" for device in session.placement.devices):
@@ -52,27 +68,28 @@ def _profiled(session: Session, idle: Clock) -> dict[str, object]:
     # Without this, the profiler records the calling thread and those of autograd, but no lane's.
     threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     with profile(activities=activities, experimental_config=threads, acc_events=True) as found:
-        observe_step(session, _Marks())
+        observe_step(session, _Marks(mark))
         idle()
         for _ in range(_PROFILED):
-            with record_function(MARK + STEP_MARK):
-                observe_step(session, _Marks())
+            with record_function(step_mark):
+                observe_step(session, _Marks(mark))
                 idle()
     with tempfile.TemporaryDirectory(prefix="dpbench-trace-") as folder:
         path = Path(folder, "profile.json")
         found.export_chrome_trace(str(path))
-        content: dict[str, object] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         return content
 
 
 class _Marks:
-    """Marks the phases in the profile."""
+    """Marks the phases in the profile. The name of each mark begins with `mark`."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
         self._open: dict[str, AbstractContextManager[object]] = {}
 
     def begin(self, phase: str) -> None:
-        self._open[phase] = record_function(MARK + phase)
+        self._open[phase] = record_function(self._mark + phase)
         self._open[phase].__enter__()
 
     def end(self, phase: str) -> None:
@@ -89,8 +106,8 @@ class _Marks:
 class _ReductionNodes(_Marks):
     """Keeps the names of the nodes that sum gradients, and marks nothing."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, mark: str) -> None:
+        super().__init__(mark)
         self.names: list[str] = []
 
     def begin(self, phase: str) -> None:

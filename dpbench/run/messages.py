@@ -18,10 +18,10 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.results.counts import CountRecord
-from dpbench.results.profiled import ProfiledStep
 from dpbench.results.record import Environment, Outcome
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import Data
+from dpbench.trace.profiled import ProfiledStep
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

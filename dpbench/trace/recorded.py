@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import median
 
 from dpbench.results.counts import Phase
-from dpbench.results.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
+from dpbench.trace.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
 from dpbench.trace.timeline import HOST_GROUP, Doing, Moved, RowNumbers, Span, Timeline, VariantTrace
 
 _GAP_S = 20e-6

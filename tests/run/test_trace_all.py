@@ -1,12 +1,12 @@
 """What the parent makes of the child that profiles a step: its answer, its failure, or none."""
 
-from dpbench.results.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
 from dpbench.run.launch import Exit
 from dpbench.run.messages import TraceJob, TraceRecord
 from dpbench.run.trace_all import TRACER, trace_recorded
 from dpbench.sweep.case import Case
 from dpbench.sweep.plan import Skip
 from dpbench.sweep.variants import VariantId
+from dpbench.trace.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
 
 EVENT = ProfiledEvent(name="aten::mm", kind=ProfiledKind.OPERATOR, place=0, start_s=0.0, length_s=0.5)
 STEP = ProfiledStep(events=(EVENT,), length_s=1.0, other_s=(0.25,))

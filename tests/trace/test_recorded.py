@@ -2,9 +2,9 @@
 
 import pytest
 
-from dpbench.results.profiled import ProfiledStep, step_events
 from dpbench.trace.critical import path_in_words
 from dpbench.trace.perfetto import perfetto
+from dpbench.trace.profiled import profiled_step, step_events
 from dpbench.trace.recorded import recorded_timeline, recorded_trace
 from dpbench.trace.timeline import Doing, Moved, Source, Trace
 from dpbench.trace.waits import idle_shares
@@ -25,8 +25,7 @@ def mark(name, start, length):
 
 def profiled(*events, nodes=(), length=1000):
     content = {"traceEvents": [{"ph": "M", "name": "x", "pid": 7}, *events, mark("step", 0, length)]}
-    found, length_s = step_events(content)
-    return ProfiledStep(events=tuple(found), length_s=length_s, other_s=(5e-4, 4e-4, 9e-4), reduction_nodes=nodes)
+    return profiled_step(content, (5e-4, 4e-4, 9e-4), nodes)
 
 
 def shown(seconds):

@@ -9,6 +9,7 @@ import sys
 from dpbench.run.child.process import loading, send
 from dpbench.run.messages import TraceJob, TraceRecord
 from dpbench.run.process_tree import die_with_parent
+from dpbench.trace.profiled import MARK, STEP_MARK, profiled_step
 
 
 def main() -> None:
@@ -25,7 +26,8 @@ def _profiled(job: TraceJob) -> TraceRecord:
 
         from dpbench.measure.profiled_step import profile_step
     try:
-        return TraceRecord(step=profile_step(job.case))
+        found = profile_step(job.case, MARK, STEP_MARK)
+        return TraceRecord(step=profiled_step(found.content, found.other_s, found.reduction_nodes))
     except (MemoryError, torch.OutOfMemoryError, ValueError, NotImplementedError) as error:
         return TraceRecord(reason=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
 

@@ -66,6 +66,14 @@ class ProfiledStep(BaseModel):
     reduction_nodes: tuple[str, ...] = ()
 
 
+def profiled_step(
+    content: Mapping[str, Any], other_s: tuple[float, ...], reduction_nodes: tuple[str, ...]
+) -> ProfiledStep:
+    """Return the shortest marked step of a profile. Raise ValueError if no step is marked."""
+    events, length_s = step_events(content)
+    return ProfiledStep(events=tuple(events), length_s=length_s, other_s=other_s, reduction_nodes=reduction_nodes)
+
+
 def step_events(content: Mapping[str, Any]) -> tuple[list[ProfiledEvent], float]:
     """Return the events of the shortest marked step in the profiler's Chrome trace, and its length in seconds.
 
