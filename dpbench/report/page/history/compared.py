@@ -107,9 +107,8 @@ def _sure_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
     rows = [_row(each) for each in found[:_MOST_DRAWN]]
     colour = coloured("verdict", [(_SLOWER, BAD), (_FASTER, GOOD)])
     channel = rows_of("row")
-    y = {**channel, "axis": {**channel["axis"], "labelExpr": f"split(datum.label, '{_BETWEEN}', 2)"}}
+    y = {**channel, "axis": {**channel["axis"], "labelExpr": f"split(datum.label, '{_BETWEEN}', 2)", "labelOffset": -7}}
     ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
-    before, after = both.before[:_SHORT], both.after[:_SHORT]
     tip = tooltip(*(("variant", "variant"), ("setting", "setting"), ("change", "change"), ("shown", "after / before")))
     spec = chart(
         {"mark": {"type": "rule", "strokeDash": [4, 3], "color": MUTED}, "encoding": {"x": {"datum": 1.0}}},
@@ -120,7 +119,7 @@ def _sure_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
                 "y": y,
                 "color": colour,
                 "tooltip": tip,
-                "x": number_axis("ratio", f"time of {after} over that of {before}", log=True),
+                "x": number_axis("ratio", "time after over before", log=True),
             },
         },
         height={"step": STEP_PX + 14},
