@@ -137,9 +137,7 @@ def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:
     machines = by_machine(records)
     panel = make(machines[0]) if len(machines) == 1 else None
     if panel is None:
-        raise PictureError(
-            f"records.jsonl: lacks variants of {make.__name__}, or is of several machines ({len(machines)})"
-        )
+        raise PictureError(f"records.jsonl: lacks variants of {make.__name__}, or is of {len(machines)} machines")
     return panel, machines[0].labels[panel.first]
 
 

@@ -48,11 +48,11 @@ def test_the_ladder_and_the_ablation_are_drawn_from_records(tmp_path):
     write(tmp_path, [each for number in range(3) for each in made(cases, number)])
     found = pictures(tmp_path)
     assert set(found) == {"ladder.svg", "ablation.svg"}
-    ladder, ablation = ([text.text for text in ElementTree.fromstring(svg).iter(TEXT)] for svg in found.values())
+    ladder, ablation = (texts(svg) for svg in found.values())
     assert {*schemes, "single"} <= set(ladder)
     assert not set(ABLATIONS) & set(ladder)
     assert set(ABLATIONS) <= set(ablation)
-    assert "a CPU, 8 cores, torch 2.13.0+cpu, Python 3.12.4, 3 rounds, 2026-11-20" in ladder
+    assert "a CPU, 8 cores, torch 2.13.0+cpu, Python 3.12.4, 3 rounds, 2026-11-20" in " ".join(ladder)
 
 
 def test_a_folder_without_the_variants_is_one_line(tmp_path):
@@ -61,6 +61,10 @@ def test_a_folder_without_the_variants_is_one_line(tmp_path):
         pictures(tmp_path)
     with pytest.raises(PictureError, match=r"holds neither records\.jsonl nor projection\.json"):
         pictures(tmp_path / "none")
+
+
+def texts(svg):
+    return ["".join(each.itertext()) for each in ElementTree.fromstring(svg).iter(TEXT)]
 
 
 def made(cases, number):
