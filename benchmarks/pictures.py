@@ -1,7 +1,7 @@
 """Draw the README's pictures from committed records: results/pictures/*.svg. `make pictures` runs it.
 
-    results/pictures/records.jsonl    a sweep of benchmarks/sweeps/pictures.toml
-    results/pictures/projection.json  what `dpbench project --json` printed
+    results/pictures/records.jsonl    sweep benchmarks/sweeps/pictures.toml, on a quiet machine
+    results/pictures/projection.json  project transformer/small --machine 4xV100-sxm --batch 128 --json
               │
     the page's charts ──> Vega in a headless Chromium ──> SVG, light and dark in one file
 
@@ -37,6 +37,7 @@ from dpbench.sweep.variants import VariantName
 
 FOLDER = Path(__file__).parents[1] / "results/pictures"
 _ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"
+_FILES = ("records.jsonl", "projection.json")
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _WIDTH_PX = 760
 _MARGIN_PX = 16
@@ -89,14 +90,20 @@ class Chart:
         }
         return {
             "spec": {**whole, "data": {"values": rows}},
-            "config": {**CONFIG, "padding": _MARGIN_PX, "title": style},
+            "config": {**CONFIG, "padding": _MARGIN_PX, "title": style, "axis": {**CONFIG["axis"], "labelLimit": 300}},
         }
 
 
 def pictures(folder: Path) -> dict[str, str]:
-    """Return the pictures of a folder of records: SVG by file name. Raise PictureError."""
-    found = read_inputs([folder / "records.jsonl", folder / "projection.json"])
-    charts = {"ladder.svg": _ladder(found), "ablation.svg": _ablation(found), "projection.svg": _projection(found)}
+    """Return the pictures of a folder of records: SVG by file name. Raise PictureError.
+
+    A picture whose file of records is missing is left out.
+    """
+    found = read_inputs([path for name in _FILES if (path := folder / name).exists()])
+    charts = {"ladder.svg": _ladder(found), "ablation.svg": _ablation(found)} if found.records else {}
+    charts |= {"projection.svg": _projection(found)} if found.projections else {}
+    if not charts:
+        raise PictureError(f"{folder}: holds neither {' nor '.join(_FILES)}")
     return dict(zip(charts, _drawn(charts.values()), strict=True))
 
 
@@ -121,8 +128,8 @@ def _projection(found: PageInputs) -> Chart:
     key = next(iter(panel.rows))
     rows = [row for row in panel.rows[key] if row["ms"] is not None]
     shown = Panel(panel.id, panel.title, panel.text, panel.columns, {key: rows}, panel.spec)
-    below = "Projected from a description of the machine, not measured on it."
-    return Chart(shown, key, panel.labels[key], [below])
+    below = "Projected from a description of the machine, not measured on it. Lines: 90 % of draws of its parameters."
+    return Chart(shown, key, f"Projected step: {panel.labels[key]}", [below])
 
 
 def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:
@@ -130,7 +137,7 @@ def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:
     machines = by_machine(records)
     panel = make(machines[0]) if len(machines) == 1 else None
     if panel is None:
-        raise PictureError(f"records.jsonl: {make.__name__} needs its variants on one machine, not on {len(machines)}")
+        raise PictureError(f"records.jsonl: lacks variants of {make.__name__}, or is of {len(machines)} machines")
     return panel, machines[0].labels[panel.first]
 
 

@@ -1,7 +1,8 @@
 """Each device of a case over its rounds: telemetry and peaks of memory. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from dpbench.results.readings import DeviceTelemetry, OverRounds, Reading, over_rounds
@@ -43,7 +44,8 @@ class WindowReadings(Protocol):
 class DeviceSummary:
     """One device over the rounds of a case.
 
-    `figures` has an entry for each of `TELEMETRY` and `PEAKS`, and these: `window_s`; `pcie_bytes_per_step` and
+    `figures` has an entry for each of `TELEMETRY` and `PEAKS`, and those below. Each is computed when it is read first,
+    because a page of many records reads few of them: `window_s`; `pcie_bytes_per_step` and
     `nvlink_bytes_per_step`, sent and received together; `throttled_percent`, the share of the window in which the most
     frequent cause lowered the clocks. `throttled_s` has the seconds by cause. `uuids` are those of all rounds.
     """
@@ -77,18 +79,48 @@ def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary,
     return (busiest,) if idlest is busiest else (busiest, idlest)
 
 
+class _Figures(Mapping[str, OverRounds]):
+    """The figures of a device by name, each computed when it is read first."""
+
+    def __init__(self, make: Mapping[str, Callable[[], OverRounds]]) -> None:
+        self._make = make
+        self._made: dict[str, OverRounds] = {}
+
+    def __getitem__(self, name: str) -> OverRounds:
+        if name not in self._made:
+            self._made[name] = self._make[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)
+
+
 def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
     found = [_telemetry(device, one) for one in rounds]
-    figures = {name: over_rounds([_figure(name, each) for each in found]) for name in (*TELEMETRY, "window_s")}
-    for link in LINKS:
-        figures[f"{link}_bytes_per_step"] = over_rounds([_traffic(link, each) for each in found])
-    figures["throttled_percent"] = over_rounds([_throttled_percent(each) for each in found])
-    for place, name in enumerate(PEAKS):
-        figures[name] = over_rounds([(_peaks(one)[place] or {}).get(device, _ABSENT) for one in rounds])
+
+    def over(read: Callable[[DeviceTelemetry | Reading], Reading]) -> Callable[[], OverRounds]:
+        return lambda: over_rounds([read(each) for each in found])
+
+    def peak(place: int) -> Callable[[], OverRounds]:
+        return lambda: over_rounds([(_peaks(one)[place] or {}).get(device, _ABSENT) for one in rounds])
+
+    figures = {name: over(partial(_figure, name)) for name in (*TELEMETRY, "window_s")}
+    figures |= {f"{link}_bytes_per_step": over(partial(_traffic, link)) for link in LINKS}
+    figures["throttled_percent"] = over(_throttled_percent)
+    figures |= {name: peak(place) for place, name in enumerate(PEAKS)}
     known = [each for each in found if isinstance(each, DeviceTelemetry)]
     causes = dict.fromkeys(cause for each in known for cause in each.throttled_s)
-    throttled = {cause: over_rounds([each.throttled_s.get(cause, _ABSENT) for each in known]) for cause in causes}
-    return DeviceSummary(device, tuple(dict.fromkeys(each.uuid for each in known)), figures, throttled)
+    throttled = {cause: partial(_cause, cause, known) for cause in causes}
+    return DeviceSummary(
+        device, tuple(dict.fromkeys(each.uuid for each in known)), _Figures(figures), _Figures(throttled)
+    )
+
+
+def _cause(name: str, found: Sequence[DeviceTelemetry]) -> OverRounds:
+    return over_rounds([each.throttled_s.get(name, _ABSENT) for each in found])
 
 
 def _peaks(one: WindowReadings) -> tuple[Mapping[str, Reading] | None, Mapping[str, Reading] | None]:

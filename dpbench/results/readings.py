@@ -82,14 +82,24 @@ class OverRounds:
 
 def over_rounds(readings: Sequence[Reading]) -> OverRounds:
     """Return the readings of one metric, one from each round, as one."""
-    values = [each.value for each in readings if each.value is not None]
-    reasons = dict.fromkeys(each.reason for each in readings if each.reason is not None)
-    sources = dict.fromkeys(each.source for each in readings if each.source is not None)
+    values: list[float] = []
+    spans_s: list[float] = []
+    reasons: dict[str, None] = {}
+    sources: dict[str, None] = {}
+    for each in readings:  # one pass, because a page reads millions
+        if each.value is None:
+            reasons[str(each.reason)] = None
+        else:
+            values.append(each.value)
+        if each.source is not None:
+            sources[each.source] = None
+        if each.span_s is not None:
+            spans_s.append(each.span_s)
     return OverRounds(
         value=median(values) if values else None,
         reason="; ".join(reasons) or None,
         rounds=len(values),
         rounds_without=len(readings) - len(values),
         source="; ".join(sources) or None,
-        span_s=min((each.span_s for each in readings if each.span_s is not None), default=None),
+        span_s=min(spans_s, default=None),
     )

@@ -28,8 +28,9 @@ def find_throttling(records: Iterable[Record], groups: Iterable[Sequence[Case]])
     """
     firsts: dict[Case, dict[bool, Record]] = {}
     for record in records:
-        if record.metrics is not None and record.metrics.is_throttled is not None:
-            firsts.setdefault(record.case, {}).setdefault(record.metrics.is_throttled, record)
+        is_throttled = None if record.metrics is None else record.metrics.is_throttled
+        if is_throttled is not None:
+            firsts.setdefault(record.case, {}).setdefault(is_throttled, record)
     return next(filter(None, (_pair(group, firsts) for group in groups)), None)
 
 

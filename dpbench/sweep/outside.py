@@ -26,6 +26,8 @@ _REPR.maxstring = 80
 
 def printable(text: str) -> str:
     """Return the text with a space for each character that is not printable, newlines excepted."""
+    if text.isprintable():
+        return text
     return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
 
 

@@ -7,7 +7,7 @@ from dpbench.report.markdown import MAX_CHARACTERS
 from dpbench.results.compare import compare
 from tests.report.gate.making_gate import HOSTILE
 from tests.report.gate.test_markdown import NO_WIDTH, OURS, Seen
-from tests.report.page.making_page import lane_records
+from tests.report.page.making_page import hostile_records, lane_records
 from tests.results.making import case, failed, ok
 
 ALLOWED = OURS | {"h2"}
@@ -44,6 +44,13 @@ def test_texts_of_records_are_neither_markup_nor_mentions():
     assert "#1" not in page.text
     assert "\x1b" not in text
     assert {len(row) for row in page.rows} == {6}
+
+
+def test_names_of_devices_and_phases_are_neither_markup_nor_mentions():
+    page = seen(comparisons_markdown([("", compare(hostile_records(), allow_different=True))]))
+    assert set(page.tags) <= ALLOWED
+    assert not page.open
+    assert "<img src=x" in page.text.replace(NO_WIDTH, "")
 
 
 def test_reasons_and_differences_are_items():

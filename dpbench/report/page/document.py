@@ -178,7 +178,7 @@ def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
 
 
 def _cell(value: object) -> object:
-    return printable(value).replace("\n", " ") if isinstance(value, str) else value
+    return printable(value).replace("\n", " ") if isinstance(value, str) and not value.isprintable() else value
 
 
 def _text(text: str) -> str:

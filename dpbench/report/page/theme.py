@@ -4,7 +4,7 @@ A colour is a CSS variable of assets/page.css, so a chart follows the reader's l
 again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dpbench.sweep.variants import VariantId, VariantName
@@ -22,8 +22,8 @@ _PLACES = {
     VariantName.SINGLE: 4,
 }
 """The colours of the schemes, the same in all charts. naive is torch_dp's algorithm, so they share one."""
-STEP_PX = 26
-"""The height of a row of bars or points."""
+STEP_PX, TWO_LINES_PX = 26, 38
+"""The height of a row of bars or points, and of one whose label has two lines."""
 
 CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -67,13 +67,23 @@ def chart(*layers: dict[str, Any], height: int | dict[str, int], **fields: Any) 
     return {"$schema": SCHEMA, **size, "layer": list(layers), **fields}
 
 
-# A variant with parameters gets a second line for them.
-_ROW_AXIS = {"ticks": False, "domain": False, "labelExpr": "split(datum.label, '[', 2)"}
+# A variant with parameters gets a second line for them. Its first line then stands above the middle of the row.
+_ROW_AXIS = {
+    "ticks": False,
+    "domain": False,
+    "labelExpr": "split(replace(datum.label, ']', ''), '[', 2)",
+    "labelBaseline": {"condition": {"test": "indexof(datum.label, '[') >= 0", "value": "bottom"}, "value": "middle"},
+}
 
 
 def rows_of(field: str, title: str | None = None) -> dict[str, Any]:
     """Return the y channel with a row for each value, in the order of the data."""
     return {"field": field, "type": "nominal", "sort": None, "title": title, "axis": _ROW_AXIS}
+
+
+def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
+    """Return the height of the rows of these names, with room for the parameters of variants."""
+    return {"step": max(least, TWO_LINES_PX) if any("[" in str(each) for each in names) else least}
 
 
 def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True) -> dict[str, Any]:

@@ -106,6 +106,16 @@ def test_every_round_is_along_the_run():
     assert use_along(LANES_MACHINE) is None
 
 
+def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
+    monkeypatch.setattr("dpbench.report.page.charts.along_run._MOST_POINTS", 30)
+    (machine,) = by_machine(lane_records(rounds=12))
+    panel = step_times_along(machine)
+    counts = {name: [row["round"] for row in first(panel) if row["variant"] == name] for name in ("naive", "tuned")}
+    assert counts == {"naive": [0, 2, 4, 6, 8, 10], "tuned": [0, 2, 4, 6, 8, 10]}
+    assert "only some are shown" in panel.text
+    assert "only some are shown" not in step_times_along(LANES_MACHINE).text
+
+
 def counted(**copies):
     traffic = {
         name.replace("_to_", "->").replace("sim", "sim:"): Traffic(count=1, size_bytes=size)

@@ -123,5 +123,6 @@ def test_a_wrong_commit_is_one_line(before, after, reason):
 
 
 def test_a_file_that_is_read_twice_counts_once():
-    once, twice = two_commits(RECORDS, OLD, NEW), two_commits([*RECORDS, *RECORDS], OLD, NEW)
+    again = [*RECORDS, *(each.model_copy() for each in RECORDS)]
+    once, twice = two_commits(RECORDS, OLD, NEW), two_commits(again, OLD, NEW)
     assert [each.ratio for each in once.machines[0].effects] == [each.ratio for each in twice.machines[0].effects]

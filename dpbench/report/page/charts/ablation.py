@@ -2,7 +2,7 @@
 
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import BAD, GOOD, MUTED, STEP_PX, chart, coloured, number_axis, rows_of, tooltip
+from dpbench.report.page.theme import BAD, GOOD, MUTED, chart, coloured, number_axis, row_step, rows_of, tooltip
 from dpbench.report.units import estimate
 from dpbench.results.compare import Comparison
 from dpbench.results.winner import is_above_one
@@ -39,7 +39,7 @@ def ablation(found: MachineResults) -> Panel | None:
                 "tooltip": tooltip(("variant", "variant"), ("what", "is"), ("shown", "time over tuned")),
             },
         },
-        height={"step": STEP_PX},
+        height=row_step(found.variants),
     )
     return Panel(
         "ablation",

@@ -1,6 +1,6 @@
 """Every round along the run: its step time, and how busy, how fast and how hungry each GPU was."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
@@ -10,6 +10,7 @@ from dpbench.report.page.parts import DataRow, Panel, Shown
 from dpbench.report.page.theme import chart, coloured, number_axis, tooltip, variant_colours
 from dpbench.results.readings import DeviceTelemetry
 from dpbench.results.record import Outcome, Record
+from dpbench.sweep.case import Case
 
 _MOST_POINTS = 6000
 _HEIGHT = 170
@@ -66,14 +67,18 @@ def power_along(found: MachineResults) -> Panel | None:
 
 
 def _along(found: MachineResults, series: _Series) -> Panel | None:
-    rows: dict[str, list[DataRow]] = {key: [] for key in found.labels}
+    records: dict[str, dict[Case, list[Record]]] = {}
     for record in found.records:
         if record.outcome is Outcome.OK:
             for key in found.settings_by_case.get(record.case, ()):
-                rows[key] += _rows(record, series)
-    most = _MOST_POINTS // max(len(rows), 1)
-    is_thinned = any(len(own) > most for own in rows.values())
-    rows = {key: _thinned(own, most) for key, own in rows.items() if len(own) > 1}
+                records.setdefault(key, {}).setdefault(record.case, []).append(record)
+    steps = {key: _step(own.values(), series, _MOST_POINTS // len(records)) for key, own in records.items()}
+    is_thinned = any(step > 1 for step in steps.values())
+    rows = {
+        key: [row for of_case in own.values() for record in of_case[:: steps[key]] for row in _rows(record, series)]
+        for key, own in records.items()
+    }
+    rows = {key: rows[key] for key in found.labels if len(rows.get(key, ())) > 1}
     if not rows:
         return None
     encoding = {
@@ -97,6 +102,12 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
     return Panel(series.id, series.title, text, columns, rows, spec, "setting", found.first, found.labels)
 
 
+def _step(records: Iterable[Sequence[Record]], series: _Series, most: int) -> int:
+    """Return n if every nth record of each case leaves about `most` dots. All rounds of a record's devices stay."""
+    dots = sum(len(own) * len(list(series.values(own[0]))) for own in records)
+    return max(1, -(-dots // most))
+
+
 def _rows(record: Record, series: _Series) -> Iterator[DataRow]:
     at = datetime.fromisoformat(record.started_at).isoformat(timespec="seconds")
     for device, value in series.values(record):
@@ -118,8 +129,3 @@ def _telemetry(name: str) -> Callable[[Record], Iterator[tuple[str, float]]]:
                 yield device, value
 
     return values
-
-
-def _thinned(rows: Sequence[DataRow], most: int) -> list[DataRow]:
-    """Return at most so many of the rows, at equal distances."""
-    return list(rows[:: -(-len(rows) // most)])

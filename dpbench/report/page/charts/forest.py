@@ -9,6 +9,7 @@ from dpbench.report.page.theme import (
     chart,
     coloured,
     number_axis,
+    row_step,
     rows_of,
     tooltip,
     variant_colours,
@@ -53,7 +54,7 @@ def ratios(found: MachineResults) -> Panel | None:
             },
             "encoding": {**shared, "x": value, "text": {"field": "label"}},
         },
-        height={"step": STEP_PX + 8},
+        height=row_step(found.variants, least=STEP_PX + 8),
     )
     return Panel(
         "ratios",

@@ -2,7 +2,7 @@
 
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import STEP_PX, chart, coloured, number_axis, rows_of, tooltip, variant_colours
+from dpbench.report.page.theme import chart, coloured, number_axis, row_step, rows_of, tooltip, variant_colours
 from dpbench.results.compare import Comparison
 from dpbench.results.summary import Summary
 
@@ -20,7 +20,9 @@ def host_memory(found: MachineResults) -> Panel | None:
         "color": coloured("variant", variant_colours(found.variants), legend=False),
         "tooltip": tooltip(("variant", "variant"), ("mib", "MiB")),
     }
-    spec = chart({"mark": {"type": "bar", "height": {"band": 0.6}}, "encoding": encoding}, height={"step": STEP_PX})
+    spec = chart(
+        {"mark": {"type": "bar", "height": {"band": 0.6}}, "encoding": encoding}, height=row_step(found.variants)
+    )
     return Panel(
         "host-memory",
         "Host memory",

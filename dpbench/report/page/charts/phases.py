@@ -2,7 +2,7 @@
 
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import STEP_PX, chart, coloured, number_axis, rows_of, tooltip
+from dpbench.report.page.theme import chart, coloured, number_axis, row_step, rows_of, tooltip
 from dpbench.results.compare import Comparison
 from dpbench.results.phase_parts import phase_parts
 
@@ -34,7 +34,9 @@ def phases(found: MachineResults) -> Panel | None:
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": tooltip(("variant", "variant"), ("part", "phase"), ("shown", "ms"), ("percent", "% of step")),
     }
-    spec = chart({"mark": {"type": "bar", "height": {"band": 0.72}}, "encoding": encoding}, height={"step": STEP_PX})
+    spec = chart(
+        {"mark": {"type": "bar", "height": {"band": 0.72}}, "encoding": encoding}, height=row_step(found.variants)
+    )
     return Panel(
         "phases",
         "Where a step's time goes",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedVariant
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import STEP_PX, chart, coloured, number_axis, rows_of, series, tooltip
+from dpbench.report.page.theme import chart, coloured, number_axis, row_step, rows_of, series, tooltip
 from dpbench.report.units import number
 from dpbench.results.summary import Summary
 
@@ -36,7 +36,7 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
             "mark": {"type": "point", "size": 110},
             "encoding": {"y": y, "x": number_axis("ms", "ms a step"), "color": colour, "tooltip": tip},
         },
-        height={"step": STEP_PX},
+        height=row_step(row["row"] for own in rows.values() for row in own),
     )
     columns = (
         *(Shown("variant", "variant"), Shown("kind", "time"), Shown("shown", "ms a step [interval]")),

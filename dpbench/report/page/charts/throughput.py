@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import INK, STEP_PX, chart, coloured, number_axis, rows_of, tooltip, variant_colours
+from dpbench.report.page.theme import INK, chart, coloured, number_axis, row_step, rows_of, tooltip, variant_colours
 from dpbench.report.units import number
 from dpbench.results.compare import Comparison, Row
 from dpbench.sweep.devices import are_shared
@@ -38,7 +38,7 @@ def throughput_here(found: MachineResults) -> Panel | None:
             "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 11},
             "encoding": {"y": y, "x": {"field": "label_at", "type": "quantitative"}, "text": {"field": "label"}},
         },
-        height={"step": STEP_PX},
+        height=row_step(found.variants),
     )
     kinds = [
         _SINGLE if shared else _LIMIT for shared in sorted({are_shared(each.setting.devices) for each in found.shown})

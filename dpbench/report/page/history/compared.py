@@ -9,7 +9,7 @@ from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import ALL, DataRow, MachinePart, Page, Panel, Section, Shown
 from dpbench.report.page.raw_table import MOST_ROWS, raw_table
-from dpbench.report.page.theme import BAD, GOOD, MUTED, STEP_PX, chart, coloured, number_axis, rows_of, tooltip
+from dpbench.report.page.theme import BAD, GOOD, MUTED, TWO_LINES_PX, chart, coloured, number_axis, rows_of, tooltip
 from dpbench.report.units import estimate, number
 from dpbench.results.summary import Summary
 
@@ -107,9 +107,11 @@ def _sure_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
     rows = [_row(each) for each in found[:_MOST_DRAWN]]
     colour = coloured("verdict", [(_SLOWER, BAD), (_FASTER, GOOD)])
     channel = rows_of("row")
-    y = {**channel, "axis": {**channel["axis"], "labelExpr": f"split(datum.label, '{_BETWEEN}', 2)"}}
+    y = {
+        **channel,
+        "axis": {**channel["axis"], "labelExpr": f"split(datum.label, '{_BETWEEN}', 2)", "labelBaseline": "bottom"},
+    }
     ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
-    before, after = both.before[:_SHORT], both.after[:_SHORT]
     tip = tooltip(*(("variant", "variant"), ("setting", "setting"), ("change", "change"), ("shown", "after / before")))
     spec = chart(
         {"mark": {"type": "rule", "strokeDash": [4, 3], "color": MUTED}, "encoding": {"x": {"datum": 1.0}}},
@@ -120,10 +122,10 @@ def _sure_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
                 "y": y,
                 "color": colour,
                 "tooltip": tip,
-                "x": number_axis("ratio", f"time of {after} over that of {before}", log=True),
+                "x": number_axis("ratio", "time after over before", log=True),
             },
         },
-        height={"step": STEP_PX + 14},
+        height={"step": TWO_LINES_PX},
     )
     cut = f" The first {_MOST_DRAWN} of {len(found):,} are shown." if len(found) > _MOST_DRAWN else ""
     text = (
