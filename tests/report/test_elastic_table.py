@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.elastic.elastic_record import EventKind
-from dpbench.report.elastic_table import elastic_json, elastic_text
+from dpbench.report.elastic.table import elastic_json, elastic_text
 from dpbench.results.record import Outcome
 from tests.elastic.making import made_records
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
 from dpbench.elastic.outage import OutagePart
-from dpbench.report.elastic_table import MEMBERSHIP_LEGEND, elastic_json
+from dpbench.report.elastic.table import MEMBERSHIP_LEGEND, elastic_json
 from dpbench.report.page.charts.elastic_timeline import elastic_timeline
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
 from dpbench.report.units import number

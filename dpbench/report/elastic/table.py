@@ -11,7 +11,7 @@ from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, FaultKin
 from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
-from dpbench.report.elastic_timeline import timeline_text
+from dpbench.report.elastic.timeline import timeline_text
 from dpbench.report.units import number
 from dpbench.report.wide_table import NONE, Column, WideTable
 from dpbench.results.record import Outcome
