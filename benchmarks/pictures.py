@@ -5,6 +5,10 @@
               │
     the page's charts ──> Vega in a headless Chromium ──> SVG, light and dark in one file
 
+    results/pictures/step-*.json.gz   `python -m benchmarks.pictures --record`
+              │
+    dpbench trace transformer/small --machine 4xV100-sxm --variants torch_dp,tuned --batch 128 ──> SVG
+
 The same records give the same files: the width of a text is computed from its letters, not measured with the fonts of
 the machine that draws. A new picture is one more entry in `pictures`.
 """
@@ -24,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import WrongInputError
+from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.described.machine_file import load_machine
 from dpbench.report.page.charts.ablation import ablation
 from dpbench.report.page.charts.projected import projections
 from dpbench.report.page.charts.throughput import throughput_here
@@ -32,12 +38,20 @@ from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import CONFIG
+from dpbench.report.trace.picture import svg as trace_svg
 from dpbench.results.record import Environment, Record
-from dpbench.sweep.variants import VariantName
+from dpbench.run.project_all import record_all
+from dpbench.run.trace_all import trace_projected
+from dpbench.sweep.variants import VariantId, VariantName
 
 FOLDER = Path(__file__).parents[1] / "results/pictures"
 _ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"
 _FILES = ("records.jsonl", "projection.json")
+_STEPS = "step-{variant}-{lanes}.json.gz"
+_TRACED = "transformer/small"
+_TRACED_BATCH = 128
+_TRACED_ON = "4xV100-sxm"
+_TRACED_VARIANTS = (VariantId(VariantName.TORCH_DP), VariantId(VariantName.TUNED))
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _WIDTH_PX = 760
 _MARGIN_PX = 16
@@ -102,9 +116,26 @@ def pictures(folder: Path) -> dict[str, str]:
     found = read_inputs([path for name in _FILES if (path := folder / name).exists()])
     charts = {"ladder.svg": _ladder(found), "ablation.svg": _ablation(found)} if found.records else {}
     charts |= {"projection.svg": _projection(found)} if found.projections else {}
-    if not charts:
+    traced = {"trace.svg": _trace(folder)} if list(folder.glob(_STEPS.format(variant="*", lanes="*"))) else {}
+    if not charts and not traced:
         raise PictureError(f"{folder}: holds neither {' nor '.join(_FILES)}")
-    return dict(zip(charts, _drawn(charts.values()), strict=True))
+    return dict(zip(charts, _drawn(charts.values()), strict=True)) | traced
+
+
+def _trace(folder: Path) -> str:
+    recorded = {}
+    for path in folder.glob(_STEPS.format(variant="*", lanes="*")):
+        _, variant, lanes = path.name.removesuffix(".json.gz").split("-")
+        recorded[VariantId(variant), int(lanes)] = AffineStep.read(path)
+    return (
+        trace_svg(trace_projected(load_machine(_TRACED_ON), recorded, _TRACED, _TRACED_VARIANTS, _TRACED_BATCH)) + "\n"
+    )
+
+
+def record_steps(folder: Path) -> None:
+    """Record the steps of the trace into `folder`. Takes minutes, unless the user's cache has them."""
+    for (variant, lanes), step in record_all(_TRACED, _TRACED_VARIANTS, [load_machine(_TRACED_ON)]).items():
+        step.write(folder / _STEPS.format(variant=variant, lanes=lanes))
 
 
 def _ladder(found: PageInputs) -> Chart:
@@ -225,8 +256,12 @@ def _finished(svg: str, colours: Mapping[str, tuple[str, str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the records and of the pictures")
-    folder = parser.parse_args().folder
+    parser.add_argument("--record", action="store_true", help="record the steps of the trace first")
+    options = parser.parse_args()
+    folder = options.folder
     try:
+        if options.record:
+            record_steps(folder)
         drawn = pictures(folder)
     except (PictureError, WrongInputError) as error:
         sys.exit(f"pictures: {error}")
