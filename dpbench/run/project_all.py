@@ -11,7 +11,7 @@ from dpbench.projection.ranking import MachineProjection, advice, with_speed_up
 from dpbench.projection.recording_at import recording_at
 from dpbench.projection.replay.build import build
 from dpbench.projection.replay.draws import Draws, draw
-from dpbench.projection.rules import ProjectionError, check_batch, facts_of, rule_of, why_not
+from dpbench.projection.rules import ProjectionError, check_batch, facts_of, route_notes, rule_of, why_not
 from dpbench.run.record_step import record_step
 from dpbench.sweep.variants import VariantId, VariantName
 
@@ -67,7 +67,7 @@ def project_machine(
     gain = None
     if best is not None and best.projection is not None:
         gain = 2 * best.projection.step_time_s.mid / projector.project(best.variant, 2 * size).step_time_s.mid
-    notes = tuple(dict.fromkeys([*machine.notes, *projector.notes]))
+    notes = tuple(dict.fromkeys([*machine.notes, *projector.notes, *route_notes(variants, machine)]))
     return MachineProjection(machine.name, workload, size, math, rows, advice(rows, machine.name, gain), notes)
 
 

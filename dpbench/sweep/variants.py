@@ -168,6 +168,12 @@ class VariantId(str):
         has_dispatch = "dispatch" in self.name.parameters or "dispatch" in self.name.fixed
         return has_dispatch and self.values.get("dispatch", "auto") == "auto"
 
+    @property
+    def chooses_route(self) -> bool:
+        """Whether the wrapper itself chooses the route, by measuring the links."""
+        has_route = "route" in self.name.parameters
+        return has_route and self.values.get("route", "auto") == "auto"
+
     def __getnewargs__(self) -> tuple[str]:
         return (str(self),)
 
