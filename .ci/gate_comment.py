@@ -26,7 +26,8 @@ _WRITTEN_BY_THE_GATE = re.compile(
     r"</?(?:code|details|summary)>"
     r"|&#(?:35|64);&#8203;|&#(?!(?:35|64);)[1-9]\d{0,6};"
     r"|^\#{3,4}[ ]"
-    r"|(?!(?i:www)\.)[\w ,;()%'./|*-]|:(?!/)|\n",
+    r"|(?!(?i:www)\.)[\w ,;()%'./|*-]|:(?!/)|\n"
+    r"|[┄│━┿●◄►]",  # an interval on a line around 1
     re.MULTILINE,
 )
 

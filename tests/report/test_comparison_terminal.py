@@ -45,7 +45,11 @@ def plain(text):
 
 
 def bars(text):
-    return {line.split()[0]: re.findall("[█▏▎▍▌▋▊▉]+", line) for line in plain(text).splitlines() if line.strip()}
+    """Return the bars by the first word of a line. Another table, below, has the same variants."""
+    found = {}
+    for line in filter(str.strip, plain(text).splitlines()):
+        found.setdefault(line.split()[0], re.findall("[█▏▎▍▌▋▊▉]+", line))
+    return found
 
 
 def test_a_wide_terminal_gets_a_bar_for_each_time():
