@@ -1,11 +1,12 @@
 """A projected step as a timeline: the replay's tasks at their times in the mid case."""
 
 import re
+from collections.abc import Iterable
 
 from dpbench.projection.project import Projection
 from dpbench.projection.replay.rates import end_of
 from dpbench.projection.replay.tasks import LOCK, Role, Task
-from dpbench.trace.moved import moved_by, moved_by_collective
+from dpbench.trace.moved import moved_by, moved_by_collective, staged_from
 from dpbench.trace.timeline import HOST_GROUP, LINK_GROUP, Doing, Moved, RowNumbers, Span, Timeline, VariantTrace
 
 _DOING = {Role.HOST: Doing.HOST, Role.COMPUTE: Doing.COMPUTE, Role.LINK: Doing.MOVE}
@@ -33,7 +34,7 @@ def projected_timeline(found: Projection) -> Timeline:
     numbers, rows = StreamNames(), RowNumbers()
     spans = []
     for i, task in enumerate(tasks.all):
-        what, lane = _moved(task)
+        what, lane = _moved(task, [tasks.all[earlier].name for earlier in sorted(task.before)])
         spans.append(
             Span(
                 name=task.name,
@@ -84,9 +85,9 @@ def _rows(task: Task, rows: RowNumbers, streams: StreamNames, devices: int) -> t
     return (*own, *links)
 
 
-def _moved(task: Task) -> tuple[Moved | None, int | None]:
+def _moved(task: Task, before: Iterable[str]) -> tuple[Moved | None, int | None]:
     if task.role is not Role.LINK:
         return None, None
     if match := _COPY.fullmatch(task.name):
-        return moved_by(task.phase, end_of(match[1]), end_of(match[2]))
+        return moved_by(task.phase, end_of(match[1]), end_of(match[2]), staged_from(before))
     return moved_by_collective(task.name), None

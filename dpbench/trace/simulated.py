@@ -11,7 +11,7 @@ stream waits for has ended, and the host has issued it. The host takes no time. 
 from collections.abc import Iterable
 
 from dpbench.results.recording import Copy, HostWait, Mark, Operator, Recording, Wait
-from dpbench.trace.moved import moved_by
+from dpbench.trace.moved import moved_by, staged_from
 from dpbench.trace.projected import StreamNames, device_name
 from dpbench.trace.timeline import Doing, RowNumbers, Span, Timeline, VariantTrace
 
@@ -71,7 +71,9 @@ class _Order:
         device = device_name(self._recording.streams[event.stream])
         row = self._rows.of(device, self._names.name(self._recording.streams[event.stream], event.stream))
         if isinstance(event, Copy):
-            what, lane = moved_by(self._phase, event.source, event.destination)
+            what, lane = moved_by(
+                self._phase, event.source, event.destination, staged_from(self._spans[i].name for i in sorted(before))
+            )
             ends = ("host" if end is None else str(end) for end in (event.source, event.destination))
             name = " to ".join(ends)
             span = Span(f"copy {name}", doing, (row,), start, start + 1, self._phase, None, tuple(before), what, lane)

@@ -7,7 +7,7 @@ from dpbench.projection.replay.tasks import Role
 from dpbench.run import project_all
 from dpbench.sweep.variants import VariantId
 from dpbench.trace.critical import parts_of_path
-from dpbench.trace.moved import moved_by, moved_by_collective
+from dpbench.trace.moved import moved_by, moved_by_collective, staged_from
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.projected import projected_trace, thread_name
 from dpbench.trace.timeline import LINK_GROUP, Doing, Moved, Source, Trace
@@ -75,7 +75,7 @@ def test_the_stock_wrapper_sends_parameters_before_and_gradients_after_it_comput
 
 
 def test_what_a_copy_carries():
-    assert moved_by("forward", None, 2) == moved_by("forward", 2, None) == (Moved.INPUTS, 2)
+    assert moved_by("forward", None, 2) == (Moved.INPUTS, 2)
     assert moved_by("forward", 0, 3) == moved_by("forward", 1, 3) == (Moved.PARAMETERS, 3)
     assert moved_by("forward", 3, 0) == (Moved.OUTPUTS, 3)
     assert moved_by("backward", 0, 3) == (Moved.OUTPUT_GRADIENTS, 3)
@@ -83,6 +83,16 @@ def test_what_a_copy_carries():
     assert [moved_by_collective(name) for name in ("broadcast", "reduce", "all_reduce", "send")] == [
         *(Moved.PARAMETERS, Moved.GRADIENTS, Moved.GRADIENTS, Moved.BYTES),
     ]
+
+
+def test_what_a_copy_by_way_of_the_host_carries():
+    assert moved_by("forward", 0, None) == (Moved.PARAMETERS, None)
+    assert moved_by("forward", None, 3, staged_from(["copy 0 to host", "aten.add"])) == (Moved.PARAMETERS, 3)
+    assert moved_by("forward", 3, None) == (Moved.OUTPUTS, 3)
+    assert moved_by("backward", 3, None) == (Moved.GRADIENTS, 3)
+    assert moved_by("backward", None, 2, staged_from(["copy 2 to host", "copy 3 to host"])) == (Moved.GRADIENTS, 3)
+    assert moved_by("forward", None, 0, staged_from(["copy 0 to host"])) == (Moved.INPUTS, 0)
+    assert staged_from(["copy host to 0", "copy 1 to 0"]) is None
 
 
 def test_threads_have_names():
