@@ -51,6 +51,7 @@ class _Profile:
         self._phases = [(event.start_s, event.name) for event in self._marks if event.name in list(Phase)]
         threads = sorted({event.place for event in events if event.kind is ProfiledKind.OPERATOR})
         self._of_thread = {each: outermost(events, each) for each in threads}
+        self._is_staged = any(e.kind is ProfiledKind.COPY and "DtoH" in e.name for e in self._on_device)
         self._rows = RowNumbers()
 
     def timeline(self) -> Timeline:
@@ -101,7 +102,7 @@ class _Profile:
         launch = self._launch_of(event)
         phase = self._phase_at(launch.start_s if launch else event.start_s)
         device = f"cuda:{event.device}"
-        moved = _moved_on_device(event, phase)
+        moved = _moved_on_device(event, phase, is_staged=self._is_staged)
         return Span(
             name=event.name,
             doing=Doing.COMPUTE if moved is None else Doing.MOVE,
@@ -164,11 +165,15 @@ def _contains(outer: ProfiledEvent, inner: ProfiledEvent) -> bool:
     return outer.start_s <= inner.start_s <= outer.start_s + outer.length_s
 
 
-def _moved_on_device(event: ProfiledEvent, phase: str) -> Moved | None:
+def _moved_on_device(event: ProfiledEvent, phase: str, *, is_staged: bool) -> Moved | None:
+    """Return what a copy or an NCCL kernel carries, None for another kernel.
+
+    With `is_staged` devices send to each other by way of the host, so a copy from there may be of anything.
+    """
     if event.kind is ProfiledKind.COPY:
-        if "HtoD" in event.name:
+        if "HtoD" in event.name and phase == Phase.FORWARD and not is_staged:
             return Moved.INPUTS
-        is_between = "PtoP" in event.name
+        is_between = "PtoP" in event.name or is_staged
         return Moved.GRADIENTS if is_between and phase == Phase.BACKWARD else Moved.BYTES
     if event.name.startswith("nccl"):
         return next((moved for word, moved in _NCCL.items() if word in event.name), Moved.BYTES)

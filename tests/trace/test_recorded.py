@@ -121,6 +121,19 @@ def test_kernels_are_on_their_streams_and_threads_only_issue():
     assert faults(perfetto(Trace(Source.RECORDED, "t", [recorded_trace("torch_dp", profiled(*CUDA))]))) == []
 
 
+def copied(name, start, stream):
+    return event("gpu_memcpy", f"Memcpy {name}", start, 10, thread=stream, device=0, stream=stream)
+
+
+def test_a_copy_from_the_host_is_of_inputs_unless_devices_send_to_each_other_by_way_of_it():
+    phases = mark("forward", 0, 400), mark("backward", 400, 500)
+    first, later = copied("HtoD (Pinned -> Device)", 10, 1), copied("HtoD (Pinned -> Device)", 500, 2)
+    plain = recorded_timeline(profiled(*phases, first))
+    assert [span.moved for span in plain.spans] == [Moved.INPUTS]
+    staged = recorded_timeline(profiled(*phases, copied("DtoH (Device -> Pinned)", 5, 3), first, later))
+    assert [span.moved for span in staged.spans] == [Moved.BYTES, Moved.BYTES, Moved.GRADIENTS]
+
+
 def test_a_kernel_waits_for_its_launch_its_stream_or_what_ended_last():
     timeline = recorded_timeline(profiled(*CUDA))
     before = {span.name: [timeline.spans[i].name for i in span.before] for span in timeline.spans}
