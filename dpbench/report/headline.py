@@ -69,9 +69,10 @@ _SINGLE, _FLOOR = VariantId(VariantName.SINGLE), VariantId(VariantName.FLOOR)
 def _answer(winner: Winner, rows: _Rows) -> str:
     best = winner.best
     if winner.alone is not None and winner.is_slower_than_one_device:
+        lanes, both = short_devices(best.case.devices), f"{_time(best)} against {_time(rows[_SINGLE].summary)}"
         return (
-            f"Use one device here: the fastest scheme on several, {best.case.variant}, takes {_times(winner.alone)} "
-            f"the time of one device, {_time(best)} against {_time(rows[_SINGLE].summary)} a step."
+            f"Use one device here: the fastest scheme on {lanes}, {best.case.variant}, takes {_times(winner.alone)} "
+            f"the time of one device, {both} a step."
         )
     if not winner.slower:
         return f"Only {best.case.variant} was measured: {_time(best)} a step, {_rate(best)} items a second."
@@ -91,7 +92,8 @@ def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
         yield f"{best.case.variant} takes {_times(row.ratio.times)} the time of {row.ratio.to}."
     for variant, ratio in list(winner.slower.items())[:1]:
         if row.ratio is None or row.ratio.to != variant:
-            yield f"The next, {variant}, takes {_times(ratio)} its time."
+            order = "; their order is not decided" if variant in winner.rivals else ""
+            yield f"The next, {variant}, takes {_times(ratio)} the time of {best.case.variant}{order}."
     if best.rounds_ok == 1:
         yield "One round was measured, so there is no interval: the order is not sure."
     else:
@@ -129,13 +131,14 @@ def _bottleneck(best: Summary, reference: Row | None) -> Iterator[str]:
     if saving is not None and reference is not None:
         unit_s, unit = time_unit([saving.other_s])
         times = f"{number(saving.time_s / unit_s)} {unit} against {number(saving.other_s / unit_s)} {unit}"
-        yield f"It saves most time in {saving.name}: {times} in {reference.summary.case.variant}."
+        whole = "the whole " if saving.is_whole else ""
+        yield f"It saves most time in {whole}{saving.name}: {times} in {reference.summary.case.variant}."
 
 
 def _advice(winner: Winner) -> str:
     best = winner.best
     if winner.is_slower_than_one_device:
-        return "Next: one device, or a larger batch for each device."
+        return "Next: stay on one device, or try a larger batch."
     if best.rounds_ok == 1 and winner.rivals:
         return "Next: measure with --rounds 5."
     needed = [rounds_to_decide(winner.slower[rival], best.rounds_ok) for rival in winner.rivals]

@@ -56,6 +56,11 @@ class Saving:
     time_s: float
     other_s: float
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole phase that has parts."""
+        return bool(_PARTS_OF.get(self.name))
+
 
 def largest_saving(found: PhaseSummary | None, other: PhaseSummary | None) -> Saving | None:
     """Return where the first saves most against the other; None if it saves nowhere.

@@ -2,6 +2,7 @@ import pytest
 
 from dpbench.report.headline import headline, place
 from dpbench.results.compare import compare
+from dpbench.results.phase_parts import Saving
 from tests.report.page.making_page import gpu_records, lane_records, made_case
 from tests.results.making import case, failed, ok
 
@@ -32,6 +33,7 @@ def test_an_undecided_winner_names_its_rivals_and_the_rounds_that_would_decide()
     (only,) = found.values()
     assert only.answer.startswith("The fastest is not decided between tuned and ddp: tuned has the shortest median")
     assert "The next, ddp, takes 1.05 [" in only.certainty
+    assert "times the time of tuned; their order is not decided." in only.certainty
     assert only.advice.startswith("Next: --rounds ")
 
 
@@ -42,9 +44,9 @@ def test_equal_schemes_are_not_worth_more_rounds():
 
 def test_one_device_is_the_answer_if_it_is_faster_for_sure():
     (only,) = headlines(lane_records()).values()
-    assert only.answer.startswith("Use one device here: the fastest scheme on several, ")
+    assert only.answer.startswith("Use one device here: the fastest scheme on cpu*2, ")
     assert "the time of floor" in only.limit
-    assert only.advice == "Next: one device, or a larger batch for each device."
+    assert only.advice == "Next: stay on one device, or try a larger batch."
 
 
 def test_one_round_is_not_sure():
@@ -68,3 +70,9 @@ def test_without_times_the_outcomes_are_the_answer():
 )
 def test_devices_are_named_shortly(devices, text):
     assert place(made_case("tuned", devices, 64)) == f"convnet/small, batch 64 on {text}"
+
+
+def test_a_whole_phase_is_told_from_its_parts():
+    assert [Saving(name, 1, 2).is_whole for name in ("forward", "backward", "optimiser", "replicate", "loss")] == [
+        *(True, True, False, False, False),
+    ]

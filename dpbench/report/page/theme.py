@@ -22,6 +22,7 @@ _PLACES = {
     VariantName.SINGLE: 4,
 }
 """The colours of the schemes, the same in all charts. naive is torch_dp's algorithm, so they share one."""
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 STEP_PX, TWO_LINES_PX = 26, 38
 """The height of a row of bars or points, and of one whose label has two lines."""
 
@@ -102,6 +103,17 @@ def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = T
     scale = {"domain": [name for name, _ in colours], "range": [colour for _, colour in colours]}
     channel: dict[str, Any] = {"field": field, "type": "nominal", "scale": scale, "title": None}
     return channel if legend else {**channel, "legend": None}
+
+
+def shaped(field: str, colours: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return a shape channel that tells apart values of one colour. Its legend is the colours' one."""
+    used: dict[str, int] = {}
+    shapes = []
+    for _, colour in colours:
+        used[colour] = used.get(colour, -1) + 1
+        shapes.append(_SHAPES[used[colour] % len(_SHAPES)])
+    scale = {"domain": [name for name, _ in colours], "range": shapes}
+    return {"field": field, "type": "nominal", "scale": scale, "title": None}
 
 
 def variant_colours(variants: Sequence[VariantId]) -> list[tuple[str, str]]:

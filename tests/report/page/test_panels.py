@@ -18,6 +18,7 @@ from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
+from dpbench.report.page.theme import shaped
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
 from tests.report.page.making_page import ABLATIONS, GPUS, failed_record, gpu_records, lane_records, made_case
@@ -183,3 +184,19 @@ def test_tables_name_only_fields_that_their_rows_have():
     for panel in (panel for section in page.machines[0].sections for panel in section.panels):
         for rows in panel.rows.values():
             assert all(column.field in row for row in rows for column in panel.columns), panel.id
+
+
+def test_variants_of_one_colour_have_different_shapes():
+    colours = [("a", "red"), ("b", "blue"), ("c", "red"), ("d", "red")]
+    scale = shaped("variant", colours)["scale"]
+    assert scale["domain"] == ["a", "b", "c", "d"]
+    looks = list(zip((colour for _, colour in colours), scale["range"], strict=True))
+    assert len(set(looks)) == len(looks)
+
+
+def test_step_times_that_differ_widely_are_on_a_logarithmic_axis():
+    records = lane_records()
+    slow = records[0].model_copy(update={"samples_s": tuple(20 * sample_s for sample_s in records[0].samples_s)})
+    for made, kind in ((records, None), ([slow, *records[1:]], "log")):
+        (machine,) = by_machine(made)
+        assert step_times_along(machine).spec["layer"][0]["encoding"]["y"]["scale"].get("type") == kind

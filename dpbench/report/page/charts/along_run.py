@@ -1,20 +1,23 @@
 """Every round along the run: its step time, and how busy, how fast and how hungry each GPU was."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import chart, coloured, number_axis, tooltip, variant_colours
+from dpbench.report.page.theme import chart, coloured, number_axis, shaped, tooltip, variant_colours
 from dpbench.results.readings import DeviceTelemetry
 from dpbench.results.record import Outcome, Record
 from dpbench.sweep.case import Case
 
 _MOST_POINTS = 6000
 _HEIGHT = 170
-_NO_GRID = {"grid": False}
+_WIDE = 8
+"""On a linear axis, values that differ more leave no room between the smaller ones."""
+_CLOCK = dict.fromkeys(("hours", "minutes"), "%H:%M") | {"seconds": "%H:%M:%S", "milliseconds": "%H:%M:%S"}
+"""Vega's own format of a time has twelve hours."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class _Series:
     axis: str
     values: Callable[[Record], Iterator[tuple[str, float]]]
     zero: bool = True
+    may_be_log: bool = False
 
 
 def step_times_along(found: MachineResults) -> Panel | None:
@@ -40,6 +44,7 @@ def step_times_along(found: MachineResults) -> Panel | None:
             "machine, not to a variant.",
             "ms a step",
             lambda record: iter([("all", median(record.step_times_s) * 1e3)]),
+            may_be_log=True,
         ),
     )
 
@@ -81,16 +86,18 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
     rows = {key: rows[key] for key in found.labels if len(rows.get(key, ())) > 1}
     if not rows:
         return None
+    colours = variant_colours(found.variants)
     encoding = {
         "x": {
             "field": "at",
             "type": "temporal",
             "title": "time of the round (UTC)",
             "scale": {"type": "utc"},
-            "axis": {"grid": False},
+            "axis": {"grid": False, "format": _CLOCK},
         },
-        "y": number_axis("value", series.axis, zero=series.zero),
-        "color": coloured("variant", variant_colours(found.variants)),
+        "y": number_axis("value", series.axis, log=series.may_be_log and _is_wide(rows), zero=series.zero),
+        "color": coloured("variant", colours),
+        "shape": shaped("variant", colours),
         "tooltip": tooltip(("variant", "variant"), ("device", "device"), ("round", "round"), ("value", series.axis)),
     }
     spec = chart({"mark": {"type": "point", "size": 45, "opacity": 0.85}, "encoding": encoding}, height=_HEIGHT)
@@ -100,6 +107,12 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
     )
     text = f"{series.text} There are too many dots, so only some are shown." if is_thinned else series.text
     return Panel(series.id, series.title, text, columns, rows, spec, "setting", found.first, found.labels)
+
+
+def _is_wide(rows: Mapping[str, Sequence[DataRow]]) -> bool:
+    """Return whether the values of any setting differ by more than a linear axis shows."""
+    values = [[float(str(row["value"])) for row in own] for own in rows.values()]
+    return any(0 < _WIDE * min(own) < max(own) for own in values)
 
 
 def _step(records: Iterable[Sequence[Record]], series: _Series, most: int) -> int:

@@ -16,7 +16,7 @@ def host_memory(found: MachineResults) -> Panel | None:
         return None
     encoding = {
         "y": rows_of("variant"),
-        "x": number_axis("mib", "MiB of host memory, all processes of a case"),
+        "x": number_axis("mib", "MiB of host memory"),
         "color": coloured("variant", variant_colours(found.variants), legend=False),
         "tooltip": tooltip(("variant", "variant"), ("mib", "MiB")),
     }
@@ -26,7 +26,8 @@ def host_memory(found: MachineResults) -> Panel | None:
     return Panel(
         "host-memory",
         "Host memory",
-        "Each process's peak since it began, summed over the processes of a case. Shared pages count in each.",
+        "Each process's peak since it began, summed over the processes of a case. Memory that processes share counts "
+        "in each of them.",
         (Shown("variant", "variant"), Shown("mib", "MiB")),
         rows,
         spec,

@@ -40,8 +40,9 @@ def phases(found: MachineResults) -> Panel | None:
     return Panel(
         "phases",
         "Where a step's time goes",
-        "The length of a bar is a step's time, from extra steps after the timed ones. scatter, replicate, gather and "
-        "reduce move data between devices; the rest computes. A variant without such parts shows whole phases.",
+        "From extra steps after the timed ones, which may take longer than those. scatter, replicate, gather and "
+        "reduce move data between devices; the rest computes. forward and backward are what is left of them. Where "
+        "those parts are not known, they are whole and hold the moves too.",
         (
             Shown("variant", "variant"),
             Shown("part", "phase"),
