@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpbench.report.units import number, time_unit
 from dpbench.results.compare import Comparison, Row
-from dpbench.results.phase_parts import largest_saving, phase_parts, share_of_moves
+from dpbench.results.phase_parts import Work, largest_saving, phase_parts, share_of_moves
 from dpbench.results.summary import Summary
 from dpbench.results.winner import MOST_ROUNDS, Winner, rounds_to_decide, winner_of
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
@@ -18,6 +18,8 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 _LARGE_SHARE_OF_MOVES = 0.25
 _NEAR_LIMIT_PERCENT = 90
+_LARGE_SAVING = 0.05
+"""Of the step. A smaller saving explains nothing."""
 
 
 @dataclass(frozen=True)
@@ -120,19 +122,32 @@ def _limit(winner: Winner, rows: _Rows) -> str:
 
 
 def _bottleneck(best: Summary, reference: Row | None) -> Iterator[str]:
-    parts = phase_parts(best.phases)
+    parts = phase_parts(best.phases, len(best.case.devices))
     total = sum(part.time_s for part in parts)
     if total > 0:
         largest = max(parts, key=lambda part: part.time_s)
-        text = f"The largest part of its step is {largest.name}, {100 * largest.time_s / total:.0f} %"
+        name = f"{largest.name} with its moves between devices" if largest.work is Work.BOTH else largest.name
+        text = f"The largest part of its step is {name}, {100 * largest.time_s / total:.0f} %"
         moves = share_of_moves(parts)
         yield f"{text}; moving data takes {100 * moves:.0f} %." if moves is not None else f"{text}."
+    yield from _collectives(best)
     saving = None if reference is None else largest_saving(best.phases, reference.summary.phases)
-    if saving is not None and reference is not None:
+    if saving is not None and reference is not None and saving.other_s - saving.time_s >= _LARGE_SAVING * total:
         unit_s, unit = time_unit([saving.other_s])
         times = f"{number(saving.time_s / unit_s)} {unit} against {number(saving.other_s / unit_s)} {unit}"
         whole = "the whole " if saving.is_whole else ""
         yield f"It saves most time in {whole}{saving.name}: {times} in {reference.summary.case.variant}."
+
+
+def _collectives(best: Summary) -> Iterator[str]:
+    known = {} if best.phases is None else best.phases.phases_s
+    whole_s, hidden_s = (known[name].value if name in known else None for name in ("collectives", "hidden"))
+    if whole_s and hidden_s is not None:
+        unit_s, unit = time_unit([whole_s])
+        yield (
+            f"Its collectives take {number(whole_s / unit_s)} {unit} of a profiled step, "
+            f"{100 * hidden_s / whole_s:.0f} % of it hidden behind computing."
+        )
 
 
 def _advice(winner: Winner) -> str:

@@ -18,6 +18,7 @@ class Work(StrEnum):
 
     COMPUTE = "compute"
     MOVE = "move data"
+    BOTH = "compute and move data"
 
 
 _MOVES = ("scatter", "replicate", "gather", "reduce")
@@ -25,20 +26,27 @@ _MOVES = ("scatter", "replicate", "gather", "reduce")
 
 @dataclass(frozen=True)
 class PhasePart:
-    """A part of a step in seconds. `forward` and `backward` are without their other parts."""
+    """A part of a step in seconds. `forward` and `backward` are without their other parts.
+
+    Work.BOTH is a whole phase of several devices whose moves are not known apart, such as the backward of ddp.
+    """
 
     name: str
     work: Work
     time_s: float
 
 
-def phase_parts(found: PhaseSummary | None) -> tuple[PhasePart, ...]:
-    """Return the parts in their order in the step; none if forward, which every step has, has no time."""
+def phase_parts(found: PhaseSummary | None, devices: int = 1) -> tuple[PhasePart, ...]:
+    """Return the parts in their order in the step; none if forward, which every step has, has no time.
+
+    `devices` is how many devices the case has.
+    """
     known = {} if found is None else {name: each.value for name, each in found.phases_s.items()}
     times = {name: value for name, value in known.items() if value is not None}
     if "forward" not in times:
         return ()
-    return tuple(part for phase in _PARTS_OF if phase in times for part in _parts(phase, times))
+    rest = Work.BOTH if devices > 1 and not any(name in times for name in _MOVES) else Work.COMPUTE
+    return tuple(part for phase in _PARTS_OF if phase in times for part in _parts(phase, times, rest))
 
 
 def share_of_moves(parts: tuple[PhasePart, ...]) -> float | None:
@@ -89,11 +97,11 @@ def _saved(found: Saving) -> float:
     return found.other_s - found.time_s
 
 
-def _parts(phase: str, times: Mapping[str, float]) -> list[PhasePart]:
+def _parts(phase: str, times: Mapping[str, float], rest_is: Work) -> list[PhasePart]:
     found = [
         PhasePart(name, Work.MOVE if name in _MOVES else Work.COMPUTE, times[name])
         for name in _PARTS_OF[phase]
         if name in times
     ]
     rest = max(times[phase] - sum(part.time_s for part in found), 0.0)
-    return [*found, PhasePart(phase, Work.COMPUTE, rest)]
+    return [*found, PhasePart(phase, rest_is if _PARTS_OF[phase] else Work.COMPUTE, rest)]

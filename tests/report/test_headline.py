@@ -37,6 +37,19 @@ def test_an_undecided_winner_names_its_rivals_and_the_rounds_that_would_decide()
     assert only.advice.startswith("Next: --rounds ")
 
 
+def test_collectives_and_a_phase_with_its_moves_are_named():
+    found = {"forward": 1.0, "backward": 3.0, "collectives": 2.0, "hidden": 0.5}
+    records = [
+        each.model_copy(update={"metrics": each.metrics.model_copy(update={"phases_s": found})})
+        for each in rounds("ddp", 4, 4)
+    ]
+    (only,) = headlines([*records, *rounds("naive", 8, 8)]).values()
+    assert only.bottleneck == (
+        "The largest part of its step is backward with its moves between devices, 75 %. "
+        "Its collectives take 2.00 s of a profiled step, 25 % of it hidden behind computing."
+    )
+
+
 def test_equal_schemes_are_not_worth_more_rounds():
     (only,) = headlines([*rounds("tuned", 1, 1.1, 0.9), *rounds("naive", 1, 1.1, 0.9)]).values()
     assert only.advice == "Next: take whichever is simpler; even 200 rounds like these would not decide it."

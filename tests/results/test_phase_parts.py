@@ -40,6 +40,14 @@ def test_a_phase_without_parts_stays_whole():
     assert share_of_moves(parts) is None
 
 
+def test_a_phase_whose_moves_are_not_known_computes_and_moves():
+    found = phases(forward=1.0, loss=0.1, backward=2.0, optimiser=0.5)
+    works = {part.name: part.work for part in phase_parts(found, devices=2)}
+    assert works == {"loss": Work.COMPUTE, "forward": Work.BOTH, "backward": Work.BOTH, "optimiser": Work.COMPUTE}
+    assert {part.work for part in phase_parts(found)} == {Work.COMPUTE}
+    assert Work.BOTH not in {part.work for part in phase_parts(STOCK, devices=2)}
+
+
 def test_parts_that_are_longer_than_their_phase_leave_nothing():
     assert phase_parts(phases(forward=1.0, replicate=1.5))[-1].time_s == 0
 

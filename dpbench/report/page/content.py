@@ -8,7 +8,7 @@ from dpbench.report.headline import Headline, headline
 from dpbench.report.page.charts.ablation import ablation
 from dpbench.report.page.charts.along_run import clock_along, power_along, step_times_along, use_along
 from dpbench.report.page.charts.device_maps import device_memory, device_use, nvlink_bytes, pcie_bytes
-from dpbench.report.page.charts.forest import ratios
+from dpbench.report.page.charts.forest import ratios, ratios_to_fastest
 from dpbench.report.page.charts.host_memory import host_memory
 from dpbench.report.page.charts.links import link_drawing, link_matrix
 from dpbench.report.page.charts.phases import phases
@@ -24,6 +24,7 @@ from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
 from dpbench.report.page.parts import MachinePart, Page, Panel, Section
 from dpbench.report.page.raw_table import MOST_ROWS, raw_table
+from dpbench.report.page.words import words
 from dpbench.results.winner import winner_of
 from dpbench.sweep.variants import VariantId
 
@@ -31,7 +32,7 @@ _MOST_MACHINES = 6
 _MOST_HEADLINES = 12
 MakePanel = Callable[[MachineResults], Panel | None]
 _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
-    ("ratios", "Which is faster, and how sure is that?", (ratios,)),
+    ("ratios", "Which is faster, and how sure is that?", (ratios, ratios_to_fastest)),
     ("scaling", "How far from the ideal is it?", (throughput_here, throughput, efficiency)),
     ("phases", "Where does the time go?", (phases,)),
     ("ablation", "What is each technique worth?", (ablation,)),
@@ -41,6 +42,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
     ("links", "What goes over the links?", (link_matrix, link_drawing, nvlink_bytes, pcie_bytes)),
     ("outcomes", "What failed or was skipped?", (outcomes,)),
     ("environment", "Where was it measured?", (environment,)),
+    ("words", "What do the words mean?", (words,)),
 )
 
 

@@ -22,7 +22,7 @@ _COLUMNS = (
     ("low_ms", "low"),
     ("high_ms", "high"),
     ("ratio", "ratio"),
-    ("percent", "% of limit or single"),
+    ("percent", "% of ideal"),
     ("items_per_s", "items/s"),
     ("rounds", "rounds"),
     ("host_mib", "host MiB"),

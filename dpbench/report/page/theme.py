@@ -42,6 +42,7 @@ CONFIG: dict[str, Any] = {
         "titleFontSize": 12,
         "titleFontWeight": "normal",
         "labelLimit": 230,
+        "labelSeparation": 8,
     },
     "axisY": {"labelColor": INK},
     "legend": {
@@ -91,6 +92,16 @@ def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True)
     """Return a channel of numbers."""
     scale: dict[str, Any] = {"type": "log", "nice": False, "padding": 12} if log else {"zero": zero, "nice": True}
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": {"tickCount": 6}}
+
+
+LABEL_ROOM = 1.14
+"""Labels stand behind bars. An axis that ends so far behind the longest bar leaves room for them."""
+
+
+def room_for_labels() -> dict[str, Any]:
+    """Return a layer that is not seen, and extends the x axis to the rows' field `room`."""
+    mark = {"type": "point", "opacity": 0, "size": 0, "tooltip": None}
+    return {"mark": mark, "encoding": {"x": {"field": "room", "type": "quantitative"}}}
 
 
 def tooltip(*fields: tuple[str, str]) -> list[dict[str, Any]]:

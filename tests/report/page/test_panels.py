@@ -8,7 +8,7 @@ import pytest
 from dpbench.report.page.charts.ablation import ablation
 from dpbench.report.page.charts.along_run import clock_along, step_times_along, use_along
 from dpbench.report.page.charts.device_maps import device_memory, device_use
-from dpbench.report.page.charts.forest import ratios
+from dpbench.report.page.charts.forest import ratios, ratios_to_fastest
 from dpbench.report.page.charts.links import link_drawing, link_matrix
 from dpbench.report.page.charts.phases import phases
 from dpbench.report.page.charts.scaling import efficiency, throughput
@@ -19,6 +19,7 @@ from dpbench.report.page.document import _asset
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
 from dpbench.report.page.theme import shaped
+from dpbench.report.page.words import words
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
 from tests.report.page.making_page import ABLATIONS, GPUS, failed_record, gpu_records, lane_records, made_case
@@ -37,6 +38,34 @@ def test_the_forest_has_a_row_with_an_interval_for_each_variant():
     assert rows["torch_dp"]["ratio"] == rows["torch_dp"]["low"] == 1
     assert rows["tuned"]["low"] < rows["tuned"]["ratio"] < rows["tuned"]["high"] < 1
     assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]", rows["tuned"]["shown"])
+
+
+def test_the_fastest_scheme_is_compared_with_every_other_and_with_one_device():
+    rows = first(ratios_to_fastest(LANES_MACHINE))
+    by_variant = {row["variant"]: row for row in rows}
+    (best,) = (row for row in rows if row["shown"] == "1.00")
+    assert rows[0] is by_variant["single"]
+    assert by_variant["single"]["high"] < 1 == best["low"] == best["high"]
+    assert [row["ratio"] for row in rows] == sorted(row["ratio"] for row in rows)
+    answer = page_of(PageInputs(lane_records())).machines[0].main.answer
+    ends = [by_variant["single"][end] for end in ("ratio", "high", "low")]
+    assert "{:.2f} [{:.2f}, {:.2f}] times the time of one device".format(*(1 / end for end in ends)) in answer
+
+
+def test_one_scheme_is_compared_with_no_other():
+    records = [each for each in lane_records() if str(each.case.variant) == "tuned"]
+    (machine,) = by_machine(records)
+    assert ratios_to_fastest(machine) is None
+
+
+def test_the_words_are_those_of_the_page():
+    (rows,) = words(LANES_MACHINE).rows.values()
+    meanings = {row["word"]: row["meaning"] for row in rows}
+    assert set(meanings) >= {"naive", "tuned", "single", "floor", "ddp", "mlp/...", "round", "lane", "replicate"}
+    assert "fsdp" not in meanings
+    assert "share one device" in meanings["ideal, limit"]
+    (gpus,) = words(GPU_MACHINE).rows.values()
+    assert "times the number of devices" in {row["word"]: row["meaning"] for row in gpus}["ideal, limit"]
 
 
 def test_panels_show_the_setting_with_most_variants_devices_and_items_first():
@@ -71,7 +100,30 @@ def test_phases_add_up_and_a_variant_without_parts_has_whole_phases():
     rows = first(phases(GPU_MACHINE))
     for variant in ("torch_dp", "tuned", "ddp"):
         assert sum(row["percent"] for row in rows if row["variant"] == variant) == pytest.approx(100, abs=0.5)
-    assert [row["part"] for row in rows if row["variant"] == "ddp"] == ["forward", "backward", "optimiser"]
+    assert [row["part"] for row in rows if row["variant"] == "ddp"] == [
+        "forward + moves",
+        "backward + moves",
+        "optimiser",
+    ]
+
+
+def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
+    records = lane_records()
+    slow = [
+        each.model_copy(update={"metrics": each.metrics.model_copy(update={"phases_s": {"forward": 9.0}})})
+        if str(each.case.variant) == "naive"
+        else each
+        for each in records
+    ]
+    (machine,) = by_machine(slow)
+    panel = phases(machine)
+    rows = first(panel)
+    (cut,) = (row for row in rows if row["variant"] == "naive")
+    assert cut["label"] == "9,000 ms ▸"
+    assert cut["shown"] == 9000
+    assert cut["to"] == cut["end"] == max(row["to"] for row in rows) < 9000
+    assert "the median is cut" in panel.text
+    assert "the median is cut" not in phases(LANES_MACHINE).text
 
 
 def test_the_ladder_is_sorted_by_worth_and_says_what_is_decided():
@@ -144,11 +196,11 @@ def test_links_are_a_matrix_and_a_drawing_of_the_whole_step():
 def test_a_section_without_data_is_left_out():
     page = page_of(PageInputs(lane_records()))
     ids = [section.id for section in page.machines[0].sections]
-    assert ids == ["m0-ratios", "m0-scaling", "m0-phases", "m0-memory", "m0-devices", "m0-environment"]
+    assert ids == ["m0-ratios", "m0-scaling", "m0-phases", "m0-memory", "m0-devices", "m0-environment", "m0-words"]
     full = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
     assert [section.id for section in full.machines[0].sections] == [
         *("m0-ratios", "m0-scaling", "m0-phases", "m0-ablation", "m0-winners", "m0-memory", "m0-devices", "m0-links"),
-        *("m0-outcomes", "m0-environment"),
+        *("m0-outcomes", "m0-environment", "m0-words"),
     ]
 
 
@@ -160,8 +212,8 @@ def test_unlike_environments_are_parts_of_their_own():
 
 def test_many_settings_are_summarised_and_the_page_says_so():
     page = page_of(PageInputs(gpu_records(range(8, 8 * (MOST_SETTINGS + 2), 8), (2,), rounds=2)))
-    (panel,) = page.machines[0].sections[0].panels
-    assert len(panel.rows) == MOST_SETTINGS
+    for panel in page.machines[0].sections[0].panels:
+        assert len(panel.rows) == MOST_SETTINGS
     assert f"show {MOST_SETTINGS} of {MOST_SETTINGS + 1} settings" in page.notes[0]
 
 

@@ -1,9 +1,10 @@
 """What each technique of the tuned wrapper is worth: tuned with one technique changed, over tuned."""
 
+from dpbench.report.page.charts.interval_rows import interval_rows, ratio_fields
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import BAD, GOOD, MUTED, chart, coloured, number_axis, row_step, rows_of, tooltip
-from dpbench.report.units import estimate
+from dpbench.report.page.theme import BAD, GOOD, MUTED, coloured
+from dpbench.report.units import estimate, number
 from dpbench.results.compare import Comparison
 from dpbench.results.winner import is_above_one
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
@@ -18,29 +19,8 @@ def ablation(found: MachineResults) -> Panel | None:
     if not rows:
         return None
     colour = coloured("verdict", [(_SLOWER, BAD), (_SAME, MUTED), (_FASTER, GOOD)])
-    y = rows_of("variant")
-    spec = chart(
-        {"mark": {"type": "rule", "strokeDash": [4, 3], "color": MUTED}, "encoding": {"x": {"datum": 1.0}}},
-        {
-            "mark": {"type": "rule", "strokeWidth": 3},
-            "encoding": {
-                "y": y,
-                "x": {"field": "low", "type": "quantitative"},
-                "x2": {"field": "high"},
-                "color": colour,
-            },
-        },
-        {
-            "mark": {"type": "point", "size": 110},
-            "encoding": {
-                "y": y,
-                "x": number_axis("ratio", "time over that of tuned", log=True),
-                "color": colour,
-                "tooltip": tooltip(("variant", "variant"), ("what", "is"), ("shown", "time over tuned")),
-            },
-        },
-        height=row_step(found.variants),
-    )
+    tips = (("what", "is"), ("shown", "time over tuned"))
+    spec = interval_rows(found.variants, "time over that of tuned", colour, *tips)
     return Panel(
         "ablation",
         "What each technique is worth",
@@ -71,9 +51,8 @@ def _rows(found: Comparison) -> list[DataRow]:
         {
             "variant": str(variant),
             "what": variant.name.sentence,
-            "ratio": ratio.value,
-            "low": ratio.value if ratio.low is None else ratio.low,
-            "high": ratio.value if ratio.high is None else ratio.high,
+            **ratio_fields(ratio),
+            "label": number(ratio.value),
             "shown": estimate(ratio),
             "verdict": _verdict(ratio),
         }

@@ -1,95 +1,75 @@
-"""Each variant's time as a multiple of the reference's, with its interval."""
+"""Each variant's time as a multiple of another's, with its interval: the reference's, and the fastest scheme's."""
 
+from dpbench.report.page.charts.interval_rows import interval_rows, ratio_fields
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import (
-    INK,
-    MUTED,
-    STEP_PX,
-    chart,
-    coloured,
-    number_axis,
-    row_step,
-    rows_of,
-    tooltip,
-    variant_colours,
-)
+from dpbench.report.page.theme import coloured, variant_colours
 from dpbench.report.units import estimate, number
-from dpbench.results.compare import Comparison, Row
+from dpbench.results.compare import Comparison
+from dpbench.results.summary import Summary
+from dpbench.results.winner import winner_of
+from dpbench.stats.rounds import Estimate, ratio_of_rounds
 
 _MS = 1e-3
 
 
 def ratios(found: MachineResults) -> Panel | None:
-    """Return the forest plot; None if no variant has a ratio."""
-    rows = {each.setting.setting: _rows(each) for each in found.shown if each.reference is not None}
+    """Return the times over the reference's; None if no variant has a ratio."""
+    rows = {each.setting.setting: _to_reference(each) for each in found.shown if each.reference is not None}
+    references = " or ".join(sorted({str(each.reference) for each in found.shown if each.reference is not None}))
+    text = (
+        f"Each dot is a variant's time for a step over the time of {references}. The line is its 95 % interval. "
+        "Left of 1 is faster. A variant whose line reaches 1 may be as fast."
+    )
+    return _panel(found, "ratios", references, text, rows)
+
+
+def ratios_to_fastest(found: MachineResults) -> Panel | None:
+    """Return the times over the fastest scheme's, with one device among them; None if there is one scheme."""
+    rows = {each.setting.setting: own for each in found.shown if len(own := _to_fastest(each)) > 1}
+    text = (
+        "The same times over those of the scheme with the shortest median, round by round. It answers whether that "
+        "scheme is the fastest for sure: every other line is then right of 1. single, which is one device with the "
+        "whole batch, may be left of it."
+    )
+    return _panel(found, "fastest", "the fastest scheme", text, rows)
+
+
+def _panel(found: MachineResults, name: str, over: str, text: str, rows: dict[str, list[DataRow]]) -> Panel | None:
     if not rows:
         return None
-    references = " or ".join(sorted({str(each.reference) for each in found.shown if each.reference is not None}))
-    shared = {"y": rows_of("variant")}
     colour = coloured("variant", variant_colours(found.variants), legend=False)
-    value = number_axis("ratio", f"time over that of {references}", log=True)
-    ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
-    spec = chart(
-        {"mark": {"type": "rule", "strokeDash": [4, 3], "color": MUTED}, "encoding": {"x": {"datum": 1.0}}},
-        {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": {**shared, **ends, "color": colour}},
-        {
-            "mark": {"type": "point", "size": 110},
-            "encoding": {
-                **shared,
-                "x": value,
-                "color": colour,
-                "tooltip": tooltip(("variant", "variant"), ("shown", "ratio"), ("time", "ms a step")),
-            },
-        },
-        {
-            "mark": {
-                "type": "text",
-                "align": "left",
-                "baseline": "bottom",
-                "dy": -6,
-                "dx": 4,
-                "color": INK,
-                "fontSize": 11,
-            },
-            "encoding": {**shared, "x": value, "text": {"field": "label"}},
-        },
-        height=row_step(found.variants, least=STEP_PX + 8),
+    spec = interval_rows(found.variants, f"time over that of {over}", colour, ("shown", "ratio"), ("time", "ms a step"))
+    columns = (
+        *(Shown("variant", "variant"), Shown("time", "ms a step")),
+        *(Shown("shown", f"ratio to {over} [95 % interval]"), Shown("rounds", "rounds")),
     )
-    return Panel(
-        "ratios",
-        f"Time compared with {references}",
-        f"Each dot is a variant's time for a step over the time of {references}. The line is its 95 % interval. "
-        "Left of 1 is faster. A variant whose line reaches 1 may be as fast.",
-        (
-            Shown("variant", "variant"),
-            Shown("time", "ms a step"),
-            Shown("shown", f"ratio to {references} [95 % interval]"),
-            Shown("rounds", "rounds"),
-        ),
-        rows,
-        spec,
-        "setting",
-        found.first,
-        found.labels,
-    )
+    title = f"Time compared with {over}"
+    return Panel(name, title, text, columns, rows, spec, "setting", found.first, found.labels)
 
 
-def _rows(found: Comparison) -> list[DataRow]:
-    return [_row(row) for row in found.rows if row.ratio is not None]
+def _to_reference(found: Comparison) -> list[DataRow]:
+    return [_row(row.summary, row.ratio.times) for row in found.rows if row.ratio is not None]
 
 
-def _row(row: Row) -> DataRow:
-    assert row.ratio is not None
-    assert row.summary.step_time_s is not None
-    times = row.ratio.times
+def _to_fastest(found: Comparison) -> list[DataRow]:
+    winner = winner_of(found)
+    if winner is None:
+        return []
+    best = winner.best
+    timed = [row.summary for row in found.rows if row.summary.step_times_s]
+    over = [(each, ratio_of_rounds(each.step_times_s, best.step_times_s)) for each in timed if each is not best]
+    both = [(best, Estimate(1.0, None, None)), *over]
+    return [_row(summary, ratio) for summary, ratio in sorted(both, key=lambda pair: pair[1].value)]
+
+
+def _row(found: Summary, ratio: Estimate) -> DataRow:
+    assert found.step_time_s is not None
     return {
-        "variant": str(row.summary.case.variant),
-        "ratio": times.value,
-        "low": times.value if times.low is None else times.low,
-        "high": times.value if times.high is None else times.high,
-        "label": number(times.value),
-        "shown": estimate(times),
-        "time": estimate(row.summary.step_time_s, _MS),
-        "rounds": f"{row.summary.rounds_ok}/{row.summary.rounds}",
+        "variant": str(found.case.variant),
+        **ratio_fields(ratio),
+        "label": number(ratio.value),
+        "shown": estimate(ratio),
+        "time": estimate(found.step_time_s, _MS),
+        "rounds": f"{found.rounds_ok}/{found.rounds}",
     }

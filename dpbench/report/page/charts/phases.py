@@ -1,78 +1,126 @@
 """A step's time by phase, for each variant."""
 
-from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import chart, coloured, number_axis, row_step, rows_of, tooltip
-from dpbench.results.compare import Comparison
-from dpbench.results.phase_parts import phase_parts
+from collections.abc import Mapping, Sequence
+from statistics import median
 
+from dpbench.report.page.machines import MachineResults
+from dpbench.report.page.parts import Cell, DataRow, Panel, Shown
+from dpbench.report.page.theme import (
+    LABEL_ROOM,
+    MUTED,
+    PAPER,
+    chart,
+    coloured,
+    number_axis,
+    room_for_labels,
+    row_step,
+    rows_of,
+    tooltip,
+)
+from dpbench.report.units import number
+from dpbench.results.compare import Comparison
+from dpbench.results.phase_parts import PhasePart, Work, phase_parts
+
+_BOTH = " + moves"
 _COLOURS = {
     "scatter": "var(--c7)",
     "replicate": "var(--c1)",
-    "parallel_apply": "var(--c0)",
+    "apply": "var(--c0)",
     "gather": "var(--c9)",
     "loss": "var(--c8)",
     "forward": "var(--c6)",
+    f"forward{_BOTH}": "var(--c2)",
     "reduce": "var(--c5)",
     "backward": "var(--c3)",
+    f"backward{_BOTH}": MUTED,
     "optimiser": "var(--c4)",
 }
 _NAMES = {"parallel_apply": "apply"}
+_LONGEST = 4.0
+"""A bar of more than so many medians is cut, because it would squash the others."""
 
 
 def phases(found: MachineResults) -> Panel | None:
-    """Return the stacked bars; None if no variant has phases."""
+    """Return the bars; None if no variant has phases."""
     rows = {each.setting.setting: own for each in found.shown if (own := _rows(each))}
     if not rows:
         return None
     used = {str(row["part"]) for own in rows.values() for row in own}
-    colours = {_NAMES.get(name, name): colour for name, colour in _COLOURS.items() if _NAMES.get(name, name) in used}
-    encoding = {
-        "y": rows_of("variant"),
-        "x": {**number_axis("ms", "ms of a step, by phase"), "stack": "zero"},
-        "color": coloured("part", list(colours.items())),
-        "order": {"field": "order", "type": "quantitative"},
+    colours = [(name, colour) for name, colour in _COLOURS.items() if name in used]
+    y = rows_of("variant")
+    bars = {
+        "y": y,
+        "x": number_axis("from", "ms of a step, by phase"),
+        "x2": {"field": "to"},
+        "color": coloured("part", colours),
         "tooltip": tooltip(("variant", "variant"), ("part", "phase"), ("shown", "ms"), ("percent", "% of step")),
     }
+    label = {"y": y, "x": {"field": "end", "type": "quantitative"}, "text": {"field": "label"}}
     spec = chart(
-        {"mark": {"type": "bar", "height": {"band": 0.72}}, "encoding": encoding}, height=row_step(found.variants)
+        {"mark": {"type": "bar", "height": {"band": 0.72}, "stroke": PAPER, "strokeWidth": 0.5}, "encoding": bars},
+        {"mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 11}, "encoding": label},
+        room_for_labels(),
+        height=row_step(found.variants),
     )
-    return Panel(
-        "phases",
-        "Where a step's time goes",
+    columns = (
+        *(Shown("variant", "variant"), Shown("part", "phase"), Shown("work", "kind")),
+        *(Shown("shown", "ms"), Shown("percent", "% of step")),
+    )
+    labels, title = found.labels, "Where a step's time goes"
+    return Panel("phases", title, _text(rows), columns, rows, spec, "setting", found.first, labels)
+
+
+def _text(rows: Mapping[str, Sequence[DataRow]]) -> str:
+    every = [row for own in rows.values() for row in own]
+    text = (
         "From extra steps after the timed ones, which may take longer than those. scatter, replicate, gather and "
-        "reduce move data between devices; the rest computes. forward and backward are what is left of them. Where "
-        "those parts are not known, they are whole and hold the moves too.",
-        (
-            Shown("variant", "variant"),
-            Shown("part", "phase"),
-            Shown("work", "kind"),
-            Shown("shown", "ms"),
-            Shown("percent", "% of step"),
-        ),
-        rows,
-        spec,
-        "setting",
-        found.first,
-        found.labels,
+        "reduce move data between devices; the rest computes. forward and backward are what is left of them."
     )
+    if any(row["work"] == Work.BOTH for row in every):
+        text += f' In "forward{_BOTH}" and "backward{_BOTH}" computing and moving overlap, and are not known apart.'
+    if any(str(row["label"]).endswith(_CUT) for row in every):
+        text += f" A bar of more than {_LONGEST:.0f} times the median is cut, and its label has the whole time."
+    return text
+
+
+_CUT = " ▸"
 
 
 def _rows(found: Comparison) -> list[DataRow]:
-    rows: list[DataRow] = []
-    for summary in (row.summary for row in found.rows):
-        parts = phase_parts(summary.phases)
-        total = sum(part.time_s for part in parts)
-        rows += [
+    parts = {
+        str(row.summary.case.variant): own
+        for row in found.rows
+        if (own := phase_parts(row.summary.phases, len(row.summary.case.devices)))
+    }
+    if not parts:
+        return []
+    totals = {variant: sum(part.time_s for part in own) for variant, own in parts.items()}
+    most_s = _LONGEST * median(totals.values())
+    room = LABEL_ROOM * min(most_s, max(totals.values())) * 1e3
+    return [{**row, "room": room} for variant, own in parts.items() for row in _bar(variant, own, most_s)]
+
+
+def _bar(variant: str, parts: Sequence[PhasePart], most_s: float) -> list[DataRow]:
+    """Return the parts of a bar that ends at `most_s`. The first has the label of the bar."""
+    total_s = sum(part.time_s for part in parts)
+    label = f"{number(total_s * 1e3)} ms{_CUT if total_s > most_s else ''}"
+    rows: list[Mapping[str, Cell]] = []
+    begin_s = 0.0
+    for part in parts:
+        end_s = begin_s + part.time_s
+        name = _NAMES.get(part.name, part.name)
+        rows.append(
             {
-                "variant": str(summary.case.variant),
-                "part": _NAMES.get(part.name, part.name),
+                "variant": variant,
+                "part": f"{name}{_BOTH}" if part.work is Work.BOTH else name,
                 "work": str(part.work),
-                "order": place,
-                "ms": part.time_s * 1e3,
+                "from": min(begin_s, most_s) * 1e3,
+                "to": min(end_s, most_s) * 1e3,
                 "shown": float(f"{part.time_s * 1e3:.3g}"),
-                "percent": round(100 * part.time_s / total, 1) if total > 0 else 0.0,
+                "percent": round(100 * part.time_s / total_s, 1) if total_s > 0 else 0.0,
+                "end": None if rows else min(total_s, most_s) * 1e3,
+                "label": "" if rows else label,
             }
-            for place, part in enumerate(parts)
-        ]
+        )
+        begin_s = end_s
     return rows

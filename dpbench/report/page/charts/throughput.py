@@ -4,7 +4,18 @@ from collections.abc import Iterator
 
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import INK, chart, coloured, number_axis, row_step, rows_of, tooltip, variant_colours
+from dpbench.report.page.theme import (
+    INK,
+    LABEL_ROOM,
+    chart,
+    coloured,
+    number_axis,
+    room_for_labels,
+    row_step,
+    rows_of,
+    tooltip,
+    variant_colours,
+)
 from dpbench.report.units import number
 from dpbench.results.compare import Comparison, Row
 from dpbench.sweep.devices import are_shared
@@ -38,6 +49,7 @@ def throughput_here(found: MachineResults) -> Panel | None:
             "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 11},
             "encoding": {"y": y, "x": {"field": "label_at", "type": "quantitative"}, "text": {"field": "label"}},
         },
+        room_for_labels(),
         height=row_step(found.variants),
     )
     kinds = [
@@ -60,6 +72,7 @@ def _rows(found: Comparison) -> Iterator[DataRow]:
                 "percent": round(percent, 1),
                 "label": f"{number(percent)} %",
                 "label_at": items / (percent / 100) if _NEAR_IDEAL_PERCENT < percent < 100 else items,
+                "room": LABEL_ROOM * max(items, items / (percent / 100)),
             }
 
 
