@@ -39,7 +39,15 @@ def raw_table(machines: Sequence[MachineResults]) -> RawTable:
             count += 1
             if len(rows) < MOST_ROWS:
                 rows.append(_cells(machine.name, row)[first:])
-    return RawTable(tuple(Shown(field, header) for field, header in _COLUMNS[first:]), rows, count - len(rows))
+    columns = [Shown(field, header) for field, header in _COLUMNS[first:]]
+    order = _what_differs_first(rows, len(columns))
+    return RawTable([columns[i] for i in order], [[row[i] for i in order] for row in rows], count - len(rows))
+
+
+def _what_differs_first(rows: Sequence[Sequence[Cell]], columns: int) -> list[int]:
+    """Return the places of the columns: last those that have one value, such as the workload of a comparison."""
+    same = [len(rows) > 1 and len({row[i] for row in rows}) == 1 for i in range(columns)]
+    return sorted(range(columns), key=lambda i: same[i])
 
 
 def _once(machine: MachineResults) -> Iterator[Row]:

@@ -94,7 +94,7 @@ def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True)
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": {"tickCount": 6}}
 
 
-LABEL_ROOM = 1.14
+LABEL_ROOM = 1.25
 """Labels stand behind bars. An axis that ends so far behind the longest bar leaves room for them."""
 
 

@@ -9,6 +9,7 @@ from dpbench.report.page.charts.ablation import ablation
 from dpbench.report.page.charts.along_run import clock_along, step_times_along, use_along
 from dpbench.report.page.charts.device_maps import device_memory, device_use
 from dpbench.report.page.charts.forest import ratios, ratios_to_fastest
+from dpbench.report.page.charts.interval_rows import ratio_fields
 from dpbench.report.page.charts.links import link_drawing, link_matrix
 from dpbench.report.page.charts.phases import phases
 from dpbench.report.page.charts.scaling import efficiency, throughput
@@ -18,10 +19,12 @@ from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
+from dpbench.report.page.raw_table import raw_table
 from dpbench.report.page.theme import shaped
 from dpbench.report.page.words import words
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
+from dpbench.stats.rounds import Estimate
 from tests.report.page.making_page import ABLATIONS, GPUS, failed_record, gpu_records, lane_records, made_case
 
 SETTING = "convnet/small|b256|cuda:0+cuda:1+cuda:2+cuda:3+cuda:4+cuda:5+cuda:6+cuda:7|train|float32|random|t2|s0"
@@ -50,6 +53,23 @@ def test_the_fastest_scheme_is_compared_with_every_other_and_with_one_device():
     answer = page_of(PageInputs(lane_records())).machines[0].main.answer
     ends = [by_variant["single"][end] for end in ("ratio", "high", "low")]
     assert "{:.2f} [{:.2f}, {:.2f}] times the time of one device".format(*(1 / end for end in ends)) in answer
+
+
+def test_a_ratio_far_from_the_others_stands_at_the_end_of_the_chart():
+    near = [Estimate(1.0, 0.5, 1.5), Estimate(2.0, 1.0, 4.0), Estimate(1.2, None, None)]
+    *drawn, far = ratio_fields([*near, Estimate(31.0, 17.0, 95.0)])
+    assert far == {"ratio": 4, "low": 4, "high": 4, "label": "31.0 ▸"}
+    assert [(row["low"], row["high"], row["label"]) for row in drawn] == [
+        *((0.5, 1.5, "1.00"), (1, 4, "2.00"), (1.2, 1.2, "1.20")),
+    ]
+
+
+def test_columns_of_one_value_are_the_last():
+    names = [column.field for column in raw_table([LANES_MACHINE]).columns]
+    assert names[:3] == ["variant", "devices", "time_ms"]
+    assert set(names[-6:]) >= {"workload", "batch", "mode", "dtype", "outcome"}
+    (row, *_) = raw_table([LANES_MACHINE]).rows
+    assert (row[0], row[names.index("mode")]) == ("single", "train")
 
 
 def test_one_scheme_is_compared_with_no_other():
@@ -122,8 +142,8 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
     assert cut["label"] == "9,000 ms ▸"
     assert cut["shown"] == 9000
     assert cut["to"] == cut["end"] == max(row["to"] for row in rows) < 9000
-    assert "the median is cut" in panel.text
-    assert "the median is cut" not in phases(LANES_MACHINE).text
+    assert "the median is cut, " in panel.text
+    assert "the median is cut, " not in phases(LANES_MACHINE).text
 
 
 def test_the_ladder_is_sorted_by_worth_and_says_what_is_decided():

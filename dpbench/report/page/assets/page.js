@@ -79,7 +79,7 @@
     const config = structuredClone(data.config);
     if (width >= 600) return config;
     config.axis.labelFontSize = 11;
-    config.axis.labelLimit = width * 0.48;
+    config.axis.labelLimit = width * 0.52;
     const names = spec.layer.flatMap((layer) => layer.encoding.color?.scale?.domain ?? []);
     const longest = Math.max(1, ...names.map((name) => name.length));
     config.legend.columns = Math.max(1, Math.floor((width * 0.55) / (longest * 7 + 24)));

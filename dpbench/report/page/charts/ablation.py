@@ -1,10 +1,10 @@
 """What each technique of the tuned wrapper is worth: tuned with one technique changed, over tuned."""
 
-from dpbench.report.page.charts.interval_rows import interval_rows, ratio_fields
+from dpbench.report.page.charts.interval_rows import cut_note, interval_rows, ratio_fields
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
 from dpbench.report.page.theme import BAD, GOOD, MUTED, coloured
-from dpbench.report.units import estimate, number
+from dpbench.report.units import estimate
 from dpbench.results.compare import Comparison
 from dpbench.results.winner import is_above_one
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
@@ -19,13 +19,14 @@ def ablation(found: MachineResults) -> Panel | None:
     if not rows:
         return None
     colour = coloured("verdict", [(_SLOWER, BAD), (_SAME, MUTED), (_FASTER, GOOD)])
+    cut = cut_note(row for own in rows.values() for row in own)
     tips = (("what", "is"), ("shown", "time over tuned"))
     spec = interval_rows(found.variants, "time over that of tuned", colour, *tips)
     return Panel(
         "ablation",
         "What each technique is worth",
         "Each row is tuned with one technique changed. Right of 1 the change costs time, so tuned's own choice is "
-        "worth that much. A line that reaches 1 decides nothing.",
+        f"worth that much. A line that reaches 1 decides nothing.{cut}",
         (
             Shown("variant", "variant"),
             Shown("what", "is"),
@@ -47,16 +48,17 @@ def _rows(found: Comparison) -> list[DataRow]:
         return []
     changed = [each for each in timed if each is not tuned and each.case.variant.name.startswith(VariantName.TUNED)]
     ratios = [(each.case.variant, ratio_of_rounds(each.step_times_s, tuned.step_times_s)) for each in changed]
+    ratios = sorted(ratios, key=lambda pair: -pair[1].value)
+    drawn = ratio_fields([ratio for _, ratio in ratios])
     return [
         {
             "variant": str(variant),
             "what": variant.name.sentence,
-            **ratio_fields(ratio),
-            "label": number(ratio.value),
+            **fields,
             "shown": estimate(ratio),
             "verdict": _verdict(ratio),
         }
-        for variant, ratio in sorted(ratios, key=lambda pair: -pair[1].value)
+        for (variant, ratio), fields in zip(ratios, drawn, strict=True)
     ]
 
 

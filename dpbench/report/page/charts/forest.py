@@ -1,10 +1,12 @@
 """Each variant's time as a multiple of another's, with its interval: the reference's, and the fastest scheme's."""
 
-from dpbench.report.page.charts.interval_rows import interval_rows, ratio_fields
+from collections.abc import Sequence
+
+from dpbench.report.page.charts.interval_rows import cut_note, interval_rows, ratio_fields
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel, Shown
 from dpbench.report.page.theme import coloured, variant_colours
-from dpbench.report.units import estimate, number
+from dpbench.report.units import estimate
 from dpbench.results.compare import Comparison
 from dpbench.results.summary import Summary
 from dpbench.results.winner import winner_of
@@ -32,24 +34,25 @@ def ratios_to_fastest(found: MachineResults) -> Panel | None:
         "scheme is the fastest for sure: every other line is then right of 1. single, which is one device with the "
         "whole batch, may be left of it."
     )
-    return _panel(found, "fastest", "the fastest scheme", text, rows)
+    return _panel(found, "fastest", "the fastest", text, rows)
 
 
 def _panel(found: MachineResults, name: str, over: str, text: str, rows: dict[str, list[DataRow]]) -> Panel | None:
     if not rows:
         return None
+    text += cut_note(row for own in rows.values() for row in own)
     colour = coloured("variant", variant_colours(found.variants), legend=False)
-    spec = interval_rows(found.variants, f"time over that of {over}", colour, ("shown", "ratio"), ("time", "ms a step"))
+    tips = (("shown", "ratio"), ("time", "ms a step"))
+    spec = interval_rows(found.variants, f"time over {over}", colour, *tips)
     columns = (
         *(Shown("variant", "variant"), Shown("time", "ms a step")),
-        *(Shown("shown", f"ratio to {over} [95 % interval]"), Shown("rounds", "rounds")),
+        *(Shown("shown", f"time over {over} [95 % interval]"), Shown("rounds", "rounds")),
     )
-    title = f"Time compared with {over}"
-    return Panel(name, title, text, columns, rows, spec, "setting", found.first, found.labels)
+    return Panel(name, f"Time compared with {over}", text, columns, rows, spec, "setting", found.first, found.labels)
 
 
 def _to_reference(found: Comparison) -> list[DataRow]:
-    return [_row(row.summary, row.ratio.times) for row in found.rows if row.ratio is not None]
+    return _rows([(row.summary, row.ratio.times) for row in found.rows if row.ratio is not None])
 
 
 def _to_fastest(found: Comparison) -> list[DataRow]:
@@ -60,15 +63,18 @@ def _to_fastest(found: Comparison) -> list[DataRow]:
     timed = [row.summary for row in found.rows if row.summary.step_times_s]
     over = [(each, ratio_of_rounds(each.step_times_s, best.step_times_s)) for each in timed if each is not best]
     both = [(best, Estimate(1.0, None, None)), *over]
-    return [_row(summary, ratio) for summary, ratio in sorted(both, key=lambda pair: pair[1].value)]
+    return _rows(sorted(both, key=lambda pair: pair[1].value))
+
+
+def _rows(found: Sequence[tuple[Summary, Estimate]]) -> list[DataRow]:
+    drawn = ratio_fields([ratio for _, ratio in found])
+    return [{**_row(summary, ratio), **fields} for (summary, ratio), fields in zip(found, drawn, strict=True)]
 
 
 def _row(found: Summary, ratio: Estimate) -> DataRow:
     assert found.step_time_s is not None
     return {
         "variant": str(found.case.variant),
-        **ratio_fields(ratio),
-        "label": number(ratio.value),
         "shown": estimate(ratio),
         "time": estimate(found.step_time_s, _MS),
         "rounds": f"{found.rounds_ok}/{found.rounds}",

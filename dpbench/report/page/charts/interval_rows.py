@@ -1,14 +1,26 @@
-"""The drawing that several charts share: a row for each variant, with a ratio, its interval, and a mark at 1."""
+"""The drawing that several charts share: a row for each variant, with a ratio, its interval, and a mark at 1.
 
+tuned   ──●──
+naive     ┊    ───●───
+fsdp      ┊            ● 31.0 ▸     cut, because it would squash the others
+"""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
+from dpbench.report.page.parts import DataRow
 from dpbench.report.page.theme import INK, MUTED, STEP_PX, chart, number_axis, row_step, rows_of, tooltip
+from dpbench.report.units import number
 from dpbench.stats.rounds import Estimate
 from dpbench.sweep.variants import VariantId
 
+_CUT = " ▸"
+_LARGEST = 5.0
+
 
 def interval_rows(variants: list[VariantId], title: str, colour: dict[str, Any], *tips: tuple[str, str]) -> Any:
-    """Return the specification. Its rows have a variant, a label, and what `ratio_fields` gives."""
+    """Return the specification. Its rows have a variant and what `ratio_fields` gives."""
     y = rows_of("variant")
     ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
     value = number_axis("ratio", title, log=True)
@@ -25,7 +37,25 @@ def interval_rows(variants: list[VariantId], title: str, colour: dict[str, Any],
     )
 
 
-def ratio_fields(ratio: Estimate) -> dict[str, float]:
-    """Return the fields of a row that the chart draws. Without an interval the ends are the value."""
+def ratio_fields(ratios: Sequence[Estimate]) -> list[DataRow]:
+    """Return the fields of the rows that the chart draws. Without an interval the ends are the value.
+
+    A ratio of more than `_LARGEST` medians has no line, and stands at the end of the others'.
+    """
+    most = _LARGEST * median(ratio.value for ratio in ratios) if ratios else 0.0
+    end = max((ratio.high or ratio.value for ratio in ratios if ratio.value <= most), default=0.0)
+    return [_drawn(ratio) if ratio.value <= most else _cut(ratio, end) for ratio in ratios]
+
+
+def cut_note(rows: Iterable[DataRow]) -> str:
+    """Return a sentence on the ratios beyond the chart, after a blank; nothing if there are none."""
+    return " A dot with ▸ is beyond the chart." if any(str(row["label"]).endswith(_CUT) for row in rows) else ""
+
+
+def _drawn(ratio: Estimate) -> DataRow:
     low, high = (ratio.value if end is None else end for end in (ratio.low, ratio.high))
-    return {"ratio": ratio.value, "low": low, "high": high}
+    return {"ratio": ratio.value, "low": low, "high": high, "label": number(ratio.value)}
+
+
+def _cut(ratio: Estimate, end: float) -> DataRow:
+    return {"ratio": end, "low": end, "high": end, "label": f"{number(ratio.value)}{_CUT}"}

@@ -7,7 +7,6 @@ from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import Cell, DataRow, Panel, Shown
 from dpbench.report.page.theme import (
     LABEL_ROOM,
-    MUTED,
     PAPER,
     chart,
     coloured,
@@ -29,14 +28,14 @@ _COLOURS = {
     "gather": "var(--c9)",
     "loss": "var(--c8)",
     "forward": "var(--c6)",
-    f"forward{_BOTH}": "var(--c2)",
+    f"forward{_BOTH}": "var(--c10)",
     "reduce": "var(--c5)",
     "backward": "var(--c3)",
-    f"backward{_BOTH}": MUTED,
+    f"backward{_BOTH}": "var(--c11)",
     "optimiser": "var(--c4)",
 }
 _NAMES = {"parallel_apply": "apply"}
-_LONGEST = 4.0
+_LONGEST = 2.5
 """A bar of more than so many medians is cut, because it would squash the others."""
 
 
@@ -79,7 +78,7 @@ def _text(rows: Mapping[str, Sequence[DataRow]]) -> str:
     if any(row["work"] == Work.BOTH for row in every):
         text += f' In "forward{_BOTH}" and "backward{_BOTH}" computing and moving overlap, and are not known apart.'
     if any(str(row["label"]).endswith(_CUT) for row in every):
-        text += f" A bar of more than {_LONGEST:.0f} times the median is cut, and its label has the whole time."
+        text += f" A bar of more than {_LONGEST} times the median is cut, and its label has the whole time."
     return text
 
 
