@@ -100,7 +100,7 @@ LABEL_ROOM = 1.25
 
 def room_for_labels() -> dict[str, Any]:
     """Return a layer that is not seen, and extends the x axis to the rows' field `room`."""
-    mark = {"type": "point", "opacity": 0, "size": 0, "tooltip": None}
+    mark = {"type": "point", "color": "transparent", "size": 0, "tooltip": None}
     return {"mark": mark, "encoding": {"x": {"field": "room", "type": "quantitative"}}}
 
 
