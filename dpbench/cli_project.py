@@ -1,7 +1,6 @@
 """The command `dpbench project`: step times on machines that are only described."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +10,21 @@ from rich.console import Console
 from dpbench.cli_page import Open, finish_page_beside
 from dpbench.cli_shared import RESULTS, Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
-from dpbench.projection.described.machine import Machine
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.results.files import replace_text
 from dpbench.results.run_path import new_run_path
-from dpbench.run.project_all import Recorded, project_machine, record_all
+from dpbench.run.project_all import project_machine, record_all
+from dpbench.run.ways import ways_of
 from dpbench.sweep.names import parse_workload
 from dpbench.sweep.variants import VariantId, split_list
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.projected import projected_trace
 from dpbench.trace.timeline import Source, Trace
 
-_WAYS = (("threads", "star"), ("interleaved", "star"), ("interleaved", "chain"))
-_TUNED = ",".join(f"tuned[dispatch={dispatch},route={route}]" for dispatch, route in _WAYS)
-_VARIANTS = f"single,torch_dp,{_TUNED},ddp"
+_VARIANTS = "single,torch_dp,tuned,ddp"
 _MATHS = ("default", "float32", "tf32")
 
 
@@ -67,10 +64,12 @@ def project(
         check_batch(each.devices if size is None else size, each.devices)
     for variant in chosen:
         rule_of(variant)
-    recorded = _record(workload, chosen, machines)
+    with Console(stderr=True).status(f"recording {workload}, unless it is cached"):
+        ways = ways_of(chosen, machines)
+        recorded = record_all(workload, chosen, machines, ways)
     found = [
-        project_machine(each, recorded, workload, chosen, batch=size, math=math, ahead=ahead, loader=loader)
-        for each in machines
+        project_machine(each, recorded, workload, chosen, ways=own, batch=size, math=math, ahead=ahead, loader=loader)
+        for each, own in zip(machines, ways, strict=True)
     ]
     if events is not None:
         row = found[0].rows[0].projection
@@ -83,11 +82,6 @@ def project(
     page = PageInputs(projections=parse_projections(content))
     finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens)
     return ExitCode.OK
-
-
-def _record(workload: str, variants: Sequence[VariantId], machines: Sequence[Machine]) -> Recorded:
-    with Console(stderr=True).status(f"recording {workload}, unless it is cached"):
-        return record_all(workload, variants, machines)
 
 
 def _variants(text: str) -> list[VariantId]:

@@ -20,6 +20,7 @@ from dpbench.results.store import StoreError
 from dpbench.run.project_all import record_all
 from dpbench.run.run_sweep import machine_for
 from dpbench.run.trace_all import trace_projected, trace_recorded, trace_simulated
+from dpbench.run.ways import ways_of
 from dpbench.sweep.counted_cases import plan_counts
 from dpbench.sweep.plan import plan as plan_measured
 from dpbench.sweep.spec import Spec, from_options
@@ -86,9 +87,10 @@ def _projected(spec: Spec, name: str, *, has_batch: bool) -> Trace:
     for variant in spec.variants:
         rule_of(variant)
     with _working("recording the step on simulated devices, unless it is cached"):
-        recorded = record_all(spec.workloads[0], spec.variants, [machine])
+        (ways,) = ways_of(spec.variants, [machine])
+        recorded = record_all(spec.workloads[0], spec.variants, [machine], [ways])
     batch = spec.batch[0] if has_batch else None
-    return trace_projected(machine, recorded, spec.workloads[0], spec.variants, batch)
+    return trace_projected(machine, recorded, spec.workloads[0], spec.variants, ways=ways, batch=batch)
 
 
 def _here(spec: Spec) -> Trace:

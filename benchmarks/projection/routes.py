@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.projection.routes [--devices 8] [--workload convnet/base] [--items 32,64]
 
 Prints a table in markdown for results/routes.md: how many times faster than one device each variant is, with the 90 %
-interval. "auto" names the route that the wrapper takes there (`auto_route.py`), with interleaved lanes. Its step time
+interval. "auto" names the route that the wrapper takes there, with interleaved lanes. Its step time
 follows over that of the fastest of our variants, and over that of the stock wrapper, both from common draws.
 """
 
@@ -12,12 +12,13 @@ import platform
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
-from benchmarks.projection.auto_route import route_on
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.project import Interval
 from dpbench.projection.ranking import ProjectedRow, ratio_of
+from dpbench.run.child.auto_choice import choice_on
 from dpbench.run.project_all import project_machine, record_all
+from dpbench.run.ways import described_links
 from dpbench.sweep.variants import VariantId
 
 INTERLEAVED = ("star", "chain", "tree", "host")
@@ -63,7 +64,7 @@ def table(machines: Sequence[Machine], workload: str, items: Sequence[int]) -> I
         for count in items:
             found = project_machine(machine, recorded, workload, variants, batch=count * machine.devices)
             rows = dict(zip(COLUMNS, found.rows, strict=True))
-            route = route_on(machine)
+            route = choice_on(described_links(machine)).route
             auto, best = rows[f"interleaved, {route}"], min((rows[name] for name in TUNED), key=_step_time_s)
             cells = [_cell(row.speed_up) for row in rows.values()]
             ratios = [_cell(_ratio(auto, other)) for other in (best, rows["stock"])]

@@ -98,18 +98,6 @@ def why_not(variant: VariantId, machine: Machine) -> str | None:
     return None
 
 
-def route_notes(variants: Sequence[VariantId], machine: Machine) -> list[str]:
-    """Say of each variant that chooses its route on `machine` which one is projected. Two devices have one route."""
-    if machine.devices <= 2:
-        return []
-    return [
-        f"{variant}: projected with the route star; on this machine the wrapper measures its links and may choose "
-        f"another; {variant.with_parameters(route='chain')} and {variant.with_parameters(route='host')} project those"
-        for variant in variants
-        if variant.chooses_route and why_not(variant, machine) is None
-    ]
-
-
 def check_batch(batch: int, devices: int) -> None:
     """Raise ProjectionError unless each device gets as many items as the others, and at least one."""
     if batch < devices or batch % devices:

@@ -8,6 +8,7 @@ Requests go to the child's stdin. Responses come through its record pipe.
     CountJobs       CountRecords       child/count.py          count cases
     LockstepJobs    LockstepRounds     child/lockstep.py       a gate's round: base, twin and head alternate
     TraceJob        TraceRecord        child/trace.py          profile one step of a case
+    AutoRequest     AutoChoices        child/auto_choice.py    what the wrapper chooses on described machines
 
 Parent and child always belong to the same dpbench, so these messages carry no version.
 """
@@ -233,3 +234,58 @@ class LockstepRounds(BaseModel):
 
     rounds: tuple[LockstepRound, ...]
     environment: Environment
+
+
+class DescribedHop(BaseModel):
+    """A copy between two devices, None for the host, and the names of the links that it takes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: int | None
+    destination: int | None
+    links: tuple[str, ...]
+
+
+class DescribedLink(BaseModel):
+    """One direction of a link: bytes/s, and the seconds of latency of a copy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bandwidth: float = Field(gt=0)
+    latency_s: float = Field(ge=0)
+
+
+class DescribedLinks(BaseModel):
+    """The links of a described machine. `peers` reach each other's memory, as (source, destination)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    devices: int = Field(ge=1)
+    peers: tuple[tuple[int, int], ...]
+    hops: tuple[DescribedHop, ...]
+    links: dict[str, DescribedLink]
+
+
+class AutoRequest(BaseModel):
+    """Request for what the wrapper's policy "auto" means on some machines. The response is `AutoChoices`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    machines: tuple[DescribedLinks, ...]
+
+
+class AutoChoice(BaseModel):
+    """The route that "auto" takes on a machine, and the ways of dispatch that it measures there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    route: str
+    dispatches: tuple[str, ...]
+
+
+class AutoChoices(BaseModel):
+    """The choices in the order of the request's machines."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    machines: tuple[AutoChoice, ...]

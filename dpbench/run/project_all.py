@@ -11,8 +11,9 @@ from dpbench.projection.ranking import MachineProjection, advice, with_speed_up
 from dpbench.projection.recording_at import recording_at
 from dpbench.projection.replay.build import build
 from dpbench.projection.replay.draws import Draws, draw
-from dpbench.projection.rules import ProjectionError, check_batch, facts_of, route_notes, rule_of, why_not
+from dpbench.projection.rules import ProjectionError, check_batch, facts_of, rule_of, why_not
 from dpbench.run.record_step import record_step
+from dpbench.run.ways import Ways
 from dpbench.sweep.variants import VariantId, VariantName
 
 SINGLE = VariantId(VariantName.SINGLE)
@@ -22,9 +23,19 @@ Recorded = Mapping[tuple[VariantId, int], AffineStep]
 """The steps by variant and number of lanes; a variant that is projected from one device's share has one lane."""
 
 
-def record_all(workload: str, variants: Sequence[VariantId], machines: Sequence[Machine]) -> Recorded:
-    """Return all steps that the projections need. Raise ReportedError if one cannot be recorded."""
-    wanted = [(variant, lanes_of(variant, machine)) for machine in machines for variant in _needed(variants, machine)]
+def record_all(
+    workload: str, variants: Sequence[VariantId], machines: Sequence[Machine], ways: Sequence[Ways] = ()
+) -> Recorded:
+    """Return all steps that the projections need. Raise ReportedError if one cannot be recorded.
+
+    `ways` are those of `ways_of`, one for each machine; without them, each variant is recorded as it is.
+    """
+    wanted = [
+        (way, lanes_of(way, machine))
+        for machine, own in zip(machines, ways or [{}] * len(machines), strict=True)
+        for variant in _needed(variants, machine)
+        for way in own.get(variant, [variant])
+    ]
     try:
         return {(variant, lanes): record_step(workload, variant, lanes) for variant, lanes in dict.fromkeys(wanted)}
     except NotAffineError as error:
@@ -47,28 +58,47 @@ def project_machine(
     workload: str,
     variants: Sequence[VariantId],
     *,
+    ways: Ways | None = None,
     batch: int | None = None,
     math: str = "default",
     ahead: bool = False,
     loader: float | None = None,
 ) -> MachineProjection:
-    """Return the projections of all variants on a machine. Raise ProjectionError for a batch that does not fit."""
+    """Return the projections of all variants on a machine. Raise ProjectionError for a batch that does not fit.
+
+    A variant with several `ways` gets the projection of the fastest one, as the wrapper takes the one that measures
+    fastest.
+    """
     size = machine.devices * ITEMS_PER_DEVICE if batch is None else batch
     check_batch(size, machine.devices)
     projector = _Projector(machine, recorded, math, STEPS_AHEAD if ahead else 1, loader)
     single = projector.project(SINGLE, size)
-    found: dict[VariantId, Projection | str] = {
-        variant: why_not(variant, machine) or (single if variant == SINGLE else projector.project(variant, size))
-        for variant in variants
-    }
+    found: dict[VariantId, Projection | str] = {}
+    chosen: dict[VariantId, VariantId] = {}
+    for variant in variants:
+        reason = why_not(variant, machine)
+        if reason is not None or variant == SINGLE:
+            found[variant] = reason or single
+            continue
+        own = {way: projector.project(way, size) for way in (ways or {}).get(variant, [variant])}
+        chosen[variant] = min(own, key=lambda way: own[way].step_time_s.mid)
+        found[variant] = own[chosen[variant]]
     rows = with_speed_up(found, single)
     larger = [row for row in rows if row.projection is not None and row.variant.name is not VariantName.SINGLE]
     best = min(larger, key=lambda row: row.projection.step_time_s.mid if row.projection else 0.0, default=None)
     gain = None
     if best is not None and best.projection is not None:
-        gain = 2 * best.projection.step_time_s.mid / projector.project(best.variant, 2 * size).step_time_s.mid
-    notes = tuple(dict.fromkeys([*machine.notes, *projector.notes, *route_notes(variants, machine)]))
+        gain = 2 * best.projection.step_time_s.mid / projector.project(chosen[best.variant], 2 * size).step_time_s.mid
+    notes = tuple(dict.fromkeys([*machine.notes, *projector.notes, *_way_notes(chosen)]))
     return MachineProjection(machine.name, workload, size, math, rows, advice(rows, machine.name, gain), notes)
+
+
+def _way_notes(chosen: Mapping[VariantId, VariantId]) -> list[str]:
+    return [
+        f"{variant}: projected as {way}; on the machine the wrapper measures its ways, and takes the fastest"
+        for variant, way in chosen.items()
+        if way != variant
+    ]
 
 
 class _Projector:

@@ -16,6 +16,7 @@ from dpbench.run.messages import CountJob, TraceJob, TraceRecord
 from dpbench.run.project_all import Recorded, project_machine
 from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
+from dpbench.run.ways import Ways
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import short_devices
 from dpbench.sweep.plan import Skip
@@ -30,10 +31,16 @@ _TIMEOUT_S = 300.0
 
 
 def trace_projected(
-    machine: Machine, recorded: Recorded, workload: str, variants: Sequence[VariantId], batch: int | None = None
+    machine: Machine,
+    recorded: Recorded,
+    workload: str,
+    variants: Sequence[VariantId],
+    *,
+    ways: Ways | None = None,
+    batch: int | None = None,
 ) -> Trace:
     """Return the traces that `dpbench project` would give step times for. Raise ProjectionError."""
-    found = project_machine(machine, recorded, workload, variants, batch=batch)
+    found = project_machine(machine, recorded, workload, variants, ways=ways, batch=batch)
     traces = [
         VariantTrace(str(row.variant), None, reason=row.reason)
         if row.projection is None

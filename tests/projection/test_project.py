@@ -16,7 +16,6 @@ from dpbench.projection.replay.draws import SAMPLE, draw
 from dpbench.projection.replay.fifo import schedule
 from dpbench.projection.replay.rates import Rates, formats_of, name_of
 from dpbench.projection.replay.tasks import Role
-from dpbench.projection.rules import route_notes
 from dpbench.results.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording, Wait
 from dpbench.sweep.variants import VariantId
 from tests.projection.small_machine import copy, operator
@@ -209,20 +208,3 @@ def test_the_advice_claims_an_order_only_where_it_is_sure(real):
     assert "100% faster than naive" in advice(rows, "M")
     noisy = replace(one, sample_s=one.sample_s[::-1])
     assert "not decided between tuned and naive" in advice(with_speed_up({twin: one, slow: noisy}, one), "M")
-
-
-@pytest.mark.parametrize(
-    ("machine", "variant", "is_noted"),
-    [
-        ("4x3090-pcie", "tuned", True),
-        ("4x3090-pcie", "tuned_no_coalesce", True),
-        ("4x3090-pcie", "tuned[route=star]", False),
-        ("4x3090-pcie", "tuned_chain", False),
-        ("4x3090-pcie", "torch_dp", False),
-        ("2xV100-pcie", "tuned", False),  # two devices have one route
-        ("2x8xV100-100gb", "tuned", False),  # it cannot run there at all
-    ],
-)
-def test_a_variant_that_chooses_its_route_says_which_one_is_projected(machine, variant, is_noted):
-    notes = route_notes([VariantId(variant)], load_machine(machine))
-    assert [note.split(":")[0] for note in notes] == ([variant] if is_noted else [])

@@ -1,0 +1,66 @@
+"""The child that says what the wrapper's policy "auto" takes on described machines: the wrapper's own rules decide.
+
+An AutoRequest comes on stdin, and AutoChoices go to the record pipe.
+
+python -m dpbench.run.child.auto_choice --record-fd N --parent-pid P
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from dpbench.parallel.policy import Policy
+from dpbench.parallel.routes.plan import Links, candidates, choose, hops_of
+from dpbench.parallel.routes.probe import PIECE_BYTES
+from dpbench.run.child.process import send
+from dpbench.run.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
+from dpbench.run.process_tree import die_with_parent
+
+
+def main() -> None:
+    options = _options()
+    die_with_parent(options.parent_pid)
+    request = AutoRequest.model_validate_json(sys.stdin.read())
+    choices = AutoChoices(machines=tuple(map(choice_on, request.machines)))
+    send(options.record_fd, choices.model_dump_json())
+
+
+def choice_on(machine: DescribedLinks) -> AutoChoice:
+    """Return the choice for one lane on each device of a machine."""
+    devices = [torch.device("cuda", i) for i in range(machine.devices)]
+    return AutoChoice(route=choose(links_on(machine)), dispatches=Policy().ways(devices))
+
+
+def links_on(machine: DescribedLinks) -> Links:
+    """Return what the wrapper's probe would find: peers, and the seconds of a piece on each candidate route."""
+    heads, peers = tuple(range(machine.devices)), frozenset(machine.peers)
+    links = Links(heads, peers)
+    names = {(hop.source, hop.destination): hop.links for hop in machine.hops}
+    seconds = tuple(
+        (route, sum(_phase_s(machine, [names[hop] for hop in hops]) for hops in hops_of(route, links)))
+        for route in candidates(links)
+    )
+    return Links(heads, peers, seconds=seconds)
+
+
+def _phase_s(machine: DescribedLinks, copies: Sequence[Sequence[str]]) -> float:
+    """Return the seconds until copies that start together have ended: those of the busiest link."""
+    sent = Counter(name for names in copies for name in names)
+    return max(
+        PIECE_BYTES * count / machine.links[name].bandwidth + machine.links[name].latency_s
+        for name, count in sent.items()
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.auto_choice", description=__doc__)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
