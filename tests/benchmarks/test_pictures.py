@@ -1,12 +1,13 @@
 """The README's pictures: the committed files are what the committed records give, and they load nothing."""
 
+import json
 import re
 from random import Random
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.pictures import FOLDER, PictureError, pictures
+from benchmarks.pictures import FOLDER, TRACED_WAYS, TUNED, PictureError, pictures
 from dpbench.results.record import to_line
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.making_page import ABLATIONS, LANES, _record, made_case
@@ -48,6 +49,11 @@ def test_the_trace_of_stock_and_tuned_is_drawn_from_their_steps(drawn):
     assert re.search(r"torch_dp: [\d.]+ s", words)
     assert re.search(r"tuned: [\d.]+ s", words)
     assert not re.search(r"(?:href|src)\s*=", drawn["trace.svg"])
+
+
+def test_tuned_is_traced_in_the_way_that_the_projection_chose():
+    (projected,) = json.loads((FOLDER / "projection.json").read_text())["projections"]
+    assert [note.partition(";")[0] for note in projected["notes"]] == [f"tuned: projected as {TRACED_WAYS[TUNED][0]}"]
 
 
 def test_the_ladder_and_the_ablation_are_drawn_from_records(tmp_path):
