@@ -39,6 +39,7 @@ def test_the_page_counts_and_shows_the_failures():
     assert any(line.startswith("| median | | | 12.500 |") for line in lines)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_two_runs_recover(tmp_path):
     page = tmp_path / "soak.md"

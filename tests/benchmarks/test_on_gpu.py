@@ -249,6 +249,7 @@ def test_steps_are_chosen_by_name(tmp_path):
 
 
 @needs_no_gpu
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1500)
 def test_a_rehearsal_runs_every_step_from_start_to_end(tmp_path):
     """Two variants only, to be quick. The comparisons of stock and tuned are complete on GPUs alone."""

@@ -42,6 +42,7 @@ def test_json_is_alone_on_standard_output_and_a_second_run_adds(dpbench, tmp_pat
     assert shown["environment"]["torch"]
 
 
+@pytest.mark.exhaustive
 def test_a_variant_with_parameters_is_measured_and_shown(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--variants", "tuned[dispatch=threads,bucket_bytes=1KiB],naive")
     assert done.returncode == 0, done.stderr
@@ -51,6 +52,7 @@ def test_a_variant_with_parameters_is_measured_and_shown(dpbench, tmp_path):
     assert variants == ["naive", "single", "tuned[bucket_bytes=1024,dispatch=threads]"]
 
 
+@pytest.mark.exhaustive
 def test_a_sample_may_have_several_steps(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--variants", "naive,ddp", "--steps-per-sample", "50")
     assert done.returncode == 0, done.stderr

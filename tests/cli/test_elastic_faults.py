@@ -20,6 +20,7 @@ def outages_of(run, plan):
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(500)
 def test_a_failed_allocation_and_a_stopped_worker_cost_no_bit_with_distributed_checkpoints(dpbench):
     plan = "oom@3:1,stop@5:0"

@@ -113,6 +113,7 @@ def test_an_operator_more_is_named_and_one_less_passes_and_is_told(gate, reposit
 
 
 @needs_simulator
+@pytest.mark.exhaustive
 def test_what_landed_on_the_branch_since_is_not_held_against_a_head_that_lacks_it(gate, repository):
     """The tip of the branch has an operator less than the commit at which head left the branch."""
     faster, behind = (
@@ -133,6 +134,7 @@ def accepting(repository, expires):
 
 
 @needs_simulator
+@pytest.mark.exhaustive
 def test_what_is_accepted_passes_with_its_reason_until_it_expires(gate, repository):
     today = datetime.now(UTC).date()
     accepting(repository, today + timedelta(days=2))

@@ -71,6 +71,7 @@ def bisect(row, tmp_path):
 
 
 @needs_simulator
+@pytest.mark.exhaustive
 def test_the_commit_and_the_code_that_adds_an_operator_are_named_although_another_is_broken(bisect, row):
     done = bisect("--bisect", "c0", "c6", "--counter", "forward.operators", "--json")
     assert done.returncode == 0, done.stderr

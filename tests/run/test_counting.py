@@ -48,6 +48,7 @@ def case(variant, workload="mlp/tiny", devices=SIM4):
 
 
 @needs_simulator
+@pytest.mark.exhaustive
 def test_ten_processes_count_the_same():
     """Two processes fork five times each.
 

@@ -172,7 +172,7 @@ FORGOTTEN = {
 OF_HOST = [("host", name) for name in FORGOTTEN if "gradients" in name]  # weights: sim_forgotten_waits_of_host.py
 
 
-@pytest.mark.parametrize(("route", "name"), sampled([*product(["chain", "tree"], FORGOTTEN), *OF_HOST], 20))
+@pytest.mark.parametrize(("route", "name"), sampled([*product(["chain", "tree"], FORGOTTEN), *OF_HOST], 8))
 def test_each_wait_of_a_route_is_needed(route, name, monkeypatch):
     run, forget = FORGOTTEN[name]
     run(route)
