@@ -106,9 +106,11 @@ def by_machine(
 
 
 def machine_names(environments: Sequence[Environment]) -> list[str]:
-    """Return the name of each machine: its host and devices, and what else distinguishes it from the others."""
-    apart = list(differences(environments))
-    return [_name(each, apart) for each in environments]
+    """Return the name of each machine: its host and devices. Equal names are told apart by what differs."""
+    same: dict[str, list[Environment]] = {}
+    for each in environments:
+        same.setdefault(_name(each, ()), []).append(each)
+    return [_name(each, list(differences(same[_name(each, ())]))) for each in environments]
 
 
 def _groups(records: Sequence[Record]) -> dict[Environment | None, list[Record]]:

@@ -55,7 +55,9 @@ def _summary(found: GateHistory) -> str:
 def _answers(found: GateHistory) -> list[str]:
     if not found.benchmarks:
         return ["No gate has times."]
-    lines = f"{_counted(len(found.benchmarks), 'benchmark')} over {_counted(len(found.gates), 'gate')}"
+    newest = "the newest " if found.longest > MOST_POINTS else ""
+    commits = f"{newest}{_counted(min(found.longest, MOST_POINTS), 'commit')}"
+    lines = f"{_counted(len(found.benchmarks), 'benchmark')} over {commits}"
     said = [
         f"{each.benchmark} is {word_of(each.times)} since {short_commit(each.commit)}, first measured on "
         f"{each.gate.day}: {number(each.before_s / _MS)} to {number(each.after_s / _MS)} ms, {growth_of(each.times)}."
@@ -97,11 +99,15 @@ def _table(found: GateHistory) -> Panel:
 def _lines(place: int, found: GateHistory) -> Iterator[Panel]:
     rows: dict[str, list[DataRow]] = {}
     room = _MOST_ROWS
+    newest = [gate.name for gate in found.gates[-_MOST_GATES:]]
     labels = {f"b{number}": name for number, name in enumerate(found.benchmarks)}  # a name may be empty
-    changed = {each.benchmark for each in found.changes}
-    for key in sorted(labels, key=lambda key: labels[key] not in changed):
-        own = list(_rows(found.benchmarks[labels[key]][-_MOST_GATES:], _changes_of(found, labels[key])))
-        if len(own) <= room:
+    changed = list(dict.fromkeys(each.benchmark for each in found.changes))
+    ranks = {name: rank for rank, name in enumerate(changed)}
+    drawn = set(newest)
+    for key in sorted(labels, key=lambda key: ranks.get(labels[key], len(ranks))):
+        points = [point for point in found.benchmarks[labels[key]] if point[0].name in drawn]
+        own = list(_rows(points, _changes_of(found, labels[key])))
+        if own and len(own) <= room:
             rows[key], room = own, room - len(own)
     if not rows:
         return
@@ -119,17 +125,19 @@ def _lines(place: int, found: GateHistory) -> Iterator[Panel]:
     ordered = {key: rows[key] for key in labels if key in rows}
     title = "Step time of base and head by gate"
     yield Panel(
-        "times", title, text, columns, ordered, _spec(found), f"benchmark {place}", first, labels, chosen="Benchmark"
+        "times", title, text, columns, ordered, _spec(newest), f"benchmark {place}", first, labels, chosen="Benchmark"
     )
 
 
 def _left_out(found: GateHistory, drawn: int) -> Iterator[str]:
+    if len(found.gates) > _LABELS:
+        yield " If a mark has no room for its commit, the table has it."
     if len(found.gates) > _MOST_GATES:
-        yield f" The newest {_MOST_GATES} gates of each benchmark are drawn."
+        yield f" The newest {_MOST_GATES} gates are drawn."
     if drawn < len(found.benchmarks):
-        yield f" {_counted(len(found.benchmarks) - drawn, 'benchmark')} had no room."
+        yield f" Left out: {_counted(len(found.benchmarks) - drawn, 'benchmark')} without room or without a newer gate."
     if found.others:
-        yield f" {_counted(found.others, 'time')} of earlier definitions of a benchmark were left out."
+        yield f" Left out: {_counted(found.others, 'pair')} of times of a benchmark's earlier cases."
 
 
 def _changes_of(found: GateHistory, benchmark: str) -> dict[str, GateChange]:
@@ -140,10 +148,11 @@ def _rows(points: Sequence[tuple[Gate, StepTimes]], changes: Mapping[str, GateCh
     """Yield base's and head's row of each gate. What is marked is marked once: at head, or where the change began."""
     apart = ceil(len(points) / _LABELS)
     next_label = 0
-    for number_of, (gate, times) in enumerate(points):
+    for place, (gate, times) in enumerate(points):
         change = changes.get(gate.name)
-        has_label = (gate.is_slower or change is not None) and number_of >= next_label
-        next_label = number_of + apart if has_label else next_label
+        has_label = (gate.is_slower or change is not None) and place >= next_label
+        next_label = place + apart if has_label else next_label
+        label = gate.name if gate.is_slower or change is None else short_commit(change.commit)
         for side, commit, time_s in (
             (_BASE, gate.line.base_commit, times.base_step_s),
             (_HEAD, gate.line.head_commit, times.head_step_s),
@@ -163,12 +172,12 @@ def _rows(points: Sequence[tuple[Gate, StepTimes]], changes: Mapping[str, GateCh
                 "change": f"{word_of(change.times)}, {growth_of(change.times)}" if change and is_first else "",
                 "kind": word_of(change.times) if change and is_first else None,
                 "is_slower": is_head and gate.is_slower,
-                "label": f"{gate.name} {gate.day}" if is_head and has_label else None,
+                "label": f"{label} {gate.day}" if is_head and has_label else None,
             }
 
 
-def _spec(found: GateHistory) -> dict[str, object]:
-    x = order_axis("gate", [gate.name for gate in found.gates[-_MOST_GATES:]], "gates by head, in the order of time")
+def _spec(names: Sequence[str]) -> dict[str, object]:
+    x = order_axis("gate", names, "gates by head, in the order of time")
     colour = coloured("side", [(_BASE, MUTED), (_HEAD, series(0))])
     tip = tooltip(
         *(("gate", "gate"), ("day", "date"), ("side", "side"), ("commit", "commit"), ("shown", "ms a step")),
