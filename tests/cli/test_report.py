@@ -3,9 +3,11 @@
 import pytest
 
 from dpbench.elastic.elastic_record import to_elastic_line
+from dpbench.gate.history import to_line as to_gate_line
 from dpbench.results.record import to_line
 from tests.elastic.making import made_records
 from tests.report.page.making_commits import commit, commit_records
+from tests.report.page.making_gates import SLOWER_AT, gate_lines
 from tests.report.page.making_page import lane_records
 
 
@@ -30,6 +32,18 @@ def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert "kill@7:1 cost 12.5 s." in text
     assert "Use one device here" in text
+
+
+def test_the_gates_history_is_read_under_any_name(dpbench, records, tmp_path):
+    (tmp_path / "gates.txt").write_bytes(b"".join(map(to_gate_line, gate_lines())))
+    for words in (("gates.txt", records), ("gates.txt", "--history")):
+        done = dpbench("report", *words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "dpbench: page: page.html\n")
+        text = (tmp_path / "page.html").read_text()
+        assert "step times changed on laptop: a CPU?" in text
+        assert f"wide is slower since {commit(SLOWER_AT)[:10]}" in text
+    refused = dpbench("report", "gates.txt", records, "--history")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import pytest
 from dpbench.gate.history import HistoryLine, to_line
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import html
+from dpbench.report.page.history.compared import compared_page
 from dpbench.report.page.history.gates import gate_histories
 from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.results.record import to_line as to_record_line
 from dpbench.results.store import StoreError
 from tests.gate.making_history import line, times
-from tests.report.page.making_commits import commit
+from tests.report.page.making_commits import commit, commit_records
 from tests.report.page.making_gates import FAILED_AT, FASTER_AT, SLOWER_AT, gate_lines, hostile_gate_lines
 from tests.report.page.making_page import GPUS, LANES, lane_records
 
@@ -270,3 +271,10 @@ def test_an_empty_or_torn_history_is_no_error(tmp_path, content, gates, notes):
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(StoreError, match=f"^{tmp_path}: cannot be read: Is a directory$"):
         read_inputs([tmp_path])
+
+
+def test_a_page_of_two_commits_says_that_it_has_no_gates():
+    note = "This page compares records. Gates, elastic runs and projections are left out."
+    records = commit_records([2, 15])
+    assert note in compared_page(PageInputs(records, gates=LINES), commit(2), commit(15)).notes
+    assert note not in compared_page(PageInputs(records), commit(2), commit(15)).notes
