@@ -101,6 +101,12 @@ def test_the_benchmark_with_the_largest_change_is_shown_first():
     )
 
 
+def test_one_benchmark_offers_no_choice_and_is_named():
+    lines = [each.model_copy(update={"benchmarks": each.benchmarks[:1]}) for each in LINES]
+    assert times_panel(lines).title == "Step time of wide by gate: base and head"
+    assert times_panel(LINES).title == "Step time by gate: base and head"
+
+
 def test_each_machine_has_its_own_section_and_choice():
     found = sections([*LINES[:8], *gate_lines(8, GPUS)])
     assert [each.id for each in found] == ["gate0", "gate1"]

@@ -123,7 +123,8 @@ def _lines(place: int, found: GateHistory) -> Iterator[Panel]:
     )
     first = next(iter(rows))
     ordered = {key: rows[key] for key in labels if key in rows}
-    title = "Step time of base and head by gate"
+    only = f" of {labels[first]}" if len(rows) == 1 else ""
+    title = f"Step time{only} by gate: base and head"
     yield Panel(
         "times", title, text, columns, ordered, _spec(newest), f"benchmark {place}", first, labels, chosen="Benchmark"
     )
