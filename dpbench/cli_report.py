@@ -13,6 +13,7 @@ from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
 from dpbench.report.comparison_markdown import comparisons_markdown
 from dpbench.report.page.history.compared import compared_page
+from dpbench.report.page.history.gates import commits_of
 from dpbench.report.page.history.tracks import check_history
 from dpbench.report.page.inputs import PageInputError, PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
@@ -22,7 +23,8 @@ from dpbench.sweep.variants import VariantId
 
 def report(
     files: Annotated[
-        list[Path], typer.Argument(help="Files of records, and of `dpbench project --json`; their names end in .json.")
+        list[Path],
+        typer.Argument(help="Files of records, the gate's history, and .json files of `dpbench project --json`."),
     ],
     output: Annotated[Path, option("The HTML file to write.", is_output=True)] = Path("page.html"),
     reference: Annotated[str | None, option("Ratios are to this variant; to torch_dp or naive by default.")] = None,
@@ -62,7 +64,8 @@ def _refuse_beside_commits(**given: bool) -> None:
 
 def _commit_dates(found: PageInputs) -> Mapping[str, float]:
     """Return the dates of the present repository's commits; none if there is no repository or only one commit."""
-    if len({each.environment.commit for each in found.records if each.environment}) < 2:
+    commits = {each.environment.commit for each in found.records if each.environment}
+    if len(commits.union(commits_of(found.gates))) < 2:
         return {}
     try:
         return Repository(Path.cwd()).dates()

@@ -33,7 +33,7 @@ _GATE = "gate"
 _PATIENCE_S = 5.0
 _MOST_NAMED = 5
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=1e-15, lt=1e15, allow_inf_nan=False)]
 _TimesByCommit = dict[str, list[float]]
 
 
@@ -185,12 +185,13 @@ def read_history(path: Path) -> History:
     except OSError as error:
         raise HistoryFileError(f"{path}: cannot be read: {error.strerror}") from error
     torn = texts.pop() if texts and not texts[-1].endswith(b"\n") else b""
-    lines = tuple(_parse(f"{path}: line {number}", text) for number, text in enumerate(texts, start=1))
+    lines = tuple(parse_history_line(f"{path}: line {number}", text) for number, text in enumerate(texts, start=1))
     warning = f"{path}: a torn line of {len(torn)} bytes at the end was dropped"
     return History(lines, (warning,) if torn else ())
 
 
-def _parse(place: str, text: bytes) -> HistoryLine:
+def parse_history_line(place: str, text: bytes) -> HistoryLine:
+    """Return the gate of a line. Raise HistoryFileError, whose text begins with `place`."""
     try:
         fields: Any = from_json(text)
     except ValueError as error:

@@ -3,9 +3,12 @@
 import pytest
 
 from dpbench.elastic.elastic_record import to_elastic_line
+from dpbench.gate.history import to_line as to_gate_line
 from dpbench.results.record import to_line
+from tests.cli.repositories import git
 from tests.elastic.making import made_records
 from tests.report.page.making_commits import commit, commit_records
+from tests.report.page.making_gates import SLOWER_AT, gate_lines
 from tests.report.page.making_page import lane_records
 
 
@@ -30,6 +33,18 @@ def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):
     text = (tmp_path / "page.html").read_text()
     assert "kill@7:1 cost 12.5 s." in text
     assert "Use one device here" in text
+
+
+def test_the_gates_history_is_read_under_any_name(dpbench, records, tmp_path):
+    (tmp_path / "gates.txt").write_bytes(b"".join(map(to_gate_line, gate_lines())))
+    for words in (("gates.txt", records), ("gates.txt", "--history")):
+        done = dpbench("report", *words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "dpbench: page: page.html\n")
+        text = (tmp_path / "page.html").read_text()
+        assert "step times changed on laptop: a CPU?" in text
+        assert f"wide is slower since {commit(SLOWER_AT)[:10]}" in text
+    refused = dpbench("report", "gates.txt", records, "--history")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -110,3 +125,24 @@ def test_several_commits_are_a_history(dpbench, tmp_path):
     (tmp_path / "r.jsonl").write_bytes(b"".join(map(to_line, commit_records())))
     assert dpbench("report", "r.jsonl").returncode == 0
     assert f"tuned is slower since {commit(12)[:10]}" in (tmp_path / "page.html").read_text()
+
+
+def test_gates_are_put_in_the_order_of_the_repositorys_commits(dpbench, tmp_path, monkeypatch):
+    git(tmp_path, "init", "--quiet")
+    for day in range(18):
+        monkeypatch.setenv("GIT_COMMITTER_DATE", f"2026-09-{day + 1:02}T12:00:00Z")
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", f"{day}")
+    made = git(tmp_path, "log", "--reverse", "--format=%H").split()
+    backwards = [
+        each.model_copy(
+            update={
+                "base_commit": made[number],
+                "head_commit": made[number + 1],
+                "started_at": f"2026-10-{31 - number}T00:00:00Z",
+            }
+        )
+        for number, each in enumerate(gate_lines(17))
+    ]
+    (tmp_path / "gates.jsonl").write_bytes(b"".join(map(to_gate_line, backwards)))
+    assert dpbench("report", "gates.jsonl", GIT_DIR=str(tmp_path / ".git")).returncode == 0
+    assert f"wide is slower since {made[SLOWER_AT][:10]}" in (tmp_path / "page.html").read_text()

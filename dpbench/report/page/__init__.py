@@ -1,10 +1,10 @@
 """One self-contained HTML page of results: charts, tables and what to do next.
 
-    inputs.py      files in: records, and the JSON of `project` and `counts`; what cannot be read is left out, and named
+    inputs.py      files in: records, the gate's history, projections; what cannot be read is left out, and named
     machines.py    records by machine; a comparison for each
     parts.py       what a page consists of: panels, sections, machines
     charts/        a function for each chart, from a machine's results to a Vega-Lite specification
-    history/       many commits or days, and two commits compared
+    history/       many commits, days or gates, and two commits compared
     elastic_section.py    the timeline and the tables of elastic runs
     theme.py       colours, marks and axes of all charts
     content.py     the page's sections in their order

@@ -18,6 +18,7 @@ from dpbench.report.page.charts.throughput import throughput_here
 from dpbench.report.page.charts.winners import winner_map
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.facts import environment, outcomes
+from dpbench.report.page.history.gate_panels import gate_sections
 from dpbench.report.page.history.panels import history_section
 from dpbench.report.page.history.tracks import MachineHistory, histories, newest
 from dpbench.report.page.inputs import PageInputs
@@ -53,13 +54,14 @@ def page_of(found: PageInputs, reference: VariantId | None = None) -> Page:
     machines = newest(every, past)
     shown = machines[:_MOST_MACHINES]
     table = raw_table(every)
-    notes = [*found.left_out, *_notes(machines)]
+    of_gates, more = gate_sections(found)
+    notes = [*found.left_out, *_notes(machines), *more]
     if len(machines) < len(every):
         notes.append("The charts are of the newest commit; the first chart and the table at the end have all commits.")
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
     parts = [_part(each, number, _past_of(each, past)) for number, each in enumerate(shown)]
-    return Page(_title(found), notes, parts, _shared(found, machines), table)
+    return Page(_title(found), notes, parts, [*of_gates, *_shared(found, machines)], table)
 
 
 def _past_of(found: MachineResults, past: Sequence[MachineHistory]) -> MachineHistory | None:
@@ -72,7 +74,7 @@ def _title(found: PageInputs) -> str:
     measured |= {record.settings.workload for record in found.elastic}
     workloads = sorted(measured | {each.workload for each in found.projections})
     if not workloads:
-        return "dpbench"
+        return "dpbench: history of the gate" if found.gates else "dpbench"
     more = f" and {len(workloads) - 2} more" if len(workloads) > 2 else ""
     return f"dpbench: {', '.join(workloads[:2])}{more}"
 

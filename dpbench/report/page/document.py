@@ -122,7 +122,8 @@ def _panel(name: str, panel: Panel) -> Iterator[str]:
         return
     yield f"<figcaption><h3>{_text(panel.title)}</h3><p>{_text(panel.text)}</p></figcaption>"
     if len(panel.rows) > 1:
-        yield f'<label class=choice>Setting <select data-choice="{_text(panel.choice)}"></select></label>'
+        select = f'<select data-choice="{_text(panel.choice)}"></select>'
+        yield f"<label class=choice>{_text(panel.chosen)} {select}</label>"
     if panel.spec is not None:
         yield f'<div class=chart role=img aria-label="{_text(f"{panel.title}. {panel.text}")}"></div>'
         yield "<details><summary>The same as a table</summary><div class=table></div></details>"

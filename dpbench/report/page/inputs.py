@@ -1,4 +1,4 @@
-"""The files of a page: records, and what `dpbench project --json` prints.
+"""The files of a page: records, the gate's history, and what `dpbench project --json` prints.
 
 What cannot be read is left out and named. Only a file that cannot be read at all is an error.
 """
@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.record_file import holds_elastic_records, read_elastic
 from dpbench.errors import WrongInputError
+from dpbench.gate.history import HistoryLine
+from dpbench.report.page.history.gate_file import holds_gates, read_gates
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Record
 from dpbench.results.store import Store
@@ -80,19 +82,21 @@ class PageInputs:
     counts: Sequence[CountRecord] = ()
     projections: Sequence[ProjectedMachine] = ()
     elastic: Sequence[ElasticRecord] = ()
+    gates: Sequence[HistoryLine] = ()
     left_out: Sequence[str] = field(default_factory=tuple)
     commit_dates: Mapping[str, float] = field(default_factory=dict)
     with_days: bool = False
 
 
 def read_inputs(paths: Sequence[Path]) -> PageInputs:
-    """Read the files. A name that ends in .json is a projection; any other holds records, of sweeps or elastic runs.
+    """Read the files. A name that ends in .json is a projection; any other holds records, elastic runs or gates.
 
     Raise StoreError or PageInputError for a file that cannot be read.
     """
     records: list[Record] = []
     projections: list[ProjectedMachine] = []
     elastic: list[ElasticRecord] = []
+    gates: list[HistoryLine] = []
     left_out: list[str] = []
     for path in dict.fromkeys(paths):
         if path.suffix == ".json":
@@ -101,11 +105,15 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
             runs = read_elastic(path)
             elastic += runs.records
             left_out += runs.warnings
+        elif holds_gates(path):
+            history = read_gates(path)
+            gates += history.lines
+            left_out += history.warnings
         else:
             contents = Store(path).read(leave_out_bad_lines=True)
             records += contents.records
             left_out += contents.warnings
-    return PageInputs(records=records, projections=projections, elastic=elastic, left_out=left_out)
+    return PageInputs(records=records, projections=projections, elastic=elastic, gates=gates, left_out=left_out)
 
 
 def parse_projections(content: object) -> tuple[ProjectedMachine, ...]:

@@ -93,17 +93,24 @@ def by_machine(
     go to the first machine.
     """
     groups = _groups(list(records))
-    environments = [environment for environment in groups if environment is not None]
-    apart = differences(environments)
+    apart = list(differences([environment for environment in groups if environment is not None]))
     skipped = list(skipped)
     if not groups and skipped:
         groups[None] = []
     found = []
     for number, (environment, own) in enumerate(groups.items()):
         compared = compare(own, () if number else skipped, reference=reference, allow_different=True)
-        name = _name(environment, list(apart))
+        name = _name(environment, apart)
         found.append(MachineResults(name, environment, own, compared, () if number else counts))
     return found
+
+
+def machine_names(environments: Sequence[Environment]) -> list[str]:
+    """Return the name of each machine: its host and devices. Equal names are told apart by what differs."""
+    same: dict[str, list[Environment]] = {}
+    for each in environments:
+        same.setdefault(_name(each, ()), []).append(each)
+    return [_name(each, list(differences(same[_name(each, ())]))) for each in environments]
 
 
 def _groups(records: Sequence[Record]) -> dict[Environment | None, list[Record]]:
@@ -115,7 +122,7 @@ def _groups(records: Sequence[Record]) -> dict[Environment | None, list[Record]]
 
 
 def _name(environment: Environment | None, apart: Sequence[str]) -> str:
-    """Return the machine's name: its host and devices, and what else distinguishes it from the others."""
+    """Return the machine's name; `apart` are the fields that distinguish it from the others."""
     if environment is None:
         return "unknown machine"
     devices = sorted(set(environment.gpus)) or [environment.cpu_model]

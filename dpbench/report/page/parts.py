@@ -25,7 +25,8 @@ class Panel:
     """A table, and above it a chart unless `spec` is None.
 
     `rows` has the rows by key. If there are several keys, the reader chooses one, and `labels` has their names.
-    Panels of one `choice` on one machine change together. `first` is the key that is shown at first. `text` says what
+    Panels of one `choice` on one machine change together; `chosen` is the choice's label. `first` is the key that is
+    shown at first. `text` says what
     to look at; it is also the chart's text for readers who do not see it. `spec` is Vega-Lite without its data. A
     folded panel has one key and no chart, and the reader opens its table.
     """
@@ -40,6 +41,7 @@ class Panel:
     first: str = ALL
     labels: Mapping[str, str] = field(default_factory=dict)
     is_folded: bool = False
+    chosen: str = "Setting"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The pages of many commits and of two commits in a real browser."""
+"""The pages of many commits, of two commits and of the gate's history in a real browser."""
 
 import json
 
@@ -11,6 +11,7 @@ from dpbench.report.page.write import write_page
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults
 from tests.report.page.making_commits import commit, commit_records
+from tests.report.page.making_gates import FAILED_AT, SLOWER_AT, gate_lines, hostile_gate_lines
 from tests.report.page.making_page import HOSTILE, LANES, made_case
 
 pytestmark = [
@@ -18,7 +19,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.xdist_group("chromium"),
 ]
-NAMES = ["history.html", "two.html", "hostile-history.html", "hostile-two.html"]
+NAMES = [
+    *("history.html", "two.html", "gates.html"),
+    *("hostile-history.html", "hostile-two.html", "hostile-gates.html"),
+]
 PLANTED_NAME = commit(12)[:10]
 
 
@@ -48,6 +52,8 @@ def pages(tmp_path_factory):
     for prefix, records in (("", commit_records()), ("hostile-", hostile_commits())):
         write_page(page_of(PageInputs(records)), folder / f"{prefix}history.html")
         write_page(compared_page(PageInputs(records), commit(2), commit(15)), folder / f"{prefix}two.html")
+    for prefix, lines in (("", gate_lines()), ("hostile-", hostile_gate_lines())):
+        write_page(page_of(PageInputs(gates=lines)), folder / f"{prefix}gates.html")
     return folder
 
 
@@ -79,6 +85,22 @@ def test_lines_and_marks_of_changes_are_drawn(opened):
     assert len(texts(page, "#m0-history-changes tbody tr")) == 2
 
 
+def test_base_and_head_of_each_gate_are_drawn_and_slower_gates_are_named(opened):
+    page = opened("gates.html")
+    chart = "#gate0-times .chart svg"
+    select = "document.querySelector('#gate0-times select')"
+    assert page.run(f"{select}.selectedOptions[0].textContent") == "deep"
+    assert texts(page, "#gate0-times .choice")[0].startswith("Benchmark ")
+    page.run(f"{select}.value = 'b0'; {select}.dispatchEvent(new Event('change'))")
+    labels = [f"{commit(number)[:10]} 2026-09-{number:02}" for number in (FAILED_AT + 1, SLOWER_AT)]
+    page.wait(f"document.querySelectorAll('{chart} .mark-symbol path[stroke=\"var(--bad)\"]').length === 2")
+    assert page.run(f"document.querySelectorAll('{chart} .mark-line path').length") == 2
+    assert [text for text in texts(page, f"{chart} .mark-text text") if "2026" in text] == labels
+    assert page.run(f"document.querySelectorAll('{chart} .mark-symbol path[transform]').length") >= 2 * 20 + 2 + 1
+    assert len(texts(page, "#gate0-times tbody tr")) == 2 * 20
+    assert len(texts(page, "#gate0-changes tbody tr")) == 2
+
+
 def test_the_rest_of_two_commits_is_folded_and_opens(opened):
     page = opened("two.html")
     assert len(texts(page, "#m0-changes-changed tbody tr")) == 2
@@ -108,6 +130,6 @@ def test_a_page_fits_a_phone(opened, name):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", NAMES[:2])
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_an_accessibility_checker_finds_no_serious_fault(opened, axe, name, dark):
     assert serious_faults(opened(name, dark=dark), axe) == []

@@ -31,6 +31,8 @@ def compared_page(found: PageInputs, before: str, after: str) -> Page:
     ]
     table = raw_table(by_machine(records))
     notes = [*found.left_out, *_notes(both)]
+    if found.gates or found.elastic or found.projections:
+        notes.append("This page compares records. Gates, elastic runs and projections are left out.")
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
     title = f"dpbench: {both.before[:_SHORT]} and {both.after[:_SHORT]} compared"

@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 
-from dpbench.gate.drift import LEAST_POINTS, MOST_POINTS, OTHER_THRESHOLD
+from dpbench.gate.drift import MOST_POINTS, OTHER_THRESHOLD
 from dpbench.report.headline import place
+from dpbench.report.page.history.changes import answers_of, growth_of, word_of
+from dpbench.report.page.history.line_chart import line_chart, order_axis
 from dpbench.report.page.history.tracks import LastingChange, MachineHistory, Track
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
-from dpbench.report.page.theme import BAD, GOOD, MUTED, chart, coloured, number_axis, tooltip, variant_colours
+from dpbench.report.page.theme import coloured, tooltip, variant_colours
 from dpbench.report.units import estimate, number
 
 _MS = 1e-3
-_HEIGHT = 260
 _MOST_ROWS = 12_000
 _MOST_VERSIONS = 300
 _MOST_CHANGES = 200
-_MOST_ANSWERS = 3
-_SLOWER, _FASTER = "slower", "faster"
 
 
 def history_section(number: int, found: MachineHistory, results: MachineResults) -> Section | None:
@@ -26,39 +25,23 @@ def history_section(number: int, found: MachineHistory, results: MachineResults)
         return None
     panels = [lines] if not found.changes else [_table(found), lines]
     title = f"What changed over {_count(found)}?"
-    return Section(f"m{number}-history", title, panels, list(_answers(found)))
+    return Section(f"m{number}-history", title, panels, _answers(found))
 
 
-def _answers(found: MachineHistory) -> Sequence[str]:
+def _answers(found: MachineHistory) -> list[str]:
     lines = f"{len(found.tracks):,} {'case' if len(found.tracks) == 1 else 'cases'} over {_count(found)}"
-    if not found.can_detect:
-        return ["Lasting changes are not marked, because asv is not installed: pip install 'torch-dpbench[suites]'"]
-    if not found.is_long_enough:
-        return [
-            f"There are too few {'days' if found.of_days else 'commits'} to find lasting changes: "
-            f"{found.longest}, and {LEAST_POINTS} are needed."
-        ]
-    if not found.changes:
-        return [f"No lasting change of {100 * OTHER_THRESHOLD:.0f} % or more in {lines}."]
-    said = [_sentence(each) for each in found.changes[:_MOST_ANSWERS]]
-    more = len(found.changes) - len(said)
-    return [*said, f"{more:,} more lasting changes are in the table."] if more else said
+    what = "days" if found.of_days else "commits"
+    said = [_sentence(each) for each in found.changes]
+    return answers_of(said, lines, what, found.longest, can_detect=found.can_detect)
 
 
 def _sentence(found: LastingChange) -> str:
     """Return one change in words."""
+    times = f"{number(found.before_s / _MS)} to {number(found.after_s / _MS)} ms"
     return (
-        f"{found.case.variant} is {_word(found)} since {found.since.name} of {found.since.day}: "
-        f"{number(found.before_s / _MS)} to {number(found.after_s / _MS)} ms, {_growth(found)}, {place(found.case)}."
+        f"{found.case.variant} is {word_of(found.times)} since {found.since.name} of {found.since.day}: "
+        f"{times}, {growth_of(found.times)}, {place(found.case)}."
     )
-
-
-def _word(found: LastingChange) -> str:
-    return _SLOWER if found.times > 1 else _FASTER
-
-
-def _growth(found: LastingChange) -> str:
-    return f"{100 * (found.times - 1):+.1f} %"
 
 
 def _count(found: MachineHistory) -> str:
@@ -75,7 +58,7 @@ def _table(found: MachineHistory) -> Panel:
             "setting": place(each.case),
             "before": number(each.before_s / _MS),
             "after": number(each.after_s / _MS),
-            "change": _growth(each),
+            "change": growth_of(each.times),
         }
         for each in found.changes[:_MOST_CHANGES]
     ]
@@ -142,8 +125,8 @@ def _rows(track: Track, found: MachineHistory, names: set[str]) -> list[DataRow]
                 "high": _digits(time.value if time.high is None else time.high),
                 "shown": estimate(time, _MS),
                 "rounds": rounds,
-                "change": "" if change is None else f"{_word(change)}, {_growth(change)}",
-                "kind": None if change is None else _word(change),
+                "change": "" if change is None else f"{word_of(change.times)}, {growth_of(change.times)}",
+                "kind": None if change is None else word_of(change.times),
             }
         )
     return rows
@@ -155,49 +138,12 @@ def _digits(time_s: float) -> float:
 
 def _spec(found: MachineHistory, names: Sequence[str], what: str) -> dict[str, object]:
     variants = sorted({track.case.variant for track in found.tracks}, key=lambda each: each.order)
-    x = {
-        "field": "version",
-        "type": "ordinal",
-        "sort": None,
-        "title": f"{what}, in the order of time",
-        "scale": {"domain": list(names)},
-        "axis": {"labelAngle": -40, "labelOverlap": "greedy", "grid": False, "labelLimit": 110},
-    }
-    y = number_axis("ms", "ms a step", zero=False)
+    x = order_axis("version", names, f"{what}, in the order of time")
     colour = coloured("variant", variant_colours(variants))
     tip = tooltip(
         *(("version", what), ("day", "date"), ("variant", "variant")),
         *(("shown", "ms a step"), ("rounds", "rounds"), ("change", "lasting change")),
     )
     ends = {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
-    return chart(
-        {
-            "mark": {"type": "rule", "strokeDash": [3, 4], "color": MUTED},
-            "transform": _MARKED,
-            "encoding": {"x": x},
-        },
-        {
-            "mark": {"type": "text", "dy": -6, "fontSize": 11, "color": MUTED, "baseline": "bottom"},
-            "transform": _MARKED,
-            "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "version"}},
-        },
-        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, **ends, "color": colour}},
-        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y, "color": colour}},
-        {"mark": {"type": "point", "size": 45}, "encoding": {"x": x, "y": y, "color": colour, "tooltip": tip}},
-        {
-            "mark": {"type": "point", "size": 190, "filled": True, "yOffset": -16},
-            "transform": _MARKED,
-            "encoding": {"x": x, "y": y, "tooltip": tip, "shape": _SHAPE, "color": _KIND_COLOUR},
-        },
-        height=_HEIGHT,
-    )
-
-
-_MARKED = [{"filter": "datum.kind"}]
-_SHAPE = {
-    "field": "kind",
-    "type": "nominal",
-    "legend": None,
-    "scale": {"domain": [_SLOWER, _FASTER], "range": ["triangle-up", "triangle-down"]},
-}
-_KIND_COLOUR = {"condition": {"test": f"datum.kind === '{_SLOWER}'", "value": BAD}, "value": GOOD}
+    intervals = {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, **ends, "color": colour}}
+    return line_chart(x, colour, tip, {"mark": {}, "field": "version"}, intervals)

@@ -1,17 +1,13 @@
-"""The times of each case over commits or days, and where they changed for long. Pure.
-
-The rule for lasting changes is that of the gate (`gate/drift.py`): a step of more than 10 % that no later step undoes,
-with three points or more at each level. Applied to times it finds what became slower; applied to the steps a second it
-finds what became faster.
-"""
+"""The times of each case over commits or days, and where they changed for long. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
-from dpbench.gate.drift import LEAST_POINTS, NoStepDetectionError, drifts
+from dpbench.gate.drift import NoStepDetectionError
 from dpbench.gate.history import Point, Series, machine_of
+from dpbench.report.page.history.changes import lasting_changes
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
 from dpbench.results.record import Environment, Outcome, Record
@@ -75,11 +71,6 @@ class MachineHistory:
         """The number of points of the longest track."""
         return max((len(track.points) for track in self.tracks), default=0)
 
-    @property
-    def is_long_enough(self) -> bool:
-        """Whether any track has the points that the rule needs."""
-        return self.longest >= LEAST_POINTS
-
 
 def histories(
     machines: Sequence[MachineResults], commit_dates: Mapping[str, float], *, with_days: bool
@@ -103,7 +94,9 @@ def histories(
 
 
 def check_history(found: PageInputs) -> None:
-    """Raise PageInputError if all records are of one commit and one day."""
+    """Raise PageInputError if all records are of one commit and one day. Gates alone have a history."""
+    if found.gates and not found.records:
+        return
     versions = {version_name(each.environment) for each in found.records if each.environment}
     days = {_day(each) for each in found.records}
     if len(versions) < 2 and len(days) < 2:
@@ -148,7 +141,7 @@ def _version(found: MachineResults, dates: Mapping[str, float]) -> Version:
     """Return the version of one commit's records. A changed tree comes after its commit."""
     environment = found.environment
     assert environment is not None
-    first_s = min(_seconds(record.started_at) for record in found.records)
+    first_s = min(seconds_of(record.started_at) for record in found.records)
     if not dates or environment.commit is None:
         return Version(version_name(environment), first_s)
     return Version(version_name(environment), dates[environment.commit] + (0.5 if environment.dirty else 0.0))
@@ -187,36 +180,30 @@ def _history(
 
 def _with_changes(found: MachineHistory) -> MachineHistory:
     try:
-        changes = sorted(_changes(found), key=lambda each: -abs(each.times - 1))
+        changes = tuple(_changes(found))
     except NoStepDetectionError:
         return replace(found, can_detect=False)
-    return replace(found, changes=tuple(changes))
+    return replace(found, changes=changes)
 
 
 def _changes(found: MachineHistory) -> Iterator[LastingChange]:
     cases = {track.case.id: track.case for track in found.tracks}
     versions = {version.name: version for version in found.versions}
-    times = [_series(track, is_rate=False) for track in found.tracks]
-    rates = [_series(track, is_rate=True) for track in found.tracks]
-    for each in drifts(times, {}):
+    for each in lasting_changes([_series(track) for track in found.tracks]):
         yield LastingChange(cases[each.benchmark], versions[each.since_commit], each.before_s, each.after_s)
-    for each in drifts(rates, {}):
-        yield LastingChange(cases[each.benchmark], versions[each.since_commit], 1 / each.before_s, 1 / each.after_s)
 
 
-def _series(track: Track, *, is_rate: bool) -> Series:
-    """Return the track's times, or its steps a second, as the gate's rule takes them."""
-    points = [
-        Point(version.name, version.date_s, 1 / time.value if is_rate else time.value)
-        for version, time, _ in track.points
-    ]
-    return Series(track.case.id, tuple(points))
+def _series(track: Track) -> Series:
+    """Return the track's times as the gate's rule takes them."""
+    points = tuple(Point(version.name, version.date_s, time.value) for version, time, _ in track.points)
+    return Series(track.case.id, points)
 
 
-def _seconds(moment: str) -> float:
+def seconds_of(moment: str) -> float:
+    """Return the seconds since 1970. A moment without a time zone is in UTC."""
     found = datetime.fromisoformat(moment)
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _day(record: Record) -> str:
-    return datetime.fromtimestamp(_seconds(record.started_at), UTC).date().isoformat()
+    return datetime.fromtimestamp(seconds_of(record.started_at), UTC).date().isoformat()

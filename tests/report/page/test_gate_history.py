@@ -1,0 +1,286 @@
+"""The section of the gate's history, and the files that hold it."""
+
+import re
+import sys
+
+import pytest
+
+from dpbench.gate.history import HistoryLine, to_line
+from dpbench.report.page.content import page_of
+from dpbench.report.page.document import html
+from dpbench.report.page.history.compared import compared_page
+from dpbench.report.page.history.gates import gate_histories
+from dpbench.report.page.inputs import PageInputs, read_inputs
+from dpbench.results.record import to_line as to_record_line
+from dpbench.results.store import StoreError
+from tests.gate.making_history import line, times
+from tests.report.page.making_commits import commit, commit_records
+from tests.report.page.making_gates import FAILED_AT, FASTER_AT, SLOWER_AT, gate_lines, hostile_gate_lines
+from tests.report.page.making_page import GPUS, LANES, lane_records
+
+LINES = gate_lines()
+
+
+def sections(lines, **fields):
+    return page_of(PageInputs(gates=lines, **fields)).sections
+
+
+def times_panel(lines):
+    (section,) = sections(lines)
+    return next(panel for panel in section.panels if panel.id == "times")
+
+
+def rows_of(lines, benchmark):
+    panel = times_panel(lines)
+    return next(panel.rows[key] for key, name in panel.labels.items() if name == benchmark)
+
+
+def short(number):
+    return commit(number)[:10]
+
+
+def moved(found: HistoryLine, day: int) -> HistoryLine:
+    return found.model_copy(update={"started_at": f"2026-10-{day:02}T12:00:00Z"})
+
+
+def test_a_section_says_how_many_gates_were_slower_and_what_changed_for_long():
+    (section,) = sections(LINES)
+    assert section.title == "How have the gate's step times changed on laptop: a CPU?"
+    first, *changes = section.answers
+    assert first == (
+        f"20 gates from 2026-09-01 to 2026-09-20. The verdict was slower in 2: {short(SLOWER_AT)} on 2026-09-12, "
+        f"{short(FAILED_AT + 1)} on 2026-09-06."
+    )
+    assert len(changes) == 2
+    assert changes[0].startswith(f"deep is faster since {short(FASTER_AT)}, first measured on 2026-09-16: 4")
+    assert changes[1].startswith(f"wide is slower since {short(SLOWER_AT)}, first measured on 2026-09-12: 1")
+    assert [panel.id for panel in section.panels] == ["changes", "times"]
+    assert [row["benchmark"] for row in section.panels[0].rows[""]] == ["deep", "wide"]
+
+
+def test_each_gate_has_a_row_of_base_and_one_of_head():
+    rows = rows_of(LINES, "wide")
+    assert [row["side"] for row in rows] == ["base", "head"] * 20
+    base, head = rows[2 * FAILED_AT : 2 * FAILED_AT + 2]
+    measured = LINES[FAILED_AT].benchmarks[0]
+    assert (base["commit"], head["commit"]) == (short(FAILED_AT), short(FAILED_AT + 1))
+    assert base["ms"] == pytest.approx(1e3 * measured.base_step_s, rel=1e-4)
+    assert head["ms"] == pytest.approx(1e3 * measured.head_step_s, rel=1e-4)
+    assert (base["ratio"], head["ratio"], head["rounds"]) == ("", f"{measured.ratio:.3f}", 12)
+    assert head["day"] == "2026-09-06"
+
+
+def test_slower_gates_and_lasting_changes_are_marked_with_commit_and_day():
+    rows = rows_of(LINES, "wide")
+    assert [row["commit"] for row in rows if row["is_slower"]] == [short(FAILED_AT + 1), short(SLOWER_AT)]
+    assert {row["side"] for row in rows if row["is_slower"]} == {"head"}
+    assert [(row["commit"], row["kind"]) for row in rows if row["kind"]] == [(short(SLOWER_AT), "slower")]
+    assert [row["label"] for row in rows if row["label"]] == [
+        f"{short(FAILED_AT + 1)} 2026-09-06",
+        f"{short(SLOWER_AT)} 2026-09-12",
+    ]
+    assert [(row["commit"], row["kind"]) for row in rows_of(LINES, "deep") if row["kind"]] == [
+        (short(FASTER_AT), "faster")
+    ]
+
+
+def test_a_change_that_base_brought_is_marked_at_base():
+    without = [each for each in LINES if each.head_commit != commit(SLOWER_AT)]
+    (row,) = [row for row in rows_of(without, "wide") if row["kind"]]
+    assert (row["side"], row["commit"], row["gate"]) == ("base", short(SLOWER_AT), short(SLOWER_AT + 1))
+    labels = [row["label"] for row in rows_of(without, "wide") if row["label"]]
+    assert labels[-1] == f"{short(SLOWER_AT)} 2026-09-13"
+
+
+def test_the_benchmark_with_the_largest_change_is_shown_first():
+    panel = times_panel(LINES)
+    assert (list(panel.labels.values()), panel.labels[panel.first], panel.chosen) == (
+        ["wide", "deep"],
+        "deep",
+        "Benchmark",
+    )
+
+
+def test_one_benchmark_offers_no_choice_and_is_named():
+    lines = [each.model_copy(update={"benchmarks": each.benchmarks[:1]}) for each in LINES]
+    assert times_panel(lines).title == "Step time of wide by gate: base and head"
+    assert times_panel(LINES).title == "Step time by gate: base and head"
+
+
+def test_each_machine_has_its_own_section_and_choice():
+    found = sections([*LINES[:8], *gate_lines(8, GPUS)])
+    assert [each.id for each in found] == ["gate0", "gate1"]
+    assert [each.title.partition(" on ")[2] for each in found] == ["laptop: a CPU?", "gpu-host: NVIDIA H100?"]
+    assert len({panel.choice for each in found for panel in each.panels}) == 2
+
+
+def test_versions_of_one_host_are_told_apart():
+    newer = LANES.model_copy(update={"torch": "2.14.0"})
+    titles = [each.title for each in sections([*LINES[:3], *gate_lines(3, newer)])]
+    assert [title.rpartition(", ")[2] for title in titles] == ["torch 2.13.0+cpu?", "torch 2.14.0?"]
+
+
+def test_gates_are_in_the_order_of_time_and_a_line_counts_once():
+    (found,) = gate_histories([*LINES[::-1], *LINES[:5]], {})
+    assert [gate.line for gate in found.gates] == LINES
+
+
+def test_commits_are_in_the_order_of_their_dates_if_all_are_known():
+    dates = {commit(number): -float(number) for number in range(21)}
+    changes = {each.benchmark: each for each in gate_histories(LINES, dates)[0].changes}
+    assert changes["wide"].times < 1 < changes["deep"].times
+    del dates[commit(3)]
+    changes = {each.benchmark: each for each in gate_histories(LINES, dates)[0].changes}
+    assert changes["deep"].times < 1 < changes["wide"].times
+
+
+def test_a_working_tree_and_a_commit_that_was_judged_twice_have_names_of_their_own():
+    lines = [line("a" * 40, head, times("wide", 1, 1)) for head in (None, "b" * 40, "b" * 40, None)]
+    lines = [moved(each, day) for day, each in enumerate(lines, start=1)]
+    assert [row["gate"] for row in rows_of(lines, "wide")[::2]] == [
+        *("worktree", "b" * 10),
+        *(f"{'b' * 10} (2)", "worktree (2)"),
+    ]
+
+
+def test_times_of_an_earlier_case_are_left_out_and_counted():
+    earlier = times("wide", 1, 1, case="another case")
+    lines = [moved(line("a" * 40, "b" * 40, earlier), 1), moved(line("b" * 40, "c" * 40, times("wide", 2, 2)), 2)]
+    assert [row["ms"] for row in rows_of(lines, "wide")] == [2000.0, 2000.0]
+    assert "Left out: 1 pair of times of a benchmark's earlier cases." in times_panel(lines).text
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        (LINES[:3], "There are too few commits to find lasting changes: 4, and 6 are needed."),
+        (LINES[:9], "No lasting change of 10 % or more in 2 benchmarks over 10 commits."),
+        (gate_lines(340)[20:], "No lasting change of 10 % or more in 2 benchmarks over the newest 300 commits."),
+        ([line("a" * 40, "b" * 40)], "No gate has times."),
+    ],
+)
+def test_a_history_without_lasting_changes_says_why(lines, answer):
+    (section,) = sections(lines)
+    assert section.answers[1:] == [answer]
+
+
+def test_without_asv_the_lines_are_drawn_and_the_page_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "asv.step_detect", None)
+    (section,) = sections(LINES)
+    assert section.answers[1].endswith("because asv is not installed: pip install 'torch-dpbench[suites]'")
+    assert [panel.id for panel in section.panels] == ["times"]
+
+
+def test_the_newest_300_gates_are_drawn_and_labels_stay_apart():
+    lines = gate_lines(340)
+    slower = [each.model_copy(update={"verdict": LINES[FAILED_AT].verdict}) for each in lines]
+    panel = times_panel(slower)
+    assert "The newest 300 gates are drawn." in panel.text
+    for rows in panel.rows.values():
+        assert len(rows) == 600
+        assert rows[0]["commit"] == short(40)
+        assert len([row for row in rows if row["label"]]) <= 24
+
+
+def test_more_benchmarks_than_have_room_are_counted():
+    many = [
+        each.model_copy(update={"benchmarks": tuple(times(f"b{place}", 1, 1) for place in range(700))})
+        for each in LINES[:10]
+    ]
+    assert "Left out: 100 benchmarks without room or without a newer gate." in times_panel(many).text
+
+
+def test_more_machines_than_have_room_are_counted():
+    machines = [LANES.model_copy(update={"hostname": f"host {place}"}) for place in range(8)]
+    page = page_of(PageInputs(gates=[each for host in machines for each in gate_lines(2, host)]))
+    assert len(page.sections) == 6
+    assert page.notes == ["The gate's history is shown of 6 of 8 machines."]
+
+
+def test_hostile_texts_add_no_element_and_no_control_character():
+    text = html(page_of(PageInputs(gates=hostile_gate_lines())))
+    assert text.count("<script") == html(page_of(PageInputs(gates=LINES))).count("<script")
+    assert "<img" not in text
+    assert "<b>" not in text
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202e]|\\\\u001b|\\\\u202e", text)
+
+
+def written(folder, content, name="any name.txt"):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+HISTORY = b"".join(map(to_line, LINES))
+
+
+def test_a_history_is_known_by_its_lines_and_stands_beside_records(tmp_path):
+    records = lane_records(rounds=2)
+    files = [written(tmp_path, HISTORY), written(tmp_path, b"".join(map(to_record_line, records)), "history.jsonl")]
+    found = read_inputs(files)
+    assert (list(found.gates), len(found.records), found.left_out) == (LINES, len(records), [])
+    page = page_of(found)
+    assert len(page.machines) == 1
+    assert [each.id for each in page.sections] == ["gate0"]
+
+
+def test_a_record_with_the_words_of_a_gate_stays_a_record(tmp_path):
+    records = [each.model_copy(update={"run": '"base_commit":'}) for each in lane_records(rounds=2)]
+    found = read_inputs([written(tmp_path, b"".join(map(to_record_line, records)))])
+    assert (len(found.records), len(found.gates)) == (len(records), 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"{\n", "is not JSON"),
+        (b"\xff\xfe\n", "is not JSON"),
+        (b"[" * 10_000 + b"\n", "is not JSON"),
+        (to_line(LINES[0]).replace(b'"schema":1', b'"schema":2'), "has schema 2, newer than this dpbench knows"),
+        (to_line(LINES[0]).replace(b'"schema":1,', b""), "has no schema number; allowed: 1 to 1"),
+        (to_line(LINES[0]).replace(b'"pass"', b'"\\u001b[31m"'), "is no line of a gate: verdict: Input should be"),
+        (to_line(LINES[0]).replace(b'"rounds":12', b'"rounds":0'), "is no line of a gate: benchmarks.0.rounds"),
+        (re.sub(rb'"base_step_s":[^,]*', b'"base_step_s":1e308', to_line(LINES[0])), "benchmarks.0.base_step_s: Input"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_bad_line_is_left_out_and_named(tmp_path, bad, reason, place):
+    rest = [to_line(each) for each in LINES[1:6]]
+    path = written(tmp_path, b"".join([*rest[:place], bad, bad, *rest[place:]]))
+    found = read_inputs([path])
+    assert list(found.gates) == LINES[1:6]
+    (note,) = found.left_out
+    assert note.startswith(f"{path}: line {place + 1} ")
+    assert reason in note
+    assert note.endswith("; 2 bad lines were left out")
+    assert note.isprintable()
+    assert note in html(page_of(found)).replace("&#x27;", "'").replace("&quot;", '"')
+
+
+@pytest.mark.parametrize(
+    ("content", "gates", "notes"),
+    [
+        (b"", 0, []),
+        (HISTORY[:-5], 19, ["a torn line of"]),
+        (HISTORY[:400], 0, ["a torn line of 400 bytes at the end was dropped"]),
+        (HISTORY[:30], 0, ["a torn record of 30 bytes at the end was dropped"]),
+    ],
+)
+def test_an_empty_or_torn_history_is_no_error(tmp_path, content, gates, notes):
+    found = read_inputs([written(tmp_path, content)])
+    assert len(found.gates) == gates
+    assert len(found.left_out) == len(notes)
+    assert all(note in said for note, said in zip(notes, found.left_out, strict=True))
+    assert ("There are no records." in html(page_of(found))) is (gates == 0)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(StoreError, match=f"^{tmp_path}: cannot be read: Is a directory$"):
+        read_inputs([tmp_path])
+
+
+def test_a_page_of_two_commits_says_that_it_has_no_gates():
+    note = "This page compares records. Gates, elastic runs and projections are left out."
+    records = commit_records([2, 15])
+    assert note in compared_page(PageInputs(records, gates=LINES), commit(2), commit(15)).notes
+    assert note not in compared_page(PageInputs(records), commit(2), commit(15)).notes
