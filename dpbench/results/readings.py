@@ -1,45 +1,42 @@
 """Telemetry of GPUs, read at both ends of the window in which samples are taken, and readings over rounds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 _THROTTLED_SHARE = 0.01
 
 
-class Reading(BaseModel):
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class Reading:
     """A value, or the reason why there is none; never both.
 
     If there are several sources, `source` names the one that was read. If the value is an average over less than the
     window, `span_s` is its length in seconds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     value: Annotated[float, Field(allow_inf_nan=False)] | None = None
     reason: str | None = None
     source: str | None = None
     span_s: float | None = None
 
-    @model_validator(mode="after")
-    def _value_or_reason(self) -> Self:
+    def __post_init__(self) -> None:
         if (self.value is None) == (self.reason is None):
             raise ValueError("allowed: a value or a reason, and not both")
-        return self
 
 
-class DeviceTelemetry(BaseModel):
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class DeviceTelemetry:
     """One GPU over `window_s` seconds, the sampled window. Percentages are 0 to 100.
 
     `sm_busy` and `dram_bandwidth` are hardware counters (GPM): the share of busy SMs, and of the memory bandwidth.
     `kernel_running` and `memory_in_use` are the driver's: the share of time in which any kernel ran, and in which
     memory was read or written. Many tiny kernels in a row make it 100. `throttled_s` has seconds by cause.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     uuid: str
     window_s: float
@@ -82,24 +79,20 @@ class OverRounds:
 
 def over_rounds(readings: Sequence[Reading]) -> OverRounds:
     """Return the readings of one metric, one from each round, as one."""
-    values: list[float] = []
-    spans_s: list[float] = []
-    reasons: dict[str, None] = {}
-    sources: dict[str, None] = {}
-    for each in readings:  # one pass, because a page reads millions
-        if each.value is None:
-            reasons[str(each.reason)] = None
-        else:
-            values.append(each.value)
-        if each.source is not None:
-            sources[each.source] = None
-        if each.span_s is not None:
-            spans_s.append(each.span_s)
+    found = over_values([str(each.reason) if each.value is None else each.value for each in readings])
+    sources = dict.fromkeys([each.source for each in readings])
+    spans_s = [each.span_s for each in readings if each.span_s is not None]
+    source = "; ".join([each for each in sources if each is not None])
+    return replace(found, source=source or None, span_s=min(spans_s, default=None))
+
+
+def over_values(found: Sequence[float | str]) -> OverRounds:
+    """Return one metric's values, or the reasons why there are none, one from each round, as one."""
+    reasons = [each for each in found if isinstance(each, str)]
+    values = [each for each in found if not isinstance(each, str)]
     return OverRounds(
         value=median(values) if values else None,
-        reason="; ".join(reasons) or None,
+        reason="; ".join(dict.fromkeys(reasons)) or None,
         rounds=len(values),
-        rounds_without=len(readings) - len(values),
-        source="; ".join(sources) or None,
-        span_s=min(spans_s, default=None),
+        rounds_without=len(reasons),
     )
