@@ -3,15 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic_core import core_schema as cs
 
 _THROTTLED_SHARE = 0.01
+_ALLOWED = "allowed: a finite value, or a reason and no value; beside it source and span_s"
 
 
-@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+def _fields_schema(of: type, *value_and_reason: cs.DataclassField) -> cs.CoreSchema:
+    fields = [*value_and_reason, _none_or("source", cs.str_schema()), _none_or("span_s", cs.float_schema())]
+    names = [each["name"] for each in fields]
+    schema = cs.dataclass_args_schema(of.__name__, fields, extra_behavior="forbid")
+    return cs.dataclass_schema(of, schema, names, slots=True, frozen=True)
+
+
+def _none_or(name: str, schema: cs.CoreSchema | None = None) -> cs.DataclassField:
+    either = cs.none_schema() if schema is None else cs.nullable_schema(schema)
+    return cs.dataclass_field(name, cs.with_default_schema(either, default=None))
+
+
+@checked_dataclass(frozen=True, slots=True)
 class Reading:
     """A value, or the reason why there is none; never both.
 
@@ -19,14 +32,22 @@ class Reading:
     window, `span_s` is its length in seconds.
     """
 
-    value: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    value: float | None = None
     reason: str | None = None
     source: str | None = None
     span_s: float | None = None
 
-    def __post_init__(self) -> None:
-        if (self.value is None) == (self.reason is None):
-            raise ValueError("allowed: a value or a reason, and not both")
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> cs.CoreSchema:
+        """Return the fields of a reading with a value, or else of one with a reason.
+
+        A page reads millions of readings. A validator in Python would take a tenth of the time.
+        """
+        value, reason = cs.float_schema(allow_inf_nan=False), cs.str_schema()
+        known = _fields_schema(cls, cs.dataclass_field("value", value), _none_or("reason"))
+        unknown = _fields_schema(cls, _none_or("value"), cs.dataclass_field("reason", reason))
+        either = cs.union_schema([known, unknown], mode="left_to_right")
+        return cs.custom_error_schema(either, "reading", custom_error_message=_ALLOWED)
 
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
