@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Protocol
 
 from dpbench.results.readings import DeviceTelemetry, OverRounds, Reading, over_rounds
@@ -105,19 +106,19 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
     def over(read: Callable[[DeviceTelemetry | Reading], Reading]) -> Callable[[], OverRounds]:
         return lambda: over_rounds([read(each) for each in found])
 
-    def peak(place: int) -> Callable[[], OverRounds]:
-        return lambda: over_rounds([(_peaks(one)[place] or {}).get(device, _ABSENT) for one in rounds])
+    def peak(of: Callable[[WindowReadings], Mapping[str, Reading] | None]) -> Callable[[], OverRounds]:
+        return lambda: over_rounds([(of(one) or {}).get(device, _ABSENT) for one in rounds])
 
     figures: dict[str, Callable[[], OverRounds]] = {name: partial(_figure, name, found) for name in TELEMETRY}
     figures["window_s"] = over(_window)
     figures |= {f"{link}_bytes_per_step": over(partial(_traffic, link)) for link in LINKS}
     figures["throttled_percent"] = over(_throttled_percent)
-    figures |= {name: peak(place) for place, name in enumerate(PEAKS)}
+    figures |= {name: peak(attrgetter(name)) for name in PEAKS}
     known = [each for each in found if isinstance(each, DeviceTelemetry)]
-    causes = dict.fromkeys(cause for each in known for cause in each.throttled_s)
+    causes = dict.fromkeys(chain.from_iterable([each.throttled_s for each in known]))
     throttled = {cause: partial(_cause, cause, known) for cause in causes}
     return DeviceSummary(
-        device, tuple(dict.fromkeys(each.uuid for each in known)), _Figures(figures), _Figures(throttled)
+        device, tuple(dict.fromkeys([each.uuid for each in known])), _Figures(figures), _Figures(throttled)
     )
 
 
@@ -138,7 +139,8 @@ def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
 
 
 def _figure(name: str, found: Sequence[DeviceTelemetry | Reading]) -> OverRounds:
-    return over_rounds([each if isinstance(each, Reading) else getattr(each, name) for each in found])
+    read = attrgetter(name)
+    return over_rounds([each if isinstance(each, Reading) else read(each) for each in found])
 
 
 def _window(found: DeviceTelemetry | Reading) -> Reading:

@@ -1,7 +1,7 @@
 """Telemetry of GPUs, read at both ends of the window in which samples are taken, and readings over rounds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from pydantic import ConfigDict
@@ -100,20 +100,22 @@ class OverRounds:
 
 def over_rounds(readings: Sequence[Reading]) -> OverRounds:
     """Return the readings of one metric, one from each round, as one."""
-    found = over_values([str(each.reason) if each.value is None else each.value for each in readings])
+    values = [value for each in readings if (value := each.value) is not None]
+    reasons = [str(each.reason) for each in readings if each.value is None] if len(values) < len(readings) else []
     sources = dict.fromkeys([each.source for each in readings])
-    spans_s = [each.span_s for each in readings if each.span_s is not None]
+    spans_s = [span_s for each in readings if (span_s := each.span_s) is not None]
     source = "; ".join([each for each in sources if each is not None])
-    return replace(found, source=source or None, span_s=min(spans_s, default=None))
+    return _over(values, reasons, source or None, min(spans_s, default=None))
 
 
 def over_values(found: Sequence[float | str]) -> OverRounds:
     """Return one metric's values, or the reasons why there are none, one from each round, as one."""
     reasons = [each for each in found if isinstance(each, str)]
-    values = [each for each in found if not isinstance(each, str)]
-    return OverRounds(
-        value=median(values) if values else None,
-        reason="; ".join(dict.fromkeys(reasons)) or None,
-        rounds=len(values),
-        rounds_without=len(reasons),
-    )
+    return _over([each for each in found if not isinstance(each, str)], reasons)
+
+
+def _over(
+    values: Sequence[float], reasons: Sequence[str], source: str | None = None, span_s: float | None = None
+) -> OverRounds:
+    value = median(values) if values else None
+    return OverRounds(value, "; ".join(dict.fromkeys(reasons)) or None, len(values), len(reasons), source, span_s)
