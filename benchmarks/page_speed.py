@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.about import heading
 from benchmarks.store_speed import MACHINE, METRICS, record, spec_of_1000
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Record, to_line
 from dpbench.sweep.case import Case
@@ -69,13 +70,9 @@ def _record(case: Case, number: int, kind: str) -> Record:
 
 
 def _telemetry(gpu: str, number: int) -> DeviceTelemetry:
-    readings = {
-        name: Reading(value=50.0 + number, source="nvml")
-        for name, field in DeviceTelemetry.model_fields.items()
-        if field.annotation is Reading
-    }
+    readings = {name: Reading(value=50.0 + number, source="nvml") for name in TELEMETRY}
     throttled = {name: Reading(value=0.0) for name in ("power", "thermal", "board")}
-    return DeviceTelemetry.model_validate({"uuid": f"GPU-{gpu}", "window_s": 2.0, "throttled_s": throttled, **readings})
+    return DeviceTelemetry(uuid=f"GPU-{gpu}", window_s=2.0, throttled_s=throttled, **readings)
 
 
 def _report(path: Path, page: Path) -> Sequence[float]:

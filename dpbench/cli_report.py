@@ -21,6 +21,7 @@ from dpbench.results.garbage import no_garbage_collection
 from dpbench.sweep.variants import VariantId
 
 
+@no_garbage_collection()
 def report(
     files: Annotated[
         list[Path],
@@ -39,20 +40,19 @@ def report(
 ) -> ExitCode:
     """Write one HTML page with charts and tables of records. It needs no network."""
     chosen = None if reference is None else _variant(reference)
-    with no_garbage_collection():
-        found = read_inputs(files)
-        if commits is not None:
-            _refuse_beside_commits(reference=reference is not None, history=history, markdown=as_markdown)
-            finish_page_of(compared_page(found, *commits), output, opens=opens)
-            return ExitCode.OK
-        if history:
-            check_history(found)
-        dated = replace(found, commit_dates=_commit_dates(found), with_days=history)
-        finish_page(dated, output, opens=opens, reference=chosen)
-        if as_markdown:
-            machines = by_machine(found.records, reference=chosen)
-            names = [each.name if len(machines) > 1 else "" for each in machines]
-            show_markdown(comparisons_markdown([*zip(names, (each.compared for each in machines), strict=True)]))
+    found = read_inputs(files)
+    if commits is not None:
+        _refuse_beside_commits(reference=reference is not None, history=history, markdown=as_markdown)
+        finish_page_of(compared_page(found, *commits), output, opens=opens)
+        return ExitCode.OK
+    if history:
+        check_history(found)
+    dated = replace(found, commit_dates=_commit_dates(found), with_days=history)
+    finish_page(dated, output, opens=opens, reference=chosen)
+    if as_markdown:
+        machines = by_machine(found.records, reference=chosen)
+        names = [each.name if len(machines) > 1 else "" for each in machines]
+        show_markdown(comparisons_markdown([*zip(names, (each.compared for each in machines), strict=True)]))
     return ExitCode.OK
 
 

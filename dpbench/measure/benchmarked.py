@@ -5,6 +5,7 @@ The number of rounds is fixed, and all devices are idle at both ends of each rou
 
 import gc
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,11 +93,11 @@ def window_json(window: Window) -> dict[str, Any]:
     """Return the window's readings as they are stored in pytest-benchmark's JSON."""
     return {
         "telemetry": {
-            device: found.model_dump(mode="json") if isinstance(found, DeviceTelemetry) else found
+            device: asdict(found) if isinstance(found, DeviceTelemetry) else found
             for device, found in window.telemetry.items()
         },
-        "peak_device_bytes": {device: each.model_dump() for device, each in window.peak_device_bytes.items()},
-        "peak_reserved_bytes": {device: each.model_dump() for device, each in window.peak_reserved_bytes.items()},
+        "peak_device_bytes": {device: asdict(each) for device, each in window.peak_device_bytes.items()},
+        "peak_reserved_bytes": {device: asdict(each) for device, each in window.peak_reserved_bytes.items()},
         "peak_rss_bytes": window.peak_rss_bytes,
     }
 

@@ -8,7 +8,7 @@ from dpbench.report.device_table import DeviceRows, devices_lines
 from dpbench.report.units import estimate, time_unit
 from dpbench.results.baseline import Figures
 from dpbench.results.device_summary import WindowReadings, summarise_devices
-from dpbench.results.readings import DeviceTelemetry, Reading, over_rounds
+from dpbench.results.readings import DeviceTelemetry, over_values
 
 
 class BenchmarkReadings(WindowReadings, Protocol):
@@ -33,8 +33,7 @@ def benchmark_lines(rows: Sequence[BenchmarkRow], width: int) -> list[str]:
     if not rows:
         return []
     devices = [
-        DeviceRows(row.name, summarise_devices([row.window]), over_rounds([Reading(value=row.window.peak_rss_bytes)]))
-        for row in rows
+        DeviceRows(row.name, summarise_devices([row.window]), over_values([row.window.peak_rss_bytes])) for row in rows
     ]
     return [*_times(rows), *devices_lines(devices, "test", width)]
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from typing import Protocol
 
 from dpbench.results.readings import DeviceTelemetry, OverRounds, Reading, over_rounds
@@ -61,7 +63,7 @@ class DeviceSummary:
 
 def summarise_devices(rounds: Sequence[WindowReadings]) -> tuple[DeviceSummary, ...]:
     """Return one summary for each device that any of the rounds names, in order of appearance."""
-    names = (each for one in rounds for part in (one.telemetry, *_peaks(one)) for each in part or {})
+    names = chain.from_iterable(part for one in rounds for part in (one.telemetry, *_peaks(one)) if part)
     return tuple(_summary(device, rounds) for device in dict.fromkeys(names))
 
 
@@ -104,18 +106,19 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
     def over(read: Callable[[DeviceTelemetry | Reading], Reading]) -> Callable[[], OverRounds]:
         return lambda: over_rounds([read(each) for each in found])
 
-    def peak(place: int) -> Callable[[], OverRounds]:
-        return lambda: over_rounds([(_peaks(one)[place] or {}).get(device, _ABSENT) for one in rounds])
+    def peak(of: Callable[[WindowReadings], Mapping[str, Reading] | None]) -> Callable[[], OverRounds]:
+        return lambda: over_rounds([(of(one) or {}).get(device, _ABSENT) for one in rounds])
 
-    figures = {name: over(partial(_figure, name)) for name in (*TELEMETRY, "window_s")}
+    figures: dict[str, Callable[[], OverRounds]] = {name: partial(_figure, name, found) for name in TELEMETRY}
+    figures["window_s"] = over(_window)
     figures |= {f"{link}_bytes_per_step": over(partial(_traffic, link)) for link in LINKS}
     figures["throttled_percent"] = over(_throttled_percent)
-    figures |= {name: peak(place) for place, name in enumerate(PEAKS)}
+    figures |= {name: peak(attrgetter(name)) for name in PEAKS}
     known = [each for each in found if isinstance(each, DeviceTelemetry)]
-    causes = dict.fromkeys(cause for each in known for cause in each.throttled_s)
+    causes = dict.fromkeys(chain.from_iterable([each.throttled_s for each in known]))
     throttled = {cause: partial(_cause, cause, known) for cause in causes}
     return DeviceSummary(
-        device, tuple(dict.fromkeys(each.uuid for each in known)), _Figures(figures), _Figures(throttled)
+        device, tuple(dict.fromkeys([each.uuid for each in known])), _Figures(figures), _Figures(throttled)
     )
 
 
@@ -135,16 +138,20 @@ def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
     return Reading(reason=found) if isinstance(found, str) else found
 
 
-def _figure(name: str, found: DeviceTelemetry | Reading) -> Reading:
-    if isinstance(found, Reading):
-        return found
-    figure = getattr(found, name)
-    return figure if isinstance(figure, Reading) else Reading(value=figure)
+def _figure(name: str, found: Sequence[DeviceTelemetry | Reading]) -> OverRounds:
+    read = attrgetter(name)
+    return over_rounds([each if isinstance(each, Reading) else read(each) for each in found])
+
+
+def _window(found: DeviceTelemetry | Reading) -> Reading:
+    return found if isinstance(found, Reading) else Reading(value=found.window_s)
 
 
 def _traffic(link: str, found: DeviceTelemetry | Reading) -> Reading:
     """Return what the device sent and received. If one is unknown, so is their sum."""
-    parts = [_figure(f"{link}_{way}_bytes_per_step", found) for way in ("sent", "received")]
+    if isinstance(found, Reading):
+        return found
+    parts: list[Reading] = [getattr(found, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
     values = [each.value for each in parts if each.value is not None]
     if len(values) == len(parts):
         return Reading(value=sum(values), source="; ".join(_unique(each.source for each in parts)) or None)

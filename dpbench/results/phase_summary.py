@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dpbench.results.readings import OverRounds, Reading, over_rounds
+from dpbench.results.readings import OverRounds, over_values
 from dpbench.results.record import Metrics
 
 _ABSENT = "the record does not have it"
@@ -47,10 +47,10 @@ def summarise_phases(rounds: Sequence[Metrics], steps_per_sample: int = 1, machi
     lags = [one.rank_lag_s for one in rounds if one.rank_lag_s] if machines > 1 else []
     return PhaseSummary(
         phases_s=_over_rounds([one.phases_s or {} for one in rounds]),
-        skew_s=over_rounds([Reading(value=median(each) / steps_per_sample) for each in skews]) if skews else None,
-        rank_lag_s=tuple(over_rounds([_lag(rank, one, steps_per_sample) for one in rounds]) for rank in range(ranks)),
+        skew_s=over_values([median(each) / steps_per_sample for each in skews]) if skews else None,
+        rank_lag_s=tuple(over_values([_lag(rank, one, steps_per_sample) for one in rounds]) for rank in range(ranks)),
         phases_by_rank_s=tuple(map(_over_rounds, zip(*by_rank, strict=True))),
-        machine_skew_s=over_rounds([Reading(value=_machine_skew(each, machines) / steps_per_sample) for each in lags])
+        machine_skew_s=over_values([_machine_skew(each, machines) / steps_per_sample for each in lags])
         if lags
         else None,
     )
@@ -65,13 +65,9 @@ def _machine_skew(rank_lag_s: Sequence[float], machines: int) -> float:
 def _over_rounds(rounds: Sequence[Mapping[str, float | str]]) -> dict[str, OverRounds]:
     """Return each phase that any round has, over all rounds."""
     names = dict.fromkeys(name for one in rounds for name in one)
-    return {name: over_rounds([_phase(one.get(name, _ABSENT)) for one in rounds]) for name in names}
+    return {name: over_values([one.get(name, _ABSENT) for one in rounds]) for name in names}
 
 
-def _phase(found: float | str) -> Reading:
-    return Reading(reason=found) if isinstance(found, str) else Reading(value=found)
-
-
-def _lag(rank: int, one: Metrics, steps_per_sample: int) -> Reading:
+def _lag(rank: int, one: Metrics, steps_per_sample: int) -> float | str:
     lags = one.rank_lag_s or ()
-    return Reading(value=lags[rank] / steps_per_sample) if rank < len(lags) else Reading(reason=_ABSENT)
+    return lags[rank] / steps_per_sample if rank < len(lags) else _ABSENT

@@ -146,7 +146,7 @@ class Metrics(BaseModel):
     def is_throttled(self) -> bool | None:
         """Whether any device's clocks were lowered during the window; None if no device reports it."""
         devices = [each for each in (self.telemetry or {}).values() if isinstance(each, DeviceTelemetry)]
-        known = [device.is_throttled for device in devices if device.is_throttled is not None]
+        known = [throttled for device in devices if (throttled := device.is_throttled) is not None]
         return any(known) if known else None
 
 

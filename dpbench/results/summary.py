@@ -7,7 +7,7 @@ from statistics import median
 
 from dpbench.results.device_summary import DeviceSummary, summarise_devices
 from dpbench.results.phase_summary import PhaseSummary, summarise_phases
-from dpbench.results.readings import OverRounds, Reading, over_rounds
+from dpbench.results.readings import OverRounds, over_values
 from dpbench.results.record import Metrics, Outcome, Record
 from dpbench.stats.rounds import Estimate, median_of_rounds
 from dpbench.sweep.case import Case
@@ -91,8 +91,8 @@ def summarise(records: Sequence[Record]) -> Summary:
 
 
 def _peak_rss_bytes(metrics: Sequence[Metrics]) -> OverRounds | None:
-    peaks = [Reading(value=each.peak_rss_bytes) for each in metrics if each.peak_rss_bytes is not None]
-    return over_rounds(peaks) if peaks else None
+    peaks = [float(each.peak_rss_bytes) for each in metrics if each.peak_rss_bytes is not None]
+    return over_values(peaks) if peaks else None
 
 
 def _loss(metrics: Sequence[Metrics]) -> Loss | None:

@@ -20,6 +20,7 @@ MOST_BYTES = 64 << 20
 MOST_LINES_BYTES = 1 << 30
 """The largest file of lines: records, a history, trials."""
 _MOST_DOTS = 1000  # in a line: tomllib takes 8 GB for a key of 50,000 parts
+_ABOUT_NAMES = ("missing", "extra_forbidden", "unexpected_keyword_argument")  # pydantic's errors without a wrong value
 _REPR = reprlib.Repr()
 _REPR.maxstring = 80
 
@@ -45,7 +46,7 @@ def what_is_wrong(error: ValidationError) -> str:
     """Return the first wrong field, what it should be, and its value, in one line."""
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    value = "" if first["type"] in ("missing", "extra_forbidden") else f", not {shown(first['input'])}"
+    value = "" if first["type"] in _ABOUT_NAMES else f", not {shown(first['input'])}"
     return one_line(f"{place}: {first['msg']}{value}")
 
 

@@ -7,6 +7,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from benchmarks.asv_suite import _case, counters, gpu, host_overhead
 from dpbench.results.counts import Counts, Phase, PhaseCounts, Traffic
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.sweep.machine_info import Accelerator, MachineInfo
 from tests.results.making import METRICS, case, ok
@@ -15,7 +16,7 @@ NOTHING = Reading(reason="this GPU has no such counter")
 
 
 def telemetry(**readings):
-    fields = dict.fromkeys(set(DeviceTelemetry.model_fields) - {"uuid", "window_s", "throttled_s"}, NOTHING)
+    fields = dict.fromkeys(TELEMETRY, NOTHING)
     return DeviceTelemetry(uuid="GPU-0", window_s=1.0, throttled_s={}, **{**fields, **readings})
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from dpbench.gate.history import Point, Series, series_of
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Record
 from tests.gate.making_history import line, series, times
@@ -105,9 +106,8 @@ def test_a_records_point_is_the_time_of_one_step() -> None:
 
 def throttled(record: Record) -> Record:
     silent = Reading(reason="not on this GPU")
-    readings = [name for name, field in DeviceTelemetry.model_fields.items() if field.annotation is Reading]
     gpu = DeviceTelemetry(
-        uuid="GPU-a", window_s=1, throttled_s={"power": Reading(value=0.5)}, **dict.fromkeys(readings, silent)
+        uuid="GPU-a", window_s=1, throttled_s={"power": Reading(value=0.5)}, **dict.fromkeys(TELEMETRY, silent)
     )
     return record.model_copy(update={"metrics": METRICS.model_copy(update={"telemetry": {"cuda:0": gpu}})})
 

@@ -11,7 +11,7 @@ from dpbench.gate.take_round import Sides, take_round
 from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
-from dpbench.results.readings import Reading
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.run.launch import launch
 from dpbench.sweep.variants import VariantName
 from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
@@ -48,7 +48,7 @@ def test_telemetry_of_a_window_has_readings_or_reasons():
         assert DEVICE.type == "cpu"
         return
     assert read.window_s > 0
-    readings = {name: value for name, value in read if isinstance(value, Reading)} | read.throttled_s
+    readings = {name: getattr(read, name) for name in TELEMETRY} | read.throttled_s
     for name, found in readings.items():
         print(f"{name:32} {found.reason or found.value} {found.source or ''}")  # noqa: T201
         assert found.value is None or found.value >= 0, name

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Metrics, Outcome, Record
 from dpbench.sweep.case import Case
@@ -35,11 +36,7 @@ def _record(**fields: object) -> Record:
 
 def telemetry(busy_percent: float, **changes: object) -> DeviceTelemetry:
     """Return a GPU's telemetry over 2 s. All readings are known; `changes` replaces some."""
-    fields: dict[str, object] = {
-        name: Reading(value=busy_percent)
-        for name, field in DeviceTelemetry.model_fields.items()
-        if field.annotation is Reading
-    }
+    readings = dict.fromkeys(TELEMETRY, Reading(value=busy_percent))
     throttled = {"power": Reading(value=0.0), "thermal": Reading(value=0.5)}
     usual = {"uuid": "GPU-aa", "window_s": 2.0, "throttled_s": throttled}
-    return DeviceTelemetry.model_validate({**fields, **usual, **changes})
+    return DeviceTelemetry(**{**readings, **usual, **changes})

@@ -1,12 +1,13 @@
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 from pydantic import ValidationError
 
 from dpbench.results.readings import Reading
 from dpbench.results.record import SCHEMA, Known, Record, RecordLineError, parse_line, to_line
-from tests.results.making import METRICS, case, failed, ok
+from tests.results.making import METRICS, case, failed, ok, telemetry
 
 # As the first version wrote it.
 SCHEMA_1 = b"""{"schema": 1, "run": "r", "case": {"variant": "tuned", "workload": "mlp/tiny", "batch": 8,
@@ -66,6 +67,33 @@ def test_readings_are_kept_whole() -> None:
 def test_a_reading_is_a_value_or_a_reason(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Reading(**fields)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        *({}, 3, None, {"value": None}, {"value": "much"}, {"value": 1, "reason": "none"}, {"reason": 3}),
+        *({"value": 1, "source": 3}, {"reason": "none", "span_s": "long"}, {"value": 1, "more": 1}),
+    ],
+)
+def test_a_wrong_reading_is_one_line_with_its_place_and_what_is_allowed(found: object) -> None:
+    fields = ok(case(), 0).to_json()
+    fields["metrics"]["peak_device_bytes"] = {"cuda:0": found}
+    with pytest.raises(RecordLineError) as caught:
+        parse_line(json.dumps(fields).encode())
+    assert str(caught.value).startswith(
+        "is no record: metrics.peak_device_bytes.cuda:0: allowed: a finite value, or a reason and no value; "
+    )
+    assert str(caught.value).endswith(f", not {dict(sorted(found.items())) if isinstance(found, dict) else found}")
+
+
+def test_an_unknown_field_of_telemetry_is_named() -> None:
+    fields = ok(case(), 0).to_json()
+    fields["metrics"]["telemetry"] = {"cuda:0": {**asdict(telemetry(50.0)), "more": 3}}
+    with pytest.raises(
+        RecordLineError, match=r"telemetry\.cuda:0\.DeviceTelemetry\.more: Unexpected keyword argument$"
+    ):
+        parse_line(json.dumps(fields).encode())
 
 
 def test_a_loss_that_is_no_number_becomes_null() -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from dpbench.results.compare import UnlikeEnvironmentsError, compare
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Metrics, Record
 from tests.results.making import METRICS, case, ok
@@ -9,8 +10,9 @@ UNKNOWN = Reading(reason="not on this GPU")
 
 
 def gpu(window_s: float = 10.0, **throttled_s: Reading) -> DeviceTelemetry:
-    readings = [name for name, field in DeviceTelemetry.model_fields.items() if field.annotation is Reading]
-    return DeviceTelemetry(uuid="GPU-a", window_s=window_s, throttled_s=throttled_s, **dict.fromkeys(readings, UNKNOWN))
+    return DeviceTelemetry(
+        uuid="GPU-a", window_s=window_s, throttled_s=throttled_s, **dict.fromkeys(TELEMETRY, UNKNOWN)
+    )
 
 
 def metrics(**telemetry: DeviceTelemetry | str) -> Metrics:

@@ -9,6 +9,7 @@ a GPU refuses, by lack of permission or of hardware, is a reading with the reaso
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pynvml
@@ -162,7 +163,7 @@ def _clock_now(gpu: Gpu, clock: int) -> Reading:
 
 
 def _per_step(total: Reading, steps: int) -> Reading:
-    return total if total.value is None else total.model_copy(update={"value": total.value / steps})
+    return total if total.value is None else replace(total, value=total.value / steps)
 
 
 def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: float = 1.0) -> Reading:

@@ -6,6 +6,7 @@ import torch
 
 from dpbench.measure.gpu.nvml import LostGpuError, find_gpu, reading, start
 from dpbench.measure.gpu.telemetry import NoTelemetry, NvmlTelemetry, mean_of_samples, telemetry_of
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from tests.fakes import FakeGpu, FakeNvml, Levels, ScriptedClock
 
@@ -159,7 +160,7 @@ def test_a_short_window_has_reasons_and_no_zeros(measured):
 def test_a_missing_permission_is_a_reason_and_other_readings_stay(measured, refused, without):
     gpu = FakeGpu("aa", power_w=Levels((0, 500)), refuses={refused: NO_PERMISSION})
     one = of_one(measured(1.0, gpu))
-    readings = {name: found for name, found in one if isinstance(found, Reading)}
+    readings = {name: getattr(one, name) for name in TELEMETRY}
     assert {name for name, found in readings.items() if found.value is None} == without
     assert all("Insufficient Permissions" in readings[name].reason for name in without)
 

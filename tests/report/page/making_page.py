@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, product
 from random import Random
 
+from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Metrics, Outcome, Record
 from dpbench.sweep.case import Case
@@ -143,10 +144,9 @@ def _telemetry(place: int, random: Random) -> DeviceTelemetry:
 
 def _readings(busy: float, place: int) -> Iterator[tuple[str, Reading]]:
     known = {"power_w": 4 * busy, "sm_clock_mhz": 1900 - busy, "memory_clock_mhz": 2600.0, "energy_per_step_j": 3.0}
-    for name, field in DeviceTelemetry.model_fields.items():
-        if field.annotation is Reading:
-            size = 3e7 if "bytes" in name and place else 9e7 if "bytes" in name else busy
-            yield name, Reading(value=known.get(name, size))
+    for name in TELEMETRY:
+        size = 3e7 if "bytes" in name and place else 9e7 if "bytes" in name else busy
+        yield name, Reading(value=known.get(name, size))
 
 
 HOSTILE = (
