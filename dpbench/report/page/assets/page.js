@@ -19,7 +19,7 @@
   };
 
   const isNumeric = (values) => values.some((each) => typeof each === "number");
-  const LONG = 60;
+  const LONG = 39; // A commit has 40 letters, and must fit a phone.
 
   // A table's head and body. `values` are arrays in the order of the columns.
   const fillTable = (table, columns, values, head) => {
@@ -74,26 +74,42 @@
     return copy;
   };
 
-  // On a phone, axis labels get half of the width, and a legend as many columns as its names leave room for.
+  // On a phone, axis labels get half of the width. A legend gets as many columns as its names leave room for.
   const fittingConfig = (width, spec) => {
     const config = structuredClone(data.config);
     if (width >= 600) return config;
     config.axis.labelFontSize = 11;
-    config.axis.labelLimit = width * 0.52;
+    config.axis.labelLimit = width * 0.57;
     const names = spec.layer.flatMap((layer) => layer.encoding.color?.scale?.domain ?? []);
     const longest = Math.max(1, ...names.map((name) => name.length));
     config.legend.columns = Math.max(1, Math.floor((width * 0.55) / (longest * 7 + 24)));
     return config;
   };
 
+  // The width in which the texts of a chart's cells do not overlap; 0 if it has no cells with texts.
+  const leastWidth = (spec, rows, labelLimit) => {
+    const { x, y, text } = spec.layer.find((layer) => layer.mark.type === "text")?.encoding ?? {};
+    if (x?.type !== "nominal" && x?.type !== "ordinal") return 0;
+    const longest = (channel) => Math.max(...rows.map((row) => String(row[channel.field] ?? "").length));
+    const columns = new Set(rows.map((row) => row[x.field])).size;
+    return Math.ceil(Math.min(labelLimit, 7 * longest(y)) + columns * (8 * longest(text) + 10));
+  };
+
+  // A chart that needs more width than the page has scrolls sideways, also by keyboard.
   const drawChart = async (place, spec, rows) => {
     const whole = { ...withUsedColours(spec, rows), data: { values: rows } };
     const config = fittingConfig(place.clientWidth, whole);
+    const least = leastWidth(whole, rows, config.axis.labelLimit);
+    if (least > place.clientWidth) place.tabIndex = 0;
+    else place.removeAttribute("tabindex");
+    const inner = make("div");
+    inner.style.minWidth = `${least}px`;
+    place.replaceChildren(inner);
     const compiled = vegaLite.compile(whole, { config, logger: vega.logger(vega.Error) }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vega.expressionInterpreter,
       renderer: "svg",
-      container: place,
+      container: inner,
       tooltip: showTip,
       logLevel: vega.Error,
     });
