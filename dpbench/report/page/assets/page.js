@@ -95,13 +95,10 @@
     return Math.ceil(Math.min(labelLimit, 7 * longest(y)) + columns * (8 * longest(text) + 10));
   };
 
-  // A chart that needs more width than the page has scrolls sideways, also by keyboard.
   const drawChart = async (place, spec, rows) => {
     const whole = { ...withUsedColours(spec, rows), data: { values: rows } };
     const config = fittingConfig(place.clientWidth, whole);
     const least = leastWidth(whole, rows, config.axis.labelLimit);
-    if (least > place.clientWidth) place.tabIndex = 0;
-    else place.removeAttribute("tabindex");
     const inner = make("div");
     inner.style.minWidth = `${least}px`;
     place.replaceChildren(inner);
@@ -132,9 +129,23 @@
     );
     figure.querySelector(".table").replaceChildren(table);
     if (panel.spec) await drawChart(figure.querySelector(".chart"), panel.spec, set.rows);
+    figure.querySelectorAll(".table, .chart").forEach(letScroll);
   };
 
+  // What is wider than the page scrolls sideways, also by keyboard. A region needs a name; a chart is an image and has one.
+  const letScroll = (place) => {
+    const isWider = place.scrollWidth > place.clientWidth;
+    const title = place.closest("figure").querySelector("h3, summary").textContent;
+    const region = place.matches(".table") ? { role: "region", "aria-label": title } : {};
+    for (const [key, value] of Object.entries({ tabindex: "0", ...region })) {
+      if (isWider) place.setAttribute(key, value);
+      else place.removeAttribute(key);
+    }
+  };
+  const sizes = new ResizeObserver((changed) => changed.forEach(({ target }) => letScroll(target)));
+
   const figures = [...document.querySelectorAll("figure[data-panel]")];
+  for (const figure of figures) figure.querySelectorAll(".table, .chart").forEach((place) => sizes.observe(place));
   for (const select of document.querySelectorAll("select[data-choice]")) {
     const panel = data.panels[select.closest("figure").dataset.panel];
     panel.sets.forEach((set) => select.append(make("option", set.label, { value: set.key })));

@@ -47,8 +47,10 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
     )
     text = (
         "Projected times are computed from a description of the machine, not measured on it. Their line is 90 % of the "
-        f"draws of its parameters; that of a measured time is its 95 % interval. {SINGLE_IS_A_SHARE}"
+        f"draws of its parameters. {SINGLE_IS_A_SHARE}"
     )
+    if any(row["kind"] == _MEASURED for own in rows.values() for row in own):
+        text += " Measured times have their 95 % interval. They are of this page's machines, which may be other ones."
     return Panel("projections", "Projected step times", text, columns, rows, spec, "projection", labels=labels)
 
 
