@@ -165,6 +165,20 @@ def test_a_value_of_the_environment_and_a_reason_fit_their_tables(tab, pages):
     tab.open(pages / "elastic.html")
     rows = "[...document.querySelectorAll('#elastic-runs tbody tr')]"
     assert tab.run(f"Math.max(...{rows}.map((row) => row.offsetHeight))") < 80
+    table = "document.querySelector('#elastic-runs .table')"
+    assert tab.run(f"{table}.scrollWidth <= {table}.clientWidth")
+
+
+@pytest.mark.parametrize("width", [390, 720, 1400])
+def test_no_legend_is_cut_off(page, pages, width):
+    page.width(width)
+    page.open(pages / "page.html")
+    cut = page.run(
+        "[...document.querySelectorAll('.chart svg')].flatMap((svg) => [...svg.querySelectorAll("
+        "'.role-legend-label text')].filter((each) => each.getBoundingClientRect().right >"
+        " svg.getBoundingClientRect().right + 1).map((each) => each.textContent))"
+    )
+    assert cut == []
 
 
 def contrasts(tab):

@@ -74,15 +74,16 @@
     return copy;
   };
 
-  // On a phone, axis labels get half of the width. A legend gets as many columns as its names leave room for.
+  // On a phone, axis labels get half of the width. A legend has as many columns as fit.
   const fittingConfig = (width, spec) => {
     const config = structuredClone(data.config);
-    if (width >= 600) return config;
-    config.axis.labelFontSize = 11;
-    config.axis.labelLimit = width * 0.57;
+    const isPhone = width < 600;
+    if (isPhone) config.axis.labelFontSize = 11;
+    if (isPhone) config.axis.labelLimit = width * 0.57;
     const names = spec.layer.flatMap((layer) => layer.encoding.color?.scale?.domain ?? []);
     const longest = Math.max(1, ...names.map((name) => name.length));
-    config.legend.columns = Math.max(1, Math.floor((width * 0.55) / (longest * 7 + 24)));
+    const fitting = Math.floor((width * (isPhone ? 0.55 : 0.8)) / (longest * 7 + 24));
+    config.legend.columns = Math.max(1, Math.min(config.legend.columns, fitting));
     return config;
   };
 
