@@ -31,7 +31,7 @@ from dpbench.errors import WrongInputError
 from dpbench.projection.affine_step import AffineStep
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.report.page.charts.ablation import ablation
-from dpbench.report.page.charts.projected import projections
+from dpbench.report.page.charts.projected import SINGLE_IS_A_SHARE, projections
 from dpbench.report.page.charts.throughput import throughput_here
 from dpbench.report.page.content import MakePanel
 from dpbench.report.page.inputs import PageInputs, read_inputs
@@ -164,7 +164,7 @@ def _projection(found: PageInputs) -> Chart:
     rows = [row for row in panel.rows[key] if row["ms"] is not None]
     shown = Panel(panel.id, panel.title, panel.text, panel.columns, {key: rows}, panel.spec)
     below = "Projected from a description of the machine, not measured on it. Lines: 90 % of draws of its parameters."
-    return Chart(shown, key, f"Projected step: {panel.labels[key]}", [below])
+    return Chart(shown, key, f"Projected step: {panel.labels[key]}", [below, SINGLE_IS_A_SHARE])
 
 
 def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:

@@ -18,6 +18,7 @@ from dpbench.sweep.variants import VariantId, VariantName
 
 _LARGE_SHARE_OF_MOVES = 0.25
 _NEAR_LIMIT_PERCENT = 90
+_UNDECIDED = "; their order is not decided"
 _LARGE_SAVING = 0.05
 """Of the step. A smaller saving explains nothing."""
 
@@ -94,7 +95,7 @@ def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
         yield f"{best.case.variant} takes {_times(row.ratio.times)} the time of {row.ratio.to}."
     for variant, ratio in list(winner.slower.items())[:1]:
         if row.ratio is None or row.ratio.to != variant:
-            order = "; their order is not decided" if variant in winner.rivals else ""
+            order = _UNDECIDED if variant in winner.rivals else ""
             yield f"The next, {variant}, takes {_times(ratio)} the time of {best.case.variant}{order}."
     if best.rounds_ok == 1:
         yield "One round was measured, so there is no interval: the order is not sure."
@@ -114,11 +115,16 @@ def _limit(winner: Winner, rows: _Rows) -> str:
         over = ratio_of_rounds(best.step_times_s, rows[_FLOOR].summary.step_times_s)
         return (
             f"These lanes share one device. {best.case.variant} takes {_times(over)} the time of floor, "
-            "the least work that a scheme can do on it."
+            f"the least work that a scheme can do on it{_undecided(over)}."
         )
     if winner.alone is not None:
         return f"These lanes share one device. {best.case.variant} takes {_times(winner.alone)} the time of one lane."
     return ""
+
+
+def _undecided(ratio: Estimate) -> str:
+    is_decided = ratio.low is None or ratio.high is None or not ratio.low <= 1 <= ratio.high
+    return "" if is_decided else _UNDECIDED
 
 
 def _bottleneck(best: Summary, reference: Row | None) -> Iterator[str]:

@@ -62,6 +62,15 @@ def test_one_device_is_the_answer_if_it_is_faster_for_sure():
     assert only.advice == "Next: stay on one device, or try a larger batch."
 
 
+def test_the_least_work_is_not_undercut_for_sure():
+    scheme, twice = rounds("tuned", 0.8, 1.2, 0.9, devices="cpu*2"), rounds("tuned", 2, 2.1, 2)
+    floor = rounds("floor", 1, 1, 1)
+    (near,) = headlines([*scheme, *floor]).values()
+    (far,) = headlines([*twice, *floor]).values()
+    assert near.limit.endswith("the least work that a scheme can do on it; their order is not decided.")
+    assert far.limit.endswith("the least work that a scheme can do on it.")
+
+
 def test_one_round_is_not_sure():
     (only,) = headlines([*rounds("tuned", 1), *rounds("naive", 2)]).values()
     assert "One round was measured" in only.certainty

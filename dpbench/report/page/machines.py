@@ -127,7 +127,8 @@ def _name(environment: Environment | None, apart: Sequence[str]) -> str:
         return "unknown machine"
     devices = sorted(set(environment.gpus)) or [environment.cpu_model]
     known = ("hostname", "gpus", "cpu_model")
-    more = [f"{field} {_short(getattr(environment, field))}" for field in apart if field not in known]
+    values = {field: getattr(environment, field) for field in apart if field not in known}
+    more = [f"{field} {_short(value)}" for field, value in values.items() if value is not None]
     return ", ".join([f"{environment.hostname}: {', '.join(devices)}", *more])
 
 

@@ -34,14 +34,21 @@ def raw_table(machines: Sequence[MachineResults]) -> RawTable:
     rows: list[Sequence[Cell]] = []
     count = 0
     first = 0 if len(machines) > 1 else 1  # one machine needs no column
-    for machine in machines:
+    for machine, name in zip(machines, _short_names(machines), strict=True):
         for row in _once(machine):
             count += 1
             if len(rows) < MOST_ROWS:
-                rows.append(_cells(machine.name, row)[first:])
+                rows.append(_cells(name, row)[first:])
     columns = [Shown(field, header) for field, header in _COLUMNS[first:]]
     order = _what_differs_first(rows, len(columns))
     return RawTable([columns[i] for i in order], [[row[i] for i in order] for row in rows], count - len(rows))
+
+
+def _short_names(machines: Sequence[MachineResults]) -> list[str]:
+    """Return the names without the versions, if that tells the machines apart. A cell of six lines hides the rest."""
+    names = [machine.name for machine in machines]
+    short = [name.partition(",")[0] for name in names]
+    return short if len(set(short)) == len(short) else names
 
 
 def _what_differs_first(rows: Sequence[Sequence[Cell]], columns: int) -> list[int]:

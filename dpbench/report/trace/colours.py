@@ -1,6 +1,7 @@
 """The colours of a picture: those of the page, as the reader's system prefers, light or dark."""
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 
 from dpbench.report.page.theme import BAD, INK, LINE, MUTED, PAPER, series
@@ -18,7 +19,7 @@ _OF_MOVED = {
     Moved.BYTES: series(2),
 }
 """The page's chart of phases has the same: scatter, replicate, gather and reduce."""
-WAIT, PATH, MIXED = "wait", "path", "mixed"
+PICTURE, WAIT, PATH, MIXED = "trace", "wait", "path", "mixed"
 _HOST = "host-"
 
 
@@ -43,27 +44,40 @@ LEGEND = (
 
 
 def style() -> str:
-    """Return the rules of the picture, with the colours of the page."""
-    fills = [f".{CLASSES[name]}{{fill:{colour}}}" for name, colour in _COLOURS.items()]
-    fills += [f".{_HOST}{phase}{{fill:{colour};opacity:.5}}" for phase, colour in _OF_PHASE.items()]
-    rules = [
-        *fills,
-        f"svg{{background:{PAPER};font:12px system-ui,-apple-system,'Segoe UI',sans-serif}}",
-        f".paper{{fill:{PAPER}}} text{{fill:{INK}}} line{{stroke:{LINE};stroke-width:1}}",
-        f".muted,.row,.tick{{fill:{MUTED}}} .row{{text-anchor:end}} .tick{{text-anchor:middle}}",
-        ".head{font-size:20px;font-weight:650} .name{font-size:15px;font-weight:650}",
-        f".{WAIT}{{fill:url(#wait)}} .hatch{{fill:{MUTED};opacity:.45}} .{MIXED}{{fill:{MUTED}}} .{PATH}{{fill:{BAD}}}",
-    ]
-    return _roots() + "\n".join(rules)
+    """Return the rules of the picture: light, and dark for a reader who prefers it.
+
+    Colours are literal, because many programs other than browsers draw `var()` black. Every rule is of the picture
+    alone, because a page may have the picture inside.
+    """
+    fills = {f".{CLASSES[name]}": f"fill:{colour}" for name, colour in _COLOURS.items()}
+    fills |= {f".{_HOST}{phase}": f"fill:{colour};opacity:.5" for phase, colour in _OF_PHASE.items()}
+    rules = {
+        "": f"background:{PAPER};color-scheme:light dark;font:12px system-ui,-apple-system,'Segoe UI',sans-serif",
+        "text": f"fill:{INK}",
+        "line": f"stroke:{LINE};stroke-width:1",
+        ".paper": f"fill:{PAPER}",
+        **fills,
+        ".muted": f"fill:{MUTED}",
+        f".{MIXED}": f"fill:{MUTED}",
+        ".row": f"fill:{MUTED};text-anchor:end",
+        ".tick": f"fill:{MUTED};text-anchor:middle",
+        ".head": "font-size:20px;font-weight:650",
+        ".name": "font-size:15px;font-weight:650",
+        f".{WAIT}": "fill:url(#trace-wait)",
+        ".hatch": f"fill:{MUTED};opacity:.45",
+        f".{PATH}": f"fill:{BAD}",
+    }
+    text = "\n".join(f"{f'.{PICTURE} {selector}'.strip()}{{{rule}}}" for selector, rule in rules.items())
+    light, dark = _palettes()
+    return f"{_with(light, text)}\n@media screen and (prefers-color-scheme:dark){{\n{_with(dark, text)}\n}}"
 
 
-def _roots() -> str:
-    """Return the page's rules that define its colours: for light, and for a reader who prefers dark."""
-    text = _PAGE.read_text(encoding="utf-8")
-    light = re.search(r"^:root \{.*?^\}\n", text, re.DOTALL | re.MULTILINE)
-    dark = re.search(
-        r"^@media[^\n]*prefers-color-scheme: dark[^\n]*\n  :root \{.*?^\}\n", text, re.DOTALL | re.MULTILINE
-    )
-    assert light is not None
-    assert dark is not None
-    return light[0] + dark[0]
+def _with(palette: Mapping[str, str], rules: str) -> str:
+    return re.sub(r"var\(--(\w+)\)", lambda found: palette[found[1]], rules)
+
+
+def _palettes() -> tuple[dict[str, str], dict[str, str]]:
+    """Return the page's colours by name: for light, and for a reader who prefers dark."""
+    light, _, dark = _PAGE.read_text(encoding="utf-8").partition("prefers-color-scheme: dark")
+    found = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in (light, dark)]
+    return found[0], found[1]

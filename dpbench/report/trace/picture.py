@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from textwrap import wrap
 
-from dpbench.report.trace.colours import CLASSES, LEGEND, style
+from dpbench.report.trace.colours import CLASSES, LEGEND, PICTURE, style
 from dpbench.report.trace.drawn import Drawn, drawn_rows
 from dpbench.report.trace.words import axis_unit, description, heading, source_words, sub_heading
 from dpbench.sweep.outside import printable
@@ -24,8 +24,17 @@ WIDTH, _LEFT, _RIGHT = 1200, 250, 24
 _PLOT = WIDTH - _LEFT - _RIGHT
 _ROW, _BAR, _LINE = 15, 11, 19
 _TICKS = 8
-_LETTERS = 170
+_LETTERS = {"head": 88, "name": 112, "muted": 170}
 _LEGEND_WIDTH = 165
+_ON_A_PHONE = (
+    '<h:meta xmlns:h="http://www.w3.org/1999/xhtml" name="viewport" '
+    'content="width=device-width, initial-scale=1, minimum-scale=0.1"/>'
+)
+"""Without this, a phone shrinks a picture that is opened alone to the width of its screen: texts of 4 pixels.
+
+With it the picture opens in full size and scrolls sideways, and two fingers shrink it. The prefix hides it from an HTML
+parser, which would end the picture at a `meta`.
+"""
 
 
 def svg(trace: Trace) -> str:
@@ -36,11 +45,12 @@ def svg(trace: Trace) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {body.y}" width="{WIDTH}" '
-            f'height="{body.y}" role="img" aria-labelledby="title desc">',
-            f'<title id="title">{_text(title)}</title>',
-            f'<desc id="desc">{_text(description(trace))}</desc>',
+            f'height="{body.y}" class="{PICTURE}" role="img" aria-labelledby="trace-title trace-desc">',
+            f'<title id="trace-title">{_text(title)}</title>',
+            f'<desc id="trace-desc">{_text(description(trace))}</desc>',
+            _ON_A_PHONE,
             f"<style>{style()}</style>",
-            '<defs><pattern id="wait" width="6" height="6" patternUnits="userSpaceOnUse" '
+            '<defs><pattern id="trace-wait" width="6" height="6" patternUnits="userSpaceOnUse" '
             'patternTransform="rotate(45)"><rect class="hatch" width="1.6" height="6"/></pattern></defs>',
             f'<rect class="paper" width="{WIDTH}" height="{body.y}"/>',
             *body.parts,
@@ -72,7 +82,7 @@ class _Body:
         self.y += 4
 
     def _words(self, text: str, kind: str, space: int = 0) -> None:
-        for line in wrap(printable(text), _LETTERS):
+        for line in wrap(printable(text), _LETTERS[kind]):
             self.parts.append(f'<text x="16" y="{self.y}" class="{kind}">{_text(line)}</text>')
             self.y += _LINE
         self.y += space

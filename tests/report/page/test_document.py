@@ -144,16 +144,24 @@ def test_json_that_is_no_projection_is_one_line(tmp_path, content, reason):
 
 
 def test_projections_stand_beside_measurements_of_the_same_workload_and_batch():
-    page = page_of(PageInputs(lane_records(), projections=parse_projections(PROJECTIONS)))
+    (described,) = PROJECTIONS["projections"]
+    time = {"low": 0.001, "mid": 0.002, "high": 0.003}
+    several = [*described["variants"], {"variant": "single", "step_time_s": time}]
+    content = {"projections": [{**described, "variants": several}]}
+    page = page_of(PageInputs(lane_records(), projections=parse_projections(content)))
     (section,) = page.sections
     assert section.answers == ["Use ddp."]
     (rows,) = section.panels[0].rows.values()
-    assert [(row["variant"], row["kind"].partition(",")[0]) for row in rows] == [
+    assert [(row["variant"], row["kind"]) for row in rows] == [
         ("ddp", "projected"),
         ("ddp", "measured"),
         ("naive", "projected"),
         ("naive", "measured"),
+        ("single", "projected"),  # its batch is a share; that of the measured one is the whole
     ]
+    assert "may be other ones" in section.panels[0].text
+    (alone,) = page_of(PageInputs(projections=parse_projections(content))).sections
+    assert "easured times" not in alone.panels[0].text
     assert rows[0]["shown"] == "20.0 [10.0, 30.0]"
     assert rows[2]["reason"] == "naive is not projected"
 

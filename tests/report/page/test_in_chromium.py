@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -11,7 +12,7 @@ from dpbench.report.page.write import write_page
 from tests.elastic.making import made_records
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults
-from tests.report.page.making_page import HOSTILE, failed_record, gpu_records, hostile_records
+from tests.report.page.making_page import HOSTILE, LANES, failed_record, gpu_records, hostile_records, lane_records
 from tests.report.page.test_document import PROJECTIONS
 
 pytestmark = [
@@ -31,6 +32,9 @@ def pages(tmp_path_factory):
     ]
     write_page(page_of(PageInputs(hostile_records(), elastic=hostile)), folder / "hostile.html")
     write_page(page_of(PageInputs(elastic=made_records())), folder / "elastic.html")
+    commit = LANES.model_copy(update={"commit": "0123456789" * 4})
+    of_commit = [each.model_copy(update={"environment": commit}) for each in lane_records(rounds=1)]
+    write_page(page_of(PageInputs(of_commit)), folder / "commit.html")
     return folder
 
 
@@ -137,6 +141,46 @@ def test_a_wide_page_fits_a_phone(page, pages):
     assert page.run("document.documentElement.scrollWidth") <= 390
 
 
+def test_numbers_of_cells_do_not_overlap_on_a_phone_and_their_chart_is_scrolled_by_keyboard(page, pages):
+    page.width(390)
+    page.open(pages / "page.html")
+    chart = "document.querySelector('#m0-memory-device-memory .chart')"
+    boxes = page.run(
+        f"[...{chart}.querySelectorAll('.mark-text.role-mark text')].map((each) => each.getBoundingClientRect())"
+        ".map((each) => [each.top, each.left, each.right]).sort((a, b) => a[0] - b[0] || a[1] - b[1])"
+    )
+    assert len(boxes) > 80
+    rows = [(one, other) for one, other in pairwise(boxes) if one[0] == other[0]]
+    assert all(one[2] < other[1] for one, other in rows)
+    assert page.run(f"{chart}.scrollWidth > {chart}.clientWidth")
+    assert page.run(f"{chart}.tabIndex") == 0
+
+
+def test_a_value_of_the_environment_and_a_reason_fit_their_tables(tab, pages):
+    tab.width(390)
+    tab.open(pages / "commit.html")
+    table = "document.querySelector('#m0-environment-environment .table')"
+    assert tab.run(f"{table}.scrollWidth <= {table}.clientWidth")
+    tab.width(1400)
+    tab.open(pages / "elastic.html")
+    rows = "[...document.querySelectorAll('#elastic-runs tbody tr')]"
+    assert tab.run(f"Math.max(...{rows}.map((row) => row.offsetHeight))") < 80
+    table = "document.querySelector('#elastic-runs .table')"
+    assert tab.run(f"{table}.scrollWidth <= {table}.clientWidth")
+
+
+@pytest.mark.parametrize("width", [390, 720, 1400])
+def test_no_legend_is_cut_off(page, pages, width):
+    page.width(width)
+    page.open(pages / "page.html")
+    cut = page.run(
+        "[...document.querySelectorAll('.chart svg')].flatMap((svg) => [...svg.querySelectorAll("
+        "'.role-legend-label text')].filter((each) => each.getBoundingClientRect().right >"
+        " svg.getBoundingClientRect().right + 1).map((each) => each.textContent))"
+    )
+    assert cut == []
+
+
 def contrasts(tab):
     """The contrast of each text of the charts with its card, by WCAG's formula; texts on marks are left out."""
     return tab.run(
@@ -201,5 +245,10 @@ def test_the_policy_stops_a_script_that_got_into_the_page(tab, pages):
 @pytest.mark.parametrize("dark", [False, True])
 def test_an_accessibility_checker_finds_no_serious_fault(page, axe, dark):
     page.media(dark=dark)
-    page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    assert serious_faults(page, axe) == []
+
+
+def test_an_accessibility_checker_finds_no_serious_fault_on_a_phone(page, pages, axe):
+    page.width(390)
+    page.open(pages / "page.html")
     assert serious_faults(page, axe) == []

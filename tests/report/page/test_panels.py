@@ -90,6 +90,9 @@ def test_the_words_are_those_of_the_page():
 
 def test_panels_show_the_setting_with_most_variants_devices_and_items_first():
     assert ratios(GPU_MACHINE).first == SETTING
+    for panel in (throughput(GPU_MACHINE), efficiency(GPU_MACHINE)):
+        assert panel.first in panel.rows
+        assert panel.labels[panel.first] == "strong: batch 256 on all devices"
 
 
 def test_throughput_has_the_ideal_of_strong_and_weak_scaling():
@@ -226,8 +229,21 @@ def test_a_section_without_data_is_left_out():
 
 def test_unlike_environments_are_parts_of_their_own():
     page = page_of(PageInputs([*lane_records(), *gpu_records((64,), (2,))]))
-    assert {machine.name.partition(",")[0] for machine in page.machines} == {"laptop: a CPU", "gpu-host: NVIDIA H100"}
+    names = [machine.name for machine in page.machines]
+    assert {name.partition(",")[0] for name in names} == {row[0] for row in page.table.rows}
+    assert {row[0] for row in page.table.rows} == {"laptop: a CPU", "gpu-host: NVIDIA H100"}
+    assert "driver 570.1" in names[1]
+    assert "None" not in "".join(names)
     assert "not compared with each other" in page.notes[0]
+
+
+def test_machines_of_one_host_have_their_versions_in_the_table_too():
+    newer = [
+        each.model_copy(update={"environment": each.environment.model_copy(update={"torch": "3.0"})})
+        for each in lane_records(rounds=1)
+    ]
+    table = raw_table(by_machine([*lane_records(rounds=1), *newer]))
+    assert {row[0] for row in table.rows} == {"laptop: a CPU, torch 2.13.0+cpu", "laptop: a CPU, torch 3.0"}
 
 
 def test_many_settings_are_summarised_and_the_page_says_so():

@@ -1,34 +1,63 @@
-"""The picture in a real browser: drawn, light and dark, with nothing loaded and nothing run."""
+"""The picture in a real browser, alone and inside a page: drawn, light and dark, nothing loaded and nothing run."""
 
 import pytest
 
-from dpbench.report.trace.picture import svg
+from dpbench.report.trace.picture import WIDTH, svg
 from dpbench.trace.timeline import Source, Trace, VariantTrace
-from tests.report.page.chromium import CHROMIUM, chromium
+from tests.report.page.chromium import CHROMIUM
+from tests.report.page.conftest import serious_faults
 from tests.trace.made import step
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-HOSTILE = "</desc></title></text><script>document.title='run'</script><image href='http://example.com/x'/>"
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.xdist_group("chromium"),
+]
+HOSTILE = (
+    "\x1b]0;run\x07</style></desc></title></text><script>document.title='run'</script>"
+    "<image href='http://example.com/x' onload=\"document.title='run'\"/>"
+)
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("browser")) as found:
-        yield found
-
-
-@pytest.fixture
-def page(tab, tmp_path):
-    """Open a picture with hostile names; the tab shows it."""
-    path = tmp_path / "trace.svg"
+def picture():
+    """A picture with hostile names."""
     variants = [VariantTrace("tuned", step(), 21.0), VariantTrace(HOSTILE, step(), 20.0, notes=(HOSTILE,))]
-    path.write_text(svg(Trace(Source.PROJECTED, HOSTILE, variants)))
+    return svg(Trace(Source.PROJECTED, HOSTILE, variants))
+
+
+def written(picture, folder):
+    path = folder / "trace.svg"
+    path.write_text(picture)
+    return path
+
+
+def show(tab, path):
     tab.requests.clear()
     tab.messages.clear()
     tab.media()
     tab.call("Page.navigate", url=path.resolve().as_uri())
     tab.wait("document.readyState === 'complete' && !!document.querySelector('svg')")
     return tab
+
+
+@pytest.fixture
+def page(tab, picture, tmp_path):
+    """Open the picture alone; the tab shows it."""
+    tab.width(1400)
+    return show(tab, written(picture, tmp_path))
+
+
+@pytest.fixture
+def inside(tab, picture, tmp_path):
+    """Open a page with the picture inside it."""
+    path = tmp_path / "inside.html"
+    path.write_text(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>a page</title><main><h1>A page</h1><svg><text '
+        f'id="other">a picture of the page</text></svg>{picture}</main></html>'
+    )
+    tab.width(1400)
+    return show(tab, path)
 
 
 def colour(tab, selector, what="fill"):
@@ -50,10 +79,50 @@ def test_it_is_drawn_and_asks_for_nothing(page):
     assert colour(page, "g rect.wait").startswith("url(")
 
 
-def test_nothing_hostile_runs(page):
-    assert page.run("document.querySelectorAll('script, image').length") == 0
-    assert page.run("document.title") != "run"
-    assert "<script>" in page.run("document.querySelector('title').textContent")
+def assert_hostile_names_are_texts(tab):
+    assert tab.run("document.querySelectorAll('script, image, [onload]').length") == 0
+    assert tab.run("document.title") != "run"
+    assert [address.partition(":")[0] for address in tab.requests] == ["file"]
+    assert tab.messages == []
+    for name in ("title", "desc", "text"):
+        shown = tab.run(f"[...document.querySelectorAll('.trace {name}')].map((each) => each.textContent).join(' ')")
+        assert "<script>document.title='run'</script>" in shown
+        assert "\x1b" not in shown
+
+
+def test_hostile_names_are_shown_as_texts(page):
+    assert_hostile_names_are_texts(page)
+
+
+def test_hostile_names_are_shown_as_texts_inside_a_page(inside):
+    assert_hostile_names_are_texts(inside)
+
+
+def test_the_picture_does_not_change_the_page_around_it(inside):
+    inside.media(dark=True)
+    assert colour(inside, "#other") == "rgb(0, 0, 0)"
+    assert inside.run("getComputedStyle(document.documentElement).colorScheme") == "normal"
+    assert inside.run("document.querySelector('.trace').lastElementChild.tagName") == "text"
+
+
+def test_a_phone_opens_the_picture_alone_in_full_size(tab, picture, tmp_path):
+    tab.width(390)
+    show(tab, written(picture, tmp_path))
+    assert tab.run("visualViewport.scale") == 1
+    assert tab.run("visualViewport.width") == 390
+    assert tab.run("document.documentElement.getBoundingClientRect().width") == WIDTH
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_an_accessibility_checker_finds_no_serious_fault_in_the_picture(page, axe, dark):
+    page.media(dark=dark)
+    assert serious_faults(page, axe) == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_an_accessibility_checker_finds_no_serious_fault_in_a_page_with_it(inside, axe, dark):
+    inside.media(dark=dark)
+    assert serious_faults(inside, axe) == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -32,7 +32,7 @@ def text_of(trace, width=120):
 
 def test_the_picture_is_xml_with_a_title_and_a_description():
     root = ET.fromstring(svg(made()))
-    assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
+    assert (root.get("role"), root.get("aria-labelledby")) == ("img", "trace-title trace-desc")
     assert root.find(f"{NS}title").text == "mlp/small on m, batch 64, projected"
     described = root.find(f"{NS}desc").text
     assert "Projected, not measured" in described
@@ -78,22 +78,26 @@ def test_two_variants_share_one_axis():
     assert ticks == ["0", "5", "10", "15", "20"] * 2
 
 
-def test_every_colour_has_a_rule_and_the_page_has_both_palettes():
+def test_every_colour_has_a_rule_in_light_and_dark_and_of_this_picture_alone():
     rules = style()
-    for name, _ in LEGEND:
-        assert f".{name}{{" in rules
-    for span in step().spans:
-        assert f".{CLASSES[kind_of(span)]}{{" in rules
-    assert set(re.findall(r"var\(--(\w+)\)", rules)) <= set(re.findall(r"--(\w+):", rules))
-    assert rules.count("--c0:") == 2
-    assert "prefers-color-scheme: dark" in rules
+    for name in (*(name for name, _ in LEGEND), *(CLASSES[kind_of(span)] for span in step().spans)):
+        assert len(re.findall(rf"^\.trace \.{name}\{{", rules, re.MULTILINE)) == 2
+    light, dark = rules.split("@media screen and (prefers-color-scheme:dark){")
+    assert "var(" not in rules
+    assert light.count("#") == dark.count("#")
+    assert not set(re.findall(r":(#\w+)", light)) & set(re.findall(r":(#\w+)", dark))
+    lines = [line for line in f"{light}\n{dark}".splitlines() if line not in ("", "}")]
+    assert [line for line in lines if not re.match(r"\.trace( [^ ,]+)?\{", line)] == []
 
 
 def test_hostile_texts_stay_texts():
     trace = made(VariantTrace(HOSTILE, step(), 1.0, notes=(HOSTILE,)), title=HOSTILE, notes=(HOSTILE,))
     drawn = svg(trace)
     tags = {element.tag.removeprefix(NS) for element in ET.fromstring(drawn).iter()}
-    assert tags == {*("svg", "title", "desc", "style", "defs", "pattern", "rect", "text", "line", "g")}
+    assert tags == {
+        "{http://www.w3.org/1999/xhtml}meta",
+        *("svg", "title", "desc", "style", "defs", "pattern", "rect", "text", "line", "g"),
+    }
     assert not re.search("[\x1b\u202e]", drawn)
     assert "&lt;script&gt;" in drawn
 

@@ -19,7 +19,7 @@
   };
 
   const isNumeric = (values) => values.some((each) => typeof each === "number");
-  const LONG = 60;
+  const LONG = 39; // A commit has 40 letters, and must fit a phone.
 
   // A table's head and body. `values` are arrays in the order of the columns.
   const fillTable = (table, columns, values, head) => {
@@ -74,26 +74,40 @@
     return copy;
   };
 
-  // On a phone, axis labels get half of the width, and a legend as many columns as its names leave room for.
+  // On a phone, axis labels get half of the width. A legend has as many columns as fit.
   const fittingConfig = (width, spec) => {
     const config = structuredClone(data.config);
-    if (width >= 600) return config;
-    config.axis.labelFontSize = 11;
-    config.axis.labelLimit = width * 0.52;
+    const isPhone = width < 600;
+    if (isPhone) config.axis.labelFontSize = 11;
+    if (isPhone) config.axis.labelLimit = width * 0.57;
     const names = spec.layer.flatMap((layer) => layer.encoding.color?.scale?.domain ?? []);
     const longest = Math.max(1, ...names.map((name) => name.length));
-    config.legend.columns = Math.max(1, Math.floor((width * 0.55) / (longest * 7 + 24)));
+    const fitting = Math.floor((width * (isPhone ? 0.55 : 0.8)) / (longest * 7 + 24));
+    config.legend.columns = Math.max(1, Math.min(config.legend.columns, fitting));
     return config;
+  };
+
+  // The width in which the texts of a chart's cells do not overlap; 0 if it has no cells with texts.
+  const leastWidth = (spec, rows, labelLimit) => {
+    const { x, y, text } = spec.layer.find((layer) => layer.mark.type === "text")?.encoding ?? {};
+    if (x?.type !== "nominal" && x?.type !== "ordinal") return 0;
+    const longest = (channel) => Math.max(...rows.map((row) => String(row[channel.field] ?? "").length));
+    const columns = new Set(rows.map((row) => row[x.field])).size;
+    return Math.ceil(Math.min(labelLimit, 7 * longest(y)) + columns * (8 * longest(text) + 10));
   };
 
   const drawChart = async (place, spec, rows) => {
     const whole = { ...withUsedColours(spec, rows), data: { values: rows } };
     const config = fittingConfig(place.clientWidth, whole);
+    const least = leastWidth(whole, rows, config.axis.labelLimit);
+    const inner = make("div");
+    inner.style.minWidth = `${least}px`;
+    place.replaceChildren(inner);
     const compiled = vegaLite.compile(whole, { config, logger: vega.logger(vega.Error) }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vega.expressionInterpreter,
       renderer: "svg",
-      container: place,
+      container: inner,
       tooltip: showTip,
       logLevel: vega.Error,
     });
@@ -116,9 +130,23 @@
     );
     figure.querySelector(".table").replaceChildren(table);
     if (panel.spec) await drawChart(figure.querySelector(".chart"), panel.spec, set.rows);
+    figure.querySelectorAll(".table, .chart").forEach(letScroll);
   };
 
+  // What is wider than the page scrolls sideways, also by keyboard. A region needs a name; a chart is an image and has one.
+  const letScroll = (place) => {
+    const isWider = place.scrollWidth > place.clientWidth;
+    const title = place.closest("figure").querySelector("h3, summary").textContent;
+    const region = place.matches(".table") ? { role: "region", "aria-label": title } : {};
+    for (const [key, value] of Object.entries({ tabindex: "0", ...region })) {
+      if (isWider) place.setAttribute(key, value);
+      else place.removeAttribute(key);
+    }
+  };
+  const sizes = new ResizeObserver((changed) => changed.forEach(({ target }) => letScroll(target)));
+
   const figures = [...document.querySelectorAll("figure[data-panel]")];
+  for (const figure of figures) figure.querySelectorAll(".table, .chart").forEach((place) => sizes.observe(place));
   for (const select of document.querySelectorAll("select[data-choice]")) {
     const panel = data.panels[select.closest("figure").dataset.panel];
     panel.sets.forEach((set) => select.append(make("option", set.label, { value: set.key })));

@@ -31,8 +31,8 @@ def ratios_to_fastest(found: MachineResults) -> Panel | None:
     rows = {each.setting.setting: own for each in found.shown if len(own := _to_fastest(each)) > 1}
     text = (
         "The same times over those of the scheme with the shortest median, round by round. It answers whether that "
-        "scheme is the fastest for sure: every other line is then right of 1. single, which is one device with the "
-        "whole batch, may be left of it."
+        "scheme is the fastest for sure: every other line is then right of 1. single and floor may be left of it: they "
+        "are no schemes, but one device with the whole batch, and the least work on lanes of one device."
     )
     return _panel(found, "fastest", "the fastest", text, rows)
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from dpbench.report.page.parts import DataRow
-from dpbench.report.page.theme import INK, MUTED, STEP_PX, chart, number_axis, row_step, rows_of, tooltip
+from dpbench.report.page.theme import INK, MUTED, PAPER, STEP_PX, chart, number_axis, row_step, rows_of, tooltip
 from dpbench.report.units import number
 from dpbench.stats.rounds import Estimate
 from dpbench.sweep.variants import VariantId
@@ -25,6 +25,7 @@ def interval_rows(variants: list[VariantId], title: str, colour: dict[str, Any],
     ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
     value = number_axis("ratio", title, log=True)
     label = {"type": "text", "align": "left", "baseline": "bottom", "dy": -6, "dx": 4, "color": INK, "fontSize": 11}
+    written = {"y": y, "x": value, "text": {"field": "label"}}
     return chart(
         {"mark": {"type": "rule", "strokeDash": [4, 3], "color": MUTED}, "encoding": {"x": {"datum": 1.0}}},
         {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": {"y": y, **ends, "color": colour}},
@@ -32,7 +33,8 @@ def interval_rows(variants: list[VariantId], title: str, colour: dict[str, Any],
             "mark": {"type": "point", "size": 110},
             "encoding": {"y": y, "x": value, "color": colour, "tooltip": tooltip(("variant", "variant"), *tips)},
         },
-        {"mark": label, "encoding": {"y": y, "x": value, "text": {"field": "label"}}},
+        # The first of both is wider: it clears the dashed line behind the text.
+        *({"mark": mark, "encoding": written} for mark in ({**label, "stroke": PAPER, "strokeWidth": 3}, label)),
         height=row_step(variants, least=STEP_PX + 8),
     )
 

@@ -8,15 +8,18 @@ from dpbench.report.page.parts import DataRow, Panel, Shown
 from dpbench.report.page.theme import chart, coloured, number_axis, row_step, rows_of, series, tooltip
 from dpbench.report.units import number
 from dpbench.results.summary import Summary
+from dpbench.sweep.variants import VariantName
 
 _LEAST_SHARE = 0.05
-_PROJECTED, _MEASURED = "projected, 90 % of draws", "measured, 95 % interval"
+SINGLE_IS_A_SHARE = "single is one device with its share of the batch, not the whole batch."
+_PROJECTED, _MEASURED = "projected", "measured"
 
 
 def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineResults]) -> Panel | None:
     """Return the projections of each machine; None without any.
 
-    Measured times of the same workload and batch, on as many devices or more than one, are drawn below each variant.
+    Measured times of the same workload and batch are drawn below each variant; not those of `single`, whose batch is a
+    share here.
     """
     rows: dict[str, list[DataRow]] = {}
     labels = {}
@@ -42,7 +45,12 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
         *(Shown("variant", "variant"), Shown("kind", "time"), Shown("shown", "ms a step [interval]")),
         *(Shown("speed_up", "speed-up"), Shown("bound", "bound by"), Shown("reason", "reason")),
     )
-    text = "These times are projected from a description of the machine, not measured on it."
+    text = (
+        "Projected times are computed from a description of the machine, not measured on it. Their line is 90 % of the "
+        f"draws of its parameters. {SINGLE_IS_A_SHARE}"
+    )
+    if any(row["kind"] == _MEASURED for own in rows.values() for row in own):
+        text += " Measured times have their 95 % interval. They are of this page's machines, which may be other ones."
     return Panel("projections", "Projected step times", text, columns, rows, spec, "projection", labels=labels)
 
 
@@ -60,6 +68,7 @@ def _same(described: ProjectedMachine, variant: ProjectedVariant, measured: Sequ
         for each in (summary for machine in measured for summary in machine.summaries)
         if each.step_time_s is not None
         and str(each.case.variant) == variant.variant
+        and each.case.variant.name is not VariantName.SINGLE
         and (each.case.workload, each.case.batch) == (described.workload, described.batch)
     ]
 

@@ -1,6 +1,6 @@
 """How speed grows with the number of devices: throughput against the ideal line, and the efficiency of scaling."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dpbench.report.page.machines import MachineResults
@@ -58,7 +58,8 @@ def throughput(found: MachineResults) -> Panel | None:
         {key: [_json(each) for each in points] for key, points in scalings.items()},
         spec,
         "scaling",
-        labels=_labels(scalings),
+        _first(found, scalings),
+        _labels(scalings),
     )
 
 
@@ -89,8 +90,15 @@ def efficiency(found: MachineResults) -> Panel | None:
         {key: [_json(each) for each in points] for key, points in scalings.items()},
         spec,
         "scaling",
-        labels=_labels(scalings),
+        _first(found, scalings),
+        _labels(scalings),
     )
+
+
+def _first(found: MachineResults, scalings: Mapping[str, object]) -> str:
+    """Return the scaling that the page's first setting is of; the first of all if it is of none."""
+    keys = () if found.main is None else _keys(found.main.setting)
+    return next((key for key in keys if key in scalings), next(iter(scalings)))
 
 
 def _scalings(found: MachineResults) -> dict[str, list[_Point]]:
