@@ -51,7 +51,8 @@ test: export OMP_NUM_THREADS ?= 1
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
-# `make test` runs a random sample of the large test tables and prints its seed. This target runs them in full.
+# `make test` runs a random sample of the large test tables and prints its seed, and leaves out tests marked
+# `exhaustive`. This target runs everything. It takes hours on two cores.
 test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
 

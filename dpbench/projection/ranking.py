@@ -89,8 +89,8 @@ def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | Non
         text = f"On {machine} use {best.variant}: {gain}{_lead(found)}"
     share = best.speed_up.mid / best.projection.devices
     text += f", {share:.0%} of the limit"
-    costs = [f"{part:.0%} to {name}" for name, part in costs_of(best.projection)[:2]]
-    text += f"; lost: {' and '.join(costs)}" if costs else ""
+    costs = [f"{part:.0%} with {name}" for name, part in costs_of(best.projection)[:2]]
+    text += f"; its step would be shorter by {' and by '.join(costs)}" if costs else ""
     if larger_batch is not None and larger_batch > 1.03:
         text += f"; twice the batch gives {larger_batch - 1:.0%} more items a second"
     return text + "."
@@ -98,7 +98,11 @@ def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | Non
 
 def costs_of(found: Projection) -> list[tuple[str, float]]:
     """Return by what share of the step it were shorter without links, host or uneven devices, largest first."""
-    costs = {"links": found.saved[Role.LINK], "the host": found.saved[Role.HOST], "uneven devices": found.uneven}
+    costs = {
+        "links that cost nothing": found.saved[Role.LINK],
+        "a host that costs nothing": found.saved[Role.HOST],
+        "equally fast devices": found.uneven,
+    }
     return sorted(((name, cost) for name, cost in costs.items() if cost >= _LEAST_COST), key=lambda cost: -cost[1])
 
 

@@ -16,6 +16,7 @@ def records(folder):
     return files, [json.loads(line) for line in lines]
 
 
+@pytest.mark.exhaustive
 def test_compare_prints_a_table_and_keeps_records(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--variants", "naive,tuned,torch_dp,ddp")
     assert done.returncode == 0, done.stderr

@@ -35,6 +35,7 @@ def test_a_failed_allocation_and_a_stopped_worker_cost_no_bit_with_distributed_c
     assert stop["parts_s"]["stopping"] >= 4  # SIGTERM does not end a stopped process; torchrun waits, then kills it
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(500)
 def test_ranks_that_leave_and_join_change_the_loss_by_rounding_only(dpbench):
     plan = "leave@3:0,join@5,hang@7:1"

@@ -148,6 +148,7 @@ def test_what_is_accepted_passes_with_its_reason_until_it_expires(gate, reposito
     assert "expired" in expired.stdout
 
 
+@pytest.mark.exhaustive
 @needs_simulator
 def test_a_changed_tree_is_told_of_and_measured_where_that_is_asked_for(gate, repository):
     git(repository, "checkout", "--quiet", "equal")

@@ -87,6 +87,7 @@ def test_the_commit_and_the_code_that_adds_an_operator_are_named_although_anothe
     assert (cause["file"], cause["function"]) == (str(MODULE), "DataParallel.forward")
 
 
+@pytest.mark.exhaustive
 def test_a_broken_commit_before_the_first_bad_one_leaves_both(bisect, row):
     done = bisect("--bisect", "c2", "c4", "--counter", "forward.python_calls")
     assert done.returncode == 2, done.stderr

@@ -51,6 +51,7 @@ def head():
     return commit_of("HEAD")
 
 
+@pytest.mark.exhaustive
 @needs_simulator
 def test_the_gate_compares_head_with_a_commit_of_the_old_layout(head, tmp_path):
     (tmp_path / "gate.toml").write_text(SETTINGS)

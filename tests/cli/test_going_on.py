@@ -53,6 +53,7 @@ def test_failed_records_are_measured_again_only_when_asked(sweep, tmp_path):
     assert sweep("--retry", "failed")[1] == again  # nothing failed, nothing is measured again
 
 
+@pytest.mark.exhaustive
 def test_records_of_another_machine_are_refused_unless_allowed(sweep, tmp_path):
     _, (first, second) = sweep()
     second["environment"] |= {"hostname": "elsewhere", "torch": "2.9.0"}

@@ -22,6 +22,7 @@ PERMISSIONS = {
     ("gate", "measure"): READS,
     ("gate_workflow", "measure"): READS,
     ("gate", "comment"): {"contents": "read", "pull-requests": "write"},
+    ("weekly", "everything"): READS,
     ("release", "build"): READS,
     ("release", "publish"): {"id-token": "write"},
 }
@@ -55,7 +56,7 @@ def test_these_are_all_workflows() -> None:
 @every
 def test_every_action_is_pinned_by_a_commit_with_its_version_beside_it(path: Path) -> None:
     lines = re.findall(r"uses: *(.*)", path.read_text())
-    assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= 4
+    assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= 2
     assert [each for each in lines if not re.fullmatch(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
 
 
@@ -76,11 +77,14 @@ def test_no_checkout_keeps_credentials(path: Path) -> None:
 @every
 def test_every_job_has_a_time_limit_and_the_least_permissions(path: Path) -> None:
     found = read(path)
+    most = 350 if path.stem == "weekly" else 30  # GitHub ends a job after 360
     assert found["permissions"] == {}
     assert {name: each.get("permissions") for name, each in found["jobs"].items()} == {
         name: allowed for (workflow, name), allowed in PERMISSIONS.items() if workflow == path.stem
     }
-    assert [name for name, each in found["jobs"].items() if not 0 < each.get("timeout-minutes", 0) <= 30] == []
+    assert [
+        name for name, each in found["jobs"].items() if not 0 < each.get("timeout-minutes", 0) <= most
+    ] == []
 
 
 @every

@@ -1,5 +1,6 @@
 """A projection: every parameter has an effect, in the right direction."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -206,5 +207,6 @@ def test_the_advice_claims_an_order_only_where_it_is_sure(real):
     rows = with_speed_up({twin: one, slow: half}, one)
     assert "use tuned" in advice(rows, "M")
     assert "100% faster than naive" in advice(rows, "M")
+    assert re.search(r"; its step would be shorter by \d+% with (links|a host) that costs? nothing", advice(rows, "M"))
     noisy = replace(one, sample_s=one.sample_s[::-1])
     assert "not decided between tuned and naive" in advice(with_speed_up({twin: one, slow: noisy}, one), "M")

@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from tests.sampling import sampled
 from tests.simulated import NO_GPU, needs_simulator
 
 STEP = """
@@ -70,7 +71,7 @@ def run(script: str, *arguments: str) -> str:
 @needs_simulator
 @pytest.mark.parametrize(
     ("variant", "workload"),
-    product(("torch_dp", "naive", "tuned", "single"), ("mlp", "convnet", "transformer", "embedding")),
+    sampled(product(("torch_dp", "naive", "tuned", "single"), ("mlp", "convnet", "transformer", "embedding")), 5),
 )
 def test_the_events_are_those_of_a_simulation_with_numbers(variant, workload):
     found, expected = (json.loads(run(STEP, variant, f"{workload}/tiny", numbers)) for numbers in "01")

@@ -9,6 +9,7 @@ from dpbench.sweep.names import FAMILIES, Family
 
 _TERMS = {
     "step": "one forward, loss, backward and update of the parameters; in the mode inference, one forward",
+    "reference": "the variant that ratios are to: torch_dp if it has times, else naive, or the one of --reference",
     "round": "one fresh process for each variant; its time is the median of its samples",
     "95 % interval": "how far the figure may be off, from the spread between rounds; two variants are compared round "
     "by round",

@@ -152,6 +152,7 @@ def test_ranks_with_other_options_are_refused_before_the_first_case(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_dying_and_a_hanging_rank_end_their_case_and_the_sweep_goes_on(tmp_path):
     (tmp_path / "mine.py").write_text(FACTORIES)
     (tmp_path / "my.toml").write_text(SPEC.format(timeout="45s"))

@@ -13,7 +13,7 @@ from dpbench.results.record import Outcome, Record
 from dpbench.sweep.case import Case
 
 _MOST_POINTS = 6000
-_HEIGHT = 170
+_HEIGHT, _LOG_HEIGHT = 170, 300
 _WIDE = 8
 """On a linear axis, values that differ more leave no room between the smaller ones."""
 _CLOCK = dict.fromkeys(("hours", "minutes"), "%H:%M") | {"seconds": "%H:%M:%S", "milliseconds": "%H:%M:%S"}
@@ -87,6 +87,7 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
     if not rows:
         return None
     colours = variant_colours(found.variants)
+    is_log = series.may_be_log and _is_wide(rows)
     encoding = {
         "x": {
             "field": "at",
@@ -95,12 +96,15 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
             "scale": {"type": "utc"},
             "axis": {"grid": False, "format": _CLOCK},
         },
-        "y": number_axis("value", series.axis, log=series.may_be_log and _is_wide(rows), zero=series.zero),
+        "y": number_axis("value", series.axis, log=is_log, zero=series.zero),
         "color": coloured("variant", colours),
         "shape": shaped("variant", colours),
         "tooltip": tooltip(("variant", "variant"), ("device", "device"), ("round", "round"), ("value", series.axis)),
     }
-    spec = chart({"mark": {"type": "point", "size": 45, "opacity": 0.85}, "encoding": encoding}, height=_HEIGHT)
+    spec = chart(
+        {"mark": {"type": "point", "size": 45, "opacity": 0.85}, "encoding": encoding},
+        height=_LOG_HEIGHT if is_log else _HEIGHT,
+    )
     columns = (
         *(Shown("variant", "variant"), Shown("round", "round"), Shown("device", "device")),
         *(Shown("at", "began at"), Shown("value", series.axis)),

@@ -53,7 +53,8 @@ def winner_map(found: MachineResults) -> Panel | None:
     return Panel(
         "winners",
         "The fastest scheme by batch and devices",
-        "A cell is grey if the intervals of the fastest schemes overlap, so that their order is not decided.",
+        "A cell is grey if the fastest is not decided: the ratio to another scheme has 1 in its interval. The "
+        "table names both.",
         (
             Shown("devices", "devices"),
             Shown("batch", "batch"),
