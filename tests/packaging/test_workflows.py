@@ -82,9 +82,7 @@ def test_every_job_has_a_time_limit_and_the_least_permissions(path: Path) -> Non
     assert {name: each.get("permissions") for name, each in found["jobs"].items()} == {
         name: allowed for (workflow, name), allowed in PERMISSIONS.items() if workflow == path.stem
     }
-    assert [
-        name for name, each in found["jobs"].items() if not 0 < each.get("timeout-minutes", 0) <= most
-    ] == []
+    assert [name for name, each in found["jobs"].items() if not 0 < each.get("timeout-minutes", 0) <= most] == []
 
 
 @every
