@@ -8,12 +8,16 @@ faster.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.gate.drift import LEAST_POINTS, OTHER_THRESHOLD, drifts
+from dpbench.gate.drift import LEAST_POINTS, MOST_POINTS, OTHER_THRESHOLD, drifts
 from dpbench.gate.history import Series
 from dpbench.gate.judgement import Drift
+from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Shown
+from dpbench.report.units import number
 
 SLOWER, FASTER = "slower", "faster"
 _MOST_ANSWERS = 3
+_MOST_ROWS = 200
+_MS = 1e-3
 
 
 def lasting_changes(series: Sequence[Series]) -> list[Drift]:
@@ -52,3 +56,20 @@ def answers_of(changes: Sequence[str], lines: str, what: str, longest: int, *, c
     more = len(changes) - _MOST_ANSWERS
     said = list(changes[:_MOST_ANSWERS])
     return [*said, f"{more:,} more lasting changes are in the table."] if more > 0 else said
+
+
+def change_fields(before_s: float, after_s: float) -> dict[str, Cell]:
+    """Return the last cells of a row of `changes_panel`."""
+    before, after = number(before_s / _MS), number(after_s / _MS)
+    return {"before": before, "after": after, "change": growth_of(after_s / before_s)}
+
+
+def changes_panel(rows: Sequence[DataRow], columns: Sequence[Shown], points: str) -> Panel:
+    """Return the table of lasting changes, largest first. `columns` name what changed, `points` what was looked at."""
+    more = f" The first {_MOST_ROWS} of {len(rows):,} are shown." if len(rows) > _MOST_ROWS else ""
+    text = (
+        f"Steps of {100 * OTHER_THRESHOLD:.0f} % or more that no later step undoes, by the gate's rule. The newest "
+        f"{MOST_POINTS} {points} count.{more}"
+    )
+    times = (Shown("before", "before, ms"), Shown("after", "after, ms"), Shown("change", "change"))
+    return Panel("changes", "Lasting changes", text, (*columns, *times), {ALL: rows[:_MOST_ROWS]})

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
-from dpbench.gate.drift import MOST_POINTS, OTHER_THRESHOLD
+from dpbench.gate.drift import MOST_POINTS
 from dpbench.gate.history import StepTimes
-from dpbench.report.page.history.changes import answers_of, growth_of, word_of
+from dpbench.report.page.history.changes import answers_of, change_fields, changes_panel, growth_of, word_of
 from dpbench.report.page.history.gates import Gate, GateChange, GateHistory, gate_histories, short_commit
 from dpbench.report.page.history.line_chart import line_chart, order_axis
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import machine_names
-from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
+from dpbench.report.page.parts import DataRow, Panel, Section, Shown
 from dpbench.report.page.theme import BAD, MUTED, coloured, series, tooltip
 from dpbench.report.units import number
 
@@ -18,7 +18,6 @@ _MS = 1e-3
 _MOST_MACHINES = 6
 _MOST_GATES = 300
 _MOST_ROWS = 12_000
-_MOST_CHANGES = 200
 _MOST_NAMED = 5
 _LABELS = 24
 """As many labels of gates have room above the chart."""
@@ -76,24 +75,12 @@ def _table(found: GateHistory) -> Panel:
             "since": short_commit(each.commit),
             "day": each.gate.day,
             "benchmark": each.benchmark,
-            "before": number(each.before_s / _MS),
-            "after": number(each.after_s / _MS),
-            "change": growth_of(each.times),
+            **change_fields(each.before_s, each.after_s),
         }
-        for each in found.changes[:_MOST_CHANGES]
+        for each in found.changes
     ]
-    more = (
-        f" The first {_MOST_CHANGES} of {len(found.changes):,} are shown." if len(found.changes) > _MOST_CHANGES else ""
-    )
-    text = (
-        f"Steps of {100 * OTHER_THRESHOLD:.0f} % or more that no later step undoes, by the gate's rule. The newest "
-        f"{MOST_POINTS} commits count.{more}"
-    )
-    columns = (
-        *(Shown("since", "since"), Shown("day", "first measured"), Shown("benchmark", "benchmark")),
-        *(Shown("before", "before, ms"), Shown("after", "after, ms"), Shown("change", "change")),
-    )
-    return Panel("changes", "Lasting changes", text, columns, {ALL: rows})
+    columns = (Shown("since", "since"), Shown("day", "first measured"), Shown("benchmark", "benchmark"))
+    return changes_panel(rows, columns, "commits")
 
 
 def _lines(place: int, found: GateHistory) -> Iterator[Panel]:

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 
-from dpbench.gate.drift import MOST_POINTS, OTHER_THRESHOLD
 from dpbench.report.headline import place
-from dpbench.report.page.history.changes import answers_of, growth_of, word_of
+from dpbench.report.page.history.changes import answers_of, change_fields, changes_panel, growth_of, word_of
 from dpbench.report.page.history.line_chart import line_chart, order_axis
 from dpbench.report.page.history.tracks import LastingChange, MachineHistory, Track
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
+from dpbench.report.page.parts import DataRow, Panel, Section, Shown
 from dpbench.report.page.theme import coloured, tooltip, variant_colours
 from dpbench.report.units import estimate, number
 
 _MS = 1e-3
 _MOST_ROWS = 12_000
 _MOST_VERSIONS = 300
-_MOST_CHANGES = 200
 
 
 def history_section(number: int, found: MachineHistory, results: MachineResults) -> Section | None:
@@ -49,31 +47,18 @@ def _count(found: MachineHistory) -> str:
 
 
 def _table(found: MachineHistory) -> Panel:
-    """Return the lasting changes, the largest first."""
     rows: list[DataRow] = [
         {
             "since": each.since.name,
             "day": each.since.day,
             "variant": str(each.case.variant),
             "setting": place(each.case),
-            "before": number(each.before_s / _MS),
-            "after": number(each.after_s / _MS),
-            "change": growth_of(each.times),
+            **change_fields(each.before_s, each.after_s),
         }
-        for each in found.changes[:_MOST_CHANGES]
+        for each in found.changes
     ]
-    more = (
-        f" The first {_MOST_CHANGES} of {len(found.changes):,} are shown." if len(found.changes) > _MOST_CHANGES else ""
-    )
-    text = (
-        f"Steps of {100 * OTHER_THRESHOLD:.0f} % or more that no later step undoes, by the gate's rule. The newest "
-        f"{MOST_POINTS} points count.{more}"
-    )
-    columns = (
-        *(Shown("since", "since"), Shown("day", "date"), Shown("variant", "variant"), Shown("setting", "setting")),
-        *(Shown("before", "before, ms"), Shown("after", "after, ms"), Shown("change", "change")),
-    )
-    return Panel("changes", "Lasting changes", text, columns, {ALL: rows})
+    columns = (Shown("since", "since"), Shown("day", "date"), Shown("variant", "variant"), Shown("setting", "setting"))
+    return changes_panel(rows, columns, "points")
 
 
 def _lines(found: MachineHistory, results: MachineResults) -> Panel | None:
