@@ -53,7 +53,7 @@ _TRACED_BATCH = 128
 _TRACED_ON = "4xV100-sxm"
 _STOCK, TUNED = VariantId(VariantName.TORCH_DP), VariantId(VariantName.TUNED)
 TRACED_WAYS = {TUNED: [VariantId("tuned[dispatch=threads,route=chain]")]}
-"""What `dpbench project` says of tuned on this machine: the fastest of the ways that the wrapper would measure."""
+"""The way of tuned with the shortest step on this machine, as `dpbench project` says."""
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _WIDTH_PX = 760
 _MARGIN_PX = 16

@@ -66,8 +66,8 @@ def project_machine(
 ) -> MachineProjection:
     """Return the projections of all variants on a machine. Raise ProjectionError for a batch that does not fit.
 
-    A variant with several `ways` gets the projection of the fastest one, as the wrapper takes the one that measures
-    fastest.
+    A variant with several `ways` gets the projection of the one with the shortest step. The wrapper compares forwards
+    alone, so it may take another.
     """
     size = machine.devices * ITEMS_PER_DEVICE if batch is None else batch
     check_batch(size, machine.devices)
@@ -95,7 +95,8 @@ def project_machine(
 
 def _way_notes(chosen: Mapping[VariantId, VariantId]) -> list[str]:
     return [
-        f"{variant}: projected as {way}; on the machine the wrapper measures its ways, and takes the fastest"
+        f"{variant}: projected as {way}; the wrapper's rules choose this route, and this dispatch has the shortest "
+        "step; the wrapper itself compares forwards alone"
         for variant, way in chosen.items()
         if way != variant
     ]

@@ -50,6 +50,17 @@ def test_collectives_and_a_phase_with_its_moves_are_named():
     )
 
 
+@pytest.mark.parametrize(("other_s", "is_named"), [(1.04, False), (1.2, True)])
+def test_a_saving_is_named_if_it_is_a_twentieth_of_the_step(other_s, is_named):
+    records = [
+        each.model_copy(update={"metrics": each.metrics.model_copy(update={"phases_s": {"forward": forward_s}})})
+        for variant, forward_s in (("tuned", 1.0), ("naive", other_s))
+        for each in rounds(variant, forward_s, forward_s)
+    ]
+    (only,) = headlines(records).values()
+    assert ("It saves most time in" in only.bottleneck) == is_named
+
+
 def test_equal_schemes_are_not_worth_more_rounds():
     (only,) = headlines([*rounds("tuned", 1, 1.1, 0.9), *rounds("naive", 1, 1.1, 0.9)]).values()
     assert only.advice == "Next: take whichever is simpler; even 200 rounds like these would not decide it."

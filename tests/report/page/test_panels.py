@@ -64,6 +64,15 @@ def test_a_ratio_far_from_the_others_stands_at_the_end_of_the_chart():
     ]
 
 
+def test_the_text_says_of_a_cut_only_where_there_is_one():
+    sentence = "A dot with ▸ is beyond the chart."
+    slow = [each.model_copy(update={"samples_s": [99.0] * len(each.samples_s)}) for each in lane_records()]
+    mixed = [b if str(a.case.variant) == "ddp" else a for a, b in zip(lane_records(), slow, strict=True)]
+    (machine,) = by_machine(mixed)
+    assert sentence in ratios(machine).text
+    assert sentence not in ratios(LANES_MACHINE).text
+
+
 def test_columns_of_one_value_are_the_last():
     names = [column.field for column in raw_table([LANES_MACHINE]).columns]
     assert names[:3] == ["variant", "devices", "time_ms"]
