@@ -2,7 +2,7 @@
 
     python -m benchmarks.kill_storm --kills 100
 
-The parent, its launcher and its store are real. The workers send a record at once, and every other worker starts a
+The parent, its launcher and its store are real. The children send a record at once, and those of odd rounds start a
 grandchild in a session of its own. After the end of each parent no process may be left, and each record that was
 complete must still exist, once. At the end one more call must finish the sweep.
 """

@@ -3,7 +3,7 @@
     python -m benchmarks.rank_start --pairs 10
 
     torchrun    an agent, and this module in each of two ranks:  gloo, DistributedDataParallel, first forward
-    dpbench     the worker of a case, which starts the other rank:                   the same
+    dpbench     the process of a round, which forks both ranks:                      the same
 
 Each time is from the start of the first process to the end of rank 0's first forward.
 """
@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.about import heading
 from dpbench.results.record import Outcome
 from dpbench.run.interpret import interpret
-from dpbench.run.launch import launch
 from dpbench.run.messages import Job
-from dpbench.run.runner import WORKER
+from dpbench.run.rounds import run_alone
 from dpbench.stats.rounds import ratio_of_rounds
 from dpbench.sweep.case import Case
 
@@ -79,8 +78,8 @@ def _torchrun() -> None:
 
 
 def _dpbench() -> None:
-    job = Job(run="start", case=_CASE, round=0, budget_s=0.2)
-    record = interpret(launch(list(WORKER), job.model_dump_json(), _TIMEOUT_S), job)
+    job = Job(run="start", case=_CASE, round=0, sampling_s=0.2)
+    record = interpret(run_alone(job, _TIMEOUT_S), job)
     assert record.outcome is Outcome.OK, record.reason
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from dpbench.results.store import Store
+from dpbench.run.rounds import RoundProcesses
 from dpbench.run.run_sweep import run_sweep
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.plan import plan
@@ -16,7 +17,7 @@ from dpbench.sweep.spec import Spec
 
 MACHINE = MachineInfo(python="3", torch="2", cpu_model="a CPU", cores=1, memory_bytes=1)
 VARIANTS = ("naive", "floor", "tuned")
-WORKER = [sys.executable, str(Path(__file__).with_name("storm_worker.py"))]
+ROUND = [sys.executable, str(Path(__file__).with_name("storm_round.py"))]
 
 
 def spec_of(rounds: int) -> Spec:
@@ -25,7 +26,8 @@ def spec_of(rounds: int) -> Spec:
 
 def main() -> None:
     spec = spec_of(int(sys.argv[2]))
-    run_sweep(spec, plan(spec, MACHINE), Store(Path(sys.argv[1])), lambda _: None, worker=WORKER)
+    store, runner = Store(Path(sys.argv[1])), RoundProcesses(ROUND)
+    run_sweep(spec, plan(spec, MACHINE), store, lambda _: None, runner=runner)
 
 
 if __name__ == "__main__":

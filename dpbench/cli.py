@@ -69,7 +69,7 @@ def compare(
     dtypes: Annotated[str, option("float32, float64, bfloat16.")] = "float32",
     data: Annotated[str, option("random or digits.")] = "random",
     rounds: Annotated[str, option("Fresh processes for each case.")] = "5",
-    budget: Annotated[str, option("Time for all cases, such as 90s or 2m.")] = "80s",
+    budget: Annotated[str, option("Time for all cases, such as 90s or 2m.")] = "70s",
     timeout: Annotated[str, option("Time for one process, without its sampling, such as 2m.")] = "2m",
     threads: Annotated[str | None, option("Intra-op threads of all lanes together; all cores by default.")] = None,
     seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",

@@ -21,8 +21,8 @@ from dpbench.results.record import Outcome
 from dpbench.results.store import Retry, Store
 from dpbench.run.count_all import CountingError, count_all
 from dpbench.run.launched.on_all_ranks import Planner
+from dpbench.run.rounds import JobRunner
 from dpbench.run.run_sweep import machine_for, run_sweep
-from dpbench.run.runner import Launcher
 from dpbench.sweep.counted_cases import plan_beside
 from dpbench.sweep.plan import Plan
 from dpbench.sweep.spec import Spec
@@ -34,7 +34,7 @@ def measure_spec(
     as_markdown: bool,
     spec: Spec,
     plan: Planner,
-    launch: Launcher,
+    runner: JobRunner,
     *,
     allow_different: bool,
     opens: bool,
@@ -52,7 +52,7 @@ def measure_spec(
     planned = plan(spec, machine)
     store = Store(make_path())
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
-        found = run_sweep(spec, planned, store, progress, retry=retry, launch=launch)
+        found = run_sweep(spec, planned, store, progress, retry=retry, runner=runner)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:
         raise KeyboardInterrupt

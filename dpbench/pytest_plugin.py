@@ -53,8 +53,11 @@ def dp_benchmark(request: pytest.FixtureRequest, benchmark: "Pedantic") -> Calla
     """Call it with a step, a function without arguments; it returns the step's last result.
 
     `devices` are all that the step uses. They are idle at both ends of every round. There are exactly `rounds`, at
-    least 20, after `warmup_rounds`. With `count`, two more steps are counted: operators, FLOPs, Python calls. Use
-    ``count=False`` if a torch dispatch mode disturbs the step.
+    least 20, after `warmup_rounds`. Warm-up goes on until `trials_left` returns 0. For a step with dpbench's wrapper
+    use ``trials_left=lambda: model.trials_left``, because it tries ways of dispatch in its first steps.
+
+    With `count`, two more steps are counted: operators, FLOPs, Python calls. Use ``count=False`` if a torch dispatch
+    mode disturbs the step.
     """
     held = request.config.stash[_HELD]
 
@@ -64,9 +67,10 @@ def dp_benchmark(request: pytest.FixtureRequest, benchmark: "Pedantic") -> Calla
         devices: "Sequence[str | torch.device]" = ("cpu",),
         rounds: int = 50,
         warmup_rounds: int = 5,
+        trials_left: Callable[[], int | None] = lambda: 0,
         count: bool = True,
     ) -> Any:
-        return held.run(_Asked(step, devices, rounds, warmup_rounds, count), request.node, benchmark)
+        return held.run(_Asked(step, devices, rounds, warmup_rounds, trials_left, count), request.node, benchmark)
 
     return run
 
@@ -79,6 +83,7 @@ class _Asked:
     devices: "Sequence[str | torch.device]"
     rounds: int
     warmup_rounds: int
+    trials_left: Callable[[], int | None]
     count: bool
 
 
@@ -108,7 +113,14 @@ class _Held:
         marker = item.get_closest_marker("dp_threshold")
         threshold = None if marker is None else _threshold(marker)
         devices = _devices(asked.devices)
-        result, window = run_rounds(benchmark, asked.step, devices, asked.rounds, asked.warmup_rounds)
+        result, window = run_rounds(
+            benchmark,
+            asked.step,
+            devices,
+            rounds=asked.rounds,
+            warmup_rounds=asked.warmup_rounds,
+            trials_left=asked.trials_left,
+        )
         if benchmark.stats is None:  # --benchmark-disable
             return result
         figures, read = figures_of(benchmark.stats["data"]), window_json(window)

@@ -71,16 +71,22 @@ class FakeEdges:
         self.ended_s, self.steps = self._clock(), steps
 
 
-class FakeLauncher:
-    """Calls `child` instead of starting a process. `jobs` are those it got, `timeouts_s` their limits."""
+class FakeRunner:
+    """Calls `child` instead of starting a process. `jobs` are those it got, `timeouts_s` their limits.
+
+    `ended` counts the calls of `end_round`.
+    """
 
     def __init__(self, child: Callable[[Job], Exit]) -> None:
         self._child = child
         self.jobs: list[Job] = []
         self.timeouts_s: list[float] = []
+        self.ended = 0
 
-    def __call__(self, command: list[str], stdin_text: str, timeout_s: float) -> Exit:
-        job = Job.model_validate_json(stdin_text)
+    def end_round(self) -> None:
+        self.ended += 1
+
+    def launch(self, job: Job, timeout_s: float) -> Exit:
         self.jobs.append(job)
         self.timeouts_s.append(timeout_s)
         return self._child(job)

@@ -7,9 +7,8 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from dpbench.results.record import Outcome, Record
 from dpbench.run.interpret import interpret
-from dpbench.run.launch import launch
 from dpbench.run.messages import Job
-from dpbench.run.runner import WORKER
+from dpbench.run.rounds import run_alone
 from dpbench.sweep.case import Case
 
 SAMPLING_S = 1.0
@@ -26,8 +25,8 @@ def measure(case: Case) -> Record:
 
     Raises SkipNotImplemented if the commit is too old for the case, and RuntimeError if the case failed.
     """
-    job = Job(run="asv", case=case, round=0, budget_s=SAMPLING_S)
-    record = interpret(launch(WORKER, job.model_dump_json(), SAMPLING_S + _TIMEOUT_S), job)
+    job = Job(run="asv", case=case, round=0, sampling_s=SAMPLING_S)
+    record = interpret(run_alone(job, SAMPLING_S + _TIMEOUT_S), job)
     if record.outcome is not Outcome.OK:
         refuse(f"{record.outcome}: {record.reason}")
     return record

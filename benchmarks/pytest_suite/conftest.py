@@ -5,6 +5,7 @@ pytest benchmarks/pytest_suite
 
 import platform
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from benchmarks.pytest_suite.settings import Setting
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
+from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
 from dpbench.run.ask import ask_machine
 from dpbench.sweep.case import Case
@@ -36,8 +38,8 @@ def machine():
 
 
 @pytest.fixture
-def step_of():
-    """Return a function from a Case to its step.
+def session_of():
+    """Return a function from a Case to its session.
 
     Until the test ends, the lanes divide the case's intra-op threads.
     """
@@ -45,7 +47,7 @@ def step_of():
 
     def make(case: Case):
         torch.set_num_threads(max(1, case.threads // len(case.devices)))
-        return open_session(case).step
+        return open_session(case)
 
     yield make
     torch.set_num_threads(before)
@@ -111,6 +113,8 @@ def _times(setting: Setting, variants: list[VariantName]) -> dict[str, list[floa
         return step
 
     steps = {name: step_of(name) for name in variants}
+    for name, scheme in schemes.items():
+        settle(steps[name], partial(variant_of(VariantId(name)).trials_left, scheme))
     return interleave(steps, make_clock(devices), setting.rounds, warmup_rounds=max(10, setting.rounds // 5), seed=0)
 
 

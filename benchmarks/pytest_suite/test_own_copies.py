@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dpbench.measure.interleave import interleave, paired_ratio
+from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantName as V
@@ -52,7 +53,9 @@ def own_copies_step():
 
 @pytest.mark.usefixtures("one_thread")
 def test_own_copies(print_row):
-    steps = {"tuned": session(V.TUNED).step, "floor": session(V.FLOOR).step, "own copies": own_copies_step()}
+    tuned = session(V.TUNED)
+    settle(tuned.step, tuned.trials_left)
+    steps = {"tuned": tuned.step, "floor": session(V.FLOOR).step, "own copies": own_copies_step()}
     times_s = interleave(steps, time.perf_counter, ROUNDS, warmup_rounds=30, seed=0)
     for name, reference in (("own copies", "floor"), ("tuned", "own copies"), ("tuned", "floor")):
         ratio = paired_ratio(times_s[name], times_s[reference])

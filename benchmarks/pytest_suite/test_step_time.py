@@ -16,10 +16,11 @@ VARIANTS = [V.TORCH_DP, V.NAIVE, V.FLOOR, V.TUNED]
 @pytest.mark.parametrize("workload", grid.WORKLOADS)
 @pytest.mark.parametrize("lanes", grid.LANES)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_step_time(dp_benchmark, benchmark, step_of, machine, variant, lanes, workload):
+def test_step_time(dp_benchmark, benchmark, session_of, machine, variant, lanes, workload):
     try:
         case = grid.case_of(variant, workload, grid.BATCHES[0], lanes, machine)
     except grid.NotOnThisMachineError as reason:
         pytest.skip(str(reason))
     benchmark.group = case.setting
-    dp_benchmark(step_of(case), devices=case.devices, rounds=40, warmup_rounds=20)
+    session = session_of(case)
+    dp_benchmark(session.step, devices=case.devices, rounds=40, warmup_rounds=20, trials_left=session.trials_left)

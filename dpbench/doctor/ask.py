@@ -4,8 +4,7 @@ from pydantic import ValidationError
 
 from dpbench.doctor.findings import Finding, Findings, unreliable
 from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import launch
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.start import child_command
 
 PROBE = child_command("dpbench.doctor.child.examine")

@@ -11,8 +11,7 @@ from dpbench.errors import UnusableMachineError, WrongInputError
 from dpbench.projection.described.machine_file import known_parts
 from dpbench.results.files import replace_text
 from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import Exit, launch
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Exit, Launcher, launch
 from dpbench.run.start import child_command
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.outside import shown

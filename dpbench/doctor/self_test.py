@@ -18,8 +18,8 @@ import numpy as np
 
 from dpbench.doctor.findings import Finding, note, ok, unreliable
 from dpbench.results.record import Outcome, Record
-from dpbench.run.launch import launch
-from dpbench.run.runner import Launcher, Progress, run
+from dpbench.run.rounds import JobRunner, RoundProcesses
+from dpbench.run.runner import Progress, run
 from dpbench.stats.rounds import Estimate, Rounds, log_medians, ratio_of_rounds
 from dpbench.stats.student import t95_from_table
 from dpbench.sweep.case import Case
@@ -78,7 +78,7 @@ def self_test(
     machine: MachineInfo,
     *,
     seconds: float = SECONDS,
-    launch: Launcher = launch,
+    runner: JobRunner | None = None,
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Finding]:
@@ -88,7 +88,7 @@ def self_test(
     finding.
     """
     records: list[Record] = []
-    begin_s = clock()
+    begin_s, runner = clock(), runner or RoundProcesses()
     for pair in _pairs(self_test_case(machine)):
         left_s = seconds - (clock() - begin_s)
         if len(records) >= 2 * _LEAST_PAIRS and left_s < (seconds - left_s) / len(records) * 2:
@@ -100,9 +100,10 @@ def self_test(
             budget_s=math.inf,
             case_time_s=_CHILD_SAMPLING_S,
             timeout_s=_CHILD_TIMEOUT_S,
-            launch=launch,
+            launch=runner.launch,
             progress=partial(_report_progress, progress, len(records), max(left_s, 0.0)),
         )
+        runner.end_round()
         if any(record.outcome is not Outcome.OK for record in records[-2:]):
             break
     return findings_of(records)

@@ -11,7 +11,7 @@ from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import Benchmark, Settings, default_benchmarks, load_settings
 from dpbench.gate.tier0.new_benchmarks import Comparable
 from dpbench.run.ask import ask_machine
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher
 from dpbench.run.wrapper_of import WRAPPER, has_wrapper
 from dpbench.sweep.names import is_factory
 from dpbench.sweep.plan import PlanError, check_lanes, default_lanes

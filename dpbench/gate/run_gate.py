@@ -20,8 +20,7 @@ from dpbench.gate.tier0.new_benchmarks import check_new, comparable
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
 from dpbench.gate.traded import timed_by, with_trades
 from dpbench.results.record import Environment
-from dpbench.run.launch import launch
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.wrapper_of import has_wrapper
 
 Progress = Callable[[str], object]

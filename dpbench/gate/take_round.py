@@ -12,8 +12,8 @@ from dpbench.gate.ratio import RoundRatio, ratio_of
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.results.record import Environment, Outcome
 from dpbench.run.interpret import ending, last_lines
+from dpbench.run.launch import Launcher
 from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
-from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.sweep.case import Case
 

@@ -10,7 +10,7 @@ from dpbench.gate.settings import Benchmark
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_for, twin_alarms
 from dpbench.results.record import Environment
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher
 
 _LEAST_ROUNDS = 2
 

@@ -15,7 +15,7 @@ from dpbench.measure.clock import Clock, make_clock
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.ranks.rank_counts import RankCounts
-from dpbench.measure.sample import Window
+from dpbench.measure.sample import Window, settle
 from dpbench.results.baseline import Figures
 from dpbench.results.counts import Phase
 from dpbench.results.readings import DeviceTelemetry
@@ -38,9 +38,15 @@ class Pedantic(Protocol):
 
 
 def run_rounds(
-    benchmark: Pedantic, step: Callable[[], Any], devices: Sequence[torch.device], rounds: int, warmup_rounds: int
+    benchmark: Pedantic,
+    step: Callable[[], Any],
+    devices: Sequence[torch.device],
+    *,
+    rounds: int,
+    warmup_rounds: int,
+    trials_left: Callable[[], int | None],
 ) -> tuple[Any, Window]:
-    """Run the rounds, one step each.
+    """Run the rounds, one step each, after `warmup_rounds` and when there are no `trials_left`.
 
     Return the last step's result, and the window of readings over the rounds. pytest-benchmark's timer stays the user's
     choice. Each timed round waits for the devices at its end; the wait at its start is not timed. The number of rounds
@@ -50,6 +56,8 @@ def run_rounds(
     window = Window(devices, telemetry_of(devices))
     for _ in range(warmup_rounds):
         step()
+    if trials_left() != 0:
+        settle(step, trials_left)
     gc.collect()
     gc.freeze()
     try:

@@ -20,6 +20,7 @@ from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.threads import candidates, set_fastest
 from dpbench.results.record import Metrics
+from dpbench.stats.least_samples import LEAST_S, least_seconds
 from dpbench.sweep.case import Case
 from dpbench.sweep.host import link_mbit_per_s
 from dpbench.sweep.names import Mode
@@ -28,7 +29,10 @@ from dpbench.workloads.resolve import resolve
 
 T = TypeVar("T")
 
-_WARMUP_SHARE = 0.25
+_WARMUP_SHARE = 1 / 3
+"""Seconds of warm-up for each second of samples, at most; more until the scheme is settled."""
+_ACCELERATOR_WARMUP_S = 0.5
+"""From when the scheme is settled: the clocks of a GPU rise while it works."""
 
 
 class WrongResultError(Exception):
@@ -43,11 +47,12 @@ class Measurement:
     metrics: Metrics
 
 
-def measure(case: Case, budget_s: float, connect: Callable[[Sequence[str]], Team]) -> Measurement:
-    """Sample the case for about `budget_s` seconds, then compare it with the oracle.
+def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Team]) -> Measurement:
+    """Warm the case up, sample it for about `sampling_s` seconds, then compare it with the oracle.
 
-    The warm-up is part of the budget. `connect` takes the case's devices and returns the team of its processes.
-    With one process per device, each of them calls `measure`. Raises WrongResultError, and errors of the case itself.
+    There are always the least samples of `stats/least_samples.py`, unless they would take longer than `MOST_S`.
+    `connect` takes the case's devices and returns the team of its processes. With one process per device, each of them
+    calls `measure`. Raises NotSettledError, WrongResultError, and errors of the case itself.
     """
     workload = resolve(case.workload, case.data)
     team = connect(case.devices)
@@ -58,18 +63,22 @@ def measure(case: Case, budget_s: float, connect: Callable[[Sequence[str]], Team
     clock = make_clock(devices)
     loss_first = _loss_of_a_step(session)
     threads_per_lane = set_fastest(counts, session.step, clock)
-    window = Window(devices, telemetry_of(devices))
+    window, least_s = Window(devices, telemetry_of(devices)), least_seconds(case.devices)
     samples = sample(
         session.step,
         clock,
         team,
-        WarmUp(max_s=budget_s * _WARMUP_SHARE),
-        StopRule(max_s=budget_s * (1 - _WARMUP_SHARE)),
+        WarmUp(
+            max_s=sampling_s * _WARMUP_SHARE,
+            trials_left=session.trials_left,
+            settled_s=_ACCELERATOR_WARMUP_S if least_s > LEAST_S else 0.0,
+        ),
+        StopRule(max_s=sampling_s, least_s=least_s),
         window=window,
         steps_per_sample=case.steps_per_sample,
     )
     loss_last = _loss_of_a_step(session)
-    steps = steps_worth(median(samples.times_s) / case.steps_per_sample, budget_s)
+    steps = steps_worth(median(samples.times_s) / case.steps_per_sample, sampling_s)
     phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
     interface = os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None
     del session  # frees the model before the next session makes one
@@ -91,7 +100,7 @@ def measure(case: Case, budget_s: float, connect: Callable[[Sequence[str]], Team
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,
-            peak_rss_bytes=_of_all_processes(window.peak_rss_bytes, team),
+            peak_rss_bytes=sum(team.gather(window.peak_rss_bytes)),
             peak_device_bytes=_of_all_ranks(window.peak_device_bytes, team),
             peak_reserved_bytes=_of_all_ranks(window.peak_reserved_bytes, team),
             telemetry=_of_all_ranks(window.telemetry, team),
@@ -105,12 +114,6 @@ def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
     If ranks share a device, the last rank's entry counts.
     """
     return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
-
-
-def _of_all_processes(own_bytes: int, team: Team) -> int:
-    """Return the peaks of all processes, summed. All ranks must call this. `own_bytes` includes descendants."""
-    ranks_bytes = team.gather(own_bytes)
-    return ranks_bytes[0] if team.descends_from_rank_0 else sum(ranks_bytes)
 
 
 def _loss_of_a_step(session: Session) -> float | None:

@@ -39,12 +39,12 @@ _WRAPPERS = ("torch.nn.parallel.", "dpbench.parallel.", "dpbench.variants.")
 _SHARE, _MOST_STEPS = 0.05, 10
 
 
-def steps_worth(step_s: float, budget_s: float) -> int:
+def steps_worth(step_s: float, sampling_s: float) -> int:
     """Return the number of steps to take for the phases.
 
     All ranks get the same number, as they have equal samples.
     """
-    return max(1, min(_MOST_STEPS, round(_SHARE * budget_s / step_s)))
+    return max(1, min(_MOST_STEPS, round(_SHARE * sampling_s / step_s)))
 
 
 def phases_of(session: Session, steps: int) -> dict[str, float | str]:

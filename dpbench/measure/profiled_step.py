@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from dpbench.measure.clock import Clock, make_clock
 from dpbench.measure.phases import observe_step, reduction_nodes
+from dpbench.measure.sample import settle
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.threads import candidates
 from dpbench.sweep.case import Case
@@ -45,6 +46,7 @@ def profile_step(case: Case, mark: str, step_mark: str) -> Profile:
     idle = make_clock(session.placement.devices)
     nodes = _ReductionNodes(mark)
     observe_step(session, nodes)
+    settle(session.step, session.trials_left)
     end_s = time.monotonic() + _WARM_UP_S
     for _ in range(_MOST_WARM_UP):
         session.step()

@@ -4,6 +4,7 @@ The time of all samples is the window; memory and telemetry are read at its edge
 """
 
 import gc
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -67,6 +68,27 @@ class Samples:
     lag_s: float
     warmup_steps: int
     stopped_by: str
+
+
+def settle(
+    step: Callable[[], object],
+    trials_left: Callable[[], int | None],
+    *,
+    max_s: float = 0.0,
+    clock: Clock = time.perf_counter,
+) -> float:
+    """Warm up: take two steps or more, until the scheme has no trials left and its times are steady, or for `max_s`.
+
+    Return the seconds of the last step. Raises NotSettledError.
+    """
+    warmup, begin_s, step_s = WarmUp(max_s=max_s, trials_left=trials_left), clock(), 0.0
+    while not warmup.done:
+        start_s = clock()
+        step()
+        end_s = clock()
+        step_s = end_s - start_s
+        warmup.add(step_s, end_s - begin_s)
+    return step_s
 
 
 def sample(

@@ -61,6 +61,11 @@ class Session:
         self._batches = cycle(_pool(case, workload, variant, placement))
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
+    def trials_left(self) -> int | None:
+        """Return how many further steps the scheme uses for trials; None if it does not say."""
+        with torch.set_grad_enabled(self.case.mode is Mode.TRAIN):
+            return self.variant.trials_left(self.scheme)
+
     def _train(self, enter: Callable[[Phase], object] = lambda _: None) -> Tensor:
         """Take one training step. Return its loss, 0-dim, on the device of the output."""
         micro_batches = next(self._batches)

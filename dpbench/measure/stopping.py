@@ -22,45 +22,76 @@ or steady. Its `entropy` stops when the distribution is steady (nvbench/detail/s
 entropy_criterion.cxx). Neither says how well the median is known, and the median is what dpbench reports.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
 
 import numpy as np
 
+from dpbench.stats.least_samples import LEAST_S, MOST_S, are_enough
 from dpbench.stats.order_statistics import LEAST_AUTOCORRELATED, interval_of_autocorrelated_median
 
 _WINDOW = 5
-_LEAST_STEPS = 12
-"""The tuned wrapper tries three ways of dispatch four times each."""
 _GROWTH = 1.125
+_UNKNOWN_TRIALS = 16
+"""Steps of warm-up for a wrapper that does not report its trials. It tries at most three ways four times each."""
+_SETTLED_AFTER_S = 60.0
+
+
+class NotSettledError(Exception):
+    """The scheme still tries something after a minute and twice the steps that its trials need."""
 
 
 @dataclass
 class WarmUp:
-    """Ends warm-up when the last five steps are not clearly faster than the five before."""
+    """Ends warm-up when the scheme has no trials left, and the last five steps are not clearly faster than before.
+
+    `trials_left` returns the scheme's trials after the present step, None if it does not report them. After `max_s`
+    the times need not be steady; the scheme must be settled all the same. `settled_s` is the least time from then on.
+    """
 
     max_s: float
+    trials_left: Callable[[], int | None] = lambda: 0
+    settled_s: float = 0.0
     tolerance: float = 0.02
     steps: int = 0
     _times_s: list[float] = field(default_factory=list)
     _elapsed_s: float = 0.0
+    _trial_steps: int | None = None
+    _settled_at_s: float | None = None
 
     def add(self, step_s: float, elapsed_s: float) -> None:
-        """Add one step's seconds. `elapsed_s` is the time since the warm-up began."""
+        """Add one step's seconds. `elapsed_s` is the time since the warm-up began. Raises NotSettledError."""
         self.steps += 1
         self._elapsed_s = elapsed_s
         self._times_s = [*self._times_s[1 - 2 * _WINDOW :], step_s]
+        left = self.trials_left()
+        if left is None:
+            left = max(0, _UNKNOWN_TRIALS - self.steps)
+        if self._trial_steps is None:
+            self._trial_steps = self.steps + left
+        if left:
+            self._settled_at_s = None
+        elif self._settled_at_s is None:
+            self._settled_at_s = elapsed_s
+        if left and elapsed_s >= _SETTLED_AFTER_S and self.steps >= 2 * self._trial_steps:
+            raise NotSettledError(
+                f"the scheme is not settled after {self.steps} steps and {elapsed_s:.0f} s: it reports {left} more "
+                f"trials; at first it reported {self._trial_steps}"
+            )
 
     @property
     def done(self) -> bool:
-        if self.steps < 2:
+        if self.steps < 2 or self._settled_at_s is None:
             return False  # the first step fills caches, so there must be a second one
-        return self._elapsed_s >= self.max_s or self._settled
+        if self._elapsed_s - self._settled_at_s < self.settled_s:
+            return False
+        return self._elapsed_s >= self.max_s or self._is_steady
 
     @property
-    def _settled(self) -> bool:
-        if self.steps < _LEAST_STEPS:
+    def _is_steady(self) -> bool:
+        if len(self._times_s) < 2 * _WINDOW:
             return False
         before, last = median(self._times_s[:_WINDOW]), median(self._times_s[_WINDOW:])
         return last >= before * (1 - self.tolerance)
@@ -68,14 +99,16 @@ class WarmUp:
 
 @dataclass
 class StopRule:
-    """Ends sampling when the median is known well enough, or after `max_s`.
+    """Ends sampling when the median is known well enough, or after `max_s`, but not before the least samples.
 
     Well enough: its 95 % interval is narrower than `width` times the median. The interval is computed again only when
     there are an eighth more samples. After each sample it would cost time that grows with their number, and a narrow
-    interval by chance would end the sampling. The interval describes one process.
+    interval by chance would end the sampling. The interval describes one process. The least samples are those of
+    `stats/least_samples.py`, with `least_s` seconds. After `MOST_S` sampling ends without them.
     """
 
     max_s: float
+    least_s: float = LEAST_S
     width: float = 0.01
     min_samples: int = 50
     samples_s: list[float] = field(default_factory=list)
@@ -94,8 +127,10 @@ class StopRule:
         if len(self.samples_s) >= self._next_check:
             self._next_check = ceil(len(self.samples_s) * _GROWTH)
             low, middle, high = interval_of_autocorrelated_median(np.array(self.samples_s))
-            if high - low <= self.width * middle:
+            if high - low <= self.width * middle and are_enough(self.samples_s, self.least_s):
                 self.stopped_by = "interval"
                 return
-        if elapsed_s >= self.max_s:
+        if elapsed_s >= max(self.max_s, MOST_S) or (
+            elapsed_s >= self.max_s and are_enough(self.samples_s, self.least_s)
+        ):
             self.stopped_by = "budget"

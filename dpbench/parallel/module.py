@@ -117,6 +117,7 @@ class DataParallel(nn.DataParallel[T]):
             if len(self.device_ids) == 1:
                 return module(*chunks[0], **kwarg_chunks[0])
             outputs = self._replicas.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
+            self._dispatcher.has_run = True
             return self.gather(outputs, self.output_device)
 
     def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
@@ -168,6 +169,24 @@ class DataParallel(nn.DataParallel[T]):
             return None
         self._pool()
         return self._shares
+
+    @property
+    def trials_left(self) -> int:
+        """How many further forwards are trials, at least: 0 once the wrapper is settled.
+
+        The wrapper tries ways of dispatch in turn, apart for each mode (`training`, grad mode) and each number of
+        lanes. This is about the present mode and the lanes of the last forward. Before the first forward it is at
+        least 1. Times of trials are no times of the wrapper, so measure when this is 0.
+        """
+        if len(self.device_ids) < 2:
+            return 0
+        self._pool()
+        if not self._dispatcher.has_run:
+            return 1
+        shares = self._measured_shares
+        of_shares = 0 if shares is None or shares.is_fixed else 1
+        devices = self._replicas.devices
+        return max(of_shares, self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training, devices))
 
     def accumulate(self) -> AbstractContextManager[None]:
         """Keep the gradients of the forwards inside on the lanes. The next backward from outside reduces them once.

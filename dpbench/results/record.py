@@ -8,6 +8,7 @@ SCHEMA history
     3  a case has steps_per_sample. Earlier records have one step in a sample.
     4  phases of each rank; with one process per device, the time of collectives is among the phases. A case has
        machines, and the metrics have each rank's and its link's speed; earlier records are of one machine.
+    5  outcome not_settled. The children of a round are forks of one process.
 """
 
 from datetime import datetime
@@ -18,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import from_json, to_json
 
 from dpbench.results.readings import DeviceTelemetry, Reading
+from dpbench.stats.least_samples import are_enough, least_seconds
 from dpbench.sweep.case import Case
 from dpbench.sweep.outside import one_line, shown, what_is_wrong
 
@@ -39,7 +41,7 @@ def line_on_lost_gpu(text: str) -> str | None:
     return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
 
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 def _moment(text: str) -> str:
@@ -67,6 +69,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
     WRONG_RESULT = "wrong_result"
     LOST_GPU = "lost_gpu"
+    NOT_SETTLED = "not_settled"
     SKIPPED = "skipped"
 
 
@@ -181,6 +184,11 @@ class Record(BaseModel):
     def key(self) -> tuple[str, int]:
         """The case's id and the round: unique within one run."""
         return (self.case.id, self.round)
+
+    @property
+    def has_enough_samples(self) -> bool:
+        """Whether the samples are those of `stats/least_samples.py` at least. A failed record has none."""
+        return bool(self.samples_s) and are_enough(self.samples_s, least_seconds(self.case.devices))
 
     @property
     def step_times_s(self) -> tuple[float, ...]:

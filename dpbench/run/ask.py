@@ -4,9 +4,8 @@ from pydantic import ValidationError
 
 from dpbench.errors import ReportedError
 from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import Exit, launch
+from dpbench.run.launch import Exit, Launcher, launch
 from dpbench.run.messages import ProbeRequest
-from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.names import Data

@@ -10,9 +10,8 @@ from dpbench.errors import ReportedError, WrongInputError
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import launch
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.messages import CountJob, CountJobs, CountRecords
-from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.sweep.case import Case
 

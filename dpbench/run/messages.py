@@ -3,7 +3,7 @@
 Requests go to the child's stdin. Responses come through its record pipe.
 
     request         response           child
-    Job             Record             child/worker.py         measure one case in one round
+    RoundRequest    RoundResponse      child/round.py          measure one case in one round, in a fork
     ProbeRequest    MachineInfo        child/probe.py          report what this machine has
     CountJobs       CountRecords       child/count.py          count cases
     LockstepJobs    LockstepRounds     child/lockstep.py       a gate's round: base, twin and head alternate
@@ -28,9 +28,9 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Job(BaseModel):
-    """Request to measure one case in one round. The response is a `Record`.
+    """Request to measure one case in one round. The answer is a `Record`.
 
-    `budget_s` is the time for sampling alone, warm-up included.
+    `sampling_s` is the time for samples alone. `measure/measurement.py` says when it is exceeded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,7 +38,33 @@ class Job(BaseModel):
     run: str = Field(min_length=1)
     case: Case
     round: int = Field(ge=0)
-    budget_s: float = Field(gt=0)
+    sampling_s: float = Field(gt=0)
+
+
+class LaunchedRank(BaseModel):
+    """The place of this machine's process among ranks that the user's launcher has started.
+
+    Rank 0's process listens at `address` and `port`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(ge=0)
+    address: str
+    port: int
+
+
+class RoundRequest(BaseModel):
+    """Request to the process of a round: measure a job within `timeout_s`. The response is an `Exit` as JSON.
+
+    `launched` is this machine's rank, if the user's launcher has started the ranks.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: Job
+    timeout_s: float = Field(gt=0)
+    launched: LaunchedRank | None = None
 
 
 class ProbeRequest(BaseModel):

@@ -23,9 +23,8 @@ from dpbench.projection.affine_step import AffineStep
 from dpbench.results.record import Outcome
 from dpbench.results.recording import Recording
 from dpbench.run.count_all import CountingError, NotCountableError, run_jobs
-from dpbench.run.launch import launch
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.messages import CountJob
-from dpbench.run.runner import Launcher
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 

@@ -3,15 +3,15 @@
 Cases that the store holds already are not measured again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
 from dpbench.results.record import Record
 from dpbench.results.store import Retry, Store, take_failed_out
 from dpbench.run.ask import ask_machine
-from dpbench.run.launch import launch
-from dpbench.run.runner import WORKER, Launcher, Progress, run
+from dpbench.run.rounds import JobRunner, RoundProcesses
+from dpbench.run.runner import Progress, run
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.names import is_factory
 from dpbench.sweep.plan import Plan, round_order
@@ -47,15 +47,15 @@ def run_sweep(
     progress: Callable[[Progress], object],
     *,
     retry: Retry | None = None,
-    worker: Sequence[str] = WORKER,
-    launch: Launcher = launch,
+    runner: JobRunner | None = None,
 ) -> SweepRecords:
     """Measure what the plan needs and the store lacks: one child per case and round.
 
     Each record is stored before the next child starts. `retry` first removes the plan's failed records from the store.
-    `worker` is the command of a child, `launch` runs it. A KeyboardInterrupt ends the sweep, and the result says so.
+    `runner` starts the children. A KeyboardInterrupt ends the sweep, and the result says so.
     Raises StoreError if a record cannot be written.
     """
+    runner = runner or RoundProcesses()
     with store:
         order = round_order(plan.cases, spec.rounds, spec.seed)
         keys = {(case.id, number) for number, case in order}
@@ -72,11 +72,12 @@ def run_sweep(
                 budget_s=spec.budget_s or inf,
                 case_time_s=spec.case_time_s,
                 timeout_s=spec.timeout_s,
-                worker=worker,
-                launch=launch,
+                launch=runner.launch,
                 progress=progress,
             )
         except KeyboardInterrupt:
             is_interrupted = True
+        finally:
+            runner.end_round()
         records = store.read().records
     return SweepRecords(tuple(record for record in records if record.key in keys), contents.warnings, is_interrupted)

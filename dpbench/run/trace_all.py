@@ -11,10 +11,9 @@ from dpbench.results.record import Outcome
 from dpbench.results.recording import Recording
 from dpbench.run.count_all import run_jobs
 from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import launch
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.messages import CountJob, TraceJob, TraceRecord
 from dpbench.run.project_all import Recorded, project_machine
-from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.run.ways import Ways
 from dpbench.sweep.case import Case

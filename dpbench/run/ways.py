@@ -13,9 +13,8 @@ from dpbench.errors import ReportedError
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.rules import why_not
 from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import launch
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.messages import AutoChoice, AutoChoices, AutoRequest, DescribedHop, DescribedLink, DescribedLinks
-from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 from dpbench.sweep.variants import VariantId
 

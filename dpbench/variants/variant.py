@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +27,9 @@ class Variant:
 
     A training step runs `micro_batches` forwards and backwards. All but the last are in the context
     ``without_reduction(scheme)``, in which each replica keeps the sum of its own gradients.
+
+    ``trials_left(scheme)`` returns how many further steps the scheme uses to try something out: 0 for a scheme that
+    chooses nothing, None if it does not say.
     """
 
     wrap: Callable[..., Forward]
@@ -35,6 +38,7 @@ class Variant:
     has_loss: bool = False
     micro_batches: int = 1
     without_reduction: Callable[[Forward], AbstractContextManager[None]] | None = None
+    trials_left: Callable[[Forward], int | None] = lambda _: 0
 
 
 def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
@@ -78,7 +82,13 @@ def _accumulate(scheme: Any) -> AbstractContextManager[None]:
     return found
 
 
+def _trials_left(scheme: Any) -> int | None:
+    """Return the wrapper's own answer. Wrappers of old commits have none."""
+    found: int | None = getattr(scheme, "trials_left", None)
+    return found
+
+
 SINGLE = Variant(_single, concurrent_lanes=False)
 TORCH_DP = Variant(_torch_dp)
-TUNED = Variant(_tuned, without_reduction=_accumulate)
-TUNED_WITH_LOSS = Variant(_tuned_with_loss, has_loss=True, without_reduction=_accumulate)
+TUNED = Variant(_tuned, without_reduction=_accumulate, trials_left=_trials_left)
+TUNED_WITH_LOSS = replace(TUNED, wrap=_tuned_with_loss, has_loss=True)

@@ -2,7 +2,7 @@ import pytest
 
 from dpbench.doctor.self_test import findings_of, self_test, self_test_case
 from dpbench.sweep.machine_info import MachineInfo
-from tests.fakes import FakeLauncher, ScriptedClock, ended, ok_record
+from tests.fakes import FakeRunner, ScriptedClock, ended, ok_record
 
 MACHINE = MachineInfo(python="3.11", torch="2.13", cpu_model="a CPU", cores=2, memory_bytes=1)
 
@@ -14,8 +14,8 @@ def measured(child_s, samples_s=lambda job: (0.1, 0.1), seconds=60.0):
         clock.advance(child_s)
         return ended(0, ok_record(job, samples_s(job)))
 
-    launcher = FakeLauncher(child)
-    return {f.what: f for f in self_test(MACHINE, seconds=seconds, launch=launcher, clock=clock)}, launcher.jobs, clock
+    launcher = FakeRunner(child)
+    return {f.what: f for f in self_test(MACHINE, seconds=seconds, runner=launcher, clock=clock)}, launcher.jobs, clock
 
 
 def test_it_measures_as_many_pairs_as_fit_the_time():
@@ -52,8 +52,8 @@ def test_equal_cases_that_look_unequal_are_noted():
 
 
 def test_a_failed_round_ends_the_test_and_is_the_finding():
-    launcher = FakeLauncher(lambda job: ended(-11))
-    (found,) = self_test(MACHINE, launch=launcher, clock=ScriptedClock())
+    launcher = FakeRunner(lambda job: ended(-11))
+    (found,) = self_test(MACHINE, runner=launcher, clock=ScriptedClock())
     assert len(launcher.jobs) == 2
     assert found.severity == "unreliable"
     assert "SIGSEGV" in found.value
@@ -66,7 +66,7 @@ def test_progress_is_reported_with_the_time_left():
         clock.advance(5.0)
         return ended(0, ok_record(job))
 
-    self_test(MACHINE, launch=FakeLauncher(child), clock=clock, progress=reported.append)
+    self_test(MACHINE, runner=FakeRunner(child), clock=clock, progress=reported.append)
     assert [p.done for p in reported] == sorted(p.done for p in reported)
     assert reported[0].seconds_left == 60.0
     assert reported[-1].done == reported[-1].total

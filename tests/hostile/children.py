@@ -1,7 +1,7 @@
 """Fake children: every request that the parent sends is answered at once, without a process.
 
-All requests go through `dpbench.run.launch.launch`. Its two parts that start and await a process are replaced, so the
-rest, such as reading the pipes, is real.
+Jobs go through `RoundProcesses.launch`, which is replaced. Other requests go through `dpbench.run.launch.launch`. Its
+two parts that start and await a process are replaced, so the rest, such as reading the pipes, is real.
 """
 
 import os
@@ -15,9 +15,11 @@ from dpbench.doctor.findings import Findings, ok
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.results.record import Outcome
 from dpbench.run import launch
+from dpbench.run.launch import Exit
 from dpbench.run.messages import CountJobs, CountRecords, Job, ProbeRequest
+from dpbench.run.rounds import RoundProcesses
 from dpbench.sweep.machine_info import MachineInfo
-from tests.fakes import ok_record
+from tests.fakes import ended, ok_record
 from tests.results.making import ENVIRONMENT
 
 
@@ -38,10 +40,6 @@ def probe(text: str) -> str:
     return machine(dict.fromkeys(ProbeRequest.model_validate_json(text).workloads)).model_dump_json()
 
 
-def worker(text: str) -> str:
-    return ok_record(Job.model_validate_json(text)).model_dump_json(by_alias=True)
-
-
 def count(text: str) -> str:
     jobs = CountJobs.model_validate_json(text).jobs
     counts = Counts(phases={Phase.FORWARD: PhaseCounts(operators=1)})
@@ -55,7 +53,6 @@ def examine(_: str) -> str:
 
 CHILDREN: dict[str, Callable[[str], str]] = {
     "dpbench.run.child.probe": probe,
-    "dpbench.run.child.worker": worker,
     "dpbench.run.child.count": count,
     "dpbench.doctor.child.examine": examine,
 }
@@ -66,14 +63,18 @@ CHILDREN: dict[str, Callable[[str], str]] = {
 def answering(children: dict[str, Callable[[str], str]] = CHILDREN) -> Iterator[None]:
     """Let the fakes answer inside the block."""
 
-    def start(command: list[str], stdin_text: str, record: Any, output: Any, mark: str) -> Any:
+    def start(command: list[str], stdin_text: str, mark: str, record_fd: int, output_fd: int) -> Any:
         answer = next((fake for module, fake in children.items() if module in command), lambda _: "")(stdin_text)
-        os.set_blocking(record.writer.fileno(), False)
-        record.writer.write(answer.encode())  # all of it fits into the pipe
-        return SimpleNamespace(returncode=0, pid=os.getpid(), kill=lambda: None, wait=lambda *_: 0)
+        os.set_blocking(record_fd, False)
+        os.write(record_fd, answer.encode())  # all of it fits into the pipe
+        return [SimpleNamespace(pid=os.getpid(), kill=lambda: None, wait=lambda *_: 0)]
+
+    def measure(_: RoundProcesses, job: Job, *_other: Any) -> Exit:
+        return ended(0, ok_record(job))
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(launch, "_start", start))
-        stack.enter_context(patch.object(launch, "_watch", lambda *_: True))
-        stack.enter_context(patch.object(launch, "_watcher", lambda _scratch: nullcontext("")))
+        stack.enter_context(patch.object(launch, "_watch", lambda *_: (None, None)))
+        stack.enter_context(patch.object(launch, "watcher", lambda _scratch: nullcontext("")))
+        stack.enter_context(patch.object(RoundProcesses, "launch", measure))
         yield

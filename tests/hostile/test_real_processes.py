@@ -24,7 +24,7 @@ class Breaking(nn.Linear):
         super().__init__(3, 2)
         self.act = act
     def forward(self, x):
-        if "dpbench.run.child.worker" in sys.argv[0].replace("/", "."):  # not yet while it is checked
+        if "dpbench.run.child.round" in sys.argv[0].replace("/", "."):  # not yet while it is checked
             self.act()
         return super().forward(x)
 

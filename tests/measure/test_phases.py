@@ -128,6 +128,6 @@ def test_reduction_nodes_are_the_wrappers_and_not_the_users():
 
 
 def test_more_steps_are_taken_if_they_are_short():
-    assert steps_worth(0.001, budget_s=1.0) == 10
-    assert steps_worth(0.01, budget_s=1.0) == 5
-    assert steps_worth(100.0, budget_s=1.0) == 1
+    assert steps_worth(0.001, sampling_s=1.0) == 10
+    assert steps_worth(0.01, sampling_s=1.0) == 5
+    assert steps_worth(100.0, sampling_s=1.0) == 1

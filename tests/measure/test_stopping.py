@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.measure.stopping import StopRule, WarmUp
+from dpbench.measure.stopping import NotSettledError, StopRule, WarmUp
 
 
-def warm_up(times_s, max_s=1e9):
-    rule, elapsed_s = WarmUp(max_s=max_s), 0.0
+def warm_up(times_s, max_s=1e9, **options):
+    rule, elapsed_s = WarmUp(max_s=max_s, **options), 0.0
     for step_s in times_s:
         if rule.done:
             break
@@ -19,8 +19,14 @@ def warm_up(times_s, max_s=1e9):
     return rule
 
 
-def test_warm_up_ends_when_each_dispatch_was_tried():
-    assert warm_up([1.0] * 100).steps == 12
+def scripted(*answers):
+    """The trials that a scheme has left after each step; the last answer repeats."""
+    left = iter(answers)
+    return lambda: next(left, answers[-1])
+
+
+def test_warm_up_ends_when_times_are_steady():
+    assert warm_up([1.0] * 100).steps == 10
 
 
 def test_warm_up_goes_on_while_times_fall():
@@ -31,6 +37,36 @@ def test_warm_up_goes_on_while_times_fall():
 
 def test_warm_up_ends_at_its_budget_but_not_after_one_step():
     assert warm_up([10.0] * 100, max_s=1.0).steps == 2
+
+
+@pytest.mark.parametrize("max_s", [0.0, 1e9])
+def test_no_budget_ends_warm_up_before_the_scheme_is_settled(max_s):
+    """Trials look steady: each way of dispatch takes about as long."""
+    assert warm_up([1.0] * 100, max_s, trials_left=scripted(*range(30, -1, -1))).steps == 31
+
+
+def test_a_scheme_that_tries_again_is_waited_for():
+    rule = warm_up([1.0] * 100, 0.0, trials_left=scripted(1, 0, 4, 3, 2, 1, 0), settled_s=3.0)
+    assert rule.steps == 10
+
+
+def test_a_wrapper_that_does_not_report_gets_16_steps():
+    assert warm_up([0.001] * 100, 0.0, trials_left=lambda: None).steps == 16
+
+
+def test_an_accelerator_warms_up_for_half_a_second_after_it_is_settled():
+    assert warm_up([0.01] * 200, 0.0, trials_left=scripted(*range(11, -1, -1)), settled_s=0.5).steps == 62
+
+
+def test_a_scheme_that_never_settles_fails_after_a_minute_and_twice_its_trials():
+    with pytest.raises(NotSettledError, match="not settled after 60 steps and 60 s: it reports 1 more") as caught:
+        warm_up([1.0] * 100, trials_left=lambda: 1)
+    assert "at first it reported 2" in str(caught.value)
+    slow = WarmUp(max_s=0.0, trials_left=scripted(39, 1))
+    for step in range(1, 80):
+        slow.add(10.0, 10.0 * step)
+    with pytest.raises(NotSettledError, match="after 80 steps and 800 s"):
+        slow.add(10.0, 800.0)
 
 
 def sampled(times_s, **options):
@@ -54,11 +90,18 @@ def test_noisy_samples_go_on_to_the_budget():
     assert sum(rule.samples_s) == pytest.approx(100, abs=2)
 
 
-def test_one_sample_is_always_taken():
-    rule = StopRule(max_s=0.0)
-    assert rule.stopped_by is None
-    rule.add(5.0, 5.0)
-    assert rule.stopped_by == "budget"
+@pytest.mark.parametrize(
+    ("step_s", "least_s", "count"),
+    [(0.01, 1.0, 100), (0.1, 1.0, 20), (0.3, 1.0, 5), (0.01, 2.0, 200), (0.3, 2.0, 7), (4.0, 1.0, 5), (9.0, 1.0, 4)],
+)
+def test_no_budget_ends_sampling_before_the_least_samples(step_s, least_s, count):
+    """Twenty samples and a second, two on accelerators; five of over 0.2 s. A half minute ends all."""
+    assert len(sampled([step_s] * 1000, max_s=0.0, least_s=least_s, width=-1.0).samples_s) == count
+    assert len(sampled([step_s] * 1000, least_s=least_s, min_samples=1).samples_s) >= count
+
+
+def test_stalls_of_the_machine_are_no_long_samples():
+    assert len(sampled([0.5, 0.02] * 100, max_s=0.0).samples_s) == 20
 
 
 def test_samples_keep_their_order():

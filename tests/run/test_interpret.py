@@ -10,7 +10,7 @@ from dpbench.sweep.case import Case
 from tests.fakes import ended, ok_record
 
 CASE = Case(variant="tuned", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=2)
-JOB = Job(run="r1", case=CASE, round=2, budget_s=1.0)
+JOB = Job(run="r1", case=CASE, round=2, sampling_s=1.0)
 
 
 def test_a_complete_record_is_returned():

@@ -103,7 +103,7 @@ def test_half_a_record_is_kept():
 
 
 def test_the_last_bytes_are_read_after_the_childs_end(monkeypatch):
-    monkeypatch.setattr(launch_module, "_watch", lambda child, *_: child.wait() == 0)
+    monkeypatch.setattr(launch_module, "_watch", lambda processes, *_: (processes[0].wait(), None))
     end = run("os.write(record_fd, b'answer'); os.write(1, b'said')")
     assert (end.record, end.tail, end.timed_out_after_s) == (b"answer", b"said", None)
 
@@ -173,5 +173,5 @@ def test_a_process_that_survives_sigkill_is_reported(monkeypatch):
 def test_out_of_memory_kills_are_counted(monkeypatch):
     assert run("").oom_kills >= 0
     counts = iter([3, 5])
-    monkeypatch.setattr(launch_module, "_oom_kills", lambda: next(counts))
+    monkeypatch.setattr(launch_module, "oom_kills", lambda: next(counts))
     assert run("").oom_kills == 2

@@ -33,7 +33,7 @@ def stop_in_the_middle(folder, mark, signal_number):
     (folder / "hang").touch()
     parent = subprocess.Popen(SWEEP)
     wait_until((folder / "hanging").exists)
-    assert len(marked_processes(mark)) == 3  # the parent, the child, its rank
+    assert len(marked_processes(mark)) == 4  # the parent, the process of the round, the child, its rank
     parent.send_signal(signal_number)
     return parent.wait()
 

@@ -8,11 +8,11 @@ from dpbench.doctor import ask
 from dpbench.gate.take_round import LOCKSTEP
 from dpbench.run.ask import PROBE, ask_machine
 from dpbench.run.count_all import COUNTER
-from dpbench.run.runner import WORKER
+from dpbench.run.rounds import ROUND
 from dpbench.run.start import child_command
 
 COMMANDS = {
-    "dpbench.run.child.worker": WORKER,
+    "dpbench.run.child.round": ROUND,
     "dpbench.run.child.probe": PROBE,
     "dpbench.doctor.child.examine": ask.PROBE,
     "dpbench.run.child.count": COUNTER,
@@ -59,7 +59,7 @@ def test_another_dpbench_in_the_folder_is_ignored(tmp_path, monkeypatch, name):
 def test_a_wrapper_alone_in_the_folder_hides_nothing(tmp_path, monkeypatch):
     fill_with_a_wrapper_alone(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert help_of(WORKER, tmp_path)
+    assert help_of(ROUND, tmp_path)
 
 
 def test_the_folder_hides_no_module_and_a_factory_can_import_from_it(tmp_path, monkeypatch):

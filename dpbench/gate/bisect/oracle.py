@@ -16,7 +16,7 @@ from dpbench.gate.tier1 import measure_times, round_taker
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.count_all import CountingError, run_jobs
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher
 from dpbench.run.wrapper_of import WRAPPER, has_wrapper
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import is_factory

@@ -20,8 +20,7 @@ from dpbench.gate.tier0.growth import doublings, growth_name
 from dpbench.gate.tier0.new_benchmarks import comparable
 from dpbench.gate.tier1 import measure_times, round_taker
 from dpbench.results.record import Outcome
-from dpbench.run.launch import launch
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.wrapper_of import has_wrapper
 from dpbench.sweep.case import Case
 

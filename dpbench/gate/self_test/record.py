@@ -20,8 +20,8 @@ from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.tier1 import measure_times, round_taker, verdict_of
 from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.run.launch import Launcher
 from dpbench.run.messages import Timed
-from dpbench.run.runner import Launcher
 from dpbench.run.start import child_command
 
 ROUNDS, GATES = 60, 10

@@ -16,8 +16,7 @@ from dpbench.gate.self_test.trials import SelfTestTrial, read_trials
 from dpbench.gate.settings import Settings
 from dpbench.gate.take_round import take_round
 from dpbench.results.record import Environment
-from dpbench.run.launch import launch
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher, launch
 from dpbench.run.wrapper_of import has_wrapper
 
 

@@ -17,8 +17,8 @@ from dpbench.gate.tier0.growth import GROWTH, doublings, growth_name
 from dpbench.results.counts import CountRecord
 from dpbench.results.details import Detail
 from dpbench.run.count_all import CountingError, run_jobs
+from dpbench.run.launch import Launcher
 from dpbench.run.messages import CountJob
-from dpbench.run.runner import Launcher
 from dpbench.sweep.case import Case
 
 MOST_CAUSES = 5

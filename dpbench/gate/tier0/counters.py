@@ -17,8 +17,8 @@ from dpbench.gate.tier0.growth import growth_cases, growth_changes
 from dpbench.results.counts import CountRecord, diff
 from dpbench.results.record import Outcome
 from dpbench.run.count_all import CountingError, run_jobs
+from dpbench.run.launch import Launcher
 from dpbench.run.messages import CountJob
-from dpbench.run.runner import Launcher
 from dpbench.sweep.case import Case
 from dpbench.sweep.counted_cases import checked_cases
 from dpbench.sweep.devices import format_devices

@@ -16,7 +16,7 @@ from dpbench.errors import GateError
 from dpbench.gate.settings import Benchmark
 from dpbench.results.record import Outcome
 from dpbench.run.count_all import CountingError, count_all
-from dpbench.run.runner import Launcher
+from dpbench.run.launch import Launcher
 from dpbench.run.wrapper_of import WRAPPER, has_wrapper
 from dpbench.sweep.case import Case
 from dpbench.sweep.names import IMPORT_FOLDERS, is_factory

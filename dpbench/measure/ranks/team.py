@@ -13,8 +13,6 @@ class Team(Protocol):
 
     rank: int
     size: int
-    descends_from_rank_0: bool
-    """Whether rank 0 has started the other ranks. Otherwise the user's launcher has started all of them."""
 
     def line_up(self) -> None:
         """Wait until all ranks have called this."""
@@ -34,7 +32,6 @@ class Solo:
 
     rank = 0
     size = 1
-    descends_from_rank_0 = True
 
     def line_up(self) -> None:
         """Return at once: there is no other rank."""
@@ -52,8 +49,8 @@ class Ranks:
     The processes communicate by gloo on the host, whichever backend reduces the gradients.
     """
 
-    def __init__(self, rank: int, size: int, *, descends_from_rank_0: bool) -> None:
-        self.rank, self.size, self.descends_from_rank_0 = rank, size, descends_from_rank_0
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
         self._group = dist.new_group(backend="gloo")
 
     def line_up(self) -> None:

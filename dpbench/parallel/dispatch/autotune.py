@@ -21,6 +21,13 @@ class Autotuner(Generic[Choice]):
         self._times_s: dict[Choice, list[float]] = {choice: [] for choice in choices}
         self.chosen: Choice | None = None
 
+    @property
+    def trials_left(self) -> int:
+        """The number of further measurements until a choice is fixed."""
+        if self.chosen is not None:
+            return 0
+        return sum(max(0, TRIES - len(times)) for times in self._times_s.values())
+
     def next_choice(self) -> Choice:
         """The fixed choice if there is one, else the choice that was measured least often."""
         if self.chosen is not None:

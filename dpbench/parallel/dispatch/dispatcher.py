@@ -49,6 +49,10 @@ class Dispatcher:
         self._has_warned = False
         self._checks_left = HAZARD_CHECKS
         self._autotuners: dict[Hashable, Autotuner[Dispatch]] = {}
+        self.has_run = False
+        """Whether a forward of the wrapper has ended. The first one may choose a route."""
+        self._lanes: int | None = None
+        """The number of replicas in the last run that could choose; None before it, and after one that could not."""
         self.was_trial = False
         """Whether the last run was one to choose a way, with waits of the host."""
 
@@ -59,7 +63,7 @@ class Dispatcher:
 
         `devices` are those of the lanes. Replicas in training are measured apart from replicas in evaluation.
         """
-        self.was_trial = False
+        self.was_trial, self._lanes = False, None
         if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
             return [state.run_here(call) for call in calls]
         if self._dispatch is Dispatch.THREADS:
@@ -71,10 +75,18 @@ class Dispatcher:
             return results
         if self._dispatch is Dispatch.INTERLEAVED:
             return self._run_watched(InterleavedRun(calls, devices, state, self._pools))
-        autotuner = self._autotuners.setdefault(
-            (state.grad, is_training, len(calls)), Autotuner(self._policy.ways(devices))
-        )
-        return self._run_autotuned(autotuner, calls, devices, state)
+        self._lanes = len(calls)
+        return self._run_autotuned(self._autotuner(state.grad, is_training, devices), calls, devices, state)
+
+    def _autotuner(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> Autotuner[Dispatch]:
+        key = grad, is_training, self._lanes
+        return self._autotuners.setdefault(key, Autotuner(self._policy.ways(devices)))
+
+    def trials_left(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> int:
+        """The number of runs in this mode that are still trials, with as many replicas as the last run had."""
+        if self._lanes is None or self._dispatch is not Dispatch.AUTO:
+            return 0
+        return self._autotuner(grad, is_training, devices).trials_left
 
     def _run_autotuned(
         self, autotuner: Autotuner[Dispatch], calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState

@@ -34,8 +34,6 @@ _PRELOADED = ("dpbench.run.child.lockstep_side", "dpbench.run.child.startup")
 _FOR_STEPS = "torch._dynamo"
 """torch.optim imports it for the first optimizer."""
 
-_TRIAL_STEPS = 16
-"""More steps than the wrapper tries, so that no block has a trial."""
 _SIDE_S = 3.0
 """The time of one side's blocks, in seconds, from which a long step gets fewer of them."""
 _LEAST_BLOCKS = 10
@@ -99,9 +97,6 @@ def _alternate(
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
     with opened(job) as (step_s, take_block):
         steps = max(1, math.ceil(job.block_s / step_s))
-        if job.case.variant.chooses_dispatch:
-            for name in order:  # in turn: the wrapper's trial needs the cores for itself
-                take_block(name, _TRIAL_STEPS)
         for _ in range(_blocks(job, step_s)):
             rng.shuffle(order)
             for name in order:
@@ -120,6 +115,8 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     with ExitStack() as stack:
         forks = {name: stack.enter_context(_forked(job, name)) for name in job.sides}
         ready_s = [fork.receive() for fork in forks.values()]
+        for fork in forks.values():  # in turn: the wrapper's trials need the cores for themselves
+            _settle(job, fork)
         yield ready_s[0][0], lambda name, steps: forks[name].take(steps)
 
 
@@ -130,11 +127,17 @@ def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     def take_block(name: SideName, steps: int) -> Block:
         with _forked(job, name) as fork:
             fork.receive()
+            _settle(job, fork)
             return fork.take(steps)
 
     with _forked(job, next(iter(job.sides))) as fork:
         (step_s,) = fork.receive()
     yield step_s, take_block
+
+
+def _settle(job: LockstepJob, fork: Fork) -> None:
+    if job.case.variant.chooses_dispatch:
+        fork.take(0)
 
 
 def _forked(job: LockstepJob, name: SideName) -> AbstractContextManager[Fork]:

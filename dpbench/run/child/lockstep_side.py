@@ -2,6 +2,7 @@
 
 coordinator (lockstep.py)               side
   │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
+  │ ───── {"steps": 0} ───────────────>   only for a scheme that chooses by trials: until none are left
   │ ───── {"steps": 2} ───────────────>
   │ <──── {"steps_s": [0.006, ...]} ──    the block
 """
@@ -9,7 +10,6 @@ coordinator (lockstep.py)               side
 import gc
 import json
 import os
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,11 +19,12 @@ import torch
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import error_against_oracle
 from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
+from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
-from dpbench.measure.stopping import WarmUp
 from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.results.record import Outcome
+from dpbench.run.child.process import shifted_heap
 from dpbench.run.messages import LockstepJob, Side
 from dpbench.run.process_tree import die_with_parent
 from dpbench.run.wrapper_of import use_folder
@@ -33,8 +34,9 @@ from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import WorkloadError
 
 _WARMUP_S = 0.2
-_BALLAST, _MOST_BALLAST_BYTES = 64, 4096
 
+Step = Callable[[], float]
+TrialsLeft = Callable[[], int | None]
 Send = Callable[[dict[str, object]], None]
 """Sends one message to the coordinator."""
 
@@ -47,14 +49,17 @@ def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> No
     die_with_parent(parent_pid)
     os.environ.update(side.environment)
     send = sender(pipe)
-    ballast = _shifted_heap()  # noqa: F841  # held until the end
-    step = _prepared(job, side, send)
-    if step is None:
+    ballast = shifted_heap()  # noqa: F841  # held until the end
+    prepared = _prepared(job, side, send)
+    if prepared is None:
         return
+    step, trials_left = prepared
     try:
         while True:
             steps = json.loads(pipe.recv_bytes())["steps"]
-            send({"steps_s": [step() for _ in range(steps)]})
+            if not steps:
+                settle(step, trials_left)
+            send({"steps_s": [step() for _ in range(steps or 1)]})
     except EOFError:
         return
     except Exception as error:
@@ -74,8 +79,8 @@ def failure(error: Exception) -> dict[str, object]:
             return _failed(Outcome.CRASHED, error)
 
 
-def make_step(case: Case, *, checked: bool) -> Callable[[], float]:
-    """Return a function that takes a step of the case and returns its seconds.
+def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
+    """Return a function that takes a step of the case and returns its seconds, and one that counts the trials left.
 
     The case has one process for all devices. With `checked`, the gradients are compared with the oracle's first. Raises
     WrongResultError if they differ. The thread count is always the first candidate. If each side chose its own, the
@@ -86,44 +91,34 @@ def make_step(case: Case, *, checked: bool) -> Callable[[], float]:
     if checked:
         refuse_wrong_result(case, error_against_oracle(open_session(case, workload=workload)))
     session = open_session(case, workload=workload)
-    return undisturbed(session.step, make_clock(session.placement.devices))
+    return undisturbed(session.step, make_clock(session.placement.devices)), session.trials_left
 
 
 def sender(pipe: Connection) -> Send:
     return lambda message: pipe.send_bytes(json.dumps(message).encode())
 
 
-def _shifted_heap() -> list[bytearray]:
-    """Return blocks of random size.
+def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:
+    """Return what `make_step` does.
 
-    While they are held, all later tensors lie at random addresses. The address of a tensor changes a step's time by
-    percents. Forks of one process allocate alike, so base and its twin would share a memory layout. Head would differ,
-    for example by a name of another length. Then the ratio of base and twin would not show the effect of the layout.
-    """
-    return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
-
-
-def _prepared(job: LockstepJob, side: Side, send: Send) -> Callable[[], float] | None:
-    """Return a function that takes a step and returns its seconds.
-
-    The step is warmed up, and the process is pinned to the job's cores. If the step fails, send the outcome and the
-    reason, and return None.
+    The step is warmed up unless the scheme chooses its dispatch, and the process is pinned to the job's cores. If the
+    step fails, send the outcome and the reason, and return None.
     """
     use_folder(Path(side.folder))
     try:
-        step = make_step(job.case, checked=job.checked)
+        step, trials_left = make_step(job.case, checked=job.checked)
         if job.case.variant.chooses_dispatch:
             _pin(job.cores)  # the wrapper chooses for the cores that are measured, in the steps that follow
-            step_s = step()
         else:
-            step_s = _warmed_up(step)
+            settle(step, trials_left, max_s=_WARMUP_S)
+        step_s = step()
     except Exception as error:
         send(failure(error))
     else:
         _pin(job.cores)
         gc.freeze()  # objects that exist now stay, so that a collection searches only the step's own garbage
         send({"steps_s": [step_s]})
-        return step
+        return step, trials_left
     return None
 
 
@@ -134,15 +129,6 @@ def _pin(cores: tuple[int, ...]) -> None:
     """
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
-
-
-def _warmed_up(step: Callable[[], float]) -> float:
-    """Take steps until the warm-up is done. Return the seconds of the last one."""
-    warmup, begin_s, step_s = WarmUp(max_s=_WARMUP_S), time.monotonic(), 0.0
-    while not warmup.done:
-        step_s = step()
-        warmup.add(step_s, time.monotonic() - begin_s)
-    return step_s
 
 
 def _failed(outcome: Outcome, error: BaseException) -> dict[str, object]:

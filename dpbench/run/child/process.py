@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+_BALLAST, _MOST_BALLAST_BYTES = 64, 4096
+
 
 @contextmanager
 def loading() -> Iterator[None]:
@@ -40,6 +42,16 @@ def leave() -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def shifted_heap() -> list[bytearray]:
+    """Return blocks of random size.
+
+    While they are held, all later tensors lie at random addresses. The address of a tensor changes a step's time by
+    percents. Forks of one process allocate alike, so the sides of a gate or the cases of a round would share a memory
+    layout by chance. A case with a name of another length would differ.
+    """
+    return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
 
 
 def run_and_exit(work: Callable[[], object]) -> NoReturn:

@@ -31,8 +31,7 @@ LOOPBACK = "127.0.0.1"
 class Rendezvous:
     """How one rank of `size` finds the others: address and port of rank 0's store.
 
-    `listener` is rank 0's open socket. It is None in the other ranks, and if the user's launcher started the ranks,
-    which `is_launched` says.
+    `listener` is rank 0's open socket. It is None in the other ranks, and if the user's launcher started the ranks.
     """
 
     rank: int
@@ -40,7 +39,6 @@ class Rendezvous:
     port: int
     address: str = LOOPBACK
     listener: socket.socket | None = None
-    is_launched: bool = False
 
 
 def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
@@ -118,4 +116,4 @@ def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":
     dist.init_process_group(
         dist.get_default_backend_for_device(device), store=store, rank=rendezvous.rank, world_size=rendezvous.size
     )
-    return Ranks(rendezvous.rank, rendezvous.size, descends_from_rank_0=not rendezvous.is_launched)
+    return Ranks(rendezvous.rank, rendezvous.size)

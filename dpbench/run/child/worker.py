@@ -1,59 +1,21 @@
-"""The child that measures one case in one round.
+"""A job measured in this process: the record of one case in one round."""
 
-A Job comes on stdin, and a Record goes to the record pipe.
-
-    python -m dpbench.run.child.worker --record-fd N --parent-pid P
-
-For a variant with one process per device, this process is rank 0 and starts the other ranks. With a ``--port`` it is
-one of the ranks that the user's launcher has started.
-"""
-
-import argparse
-import sys
 from datetime import UTC, datetime
 
+import torch
+
+from dpbench.measure.environment import read_environment
+from dpbench.measure.gpu.lost import why_lost
+from dpbench.measure.measurement import WrongResultError, measure
+from dpbench.measure.stopping import NotSettledError
 from dpbench.results.record import Outcome, Record
-from dpbench.run.child.process import leave, loading, send
-from dpbench.run.child.ranks import LOOPBACK, Rendezvous, connector, start_ranks
+from dpbench.run.child.ranks import Rendezvous, connector
 from dpbench.run.messages import Job
-from dpbench.run.process_tree import die_with_parent
-
-_MODULE = "dpbench.run.child.worker"
 
 
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    job = Job.model_validate_json(sys.stdin.read())
-    rendezvous = None
-    if job.case.variant.is_per_rank:
-        # Start the ranks before torch is imported, so that all ranks import it at the same time.
-        size = len(job.case.devices)
-        rendezvous = start_ranks(job, size, _MODULE) if options.port is None else _rendezvous(options, size)
-    record = _measured(job, rendezvous)
-    if options.record_fd is None and record.outcome is not Outcome.OK:
-        sys.exit(f"rank {options.rank}: {record.outcome}: {record.reason}")
-    if options.record_fd is not None:
-        send(options.record_fd, record.model_dump_json(by_alias=True))
-    leave()
-
-
-def _rendezvous(options: argparse.Namespace, size: int) -> Rendezvous:
-    """Return that of a rank with a port. Only ranks of the user's launcher have a record pipe each."""
-    is_launched = options.record_fd is not None
-    return Rendezvous(options.rank, size, options.port, options.address, is_launched=is_launched)
-
-
-def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
+def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
+    """Measure the job and return its record. A failure that is no outcome of the case raises."""
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    # The slow imports come after `die_with_parent` and after the start of the other ranks.
-    with loading():
-        import torch
-        import torch._dynamo  # torch.optim imports it for the first optimizer
-
-        from dpbench.measure.environment import read_environment
-        from dpbench.measure.gpu.lost import why_lost
-        from dpbench.measure.measurement import WrongResultError, measure
 
     def failed(outcome: Outcome, reason: str) -> Record:
         return Record(
@@ -61,7 +23,9 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         )
 
     try:
-        found = measure(job.case, job.budget_s, connector(rendezvous))
+        found = measure(job.case, job.sampling_s, connector(rendezvous))
+    except NotSettledError as error:
+        return failed(Outcome.NOT_SETTLED, str(error))
     except WrongResultError as error:
         return failed(Outcome.WRONG_RESULT, str(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -87,17 +51,3 @@ def _measured(job: Job, rendezvous: Rendezvous | None) -> Record:
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.worker", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int)
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--port", type=int)
-    parser.add_argument("--address", default=LOOPBACK)
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.run.interpret import interpret
-from dpbench.run.launch import launch
 from dpbench.run.launched.agreement import RankFacts, facts_of_this_rank
 from dpbench.run.launched.wire import Wire, connect
 from dpbench.run.launched.world import World
-from dpbench.run.messages import Job
-from dpbench.run.runner import WORKER
+from dpbench.run.messages import Job, LaunchedRank
+from dpbench.run.rounds import RoundProcesses
 from dpbench.sweep.spec import Spec
 
 PATIENCE_S = 60.0
@@ -29,11 +28,15 @@ def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
     except OSError:
         return ExitCode.WRONG_INPUT
     wire.send({"hello": facts.model_dump()})
-    while (message := wire.receive()) is not None:
-        if "end" in message:
-            return ExitCode(message["end"])
-        if "job" in message:
-            wire.send(_measured(wire, world, message))
+    rounds = RoundProcesses()
+    try:
+        while (message := wire.receive()) is not None:
+            if "end" in message:
+                return ExitCode(message["end"])
+            if "job" in message:
+                wire.send(_measured(wire, rounds, world, message))
+    finally:
+        rounds.end_round()
     return ExitCode.FAILED
 
 
@@ -44,13 +47,13 @@ def _facts(world: World, make_spec: Callable[[], Spec]) -> RankFacts:
         return facts_of_this_rank(world, None, str(error))
 
 
-def _measured(wire: Wire, world: World, message: dict[str, object]) -> dict[str, object]:
+def _measured(wire: Wire, rounds: RoundProcesses, world: World, message: dict[str, object]) -> dict[str, object]:
     """Run this rank's child. Return its outcome, with the reason.
 
     The child is stopped if a message comes meanwhile, or if rank 0's parent is gone: either ends the case.
     """
-    text, port, timeout_s = str(message["job"]), str(message["port"]), float(str(message["timeout_s"]))
-    command = [*WORKER, "--rank", str(world.rank), "--address", world.address, "--port", port]
-    end = launch(command, text, timeout_s, wire.fileno())
-    record = interpret(end, Job.model_validate_json(text))
+    job = Job.model_validate(message["job"])
+    place = LaunchedRank(rank=world.rank, address=world.address, port=int(str(message["port"])))
+    end = rounds.launch(job, float(str(message["timeout_s"])), place, wire.fileno())
+    record = interpret(end, job)
     return {"outcome": str(record.outcome), "reason": record.reason, "is_stopped": end.is_stopped}

@@ -14,12 +14,13 @@ from pydantic import ValidationError
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.results.record import Outcome, Record
 from dpbench.run.interpret import interpret
-from dpbench.run.launch import Exit, launch
+from dpbench.run.launch import Exit
 from dpbench.run.launched.agreement import RankFacts, disagreement
 from dpbench.run.launched.follow import PATIENCE_S
 from dpbench.run.launched.wire import Wire
 from dpbench.run.launched.world import World
-from dpbench.run.messages import Job
+from dpbench.run.messages import Job, LaunchedRank
+from dpbench.run.rounds import RoundProcesses
 
 _HELLO_S = 5.0
 """A rank says who it is at once. Another program that connects to the port says nothing."""
@@ -90,6 +91,7 @@ class Followers:
     refused: list[Wire] = field(default_factory=list)
     facts: dict[int, RankFacts] = field(default_factory=dict)
     lost: str | None = None
+    rounds: RoundProcesses = field(default_factory=RoundProcesses)
 
     def agree(self, own: RankFacts) -> None:
         """Wait for all ranks. Raise RanksDisagreeError if one differs, MissingRankError if one does not come."""
@@ -125,22 +127,25 @@ class Followers:
             if hello is not None and "hello" in hello:
                 yield wire, hello["hello"]
 
-    def launch(self, command: list[str], stdin_text: str, timeout_s: float) -> Exit:
+    def end_round(self) -> None:
+        """End this machine's process of the round. Those of the others end with the sweep, or with the next round."""
+        self.rounds.end_round()
+
+    def launch(self, job: Job, timeout_s: float) -> Exit:
         """Run a child for each rank of the job, or this machine's alone if the job has no ranks.
 
         The record is rank 0's if its child sent an ok one. Otherwise it is a failed one: the first rank that failed
         gives outcome and reason. Raises LostRankError if a rank was lost in an earlier case.
         """
-        job = Job.model_validate_json(stdin_text)
         if self.lost is not None:
             raise LostRankError(f"{self.lost}; records so far are kept")
         if not job.case.variant.is_per_rank:
-            return launch(command, stdin_text, timeout_s)
+            return self.rounds.launch(job, timeout_s)
         port = _free_port()
         with _Round(self) as round_:
-            round_.begin({"job": stdin_text, "port": port, "timeout_s": timeout_s})
-            own = [*command, "--rank", "0", "--address", self.world.address, "--port", str(port)]
-            end = launch(own, stdin_text, timeout_s, round_.stop_fd)
+            round_.begin({"job": job.model_dump(mode="json"), "port": port, "timeout_s": timeout_s})
+            own = LaunchedRank(rank=0, address=self.world.address, port=port)
+            end = self.rounds.launch(job, timeout_s, own, round_.stop_fd)
             ended_s = time.monotonic()
             record = interpret(end, job)
             round_.finish(is_ok=record.outcome is Outcome.OK)

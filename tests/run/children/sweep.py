@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 from dpbench.results.record import Record
+from dpbench.run.rounds import RoundProcesses
 from dpbench.run.runner import run
 from dpbench.sweep.case import Case
 
-WORKER = [sys.executable, str(Path(__file__).parent / "worker.py")]
+ROUND = [sys.executable, str(Path(__file__).parent / "round.py")]
 CASES = [Case(variant=name, workload="mlp/tiny", batch=8, devices=("cpu",), threads=1) for name in ("tuned", "naive")]
 
 
@@ -28,7 +29,7 @@ class Lines:
         return {Record.model_validate_json(line).key for line in lines}
 
 
-records = Lines()
+records, processes = Lines(), RoundProcesses(ROUND)
 try:
     run(
         [(round_, case) for round_ in range(3) for case in CASES],
@@ -36,7 +37,9 @@ try:
         records=records,
         done=records.keys(),
         budget_s=1.0,
-        worker=WORKER,
+        launch=processes.launch,
     )
 except KeyboardInterrupt:
     sys.exit(130)
+finally:
+    processes.end_round()
