@@ -15,14 +15,16 @@ from typing import Annotated, NoReturn
 import typer
 
 from dpbench import __version__, cli_asv, cli_doctor, cli_elastic, cli_gate, cli_project, cli_report, cli_trace
-from dpbench.cli_measured import count_planned, measure_spec
+from dpbench.cli_measured import Shown, count_planned, measure_spec
 from dpbench.cli_page import Open
 from dpbench.cli_shared import (
     RESULTS,
+    Details,
     Json,
     Markdown,
     complain,
     example,
+    form_of,
     guarded_streams,
     option,
     show,
@@ -69,13 +71,16 @@ def compare(
     dtypes: Annotated[str, option("float32, float64, bfloat16.")] = "float32",
     data: Annotated[str, option("random or digits.")] = "random",
     rounds: Annotated[str, option("Fresh processes for each case.")] = "5",
-    budget: Annotated[str, option("Time for all cases, such as 90s or 2m.")] = "70s",
+    budget: Annotated[
+        str, option("Time for all cases, such as 90s or 2m. It is kept by fewer rounds, but three.")
+    ] = "70s",
     timeout: Annotated[str, option("Time for one process, without its sampling, such as 2m.")] = "2m",
     threads: Annotated[str | None, option("Intra-op threads of all lanes together; all cores by default.")] = None,
     seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",
     steps_per_sample: Annotated[str, option("Steps without a wait for the devices; a time is a sample's share.")] = "1",
     allow_different: AllowDifferent = False,
     results: Results = RESULTS,
+    details: Details = False,
     opens: Open = False,
     as_json: Json = False,
     as_markdown: Markdown = False,
@@ -101,9 +106,8 @@ def compare(
         },
     )
     make_path = partial(new_run_path, results, "compare")
-    measuring = partial(
-        measure_spec, make_path, as_json, as_markdown, allow_different=allow_different, opens=opens, with_counts=True
-    )
+    shown = Shown(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
+    measuring = partial(measure_spec, make_path, shown, with_counts=True)
     return on_all_ranks(os.environ, make_spec, measuring)
 
 
@@ -113,15 +117,15 @@ def sweep(
     retry: Annotated[Retry | None, option("failed: measure the cases again whose records are not ok.")] = None,
     allow_different: AllowDifferent = False,
     results: Results = RESULTS,
+    details: Details = False,
     opens: Open = False,
     as_json: Json = False,
     as_markdown: Markdown = False,
 ) -> ExitCode:
     """Measure a sweep file. If it was stopped before, go on from there."""
     make_path = partial(sweep_path, results, spec)
-    measuring = partial(
-        measure_spec, make_path, as_json, as_markdown, allow_different=allow_different, opens=opens, retry=retry
-    )
+    shown = Shown(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
+    measuring = partial(measure_spec, make_path, shown, retry=retry)
     return on_all_ranks(os.environ, partial(load_spec, spec), measuring)
 
 

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from dpbench.cli_page import Open, finish_page_beside
-from dpbench.cli_shared import Json, example, option, show
+from dpbench.cli_shared import Json, example, form_of, option, show
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.record_file import append_elastic
@@ -69,7 +69,9 @@ def elastic(
 
         records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep)
     show(elastic_json(records) if as_json else elastic_text(records))
-    finish_page_beside(PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens)
+    finish_page_beside(
+        PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens, form=form_of(as_json=as_json)
+    )
     wanted = [record for record in records if record.scheme is not RunScheme.WRAPPER]
     return ExitCode.OK if all(record.outcome is Outcome.OK for record in wanted) else ExitCode.NEGATIVE
 

@@ -1,16 +1,17 @@
 """What the commands that measure share: measure a spec, show the comparison, write the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from dpbench.cli_page import finish_page_beside
-from dpbench.cli_shared import Form, form_of, show, show_markdown, unusable, warn
+from dpbench.cli_shared import Form, show, show_lines, show_markdown, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.report.comparison_json import comparisons_json
 from dpbench.report.comparison_markdown import comparisons_markdown
-from dpbench.report.comparison_table import comparisons_text, headlines_text
+from dpbench.report.comparison_table import comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.progress import progress_bar
@@ -21,6 +22,7 @@ from dpbench.results.record import Outcome
 from dpbench.results.store import Retry, Store
 from dpbench.run.count_all import CountingError, count_all
 from dpbench.run.launched.on_all_ranks import Planner
+from dpbench.run.other_load import OtherLoad
 from dpbench.run.rounds import JobRunner
 from dpbench.run.run_sweep import machine_for, run_sweep
 from dpbench.sweep.counted_cases import plan_beside
@@ -28,24 +30,30 @@ from dpbench.sweep.plan import Plan
 from dpbench.sweep.spec import Spec
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How a comparison is shown: the form, with or without details, and whether a browser opens the page."""
+
+    form: Form
+    details: bool
+    opens: bool
+    allow_different: bool
+
+
 def measure_spec(
     make_path: Callable[[], Path],
-    as_json: bool,
-    as_markdown: bool,
+    shown: Shown,
     spec: Spec,
     plan: Planner,
     runner: JobRunner,
     *,
-    allow_different: bool,
-    opens: bool,
     retry: Retry | None = None,
     with_counts: bool = False,
 ) -> ExitCode:
     """Measure a spec and show the comparison.
 
-    With `with_counts` and no accelerator, show exact counts on simulated devices too; as markdown only on the page.
+    With `with_counts`, details and JSON have exact counts on simulated devices too, if there is no accelerator.
     """
-    form = form_of(as_json=as_json, as_markdown=as_markdown)
     machine = machine_for(spec)
     if warnings := unusable(machine):
         raise UnusableMachineError("; ".join(warnings))
@@ -57,33 +65,50 @@ def measure_spec(
     if found.is_interrupted and not found.records:
         raise KeyboardInterrupt
     compared = compare_records(
-        found.records, planned.skipped, reference=spec.reference, allow_different=allow_different
+        found.records, planned.skipped, reference=spec.reference, allow_different=shown.allow_different
     )
-    if form is Form.TEXT:
-        show(comparisons_text(compared))
+    with_counts = with_counts and (shown.details or shown.form is Form.JSON)
     with_counts = with_counts and not machine.accelerators and not found.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
-    _show_rest(form, compared, counted)
-    shown = PageInputs(found.records, planned.skipped, counted)
-    finish_page_beside(shown, lambda: store.path.with_suffix(".html"), opens=opens, reference=spec.reference)
+    show_comparisons(compared, shown, counted, found.other_load)
+    page = PageInputs(found.records, planned.skipped, counted)
+    path = store.path.with_suffix(".html")
+    finish_page_beside(page, lambda: path, opens=shown.opens, form=shown.form, reference=spec.reference)
     if found.is_interrupted:
         raise KeyboardInterrupt
     measured = any(record.outcome is Outcome.OK for record in found.records)
     return ExitCode.OK if measured else ExitCode.NEGATIVE
 
 
-def _show_rest(form: Form, compared: Comparisons, counted: tuple[CountRecord, ...]) -> None:
-    """Show what follows a terminal's tables of times, or all of the other forms."""
-    if form is Form.MARKDOWN:
-        show_markdown(comparisons_markdown([("", compared)]))
-    elif form is Form.JSON:
+def show_comparisons(
+    compared: Comparisons, shown: Shown, counted: tuple[CountRecord, ...] = (), load: OtherLoad | None = None
+) -> None:
+    """Print what was measured just now, with exact counts beside it and a warning of other load."""
+    if shown.form is Form.JSON:
         times = comparisons_json(compared)
-        show({**times, "cases": times["cases"] + counts_json(counted)["cases"]})
+        of_load = {} if load is None else {"other_load": asdict(load)}
+        show({**times, **of_load, "cases": times["cases"] + counts_json(counted)["cases"]})
+        return
+    warning = load_warning(load.busy_cores, load.cores) if load is not None and load.is_high else None
+    show_named_comparisons([("", compared)], shown.form, details=shown.details, warning=warning)
+    if shown.form is Form.TEXT and counted:
+        show(counts_text(counted, differing=True))
+
+
+def show_named_comparisons(
+    found: Sequence[tuple[str, Comparisons]], form: Form, *, details: bool, warning: str | None = None
+) -> None:
+    """Print comparisons, each with the name of its machine, which may be empty."""
+    if form is Form.MARKDOWN:
+        show_markdown(comparisons_markdown(found))
+    elif form is Form.JSON:
+        show({"machines": [{"name": name, **comparisons_json(compared)} for name, compared in found]})
     else:
-        if counted:
-            show(counts_text(counted))
-        if compared.comparisons:
-            show(headlines_text(compared))
+        for name, compared in found:
+            show_lines([name] if name else [])
+            show(comparisons_text(compared, with_details=details, warning=warning))
+        if not details:
+            show_lines(["more: --details has phases, devices, counts and the ladder; the page has charts"])
 
 
 def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:

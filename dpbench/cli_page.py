@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli_shared import complain, warn
+from dpbench.cli_shared import Form, complain, show_lines, warn
 from dpbench.report.page.content import page_of
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.parts import Page
@@ -18,25 +18,35 @@ from dpbench.sweep.variants import VariantId
 Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
 
 
-def finish_page(found: PageInputs, path: Path, *, opens: bool, reference: VariantId | None = None) -> None:
-    """Write the page, print its path on standard error, and open it if `opens`. Raise PagePathError."""
+def finish_page(
+    found: PageInputs, path: Path, *, opens: bool, form: Form = Form.TEXT, reference: VariantId | None = None
+) -> None:
+    """Write the page, print its path, and open it if `opens`. Raise PagePathError."""
     with no_garbage_collection():
-        finish_page_of(page_of(found, reference), path, opens=opens)
+        finish_page_of(page_of(found, reference), path, opens=opens, form=form)
 
 
-def finish_page_of(page: Page, path: Path, *, opens: bool) -> None:
-    """Do the same for a page that is made already."""
+def finish_page_of(page: Page, path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
+    """Do the same for a page that is made already. Beside JSON and markdown the path goes to standard error."""
     write_page(page, path)
-    complain(f"page: {path}")
+    if form is Form.TEXT:
+        show_lines([f"page: {path}"])
+    else:
+        complain(f"page: {path}")
     if opens and not open_page(path):
         warn([f"{path} is written, but there is no browser to open it"])
 
 
 def finish_page_beside(
-    found: PageInputs, make_path: Callable[[], Path], *, opens: bool, reference: VariantId | None = None
+    found: PageInputs,
+    make_path: Callable[[], Path],
+    *,
+    opens: bool,
+    form: Form = Form.TEXT,
+    reference: VariantId | None = None,
 ) -> None:
     """Do the same for a page beside results that are safe already: if it cannot be written, only warn."""
     try:
-        finish_page(found, make_path(), opens=opens, reference=reference)
+        finish_page(found, make_path(), opens=opens, form=form, reference=reference)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

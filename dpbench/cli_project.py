@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from dpbench.cli_page import Open, finish_page_beside
-from dpbench.cli_shared import RESULTS, Json, example, option, show, show_lines
+from dpbench.cli_shared import RESULTS, Json, example, form_of, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
@@ -80,7 +80,8 @@ def project(
     content = projections_json(found)
     show(content if as_json else projections_text(found))
     page = PageInputs(projections=parse_projections(content))
-    finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens)
+    form = form_of(as_json=as_json)
+    finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens, form=form)
     return ExitCode.OK
 
 

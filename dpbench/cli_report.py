@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli_measured import show_named_comparisons
 from dpbench.cli_page import Open, finish_page, finish_page_of
-from dpbench.cli_shared import Markdown, example, option, show_markdown
+from dpbench.cli_shared import Details, Form, Json, Markdown, example, form_of, option
 from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
-from dpbench.report.comparison_markdown import comparisons_markdown
 from dpbench.report.page.history.compared import compared_page
 from dpbench.report.page.history.gates import commits_of
 from dpbench.report.page.history.tracks import check_history
@@ -27,7 +27,7 @@ def report(
         list[Path],
         typer.Argument(help="Files of records, the gate's history, and .json files of `dpbench project --json`."),
     ],
-    output: Annotated[Path, option("The HTML file to write.", is_output=True)] = Path("page.html"),
+    output: Annotated[Path | None, option("The HTML file; beside the first file by default.", is_output=True)] = None,
     reference: Annotated[str | None, option("Ratios are to this variant; to torch_dp or naive by default.")] = None,
     commits: Annotated[
         tuple[str, str] | None, typer.Option(help="Compare two commits, such as --commits 1a2b3c 4d5e6f.")
@@ -35,24 +35,30 @@ def report(
     history: Annotated[
         bool, typer.Option("--history", help="Lines over days if the records are of one commit; else over commits.")
     ] = False,
+    details: Details = False,
     opens: Open = False,
+    as_json: Json = False,
     as_markdown: Markdown = False,
 ) -> ExitCode:
-    """Write one HTML page with charts and tables of records. It needs no network."""
+    """Print what records say, and write one HTML page with charts and tables. It needs no network."""
+    form = form_of(as_json=as_json, as_markdown=as_markdown)
     chosen = None if reference is None else _variant(reference)
     found = read_inputs(files)
+    output = files[0].with_suffix(".html") if output is None else output
     if commits is not None:
-        _refuse_beside_commits(reference=reference is not None, history=history, markdown=as_markdown)
+        _refuse_beside_commits(
+            reference=reference is not None, history=history, details=details, json=as_json, markdown=as_markdown
+        )
         finish_page_of(compared_page(found, *commits), output, opens=opens)
         return ExitCode.OK
     if history:
         check_history(found)
     dated = replace(found, commit_dates=_commit_dates(found), with_days=history)
-    finish_page(dated, output, opens=opens, reference=chosen)
-    if as_markdown:
-        machines = by_machine(found.records, reference=chosen)
-        names = [each.name if len(machines) > 1 else "" for each in machines]
-        show_markdown(comparisons_markdown([*zip(names, (each.compared for each in machines), strict=True)]))
+    machines = by_machine(found.records, reference=chosen)
+    named = [(each.name if len(machines) > 1 else "", each.compared) for each in machines]
+    if form is not Form.TEXT or found.records:
+        show_named_comparisons(named, form, details=details)
+    finish_page(dated, output, opens=opens, form=form, reference=chosen)
     return ExitCode.OK
 
 
@@ -82,4 +88,4 @@ def _variant(text: str) -> VariantId:
 
 def add_to(app: typer.Typer) -> None:
     """Add `report` to the command line."""
-    app.command("report", epilog=example("dpbench report results/runs/*.jsonl --output page.html"))(report)
+    app.command("report", epilog=example("dpbench report results/runs/*.jsonl"))(report)

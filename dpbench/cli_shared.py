@@ -24,6 +24,7 @@ from dpbench.sweep.outside import one_line, printable
 RESULTS = Path("results/runs")
 """The folder of records and pages, unless an option names another."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
+Details = Annotated[bool, typer.Option("--details", help="Show devices, phases, exact counts and the ladder too.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown, for an issue on GitHub.")]
 
 
@@ -35,7 +36,7 @@ class Form(StrEnum):
     MARKDOWN = "markdown"
 
 
-def form_of(*, as_json: bool, as_markdown: bool) -> Form:
+def form_of(*, as_json: bool = False, as_markdown: bool = False) -> Form:
     """Return the form that the options ask for. Raise WrongInputError for both."""
     if as_json and as_markdown:
         raise WrongInputError("--markdown: cannot be combined with --json; allowed: one of them")

@@ -7,9 +7,10 @@ SCHEMA history
 from dataclasses import asdict
 from typing import Any
 
+from dpbench.report.headline import headline
 from dpbench.report.ladder import ladders
 from dpbench.report.ladder_table import ladders_json
-from dpbench.results.compare import Comparisons, Row
+from dpbench.results.compare import Comparison, Comparisons, Row
 from dpbench.results.device_summary import DeviceSummary
 from dpbench.results.summary import Summary
 from dpbench.stats.rounds import Estimate
@@ -20,9 +21,10 @@ _AXES = {"variant", "workload", "batch", "devices", "mode", "dtype", "steps_per_
 
 
 def comparisons_json(found: Comparisons) -> dict[str, Any]:
-    """Return ``{"schema", "environment", "cases", "ladders"}``.
+    """Return ``{"schema", "environment", "cases", "ladders", "answers"}``.
 
-    Each case is in `cases` once; fields that do not apply are None. The rungs of `ladders` name cases by id.
+    Each case is in `cases` once; fields that do not apply are None. The rungs of `ladders` name cases by id. `answers`
+    has for each setting what to use, and further sentences.
 
     If records of different environments were allowed, ``differences`` has the differing fields with their values.
     """
@@ -34,7 +36,13 @@ def comparisons_json(found: Comparisons) -> dict[str, Any]:
         **({"differences": differences} if differences else {}),
         "cases": [case_json(row) for row in rows],
         "ladders": ladders_json(ladders(found)),
+        "answers": [_answer(comparison) for comparison in found.comparisons],
     }
+
+
+def _answer(comparison: Comparison) -> dict[str, Any]:
+    said = headline(comparison)
+    return {"setting": said.setting.setting, "answer": said.answer, "sentences": list(said.sentences[1:])}
 
 
 def _rows(found: Comparisons) -> list[Row]:
@@ -55,6 +63,7 @@ def case_json(row: Row) -> dict[str, Any]:
         "id": case.id,
         **case.model_dump(mode="json", include=_AXES),
         "outcome": str(summary.outcome),
+        "has_enough_samples": summary.thin_rounds == 0 if summary.step_times_s else None,
         "step_time_s": _step_time(summary.step_time_s, sum(map(len, summary.step_times_s))),
         "ratio": None if row.ratio is None else {"to": str(row.ratio.to), **asdict(row.ratio.times)},
         "percent_of_limit": row.percent_of_limit,

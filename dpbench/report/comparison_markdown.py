@@ -42,8 +42,8 @@ def _fitting(comparison: Comparison, room: int) -> str:
 
 def _setting(comparison: Comparison) -> Iterator[str]:
     said = headline(comparison)
-    yield from _table(times_table(comparison))
     yield from (f"**{escaped(said.answer)}** {' '.join(map(escaped, said.sentences[1:]))}", "")
+    yield from _table(times_table(comparison))
     yield from items(list(notes(comparison)), _MOST_NOTES)
 
 

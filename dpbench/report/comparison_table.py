@@ -1,4 +1,4 @@
-"""Comparisons as tables for a terminal."""
+"""Comparisons for a terminal: the answer, the times, and the rest with details."""
 
 from collections.abc import Iterator
 
@@ -16,16 +16,14 @@ from dpbench.report.wide_table import Column, WideTable
 from dpbench.results.compare import Comparison, Comparisons, Row
 from dpbench.results.record import Outcome
 from dpbench.results.summary import Summary
+from dpbench.stats.least_samples import LEAST_SAMPLES, least_seconds
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared, format_devices
 from dpbench.sweep.names import Data
 from dpbench.sweep.outside import one_line
 
 _NONE = "-"
-_LEGEND = (
-    "time: median over rounds of the round's median step, with its 95 % interval over rounds. "
-    "ratio: time over the reference's time; below 1 is faster. "
-)
+_LEGEND = "time: median over rounds of the round's median step [95 % interval over rounds]; a ratio below 1 is faster. "
 _STEPS_LEGEND = (
     "steps per sample: that many steps ran without a wait for the devices between them; "
     "a time is a sample's divided by its steps. "
@@ -36,47 +34,63 @@ _PERCENT_OF = {
 }
 
 
-def comparisons_text(found: Comparisons) -> Group:
-    """Return the tables of each setting: times, devices, phases. Then the ladders, each over several settings.
+def load_warning(busy_cores: float, cores: int) -> str:
+    return (
+        f"Other processes kept {busy_cores:.1f} of {cores} cores busy meanwhile, so times are longer and orders less "
+        "sure: stop them and measure again."
+    )
 
-    Below each setting are reasons for missing numbers, and at the end a legend.
+
+def comparisons_text(found: Comparisons, *, with_details: bool = False, warning: str | None = None) -> Group:
+    """Return for each setting the answer, the times, and the reasons for missing numbers; a legend at the end.
+
+    A `warning` comes behind the first answer. With details, the tables of devices and phases and the ladders follow,
+    each with its legend.
     """
     parts: list[RenderableType] = []
-    legends: dict[str, None] = {}
-    for comparison in found.comparisons:
-        devices, phases = list(_devices(comparison)), list(_phases(comparison))
-        reasons = list(notes(comparison))
-        parts += [times_table(comparison), *map(Text, [*reasons, ""] if reasons else []), *devices, *phases]
-        legends |= dict.fromkeys([DEVICES_LEGEND] if devices else [])
-        legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
+    for index, comparison in enumerate(found.comparisons):
+        below = list(notes(comparison))
+        parts += _answer(comparison)
+        parts += [Text(warning, style="yellow")] if warning is not None and index == 0 else []
+        if any(row.summary.step_times_s for row in comparison.rows):
+            parts += [Text(), times_table(comparison)]
+        parts += map(Text, [*below, ""] if below else [])
     parts += [
         Text(f"single-device baseline {_setting(s.case)}: {_why(s)}")
         for s in found.single_device_baselines
         if s.reason is not None
     ]
-    climbed = list(ladder_parts(ladders(found)))
-    parts += climbed
-    legends |= dict.fromkeys([LADDER_LEGEND] if climbed else [])
     for name, values in found.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
     percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)
     several = any(comparison.setting.steps_per_sample > 1 for comparison in found.comparisons)
     legend = _LEGEND + (_STEPS_LEGEND if several else "") + " ".join(_PERCENT_OF[name] for name in percents)
-    below = [Text(text, style="dim") for text in (legend, *legends)]
-    return Group(*parts, *below)
+    parts.append(Text(legend, style="dim"))
+    return Group(*parts, *(_all_details(found) if with_details else ()))
 
 
-def headlines_text(found: Comparisons) -> Group:
-    """Return a few sentences on each setting, to be shown below all tables."""
-    return Group(Text(), *map(_headline, found.comparisons))
+def _answer(comparison: Comparison) -> Iterator[Text]:
+    """Yield what to use in a setting; then how sure that is, how far from the limit, and what to do."""
+    said = headline(comparison)
+    yield Text.assemble(f"{place(said.setting)}: ", (said.answer, "bold"))
+    if len(said.sentences) > 1:
+        yield Text(" ".join(said.sentences[1:]))
 
 
-def _headline(found: Comparison) -> Text:
-    """What to use in a setting, how sure that is, how far from the limit, and what to do."""
-    said = headline(found)
-    return Text.assemble(
-        f"{place(said.setting)}: ", (said.answer, "bold"), *[f" {each}" for each in said.sentences[1:]]
-    )
+def _all_details(found: Comparisons) -> Iterator[RenderableType]:
+    legends: dict[str, None] = {}
+    for comparison in found.comparisons:
+        devices, phases = list(_devices(comparison)), list(_phases(comparison))
+        if len(found.comparisons) > 1 and (devices or phases):
+            yield Text(f"\n{place(comparison.setting)}", style="bold")
+        yield from (*devices, *phases)
+        legends |= dict.fromkeys([DEVICES_LEGEND] if devices else [])
+        legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
+    climbed = list(ladder_parts(ladders(found)))
+    yield from climbed
+    legends |= dict.fromkeys([LADDER_LEGEND] if climbed else [])
+    for legend in legends:
+        yield Text(legend, style="dim")
 
 
 def details(comparison: Comparison) -> Iterator[WideTable | Text]:
@@ -96,19 +110,22 @@ def _phases(comparison: Comparison) -> Iterator[WideTable | Text]:
 
 
 def times_table(comparison: Comparison) -> WideTable:
-    """Return the times of a setting: a row for each variant."""
-    times_s = [row.summary.step_time_s.value for row in comparison.rows if row.summary.step_time_s is not None]
+    """Return the times of a setting: a row for each case that has times, the fastest first."""
+    timed = [row for row in comparison.rows if row.summary.step_time_s is not None]
+    rows = sorted(timed, key=lambda row: row.summary.step_time_s.value if row.summary.step_time_s else 0.0)
+    times_s = [row.summary.step_time_s.value for row in rows if row.summary.step_time_s is not None]
     unit_s, unit = time_unit(times_s)
     ratio = "ratio" if comparison.reference is None else f"ratio to {comparison.reference}"
-    headers = [f"time, {unit}", ratio, f"% of\n{_percent_of(comparison)}", "items/s", "rounds"]
+    headers = [f"time, {unit}", ratio, f"% of\n{_percent_of(comparison)}", "items/s"]
     if comparison.setting.data is not Data.RANDOM:
         headers.append("loss")
-    rows = [list(_cells(row, unit_s)) for row in comparison.rows]
+    cells = [list(_cells(row, unit_s)) for row in rows]
+    taken = max((row.summary.rounds_ok for row in rows), default=0)
     return WideTable(
-        _setting(comparison.setting),
-        [Column("variant", [str(row.summary.case.variant) for row in comparison.rows])],
-        [Column(header, [row[place] for row in rows]) for place, header in enumerate(headers)],
-        [_bar(row, max(times_s, default=0.0)) for row in comparison.rows],
+        f"{_setting(comparison.setting)}; {taken} round{'s' * (taken != 1)}",
+        [Column("variant", [str(row.summary.case.variant) for row in rows])],
+        [Column(header, [row[column] for row in cells]) for column, header in enumerate(headers)],
+        [_bar(row, max(times_s, default=0.0)) for row in rows],
         "relative\ntime",
     )
 
@@ -130,21 +147,24 @@ def _loss(summary: Summary) -> str:
 def _cells(row: Row, unit_s: float) -> Iterator[str]:
     summary = row.summary
     percent = row.percent_of_limit if row.percent_of_single is None else row.percent_of_single
-    yield _outcome(summary) if summary.step_time_s is None else estimate(summary.step_time_s, unit_s)
+    time = _NONE if summary.step_time_s is None else estimate(summary.step_time_s, unit_s)
+    yield f"{time} *" if summary.thin_rounds else time
     yield _NONE if row.ratio is None else estimate(row.ratio.times)
     yield _NONE if percent is None else number(percent)
     yield _NONE if summary.items_per_s is None else number(summary.items_per_s)
-    yield f"{summary.rounds_ok}/{summary.rounds}" if summary.rounds else _NONE
     yield _loss(summary)
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield a line for each missing number: why it is missing."""
+    """Yield a line for each missing number, and for the marks of the table."""
     for row in comparison.rows:
         if row.summary.reason is not None:
             yield f"{row.summary.case.variant}: {_why(row.summary)}"
     if any(row.summary.rounds_ok == 1 for row in comparison.rows):
         yield "one round has no interval, because the interval is over rounds"
+    if thin := [row.summary.case for row in comparison.rows if row.summary.thin_rounds]:
+        least_s = max(least_seconds(case.devices) for case in thin)
+        yield f"*: a round has fewer than {LEAST_SAMPLES} samples or {least_s:g} s of them, so the row is not ranked"
 
 
 def _why(summary: Summary) -> str:

@@ -33,15 +33,15 @@ Value = int | float | None
 """A count (int), a share from 0 to 1 (float), or None if it was not counted."""
 
 
-def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = ()) -> Group:
-    """Return a table for each workload, batch and number of lanes.
+def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *, differing: bool = False) -> Group:
+    """Return a table for each workload, batch and number of lanes; with `differing`, without rows of equal counts.
 
     Below it are the cases that were not counted, and at the end a legend.
     """
     parts: list[RenderableType] = []
     for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
         found = list(group)
-        parts.append(_table(setting, found))
+        parts.append(_table(setting, found, differing=differing))
         parts += [Text(f"{r.case.id}: {r.why}") for r in found if r.outcome is not Outcome.OK]
         parts.append(Text())
     reasons = dict.fromkeys(f"{skip.case.variant}: {skip.reason}" for skip in skipped)
@@ -57,7 +57,7 @@ def _setting(case: Case) -> str:
     return f"{case.workload}, batch {case.batch} on {len(case.devices)} lanes, {case.mode}, {case.dtype}"
 
 
-def _table(title: str, records: Sequence[CountRecord]) -> Table:
+def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Table:
     """Return the table. Counts on simulated devices and on CPU lanes share a variant's column."""
     columns: dict[VariantId, list[Counts]] = {}
     for record in records:
@@ -71,6 +71,8 @@ def _table(title: str, records: Sequence[CountRecord]) -> Table:
             variant: next((value for counts in found if (value := read(counts)) is not None), None)
             for variant, found in columns.items()
         }
+        if differing and len({value for value in values.values() if value is not None}) == 1:
+            continue
         if any(value or isinstance(value, float) for value in values.values()):
             table.add_row(name, *_cells(values))
     return table

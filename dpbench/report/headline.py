@@ -48,8 +48,10 @@ def headline(found: Comparison) -> Headline:
     """Return the sentences on a comparison."""
     winner = winner_of(found)
     if winner is None:
-        return Headline(found.setting, f"No scheme has times for {place(found.setting)}: see the outcomes.")
-    rows = {row.summary.case.variant: row for row in found.rows if row.summary.step_time_s is not None}
+        thin = any(row.summary.thin_rounds for row in found.rows)
+        why = "too few samples to rank a scheme" if thin else "no scheme has times"
+        return Headline(found.setting, f"No answer for {place(found.setting)}: {why}; see the outcomes.")
+    rows = {row.summary.case.variant: row for row in found.rows if row.summary.step_times_s}
     return Headline(
         found.setting,
         answer=_answer(winner, rows),
@@ -91,16 +93,19 @@ def _answer(winner: Winner, rows: _Rows) -> str:
 def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
     best = winner.best
     row = rows[best.case.variant]
-    if row.ratio is not None and row.ratio.to != best.case.variant:
+    if row.ratio is not None and row.ratio.to != best.case.variant and not rows[row.ratio.to].summary.thin_rounds:
         yield f"{best.case.variant} takes {_times(row.ratio.times)} the time of {row.ratio.to}."
     for variant, ratio in list(winner.slower.items())[:1]:
         if row.ratio is None or row.ratio.to != variant:
             order = _UNDECIDED if variant in winner.rivals else ""
             yield f"The next, {variant}, takes {_times(ratio)} the time of {best.case.variant}{order}."
+    if winner.alone is not None and not winner.is_slower_than_one_device:
+        may = "" if winner.is_faster_than_one_device else "; one device may be faster"
+        yield f"It takes {_times(winner.alone)} the time of one device{may}."
     if best.rounds_ok == 1:
         yield "One round was measured, so there is no interval: the order is not sure."
     else:
-        yield f"In brackets: 95 % intervals over {best.rounds_ok} rounds, each a fresh process."
+        yield f"In brackets: 95 % intervals over {best.rounds_ok} rounds."
 
 
 def _limit(winner: Winner, rows: _Rows) -> str:
@@ -111,15 +116,13 @@ def _limit(winner: Winner, rows: _Rows) -> str:
         return text + (": little is left to gain." if percent >= _NEAR_LIMIT_PERCENT else ".")
     if not are_shared(best.case.devices):
         return ""
-    if _FLOOR in rows:
+    if _FLOOR in rows and not rows[_FLOOR].summary.thin_rounds:
         over = ratio_of_rounds(best.step_times_s, rows[_FLOOR].summary.step_times_s)
         return (
             f"These lanes share one device. {best.case.variant} takes {_times(over)} the time of floor, "
             f"the least work that a scheme can do on it{_undecided(over)}."
         )
-    if winner.alone is not None:
-        return f"These lanes share one device. {best.case.variant} takes {_times(winner.alone)} the time of one lane."
-    return ""
+    return "These lanes share one device."
 
 
 def _undecided(ratio: Estimate) -> str:

@@ -56,18 +56,19 @@ class WideTable:
         title = self.title
         parts = list(self._parts(options.max_width))
         for columns in parts:
-            table = self._table(title, columns, options.max_width)
+            table = self._table(columns, options.max_width)
             rows = [list(map(Text, row)) for row in self._rows(columns)]
             spare = options.max_width - self._width(columns, options.max_width) - _BETWEEN
             if self.bars and len(parts) == 1 and options.is_terminal and spare >= LEAST_WIDTH:
                 self._add_bars(table, rows, min(spare, MOST_WIDTH), ascii_only=options.ascii_only)
             for row in rows:
                 table.add_row(*row)
+            yield Text(title, style="bold")
             yield table
             title = f"{self.title}, more columns"
 
-    def _table(self, title: str, columns: Sequence[Column], width: int) -> Table:
-        table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    def _table(self, columns: Sequence[Column], width: int) -> Table:
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column, key_width in zip(self.keys, self._key_widths(width), strict=True):
             table.add_column(Text(column.header), overflow="fold", width=key_width)
         for column in columns:

@@ -29,7 +29,8 @@ class Summary:
     """One case over its rounds.
 
     `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times.
-    `step_times_s` has one entry for each of the `rounds_ok`. `reason` also names the rounds that failed beside them.
+    `step_times_s` has one entry for each of the `rounds_ok`; `thin_rounds` of them have fewer than the least samples.
+    Such a case is marked, and not ranked. `reason` also names the rounds that failed beside them.
     `loss` is None if nothing was trained. `metrics` are of the same rounds. `devices`, `phases` and `peak_rss_bytes`
     are computed from them when they are read first, because a page of many records reads few of them.
     """
@@ -42,6 +43,7 @@ class Summary:
     step_time_s: Estimate | None = None
     loss: Loss | None = None
     metrics: tuple[Metrics, ...] = ()
+    thin_rounds: int = 0
 
     @cached_property
     def devices(self) -> tuple[DeviceSummary, ...]:
@@ -87,6 +89,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         median_of_rounds(step_times_s),
         _loss(metrics),
         tuple(metrics),
+        sum(not record.has_enough_samples for record in done),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, inf, log
 
 from dpbench.results.compare import Comparison
 from dpbench.results.summary import Summary
@@ -40,19 +40,23 @@ class Winner:
         """Whether one device is faster than every scheme, for sure."""
         return self.alone is not None and is_above_one(self.alone)
 
+    @property
+    def is_faster_than_one_device(self) -> bool:
+        """Whether the fastest scheme is faster than one device, for sure."""
+        return self.alone is not None and self.alone.high is not None and self.alone.high < 1
+
 
 def winner_of(comparison: Comparison) -> Winner | None:
-    """Return the scheme with the shortest step, or None if no scheme has times."""
-    schemes = [row.summary for row in comparison.rows if row.summary.case.variant.name not in LIMITS]
-    timed = sorted(
-        ((each.step_time_s.value, each) for each in schemes if each.step_time_s is not None), key=lambda pair: pair[0]
-    )
+    """Return the scheme with the shortest step, or None if no scheme has times that can be ranked."""
+    ranked = [row.summary for row in comparison.rows if row.summary.step_times_s and not row.summary.thin_rounds]
+    schemes = [each for each in ranked if each.case.variant.name not in LIMITS]
+    timed = sorted(schemes, key=lambda each: each.step_time_s.value if each.step_time_s else inf)
     if not timed:
         return None
-    best = timed[0][1]
-    slower = {each.case.variant: ratio_of_rounds(each.step_times_s, best.step_times_s) for _, each in timed[1:]}
-    single = next((row.summary for row in comparison.rows if row.summary.case.variant.name is VariantName.SINGLE), None)
-    alone = ratio_of_rounds(best.step_times_s, single.step_times_s) if single and single.step_times_s else None
+    best = timed[0]
+    slower = {each.case.variant: ratio_of_rounds(each.step_times_s, best.step_times_s) for each in timed[1:]}
+    single = next((each for each in ranked if each.case.variant.name is VariantName.SINGLE), None)
+    alone = ratio_of_rounds(best.step_times_s, single.step_times_s) if single else None
     return Winner(best, slower, alone)
 
 

@@ -10,6 +10,7 @@ from math import inf
 from dpbench.results.record import Record
 from dpbench.results.store import Retry, Store, take_failed_out
 from dpbench.run.ask import ask_machine
+from dpbench.run.other_load import LoadMeter, OtherLoad
 from dpbench.run.rounds import JobRunner, RoundProcesses
 from dpbench.run.runner import Progress, run
 from dpbench.sweep.machine_info import MachineInfo
@@ -20,7 +21,7 @@ from dpbench.sweep.spec import Spec
 
 @dataclass(frozen=True)
 class SweepRecords:
-    """The plan's records and the store's warnings.
+    """The plan's records, the store's warnings, and the load of other processes meanwhile.
 
     The records are in the order of the store, and those of earlier calls are among them. If `is_interrupted`, some of
     the plan's records are missing.
@@ -29,6 +30,7 @@ class SweepRecords:
     records: tuple[Record, ...]
     warnings: tuple[str, ...]
     is_interrupted: bool = False
+    other_load: OtherLoad | None = None
 
 
 def machine_for(spec: Spec) -> MachineInfo:
@@ -55,7 +57,7 @@ def run_sweep(
     `runner` starts the children. A KeyboardInterrupt ends the sweep, and the result says so.
     Raises StoreError if a record cannot be written.
     """
-    runner = runner or RoundProcesses()
+    runner, meter = runner or RoundProcesses(), LoadMeter()
     with store:
         order = round_order(plan.cases, spec.rounds, spec.seed)
         keys = {(case.id, number) for number, case in order}
@@ -80,4 +82,5 @@ def run_sweep(
         finally:
             runner.end_round()
         records = store.read().records
-    return SweepRecords(tuple(record for record in records if record.key in keys), contents.warnings, is_interrupted)
+    found = tuple(record for record in records if record.key in keys)
+    return SweepRecords(found, contents.warnings, is_interrupted, meter.read())

@@ -145,6 +145,32 @@ def _text(path: Path) -> str | None:
         return None
 
 
+@dataclass(frozen=True)
+class CpuTimes:
+    """Time of all cores together, in ticks of the kernel.
+
+    The hypervisor gave `stolen` ticks to other machines.
+    """
+
+    busy: int
+    stolen: int
+    total: int
+
+    def since(self, before: "CpuTimes") -> "CpuTimes":
+        """Return the ticks between an earlier reading and this one."""
+        return CpuTimes(self.busy - before.busy, self.stolen - before.stolen, self.total - before.total)
+
+
+def parse_cpu_times(stat: str) -> CpuTimes:
+    """Return the ticks since boot, from the first line of /proc/stat.
+
+    Its fields: user nice system idle iowait irq softirq steal. The guest fields after them are part of user.
+    """
+    user, nice, system, idle, iowait, irq, softirq, stolen = map(int, stat.split("\n", 1)[0].split()[1:9])
+    busy = user + nice + system + irq + softirq
+    return CpuTimes(busy, stolen, busy + stolen + idle + iowait)
+
+
 def commit_of(folder: Path) -> tuple[str | None, bool | None]:
     """Return the commit of the checkout at `folder`, and whether tracked files were changed.
 

@@ -1,14 +1,13 @@
 import pytest
 
 from dpbench.doctor.child.proc_files import (
-    CpuTimes,
     is_virtual,
     parse_clocks_mhz,
     parse_cores,
-    parse_cpu_times,
     parse_load,
     parse_meminfo,
 )
+from dpbench.sweep.host import CpuTimes, parse_cpu_times
 
 # From a kernel 6.1, shortened.
 STAT = """\

@@ -49,6 +49,21 @@ def test_count(dp_benchmark):
     assert counters["python_calls"] == 1
 
 
+def test_a_step_that_tries_things_out_is_not_timed_until_it_is_settled(pytester, run):
+    suite = """
+import time
+def test_late(dp_benchmark):
+    taken = []
+    def step():
+        time.sleep(0.02 if len(taken) < 30 else 0)
+        taken.append(1)
+    dp_benchmark(step, rounds=20, trials_left=lambda: max(0, 30 - len(taken)))
+"""
+    assert run("--benchmark-json=out.json", suite=suite).ret == 0
+    (each,) = json.loads((pytester.path / "out.json").read_text())["benchmarks"]
+    assert each["stats"]["max"] < 0.02
+
+
 @pytest.mark.usefixtures("saved")
 def test_the_same_again_passes_and_shows_the_ratio(run):
     result = run("--benchmark-compare", "-W", "error")

@@ -15,7 +15,7 @@ SINGLE = [ok(case("single", "cpu"), number, [0.08]) for number in range(2)]
 
 def test_a_measured_case_has_every_field() -> None:
     found = comparisons_json(compare([*NAIVE, *TUNED, *SINGLE]))
-    assert list(found) == ["schema", "environment", "cases", "ladders"]
+    assert list(found) == ["schema", "environment", "cases", "ladders", "answers"]
     assert (found["schema"], found["environment"]) == (1, ENVIRONMENT.model_dump(mode="json"))
     assert [one["variant"] for one in found["cases"]] == ["single", "naive", "tuned"]
     tenth, half = pytest.approx(0.1), pytest.approx(0.5)
@@ -29,7 +29,8 @@ def test_a_measured_case_has_every_field() -> None:
         "dtype": "float32",
         "steps_per_sample": 1,
         "outcome": "ok",
-        "step_time_s": {"median": tenth, "low": tenth, "high": tenth, "samples": 6},
+        "has_enough_samples": True,
+        "step_time_s": {"median": tenth, "low": tenth, "high": tenth, "samples": 48},
         "ratio": {"to": "naive", "value": half, "low": half, "high": half},
         "percent_of_limit": None,
         "percent_of_single": pytest.approx(80),
@@ -94,7 +95,7 @@ def test_every_case_is_in_it_once_with_single_device_baselines() -> None:
     ids = [one["id"] for one in cases]
     assert sorted(ids) == sorted({record.case.id for record in records})
     single = next(one for one in cases if one["variant"] == "single" and one["devices"] == ["cpu"])
-    assert single["step_time_s"]["samples"] == 2
+    assert single["step_time_s"]["samples"] == 64
     assert (single["ratio"], single["percent_of_single"]) == (None, None)
     single_device_baseline = next(one for one in cases if one["batch"] == 32)
     assert (
@@ -106,5 +107,5 @@ def test_every_case_is_in_it_once_with_single_device_baselines() -> None:
 
 def test_one_round_has_an_interval_of_nulls() -> None:
     (one,) = comparisons_json(compare(NAIVE[:1]))["cases"]
-    assert one["step_time_s"] == {"median": pytest.approx(0.2), "low": None, "high": None, "samples": 3}
+    assert one["step_time_s"] == {"median": pytest.approx(0.2), "low": None, "high": None, "samples": 24}
     assert one["ratio"] == {"to": "naive", "value": 1.0, "low": None, "high": None}

@@ -4,7 +4,7 @@ from dpbench.report.headline import headline, place
 from dpbench.results.compare import compare
 from dpbench.results.phase_parts import Saving
 from tests.report.page.making_page import gpu_records, lane_records, made_case
-from tests.results.making import case, failed, ok
+from tests.results.making import case, failed, ok, thin
 
 
 def headlines(records):
@@ -73,6 +73,25 @@ def test_one_device_is_the_answer_if_it_is_faster_for_sure():
     assert only.advice == "Next: stay on one device, or try a larger batch."
 
 
+@pytest.mark.parametrize(
+    ("single_s", "words"),
+    [(1.0, "; one device may be faster."), (2.0, " times the time of one device.")],
+)
+def test_one_device_is_named_whether_it_may_be_faster_or_not(single_s, words):
+    single = [ok(case("single", "cpu"), number, [single_s * (1 + number / 20)]) for number in range(3)]
+    (only,) = headlines([*rounds("tuned", 1, 1.05, 0.95), *rounds("naive", 3, 3.1, 3), *single]).values()
+    assert only.answer.startswith("Use tuned here")
+    (said,) = [each for each in only.certainty.split(". ") if "of one device" in each]
+    assert f"{said}.".endswith(words)
+
+
+def test_a_row_with_too_few_samples_is_neither_ranked_nor_cited():
+    few = [thin(case("naive"), number, [0.5] * 2) for number in range(3)]
+    (only,) = headlines([*rounds("tuned", 1, 1.05, 0.95), *rounds("ddp", 3, 3.1, 3), *few]).values()
+    assert only.answer.startswith("Use tuned here")
+    assert "naive" not in " ".join(only.sentences)
+
+
 def test_the_least_work_is_not_undercut_for_sure():
     scheme, twice = rounds("tuned", 0.8, 1.2, 0.9, devices="cpu*2"), rounds("tuned", 2, 2.1, 2)
     floor = rounds("floor", 1, 1, 1)
@@ -95,7 +114,7 @@ def test_a_single_scheme_is_no_winner():
 
 def test_without_times_the_outcomes_are_the_answer():
     (only,) = headlines([failed(case("tuned"), 0, "crashed", "it fell over")]).values()
-    assert only.sentences == ("No scheme has times for mlp/tiny, batch 64 on cpu*2: see the outcomes.",)
+    assert only.sentences == ("No answer for mlp/tiny, batch 64 on cpu*2: no scheme has times; see the outcomes.",)
 
 
 @pytest.mark.parametrize(

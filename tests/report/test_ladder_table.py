@@ -14,7 +14,7 @@ from tests.results.making import METRICS, case, failed, ok
 
 def printed(records, width=200):
     console = Console(width=width, file=StringIO())
-    console.print(comparisons_text(compare(records)))
+    console.print(comparisons_text(compare(records), with_details=True))
     text = console.file.getvalue()
     return text[text.index("ladder: ") :] if "ladder: " in text else ""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Metrics, Outcome, Record
+from dpbench.stats.least_samples import are_enough, least_seconds
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import parse_devices
 from dpbench.sweep.variants import VariantName
@@ -20,6 +21,15 @@ def case(variant: str = "tuned", devices: str = "cpu*2", batch: int = 64, worklo
 
 
 def ok(case: Case, round: int, samples_s: Sequence[float] = (0.1, 0.1), **fields: object) -> Record:
+    """Return a record with these samples, repeated until they are enough to be ranked."""
+    times = 1
+    while not are_enough(tuple(samples_s) * times, least_seconds(case.devices)):
+        times *= 2
+    return thin(case, round, tuple(samples_s) * times, **fields)
+
+
+def thin(case: Case, round: int, samples_s: Sequence[float], **fields: object) -> Record:
+    """Return a record with these samples alone."""
     return _record(
         case=case, round=round, samples_s=tuple(samples_s), outcome=Outcome.OK, metrics=METRICS, reason=None, **fields
     )

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from dpbench.results.readings import Reading
 from dpbench.results.record import SCHEMA, Known, Record, RecordLineError, parse_line, to_line
-from tests.results.making import METRICS, case, failed, ok, telemetry
+from tests.results.making import METRICS, case, failed, ok, telemetry, thin
 
 # As the first version wrote it.
 SCHEMA_1 = b"""{"schema": 1, "run": "r", "case": {"variant": "tuned", "workload": "mlp/tiny", "batch": 8,
@@ -52,7 +52,7 @@ def test_a_sample_of_an_earlier_schema_has_one_step() -> None:
 
 
 def test_samples_are_stored_as_measured_and_read_as_steps() -> None:
-    record = ok(case().model_copy(update={"steps_per_sample": 20}), 0, [2.0, 4.0])
+    record = thin(case().model_copy(update={"steps_per_sample": 20}), 0, [2.0, 4.0])
     assert json.loads(to_line(record))["samples_s"] == [2.0, 4.0]
     assert parse_line(to_line(record)).step_times_s == (0.1, 0.2)
 

@@ -3,11 +3,11 @@ import pytest
 from dpbench.results.record import Outcome
 from dpbench.results.summary import Loss, summarise
 from dpbench.stats.rounds import Estimate, median_of_rounds
-from tests.results.making import METRICS, case, failed, ok
+from tests.results.making import METRICS, case, failed, ok, thin
 
 
 def test_rounds_that_all_worked_have_times_and_no_reason() -> None:
-    found = summarise([ok(case(), 0, [0.1, 0.3, 0.2]), ok(case(), 1, [0.4])])
+    found = summarise([thin(case(), 0, [0.1, 0.3, 0.2]), thin(case(), 1, [0.4])])
     assert (found.outcome, found.reason, found.rounds_ok, found.rounds) == (Outcome.OK, None, 2, 2)
     assert found.step_times_s == ((0.1, 0.3, 0.2), (0.4,))
     assert found.step_time_s == median_of_rounds(found.step_times_s)
@@ -16,7 +16,9 @@ def test_rounds_that_all_worked_have_times_and_no_reason() -> None:
 
 def test_all_times_of_a_summary_are_of_one_step() -> None:
     metrics = METRICS.model_copy(update={"skew_s": (2.0, 4.0, 9.0), "rank_lag_s": (0.0, 6.0)})
-    one = ok(case().model_copy(update={"steps_per_sample": 20}), 0, [2.0, 4.0]).model_copy(update={"metrics": metrics})
+    one = thin(case().model_copy(update={"steps_per_sample": 20}), 0, [2.0, 4.0]).model_copy(
+        update={"metrics": metrics}
+    )
     found = summarise([one])
     assert found.step_times_s == ((0.1, 0.2),)
     assert found.step_time_s == median_of_rounds([(0.1, 0.2)])
@@ -62,3 +64,9 @@ def test_losses_are_medians_over_the_rounds_that_have_them() -> None:
     )
     assert found.loss == Loss(first=3.0, last=1.0)
     assert summarise([ok(case(), 0)]).loss is None
+
+
+def test_rounds_with_too_few_samples_are_counted() -> None:
+    few = [thin(case(), 0, [0.01] * 19), thin(case(), 1, [0.06] * 16), thin(case("tuned", "cuda*2"), 2, [0.06] * 20)]
+    assert [summarise([record]).thin_rounds for record in few] == [1, 1, 1]
+    assert summarise([thin(case(), 0, [0.06] * 20), thin(case(), 1, [0.3] * 5), few[0]]).thin_rounds == 1

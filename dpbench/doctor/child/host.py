@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.doctor.child.proc_files import (
-    CpuTimes,
     is_virtual,
     parse_clocks_mhz,
     parse_cores,
-    parse_cpu_times,
     parse_load,
     parse_meminfo,
 )
 from dpbench.doctor.findings import Finding, note, ok, unknown, unreliable
-from dpbench.sweep.host import Limits, cpu_governor, ranges, read_limits
+from dpbench.sweep.host import CpuTimes, Limits, cpu_governor, parse_cpu_times, ranges, read_limits
 
 _GIB = 2**30
 _CPUS = Path("sys/devices/system/cpu")

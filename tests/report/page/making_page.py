@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count, product
+from math import ceil
 from random import Random
 
 from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.results.record import Environment, Metrics, Outcome, Record
+from dpbench.stats.least_samples import least_seconds, seconds_of_least
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared, parse_devices
 from dpbench.sweep.variants import VariantId
@@ -85,13 +87,15 @@ def failed_record(variant: str, reason: str, outcome: Outcome = Outcome.OUT_OF_M
 def _record(case: Case, round: int, environment: Environment, random: Random, number: int) -> Record:
     step_s, parts = _step(case)
     noise = random.gauss(0, 0.02)
+    samples_s = tuple(step_s * (1 + noise + random.gauss(0, 0.01)) for _ in range(8))
+    enough = ceil(1.1 * seconds_of_least(samples_s, least_seconds(case.devices)) / sum(samples_s))
     return Record(
         run="sweep-made",
         case=case,
         round=round,
         started_at=(_BEGAN + timedelta(seconds=20 * number)).isoformat(),
         outcome=Outcome.OK,
-        samples_s=tuple(step_s * (1 + noise + random.gauss(0, 0.01)) for _ in range(8)),
+        samples_s=samples_s * enough,
         environment=environment,
         metrics=_metrics(case, parts, random),
     )

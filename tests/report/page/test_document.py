@@ -98,7 +98,7 @@ def test_no_records_say_what_to_do():
 
 def test_a_corrupted_line_and_a_newer_schema_are_left_out_and_named(tmp_path):
     lines = [to_line(record) for record in lane_records(rounds=2)]
-    newer = lines[0].replace(b'"schema":4', b'"schema":99')
+    newer = lines[0].replace(b'"schema":5', b'"schema":99')
     path = tmp_path / "records.jsonl"
     path.write_bytes(b"".join([*lines, b"{torn\n", newer, lines[1][:40]]))
     found = read_inputs([path])
