@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from dpbench import __version__, cli_asv, cli_doctor, cli_elastic, cli_gate, cli_project, cli_report, cli_trace
-from dpbench.cli_measured import Shown, count_planned, measure_spec
+from dpbench.cli_measured import OutputOptions, count_planned, measure_spec
 from dpbench.cli_page import Open
 from dpbench.cli_shared import (
     RESULTS,
@@ -106,8 +106,8 @@ def compare(
         },
     )
     make_path = partial(new_run_path, results, "compare")
-    shown = Shown(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
-    measuring = partial(measure_spec, make_path, shown, with_counts=True)
+    output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
+    measuring = partial(measure_spec, make_path, output, with_counts=True)
     return on_all_ranks(os.environ, make_spec, measuring)
 
 
@@ -124,8 +124,8 @@ def sweep(
 ) -> ExitCode:
     """Measure a sweep file. If it was stopped before, go on from there."""
     make_path = partial(sweep_path, results, spec)
-    shown = Shown(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
-    measuring = partial(measure_spec, make_path, shown, retry=retry)
+    output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
+    measuring = partial(measure_spec, make_path, output, retry=retry)
     return on_all_ranks(os.environ, partial(load_spec, spec), measuring)
 
 

@@ -31,7 +31,7 @@ from dpbench.sweep.spec import Spec
 
 
 @dataclass(frozen=True)
-class Shown:
+class OutputOptions:
     """How a comparison is shown: the form, with or without details, and whether a browser opens the page."""
 
     form: Form
@@ -42,7 +42,7 @@ class Shown:
 
 def measure_spec(
     make_path: Callable[[], Path],
-    shown: Shown,
+    output: OutputOptions,
     spec: Spec,
     plan: Planner,
     runner: JobRunner,
@@ -65,15 +65,15 @@ def measure_spec(
     if found.is_interrupted and not found.records:
         raise KeyboardInterrupt
     compared = compare_records(
-        found.records, planned.skipped, reference=spec.reference, allow_different=shown.allow_different
+        found.records, planned.skipped, reference=spec.reference, allow_different=output.allow_different
     )
-    with_counts = with_counts and (shown.details or shown.form is Form.JSON)
+    with_counts = with_counts and (output.details or output.form is Form.JSON)
     with_counts = with_counts and not machine.accelerators and not found.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
-    show_comparisons(compared, shown, counted, found.other_load)
+    show_comparisons(compared, output, counted, found.other_load)
     page = PageInputs(found.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
-    finish_page_beside(page, lambda: path, opens=shown.opens, form=shown.form, reference=spec.reference)
+    finish_page_beside(page, lambda: path, opens=output.opens, form=output.form, reference=spec.reference)
     if found.is_interrupted:
         raise KeyboardInterrupt
     measured = any(record.outcome is Outcome.OK for record in found.records)
@@ -81,17 +81,17 @@ def measure_spec(
 
 
 def show_comparisons(
-    compared: Comparisons, shown: Shown, counted: tuple[CountRecord, ...] = (), load: OtherLoad | None = None
+    compared: Comparisons, output: OutputOptions, counted: tuple[CountRecord, ...] = (), load: OtherLoad | None = None
 ) -> None:
     """Print what was measured just now, with exact counts beside it and a warning of other load."""
-    if shown.form is Form.JSON:
+    if output.form is Form.JSON:
         times = comparisons_json(compared)
         of_load = {} if load is None else {"other_load": asdict(load)}
         show({**times, **of_load, "cases": times["cases"] + counts_json(counted)["cases"]})
         return
     warning = load_warning(load.busy_cores, load.cores) if load is not None and load.is_high else None
-    show_named_comparisons([("", compared)], shown.form, details=shown.details, warning=warning)
-    if shown.form is Form.TEXT and counted:
+    show_named_comparisons([("", compared)], output.form, details=output.details, warning=warning)
+    if output.form is Form.TEXT and counted:
         show(counts_text(counted, differing=True))
 
 

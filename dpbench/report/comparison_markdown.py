@@ -41,9 +41,10 @@ def _fitting(comparison: Comparison, room: int) -> str:
 
 
 def _setting(comparison: Comparison) -> Iterator[str]:
-    said = headline(comparison)
+    said, table = headline(comparison), times_table(comparison)
+    yield from (f"#### {escaped(table.title)}", "")
     yield from (f"**{escaped(said.answer)}** {' '.join(map(escaped, said.sentences[1:]))}", "")
-    yield from _table(times_table(comparison))
+    yield from _rows(table)
     yield from items(list(notes(comparison)), _MOST_NOTES)
 
 
@@ -61,8 +62,12 @@ def _details(comparison: Comparison) -> Iterator[str]:
 
 
 def _table(table: WideTable) -> Iterator[str]:
-    columns = (*table.keys, *table.columns)
     yield from (f"#### {escaped(table.title)}", "")
+    yield from _rows(table)
+
+
+def _rows(table: WideTable) -> Iterator[str]:
+    columns = (*table.keys, *table.columns)
     yield row(escaped(column.header) for column in columns)
     yield row([":--"] * len(table.keys) + ["--:"] * len(table.columns))
     for name, *cells in zip(*(column.cells for column in columns), strict=True):

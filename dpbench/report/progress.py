@@ -16,8 +16,28 @@ from dpbench.sweep.outside import one_line
 def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     """Yield the callback for `runner.run`.
 
-    Failures and notes are lines of their own. Without a terminal, so is the end of each round.
+    Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar.
     """
+
+    def say(line: str) -> None:
+        console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
+
+    def report(progress: Progress) -> None:
+        last = progress.last
+        if last is not None and last.outcome is not Outcome.OK:
+            first_line = ((last.reason or "").splitlines() or [""])[0]
+            say(f"{last.case.id} round {last.round}: {last.outcome}: {first_line}")
+        if progress.note is not None:
+            say(progress.note)
+
+    def report_round(progress: Progress) -> None:
+        report(progress)
+        if progress.running is None and progress.note is None:
+            say(f"round {progress.rounds_done} of {progress.rounds} done; {time_left(progress.seconds_left)} left")
+
+    if not console.is_terminal:
+        yield report_round
+        return
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -27,19 +47,8 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     with Bar(*columns, console=console, refresh_per_second=1, transient=True) as bar:
         task = bar.add_task("", total=None, left="", running="")
 
-        def say(line: str) -> None:
-            console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
-
         def show(progress: Progress) -> None:
-            last = progress.last
-            if last is not None and last.outcome is not Outcome.OK:
-                first_line = ((last.reason or "").splitlines() or [""])[0]
-                say(f"{last.case.id} round {last.round}: {last.outcome}: {first_line}")
-            if progress.note is not None:
-                say(progress.note)
-            if progress.running is None and progress.note is None and not console.is_terminal:
-                left = time_left(progress.seconds_left)
-                say(f"round {progress.rounds_done} of {progress.rounds} done; {left} left")
+            report(progress)
             bar.update(
                 task,
                 completed=progress.done,

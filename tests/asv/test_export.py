@@ -8,7 +8,7 @@ from dpbench.asv.machine_file import AsvError
 from dpbench.asv.result_file import read_results
 from dpbench.results.compare import compare
 from dpbench.stats.rounds import median_of_rounds
-from tests.results.making import ENVIRONMENT, case, failed, ok
+from tests.results.making import ENVIRONMENT, case, failed, ok, thin
 
 COMMIT = "0123456789" * 4
 AT_COMMIT = ENVIRONMENT.model_copy(update={"commit": COMMIT, "dirty": False})
@@ -20,7 +20,7 @@ def case_of_grid(variant="tuned", **fields):
 
 
 def record(number=0, samples_s=(0.1, 0.2, 0.3), variant="tuned", environment=AT_COMMIT):
-    return ok(case_of_grid(variant), number, samples_s, environment=environment)
+    return thin(case_of_grid(variant), number, samples_s, environment=environment)
 
 
 def export_to(folder, records):

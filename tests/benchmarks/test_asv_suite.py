@@ -10,7 +10,7 @@ from dpbench.results.counts import Counts, Phase, PhaseCounts, Traffic
 from dpbench.results.device_summary import TELEMETRY
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.sweep.machine_info import Accelerator, MachineInfo
-from tests.results.making import METRICS, case, ok
+from tests.results.making import METRICS, case, ok, thin
 
 NOTHING = Reading(reason="this GPU has no such counter")
 
@@ -134,7 +134,7 @@ def test_a_host_that_runs_ahead_is_measured_in_seconds_of_a_step(monkeypatch):
     machine = MachineInfo(
         python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30, accelerators=(one,)
     )
-    monkeypatch.setattr(_case, "measure", lambda asked: ok(asked, 0, (2.0, 4.0)))
+    monkeypatch.setattr(_case, "measure", lambda asked: thin(asked, 0, (2.0, 4.0)))
     made = gpu.RunAhead()
     made.setup(machine, "tuned", "mlp/small", 64, 2)
     assert made.track_step_time() == {"samples": [0.1, 0.2], "number": 1}

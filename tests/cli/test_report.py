@@ -1,5 +1,7 @@
 """`dpbench report`, and the pages of the other commands."""
 
+import json
+
 import pytest
 
 from dpbench.elastic.elastic_record import to_elastic_line
@@ -21,7 +23,9 @@ def records(tmp_path):
 
 def test_a_page_is_written_and_its_path_printed(dpbench, records, tmp_path):
     done = dpbench("report", records, "--output", "out.html")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "dpbench: page: out.html\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mlp/small, batch 64 on cpu*2: Use one device here")
+    assert done.stdout.endswith("\npage: out.html\n")
     text = (tmp_path / "out.html").read_text()
     assert "Use one device here" in text
     assert text.rstrip().endswith("</html>")
@@ -30,7 +34,7 @@ def test_a_page_is_written_and_its_path_printed(dpbench, records, tmp_path):
 def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):
     (tmp_path / "e.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
     assert dpbench("report", "e.jsonl", records).returncode == 0
-    text = (tmp_path / "page.html").read_text()
+    text = (tmp_path / "e.html").read_text()
     assert "kill@7:1 cost 12.5 s." in text
     assert "Use one device here" in text
 
@@ -39,8 +43,9 @@ def test_the_gates_history_is_read_under_any_name(dpbench, records, tmp_path):
     (tmp_path / "gates.txt").write_bytes(b"".join(map(to_gate_line, gate_lines())))
     for words in (("gates.txt", records), ("gates.txt", "--history")):
         done = dpbench("report", *words)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "dpbench: page: page.html\n")
-        text = (tmp_path / "page.html").read_text()
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.endswith("page: gates.html\n")
+        text = (tmp_path / "gates.html").read_text()
         assert "step times changed on laptop: a CPU?" in text
         assert f"wide is slower since {commit(SLOWER_AT)[:10]}" in text
     refused = dpbench("report", "gates.txt", records, "--history")
@@ -73,7 +78,7 @@ def test_wrong_input_is_one_line(dpbench, records, words, line):
 def test_a_page_without_a_browser_is_written_with_a_warning(dpbench, records, tmp_path):
     done = dpbench("report", records, "--open", BROWSER=str(tmp_path / "none"), PATH="/none", DISPLAY="")
     assert done.returncode == 0
-    assert "page.html is written, but there is no browser to open it" in done.stderr
+    assert "r.html is written, but there is no browser to open it" in done.stderr
 
 
 def test_the_browser_gets_the_pages_address(dpbench, records, tmp_path):
@@ -81,7 +86,7 @@ def test_the_browser_gets_the_pages_address(dpbench, records, tmp_path):
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     browser.chmod(0o755)
     assert dpbench("report", records, "--open", BROWSER=f"{browser} %s").returncode == 0
-    assert (tmp_path / "opened").read_text() == f"file://{tmp_path}/page.html\n"
+    assert (tmp_path / "opened").read_text() == f"file://{tmp_path}/r.html\n"
 
 
 def test_compare_writes_a_page_beside_its_records(dpbench, tmp_path):
@@ -96,10 +101,11 @@ def test_compare_writes_a_page_beside_its_records(dpbench, tmp_path):
 
 def test_markdown_goes_to_standard_output_and_the_page_is_written(dpbench, records, tmp_path):
     done = dpbench("report", records, "--markdown")
-    assert (done.returncode, done.stderr) == (0, "dpbench: page: page.html\n")
+    assert (done.returncode, done.stderr) == (0, f"dpbench: page: {tmp_path}/r.html\n")
     assert done.stdout.startswith("#### mlp/small, batch 64 on cpu&#42;2, train, float32")
     assert "| <code>tuned</code> |" in done.stdout
-    assert (tmp_path / "page.html").exists()
+    assert (tmp_path / "r.html").exists()
+    assert json.loads(dpbench("report", records, "--json").stdout)["machines"][0]["cases"]
 
 
 def test_compare_prints_markdown_alone(dpbench):
@@ -117,14 +123,14 @@ def test_compare_prints_markdown_alone(dpbench):
 def test_two_commits_are_compared(dpbench, tmp_path):
     (tmp_path / "r.jsonl").write_bytes(b"".join(map(to_line, commit_records([2, 15]))))
     done = dpbench("report", "r.jsonl", "--commits", commit(2)[:7], commit(15)[:7])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "dpbench: page: page.html\n")
-    assert "of 5 cases, 1 slower" in (tmp_path / "page.html").read_text()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "page: r.html\n", "")
+    assert "of 5 cases, 1 slower" in (tmp_path / "r.html").read_text()
 
 
 def test_several_commits_are_a_history(dpbench, tmp_path):
     (tmp_path / "r.jsonl").write_bytes(b"".join(map(to_line, commit_records())))
     assert dpbench("report", "r.jsonl").returncode == 0
-    assert f"tuned is slower since {commit(12)[:10]}" in (tmp_path / "page.html").read_text()
+    assert f"tuned is slower since {commit(12)[:10]}" in (tmp_path / "r.html").read_text()
 
 
 def test_gates_are_put_in_the_order_of_the_repositorys_commits(dpbench, tmp_path, monkeypatch):
@@ -145,4 +151,4 @@ def test_gates_are_put_in_the_order_of_the_repositorys_commits(dpbench, tmp_path
     ]
     (tmp_path / "gates.jsonl").write_bytes(b"".join(map(to_gate_line, backwards)))
     assert dpbench("report", "gates.jsonl", GIT_DIR=str(tmp_path / ".git")).returncode == 0
-    assert f"wide is slower since {made[SLOWER_AT][:10]}" in (tmp_path / "page.html").read_text()
+    assert f"wide is slower since {made[SLOWER_AT][:10]}" in (tmp_path / "gates.html").read_text()

@@ -38,7 +38,7 @@ def below(text: str, title: str) -> dict[str, list[str]]:
 def test_figures_of_gpus_are_shown(dpbench, tmp_path, command):
     (tmp_path / "my.toml").write_text(SWEEP)
     words = ("compare", *QUICK, "--variants", "naive,tuned") if command == "compare" else ("sweep", "my.toml")
-    done = dpbench(*words, PYTHONPATH=FAKE_GPUS, COLUMNS="80")
+    done = dpbench(*words, "--details", PYTHONPATH=FAKE_GPUS, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     rows = below(done.stdout, "devices")
@@ -72,7 +72,7 @@ def test_json_has_each_figure_by_device_and_phase(dpbench):
 
 
 def test_on_cpu_lanes_phases_and_host_memory_are_shown(dpbench):
-    done = dpbench("compare", *QUICK, "--variants", "naive,ddp", COLUMNS="80")
+    done = dpbench("compare", *QUICK, "--variants", "naive,ddp", "--details", COLUMNS="80")
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert {"variant", "naive", "ddp"} <= set(below(done.stdout, "devices"))

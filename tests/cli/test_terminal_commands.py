@@ -83,7 +83,7 @@ def test_the_reason_of_a_failure_during_a_run():
     with progress_bar(Console(file=text)) as show:
         for reason in (EVIL, "", "\n"):
             last = failed(case(), 0, "crashed", reason)
-            show(Progress(done=1, total=2, seconds_left=1.0, running=None, last=last))
+            show(Progress(1, 2, 1, 2, seconds_left=1.0, last=last))
     assert "crashed: ]0;title" in text.getvalue().replace("  ", " ")
     assert all(c == "\n" or c.isprintable() for c in text.getvalue())
 
