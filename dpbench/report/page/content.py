@@ -93,6 +93,9 @@ def _notes(machines: Sequence[MachineResults]) -> Iterable[str]:
                 f"{machine.name}: {len(machine.records):,} records are summarised. Charts of one setting show "
                 f"{MOST_SETTINGS} of {len(machine.compared.comparisons):,} settings."
             )
+        if thin := sum(row.summary.thin_rounds > 0 for each in machine.compared.comparisons for row in each.rows):
+            cases = "1 case has" if thin == 1 else f"{thin} cases have"
+            yield f"{machine.name}: {cases} too few samples to be ranked; the table at the end marks them."
         if machine.is_throttled:
             yield f"{machine.name}: the GPUs' clocks were lowered in some records, so times may not be comparable."
 

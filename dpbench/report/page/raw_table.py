@@ -80,7 +80,7 @@ def _cells(machine: str, row: Row) -> Sequence[Cell]:
         case.batch,
         str(case.mode),
         str(case.dtype),
-        found.outcome.replace("_", " "),
+        "ok, few samples" if found.thin_rounds else found.outcome.replace("_", " "),
         *(_rounded(value, 1e3) for value in ((time.value, time.low, time.high) if time else (None, None, None))),
         _rounded(row.ratio.times.value if row.ratio else None),
         _rounded(percent),

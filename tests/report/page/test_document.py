@@ -96,6 +96,13 @@ def test_no_records_say_what_to_do():
     assert 'id="raw"' not in text
 
 
+def test_cases_with_too_few_samples_are_named_and_marked():
+    few = [each.model_copy(update={"samples_s": each.samples_s[:8]}) for each in lane_records(rounds=2)]
+    text = made([*lane_records(rounds=2, workload="mlp/tiny"), *few])
+    assert "5 cases have too few samples to be ranked; the table at the end marks them." in text
+    assert text.count('"ok, few samples"') == 5
+
+
 def test_a_corrupted_line_and_a_newer_schema_are_left_out_and_named(tmp_path):
     lines = [to_line(record) for record in lane_records(rounds=2)]
     newer = lines[0].replace(b'"schema":5', b'"schema":99')
