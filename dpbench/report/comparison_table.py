@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.report.bars import Bar
-from dpbench.report.device_table import DEVICES_LEGEND, DeviceRows, devices_parts
+from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
 from dpbench.report.headline import headline, place
 from dpbench.report.ladder import ladders
 from dpbench.report.ladder_table import LADDER_LEGEND, ladder_parts
@@ -43,26 +43,28 @@ def comparisons_text(found: Comparisons) -> Group:
     """
     parts: list[RenderableType] = []
     legends: dict[str, None] = {}
+    rows: list[DeviceRows] = []
     for comparison in found.comparisons:
-        devices, phases = list(_devices(comparison)), list(_phases(comparison))
+        devices, phases = list(devices_parts(_devices(comparison))), list(_phases(comparison))
         reasons = list(notes(comparison))
         parts += [times_table(comparison), *map(Text, [*reasons, ""] if reasons else []), *devices, *phases]
-        legends |= dict.fromkeys([DEVICES_LEGEND] if devices else [])
+        rows += _devices(comparison) if devices else []
         legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
     parts += [
         Text(f"single-device baseline {_setting(s.case)}: {_why(s)}")
         for s in found.single_device_baselines
         if s.reason is not None
     ]
-    climbed = list(ladder_parts(ladders(found)))
-    parts += climbed
+    climbed = ladders(found)
+    parts += ladder_parts(climbed)
     legends |= dict.fromkeys([LADDER_LEGEND] if climbed else [])
     for name, values in found.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
-    percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)
+    of_limit = ["limit" for each in climbed for rung in each.rungs if rung.percent_of_limit is not None]
+    percents = dict.fromkeys([*map(_percent_of, found.comparisons), *of_limit])
     several = any(comparison.setting.steps_per_sample > 1 for comparison in found.comparisons)
     legend = _LEGEND + (_STEPS_LEGEND if several else "") + " ".join(_PERCENT_OF[name] for name in percents)
-    below = [Text(text, style="dim") for text in (legend, *legends)]
+    below = [Text(text, style="dim") for text in (legend, *([devices_legend(rows)] if rows else []), *legends)]
     return Group(*parts, *below)
 
 
@@ -81,13 +83,13 @@ def _headline(found: Comparison) -> Text:
 
 def details(comparison: Comparison) -> Iterator[WideTable | Text]:
     """Yield the tables of devices and of phases, each with its notes."""
-    yield from _devices(comparison)
+    yield from devices_parts(_devices(comparison))
     yield from _phases(comparison)
 
 
-def _devices(comparison: Comparison) -> Iterator[WideTable | Text]:
+def _devices(comparison: Comparison) -> list[DeviceRows]:
     summaries = [row.summary for row in comparison.rows]
-    return devices_parts([DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries])
+    return [DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries]
 
 
 def _phases(comparison: Comparison) -> Iterator[WideTable | Text]:
