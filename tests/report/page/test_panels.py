@@ -151,11 +151,13 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
     panel = phases(machine)
     rows = first(panel)
     (cut,) = (row for row in rows if row["variant"] == "naive")
-    assert cut["label"] == "9,000 ms ▸"
+    assert cut["label"] == "9,000 ms ▸ ≠"  # its forward is longer than its step too
     assert cut["shown"] == 9000
     assert cut["to"] == cut["end"] == max(row["to"] for row in rows) < 9000
     assert "the median is cut, " in panel.text
     assert "the median is cut, " not in phases(LANES_MACHINE).text
+    assert "A bar with ≠ has a phase that took longer than the whole step" in panel.text
+    assert "≠" not in phases(LANES_MACHINE).text
 
 
 def test_the_ladder_is_sorted_by_worth_and_says_what_is_decided():
