@@ -31,7 +31,7 @@ from dpbench.errors import WrongInputError
 from dpbench.projection.affine_step import AffineStep
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.report.page.charts.ablation import ablation
-from dpbench.report.page.charts.projected import SINGLE_IS_A_SHARE, projections
+from dpbench.report.page.charts.projected import COMMON_ERROR, SINGLE_IS_A_SHARE, projections
 from dpbench.report.page.charts.throughput import throughput_here
 from dpbench.report.page.content import MakePanel
 from dpbench.report.page.inputs import PageInputs, read_inputs
@@ -163,8 +163,8 @@ def _projection(found: PageInputs) -> Chart:
     key = next(iter(panel.rows))
     rows = [row for row in panel.rows[key] if row["ms"] is not None]
     shown = Panel(panel.id, panel.title, panel.text, panel.columns, {key: rows}, panel.spec)
-    below = "Projected from a description of the machine, not measured on it. Lines: 90 % of draws of its parameters."
-    return Chart(shown, key, f"Projected step: {panel.labels[key]}", [below, SINGLE_IS_A_SHARE])
+    below = "Projected from a description, not measured on the machine. Lines: 90 % intervals with the model's error."
+    return Chart(shown, key, f"Projected step: {panel.labels[key]}", [below, COMMON_ERROR, SINGLE_IS_A_SHARE])
 
 
 def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:
@@ -243,6 +243,7 @@ def _colours(style: str) -> dict[str, tuple[str, str]]:
 def _finished(svg: str, colours: Mapping[str, tuple[str, str]]) -> str:
     """Return the SVG on a card of its own, with literal colours and rules that replace them if the reader's is dark."""
     svg = re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]][0], svg)
+    svg = re.sub(r"\d+\.\d{4,}", lambda found: f"{float(found[0]):.3f}", svg)  # browsers differ in the last digits
     rules = {
         (kind, light): f'[{kind}="{light}"]{{{kind}:{dark}}}'
         for light, dark in colours.values()

@@ -1,6 +1,6 @@
 """Predictions beside measured steps: errors, totals, and the order of variants. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import median
@@ -43,10 +43,6 @@ class Outcome:
     not_affine: tuple[str, ...]
     measured: float | None
 
-    @property
-    def is_inside(self) -> bool:
-        return self.measured is not None and self.predicted.low <= self.measured <= self.predicted.high
-
     def scaling_error(self) -> float:
         """Return the predicted over the measured speed-up for each device, less 1. The case must be measured."""
         assert self.measured is not None
@@ -77,6 +73,7 @@ class Total:
 class Order:
     """Two variants of one table on as many devices: the ratio of their steps, predicted and measured."""
 
+    table: str
     one: str
     other: str
     predicted: Interval
@@ -131,15 +128,13 @@ def orders_of(name: str, table: Table, predictions: Sequence[Prediction]) -> lis
             times = one.case.measured_ms, other.case.measured_ms
             measured = times[0] / times[1] if times[0] is not None and times[1] is not None else None
             labels = [f"{each.case.variant} on {each.case.machine}" for each in (one, other)]
-            found.append(Order(f"{name}: {labels[0]}", labels[1], ratio_of(one.found, other.found), measured))
+            found.append(Order(name, labels[0], labels[1], ratio_of(one.found, other.found), measured))
     return found
 
 
 def totals_of(outcomes: Sequence[Outcome]) -> list[Total]:
     """Return the errors of the measured cases that are claimed, against the aims."""
-    claimed = [each for each in outcomes if each.why_not is None and each.measured is not None]
-    ddp = [each for each in claimed if each.variant == DDP]
-    dp = [each for each in claimed if each.variant == DP]
+    ddp, dp = (claimed(outcomes, variant) for variant in (DDP, DP))
     rows: list[tuple[str, list[Outcome], Callable[[Outcome], float], float | None]] = [
         ("DDP, scaling", ddp, Outcome.scaling_error, 0.07),
         ("DDP, step", ddp, lambda each: each.step_error(each.by_first), 0.20),
@@ -159,10 +154,37 @@ def totals_of(outcomes: Sequence[Outcome]) -> list[Total]:
     return found
 
 
-def coverage_of(outcomes: Sequence[Outcome]) -> tuple[int, int]:
-    """Return how many claimed and measured cases are inside their interval, and how many there are."""
-    claimed = [each for each in outcomes if each.why_not is None and each.measured is not None]
-    return sum(each.is_inside for each in claimed), len(claimed)
+def coverages_of(outcomes: Sequence[Outcome]) -> list[tuple[str, int, int]]:
+    """Return of the claimed cases what is counted, how many are inside their interval, and how many there are."""
+    found = []
+    for name, variant in (("DDP", DDP), ("DP", DP)):
+        cases = claimed(outcomes, variant)
+        found.append((name, [is_inside(each.predicted, each.measured) for each in cases]))
+        found.append((f"{name}, no factor", [is_inside(each.alone, each.measured) for each in cases]))
+    single = [is_inside(each.one_device_alone, each.one_device) for each in models_of(claimed(outcomes))]
+    return [(name, sum(each), len(each)) for name, each in (*found, ("one device, no factor", single)) if each]
+
+
+def claimed(outcomes: Iterable[Outcome], *variants: str) -> list[Outcome]:
+    """Return the measured cases that a claim counts: of all variants, or of these."""
+    return [
+        each
+        for each in outcomes
+        if each.why_not is None and each.measured is not None and each.variant in (variants or (DDP, DP))
+    ]
+
+
+def models_of(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return the first case of each model of a table whose step on one device is published."""
+    found: dict[tuple[str, str], Outcome] = {}
+    for each in outcomes:
+        if each.one_device is not None:
+            found.setdefault((each.table, each.model), each)
+    return list(found.values())
+
+
+def is_inside(interval: Interval, published: float | None) -> bool:
+    return published is not None and interval.low <= published <= interval.high
 
 
 def as_json(outcomes: Sequence[Outcome]) -> list[Mapping[str, Any]]:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from benchmarks.projection.calibrate import HOST
-from benchmarks.projection.outcomes import Order, Outcome, Total, coverage_of, totals_of
+from benchmarks.projection.left_out import left_out, model_error_of, orders_left_out
+from benchmarks.projection.outcomes import Order, Outcome, Total, claimed, coverages_of, is_inside, models_of, totals_of
 from benchmarks.projection.row_file import Table
 from dpbench.projection.project import Interval
 
@@ -24,12 +25,30 @@ _COLUMNS = """\
 |---|---|
 | one | the published step of one device, ms; it sets the factor |
 | factor | what multiplies the times of the operators |
-| predicted | the mid case and the 90 % interval, ms |
+| predicted | the mid case and the 90 % interval, ms; widened by the error that the other tables give |
 | measured | the published step, ms; *in* if it is inside the interval |
 | scaling | predicted over measured speed-up for each device, less 1 |
 | step | predicted over measured step, less 1, with the factor of the table's first model on such devices |
 | no factor | the same without any factor |
 | naive | the same for one device's step plus the counted bytes over the bandwidth |
+"""
+_ERROR = """\
+The draws hold only what is unknown about a machine. With a factor, {inside} of {rows} steps lie in their interval.
+So `dpbench project` moves both ends of each interval out, by the factor by which published steps lie outside.
+
+| interval of | factor | from |
+|---|--:|---|
+| a step time | {step:.3f} | steps without a factor, on one and on several devices |
+| a speed-up over one device | {ratio:.3f} | steps with the factor of one device |
+| a ratio of two schemes for several devices | {schemes:.3f} | the same, with two independent errors |
+
+A table counts by its worst row, because its rows err alike. The worst table sets the factor. With {tables} tables, a
+further one lies inside {tables} times in {more}, if it is like them. For 90 % nine tables are needed. On this page the
+rows of a table have the error that the other tables give.
+
+The speed of one device is common to all variants on a machine. Its error cancels in a ratio, so a ratio has a smaller
+factor. Of the rows that count, one pair has two schemes on one machine. It cannot say what else two schemes have in
+common, so nothing else cancels.
 """
 
 
@@ -37,16 +56,18 @@ def page(
     heading: str, tables: Mapping[str, Table], outcomes: Sequence[Outcome], orders: Sequence[Order], coverage_aim: float
 ) -> str:
     """Return the whole page."""
-    claimed = [each for each in outcomes if each.why_not is None]
-    others = [each for each in outcomes if each.why_not is not None]
+    shown = left_out(outcomes)
+    counted = [each for each in shown if each.why_not is None]
+    others = [each for each in shown if each.why_not is not None]
     parts = [
         _HEAD,
         _indented(heading),
-        "## Against the aims\n\n" + _totals(totals_of(outcomes), outcomes, coverage_aim),
-        "## Rows that count\n\n" + _COLUMNS + "\n" + _rows(claimed),
+        "## Against the aims\n\n" + _totals(totals_of(outcomes), shown, coverage_aim),
+        "## The model's error\n\n" + _error(outcomes),
+        "## Rows that count\n\n" + _COLUMNS + "\n" + _rows(counted),
         "## The order of variants\n\nAn order is claimed if the interval of the ratio of both steps excludes 1.\n\n"
-        + _orders(orders),
-        "## One device, without a factor\n\nWhat a user gets who has measured nothing.\n\n" + _single(outcomes),
+        + _orders(orders_left_out(orders, outcomes)),
+        "## One device, without a factor\n\nWhat a user gets who has measured nothing.\n\n" + _single(shown),
         "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n"
         + _rows(others)
         + "\n"
@@ -67,13 +88,25 @@ def _totals(totals: Sequence[Total], outcomes: Sequence[Outcome], aim: float) ->
         verdict = "" if total.aim is None else "**missed**" if total.is_missed else "reached"
         goal = "" if total.aim is None else f"{total.aim:.0%}"
         rows.append(f"| {total.name} | {total.cases} | {total.median:.1%} | {total.worst:.1%} | {goal} | {verdict} |")
-    inside, count = coverage_of(outcomes)
-    if count:
+    for name, inside, count in coverages_of(outcomes):
         verdict = "reached" if inside / count >= aim else "**missed**"
-        rows.append(
-            f"| inside the 90 % interval | {count} | | {inside / count:.0%} inside | {aim:.0%} inside | {verdict} |"
-        )
+        rows.append(f"| inside, {name} | {count} | | {inside} inside | {aim:.0%} inside | {verdict} |")
     return "\n".join(rows) + "\n"
+
+
+def _error(outcomes: Sequence[Outcome]) -> str:
+    found = model_error_of(outcomes)
+    rows = claimed(outcomes)
+    tables = len({each.table for each in rows})
+    return _ERROR.format(
+        step=found.step_time,
+        ratio=found.ratio,
+        schemes=found.of_ratio(2),
+        inside=sum(is_inside(each.predicted, each.measured) for each in rows),
+        rows=len(rows),
+        tables=tables,
+        more=tables + 1,
+    )
 
 
 def _rows(outcomes: Sequence[Outcome]) -> str:
@@ -89,7 +122,8 @@ def _rows(outcomes: Sequence[Outcome]) -> str:
         errors = [""] * 4
         measured, inside = "", ""
         if each.measured is not None:
-            measured, inside = f"{each.measured:.5g}", "in" if each.is_inside else "**out**"
+            measured = f"{each.measured:.5g}"
+            inside = "in" if is_inside(each.predicted, each.measured) else "**out**"
             steps = (each.by_first, each.alone.mid, each.naive)
             errors = [f"{error:+.1%}" for error in (each.scaling_error(), *map(each.step_error, steps))]
         cells = [
@@ -118,28 +152,17 @@ def _orders(orders: Sequence[Order]) -> str:
         verdict = "not claimed" if not each.is_claimed else "right" if each.is_right else "**wrong**"
         measured = "" if each.measured is None else f"{each.measured:.3f}"
         ratio = f"{each.predicted.mid:.3f} ({each.predicted.low:.3f} to {each.predicted.high:.3f})"
-        rows.append(f"| {each.one} | {each.other} | {ratio} | {measured} | {verdict} |")
+        rows.append(f"| {each.table}: {each.one} | {each.other} | {ratio} | {measured} | {verdict} |")
     return "\n".join(rows) + "\n"
 
 
 def _single(outcomes: Sequence[Outcome]) -> str:
     rows = ["| table | model | machine | predicted, ms | published, ms | | error |", "|---|---|---|--:|--:|---|--:|"]
-    seen = set()
-    for each in outcomes:
-        key = each.table, each.model
-        if each.one_device is not None and key not in seen:
-            seen.add(key)
-            alone, published = each.one_device_alone, each.one_device
-            inside = "in" if alone.low <= published <= alone.high else "**out**"
-            cells = [
-                *key,
-                each.machine,
-                _interval(alone),
-                f"{published:.5g}",
-                inside,
-                f"{alone.mid / published - 1:+.0%}",
-            ]
-            rows.append("| " + " | ".join(cells) + " |")
+    for each in models_of(outcomes):
+        alone, published = each.one_device_alone, each.one_device or 0.0
+        inside = "in" if is_inside(alone, published) else "**out**"
+        cells = [each.table, each.model, each.machine, _interval(alone), f"{published:.5g}", inside]
+        rows.append("| " + " | ".join([*cells, f"{alone.mid / published - 1:+.0%}"]) + " |")
     return "\n".join(rows) + "\n"
 
 

@@ -1,6 +1,7 @@
-"""Hold the projection against published steps, and write `results/projection.md`.
+"""Hold the projection against published steps, and write `results/projection.md` and the model's error.
 
-``python -m benchmarks.projection.validate`` reads the recordings, predicts, and writes the page and the predictions.
+``python -m benchmarks.projection.validate`` reads the recordings, predicts, and writes the page, the predictions and
+`dpbench/projection/model_error.toml`.
 With ``--record`` it makes the recordings anew first, minutes for each. With ``--json`` it prints the predictions and
 writes nothing.
 """
@@ -13,12 +14,14 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.about import heading
+from benchmarks.projection.left_out import model_error_of
 from benchmarks.projection.outcomes import Order, Outcome, as_json, orders_of, outcome_of
 from benchmarks.projection.predict import Predictor, recordings_of
 from benchmarks.projection.report import page
 from benchmarks.projection.row_file import Table, load_tables
 from dpbench.errors import WrongInputError
 from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.model_error import FILE, ModelError
 from dpbench.sweep.variants import VariantId
 
 HERE = Path(__file__).parent
@@ -61,6 +64,16 @@ def compared(tables: Mapping[str, Table]) -> tuple[list[Outcome], list[Order]]:
     return outcomes, orders
 
 
+def error_text(error: ModelError) -> str:
+    """Return the file of the model's error."""
+    return f"""\
+# Written by `python -m benchmarks.projection.validate` from the rows of benchmarks/projection/rows. model_error.py says
+# what the factors are, and results/projection.md where they come from.
+step_time = {error.step_time:.4f}
+ratio = {error.ratio:.4f}
+"""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="make the recordings anew")
@@ -79,6 +92,7 @@ def main() -> int:
         print(text, end="")
         return 0
     PREDICTIONS.write_text(text)
+    FILE.write_text(error_text(model_error_of(outcomes)))
     PAGE.write_text(page(heading("benchmarks.projection.validate"), tables, outcomes, orders, COVERAGE_AIM))
     return 0
 

@@ -80,10 +80,6 @@ class AffineStep:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def needed_by(self, event: int) -> Indices:
-        """Return the ids of the events that `event` reads from or waits for."""
-        return self.references[self.reference_starts[event] : self.reference_starts[event + 1]]
-
     def at(self, quantity: str, batch: int) -> NDArray[np.float64]:
         """Return one number for each event: `flops`, or bytes, at this global batch."""
         line: Line = getattr(self, quantity)

@@ -16,36 +16,38 @@ from dpbench.results.recording import Copy, Operator, Recording
 
 _ADDS = ("aten.add.Tensor", "aten.add_.Tensor")
 _REDUCING_NODE = "BroadcastBackward"
+_HOME = 0
+"""The base's device."""
 
 
-def with_collectives(recording: Recording, home: int = 0) -> list[AnyEvent]:
-    """Return the events of a recorded step with NCCL's collectives. `home` is the base's device."""
+def with_collectives(recording: Recording) -> list[AnyEvent]:
+    """Return the events of a recorded step with NCCL's collectives."""
     devices = tuple(dict.fromkeys(recording.streams.values()))
     lanes = len(devices)
     events, at = recording.events, 0
     found: list[AnyEvent] = []
     while at < len(events):
-        run = _run(events, at, lanes, home) if lanes > 1 else None
+        run = _run(events, at, lanes) if lanes > 1 else None
         if run is None:
             found.append(events[at])
             at += 1
         else:
             replaced, end = run
-            found += _replaced(events[at:end], replaced, tuple(range(lanes)), home)
+            found += _replaced(events[at:end], replaced, tuple(range(lanes)))
             at = end
     return found
 
 
-def bytes_by_link(recording: Recording, home: int = 0) -> dict[str, int]:
+def bytes_by_link(recording: Recording) -> dict[str, int]:
     """Return the bytes over each link between devices, such as ``sim:0->sim:1``, with NCCL's collectives.
 
-    A ring from `home` visits the devices in their order: a broadcast loads each hop once, and a reduction each hop
-    once, the other way.
+    A ring from the base's device visits the devices in their order: a broadcast loads each hop once, and a reduction
+    each hop once, the other way.
     """
     found: Counter[str] = Counter()
-    for event in with_collectives(recording, home):
+    for event in with_collectives(recording):
         if isinstance(event, Collective):
-            ring = [home, *(device for device in event.streams if device != home)]
+            ring = [_HOME, *(device for device in event.streams if device != _HOME)]
             hops = pairwise(ring if event.name == "broadcast" else reversed(ring))
             found.update({f"sim:{one}->sim:{other}": int(event.size_bytes) for one, other in hops})
         elif isinstance(event, Copy) and event.source is not None and event.destination is not None:
@@ -53,18 +55,18 @@ def bytes_by_link(recording: Recording, home: int = 0) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _run(events: Sequence[AnyEvent], at: int, lanes: int, home: int) -> tuple[list[Copy], int] | None:
+def _run(events: Sequence[AnyEvent], at: int, lanes: int) -> tuple[list[Copy], int] | None:
     """Return the copies of the collective that begins with the event at this place, and the place of its end."""
     first = events[at]
-    if not isinstance(first, Copy) or not _may_begin(first, home):
+    if not isinstance(first, Copy) or not _may_begin(first):
         return None
-    outward = first.source == home
+    outward = first.source == _HOME
     copies: dict[int | None, Copy] = {}
     for place in range(at, len(events)):
         event = events[place]
         if isinstance(event, Copy):
             near, far = (event.source, event.destination) if outward else (event.destination, event.source)
-            if near != home or far in (None, *copies) or event.size_bytes != first.size_bytes:
+            if near != _HOME or far in (None, *copies) or event.size_bytes != first.size_bytes:
                 return None
             copies[far] = event
             if len(copies) == lanes - 1:
@@ -74,11 +76,11 @@ def _run(events: Sequence[AnyEvent], at: int, lanes: int, home: int) -> tuple[li
     return None
 
 
-def _may_begin(copy: Copy, home: int) -> bool:
+def _may_begin(copy: Copy) -> bool:
     """Return whether a copy can be the first of a broadcast or a reduction."""
     if copy.source is None or copy.destination is None:
         return False
-    return copy.node is None if copy.source == home else copy.destination == home and copy.node == _REDUCING_NODE
+    return copy.node is None if copy.source == _HOME else copy.destination == _HOME and copy.node == _REDUCING_NODE
 
 
 def _after_addition(events: Sequence[AnyEvent], place: int) -> int:
@@ -90,13 +92,11 @@ def _after_addition(events: Sequence[AnyEvent], place: int) -> int:
     return len(events)
 
 
-def _replaced(
-    events: Sequence[AnyEvent], copies: Sequence[Copy], streams: tuple[int, ...], home: int
-) -> list[AnyEvent]:
+def _replaced(events: Sequence[AnyEvent], copies: Sequence[Copy], streams: tuple[int, ...]) -> list[AnyEvent]:
     """Return the events without the copies and their additions, and the collective in place of the first copy."""
-    adds = [e for e in events if isinstance(e, Operator) and e.is_launched and e.name in _ADDS and e.device == home]
+    adds = [e for e in events if isinstance(e, Operator) and e.is_launched and e.name in _ADDS and e.device == _HOME]
     dropped = [copy.id for copy in copies] + [add.id for add in adds]
-    name = "broadcast" if copies[0].source == home else "reduce"
+    name = "broadcast" if copies[0].source == _HOME else "reduce"
     ids = set(dropped)
     one = Collective(dropped[0], name, copies[0].size_bytes, streams, copies[0].thread, tuple(dropped))
     kept = [event for event in events if event.id not in ids]

@@ -23,11 +23,10 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Buckets:
-    """Sizes of DDP's buckets, in bytes. `is_view` is ``gradient_as_bucket_view``: gradients live in the buckets."""
+    """Sizes of DDP's buckets, in bytes."""
 
     first_bytes: float = 1 * MIB
     bucket_bytes: float = 25 * MIB
-    is_view: bool = False
 
 
 def ddp_events(recording: Recording, buckets: Buckets = Buckets()) -> tuple[Recording, list[AnyEvent]]:
@@ -63,17 +62,15 @@ def _events(recording: Recording, buckets: Buckets, own: int) -> Iterator[AnyEve
     for event in recording.events:
         if isinstance(event, Mark) and event.name == Phase.OPTIMISER:
             yield Wait(id=next(ids), stream=compute, after=tuple(sent))
-            if not buckets.is_view:
-                yield from (_move(gradient, next(ids), compute, engine) for gradient in ready)
+            yield from (_move(gradient, next(ids), compute, engine) for gradient in ready)
         yield event
         if isinstance(event, Mark) and event.name == Phase.FORWARD and buffer_bytes:
             yield Collective(next(ids), "broadcast", buffer_bytes, (compute,), 0)
         if isinstance(event, GradientReady):
             held += event.size_bytes
-            if not buckets.is_view:
-                move = _move(event, next(ids), compute, engine)
-                yield move
-                last = move.id
+            move = _move(event, next(ids), compute, engine)
+            yield move
+            last = move.id
             if seen in ends:
                 yield Wait(id=next(ids), stream=own, after=(last,))
                 sent.append(next(ids))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.projection.described.machine import HostCost, Machine
+from dpbench.projection.model_error import EXACT, ModelError
 from dpbench.projection.replay.critical_path import shares_of_path
 from dpbench.projection.replay.draws import Draws
 from dpbench.projection.replay.fair import fair_finish_s
@@ -24,11 +25,15 @@ _ROLE_OF = {"host": Role.HOST, "route": Role.LINK, "latency": Role.LINK, "collec
 
 @dataclass(frozen=True)
 class Interval:
-    """The mid case, and the bounds between which 90 % of the draws lie."""
+    """The mid case, and the bounds of the 90 % interval."""
 
     low: float
     mid: float
     high: float
+
+    def widened(self, factor: float) -> "Interval":
+        """Return the interval with each bound moved out by a factor."""
+        return Interval(self.low / factor, self.mid, self.high * factor)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Projection:
     are the parts of the critical path, largest first, as shares. `saved` is by what share the step were shorter if
     links, host or computation cost nothing. `hidden` is the share of the communication that the step does not wait
     for, None if nothing is sent. `uneven` is the share that the slowest of several devices costs. `fair_ratio` is the
-    step time with fairly shared links, as a ratio.
+    step time with fairly shared links, as a ratio. `model_error` has widened the interval, not the draws.
     """
 
     devices: int
@@ -68,11 +73,21 @@ class Projection:
     communication_s: float
     sensitivities: tuple[Sensitivity, ...]
     fair_ratio: float
+    model_error: ModelError
     tasks: Tasks
     schedule: Schedule
 
 
-def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch: int, math: str) -> Projection:
+def project(
+    tasks: Tasks,
+    machine: Machine,
+    draws: Draws,
+    *,
+    devices: int,
+    batch: int,
+    math: str,
+    error: ModelError = EXACT,
+) -> Projection:
     """Return the projection of these tasks. `math` is a name for `formats_of`."""
     rates = Rates(machine, draws.values, formats_of(machine, math))
     first_names, first_amounts = costs(tasks)
@@ -94,7 +109,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
     return Projection(
         devices=devices,
         batch=batch,
-        step_time_s=_interval(step, draws, fair),
+        step_time_s=_interval(step, draws, fair).widened(error.step_time),
         sample_s=step[draws.sample],
         draws_s=step,
         bound_by=shares_of_path(tasks, found),
@@ -104,6 +119,7 @@ def project(tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch
         communication_s=communication_s(tasks, found),
         sensitivities=_sensitivities(step, draws),
         fair_ratio=fair,
+        model_error=error,
         tasks=tasks,
         schedule=found,
     )

@@ -55,11 +55,13 @@ def with_speed_up(projections: Mapping[VariantId, Projection | str], single: Pro
 
 
 def ratio_of(one: Projection, other: Projection) -> Interval:
-    """Return the step time of `one` over that of `other`, with the interval of common draws."""
+    """Return the step time of `one` over that of `other`, with the interval of common draws and the model's error."""
     low, high = np.quantile(one.sample_s / other.sample_s, QUANTILES)
     fair = one.fair_ratio / other.fair_ratio
     mid = one.step_time_s.mid / other.step_time_s.mid
-    return Interval(float(low * min(fair, 1)), mid, float(high * max(fair, 1)))
+    schemes = sum(each.devices > 1 for each in (one, other))
+    found = Interval(float(low * min(fair, 1)), mid, float(high * max(fair, 1)))
+    return found.widened(one.model_error.of_ratio(schemes))
 
 
 def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | None = None) -> str:
@@ -82,13 +84,10 @@ def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | Non
         f"{_rate(batch / found_s)} items a second, {best.speed_up.mid:.1f} times one device "
         f"({best.speed_up.low:.1f} to {best.speed_up.high:.1f})"
     )
-    if rivals:
-        names = " and ".join([str(best.variant), *(str(row.variant) for row in rivals)])
-        text = f"On {machine} the best is not decided between {names}: {best.variant} has {gain}"
-    else:
-        text = f"On {machine} use {best.variant}: {gain}{_lead(found)}"
+    names = " and ".join(str(row.variant) for row in (best, *rivals))
+    head = f"the best is not decided between {names}: {best.variant} has" if rivals else f"use {best.variant}:"
     share = best.speed_up.mid / best.projection.devices
-    text += f", {share:.0%} of the limit"
+    text = f"On {machine} {head} {gain}{_lead(found)}, {share:.0%} of the limit"
     costs = [f"{part:.0%} with {name}" for name, part in costs_of(best.projection)[:2]]
     text += f"; its step would be shorter by {' and by '.join(costs)}" if costs else ""
     if larger_batch is not None and larger_batch > 1.03:

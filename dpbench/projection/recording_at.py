@@ -1,6 +1,11 @@
 """A recorded step at any batch. Pure."""
 
-from dpbench.projection.affine_step import KINDS, AffineStep
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any
+
+from dpbench.projection.affine_step import KINDS, QUANTITIES, AffineStep
 from dpbench.results.counts import Phase
 from dpbench.results.recording import (
     Copy,
@@ -15,75 +20,39 @@ from dpbench.results.recording import (
     Wait,
 )
 
+_EVENTS = {each.__name__: each for each in (Operator, Copy, Wait, HostWait, HostCall, GradientReady)}
+_AS_THEY_ARE = ("thread", "device", "stream", "parameter")
+
 
 def recording_at(step: AffineStep, batch: int) -> Recording:
     """Return the recording of the step at this global batch. Its events are numbered from 1, marks from -1 down."""
+    columns = _columns(step, batch)
+    kinds = [_EVENTS[kind] for kind in KINDS]
+    names = [[field.name for field in fields(kind) if field.name in columns] for kind in kinds]
     events: list[RecordedEvent] = []
     phase = -1
-    numbers = _Numbers(step, batch)
-    for i, at in enumerate(step.phase.tolist()):
+    for i, (at, kind) in enumerate(zip(step.phase.tolist(), step.kind.tolist(), strict=True)):
         if at != phase:
             phase = at
             events.append(Mark(id=-1 - len(events), name=str(Phase(step.texts[at]))))
-        events.append(numbers.event(i))
+        values = {name: columns[name][i] for name in names[kind]}
+        events.append(kinds[kind](**values) if kinds[kind] is not HostCall else _host_call(values))
     return Recording(step.devices, dict(enumerate(step.stream_devices)), events, step.model)
 
 
-class _Numbers:
-    """The columns of a step as lists, which are read faster."""
+def _columns(step: AffineStep, batch: int) -> dict[str, Sequence[Any]]:
+    """Return the values of all fields that events can have, as lists, which are read faster than arrays."""
+    starts, references = step.reference_starts.tolist(), (step.references + 1).tolist()
+    before = [tuple(references[begin:end]) for begin, end in pairwise(starts)]
+    texts = [*step.texts, None]  # -1 stands for none
+    found: dict[str, Sequence[Any]] = {name: getattr(step, name).tolist() for name in _AS_THEY_ARE}
+    found |= {name: step.at(name, batch).round().astype(int).tolist() for name in QUANTITIES}
+    found |= {name: [texts[i] for i in getattr(step, name).tolist()] for name in ("name", "node")}
+    for name in ("source", "destination"):
+        found[name] = [None if end < 0 else end for end in getattr(step, name).tolist()]
+    is_launched = [bool(each) for each in step.is_launched.tolist()]
+    return found | {"id": range(1, len(step) + 1), "is_launched": is_launched, "inputs": before, "after": before}
 
-    def __init__(self, step: AffineStep, batch: int) -> None:
-        self._texts = step.texts
-        names = ("kind", "name", "node", "thread", "device", "source", "destination", "stream", "parameter")
-        self._columns = {name: getattr(step, name).tolist() for name in (*names, "is_launched")}
-        self._starts, self._references = step.reference_starts.tolist(), (step.references + 1).tolist()
-        quantities = ("flops", "read_bytes", "written_bytes", "size_bytes")
-        self._quantities = {name: step.at(name, batch).round().astype(int).tolist() for name in quantities}
 
-    def event(self, i: int) -> RecordedEvent:
-        """Return the event in row i."""
-        column, quantity = self._columns, self._quantities
-        kind, number, thread = KINDS[column["kind"][i]], i + 1, column["thread"][i]
-        before = tuple(self._references[self._starts[i] : self._starts[i + 1]])
-        stream, node = column["stream"][i], column["node"][i]
-        text = None if node < 0 else self._texts[node]
-        match kind:
-            case "Operator":
-                return Operator(
-                    id=number,
-                    name=self._texts[column["name"][i]],
-                    device=column["device"][i],
-                    stream=stream,
-                    is_launched=bool(column["is_launched"][i]),
-                    flops=quantity["flops"][i],
-                    read_bytes=quantity["read_bytes"][i],
-                    written_bytes=quantity["written_bytes"][i],
-                    inputs=before,
-                    node=text,
-                    thread=thread,
-                )
-            case "Copy":
-                ends = (None if end < 0 else end for end in (column["source"][i], column["destination"][i]))
-                source, destination = ends
-                return Copy(
-                    id=number,
-                    source=source,
-                    destination=destination,
-                    size_bytes=quantity["size_bytes"][i],
-                    stream=stream,
-                    inputs=before,
-                    node=text,
-                    thread=thread,
-                )
-            case "Wait":
-                return Wait(id=number, stream=stream, after=before, thread=thread)
-            case "HostWait":
-                return HostWait(id=number, after=before, thread=thread)
-            case "HostCall":
-                return HostCall(id=number, name=HostCallName(self._texts[column["name"][i]]), thread=thread)
-        return GradientReady(
-            id=number,
-            parameter=column["parameter"][i],
-            size_bytes=quantity["size_bytes"][i],
-            device=column["device"][i],
-        )
+def _host_call(values: dict[str, Any]) -> HostCall:
+    return HostCall(**values | {"name": HostCallName(values["name"])})

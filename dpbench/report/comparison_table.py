@@ -1,14 +1,14 @@
 """Comparisons for a terminal: the answer, the times, and the rest with details."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.report.bars import Bar
-from dpbench.report.device_table import DEVICES_LEGEND, DeviceRows, devices_parts
+from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
 from dpbench.report.headline import headline, place
-from dpbench.report.ladder import ladders
+from dpbench.report.ladder import Ladder, ladders
 from dpbench.report.ladder_table import LADDER_LEGEND, ladder_parts
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.units import estimate, number, time_unit
@@ -62,11 +62,13 @@ def comparisons_text(found: Comparisons, *, with_details: bool = False, warning:
     ]
     for name, values in found.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
-    percents = dict.fromkeys(_percent_of(comparison) for comparison in found.comparisons)
+    climbed = ladders(found) if with_details else ()
+    of_limit = ["limit" for each in climbed for rung in each.rungs if rung.percent_of_limit is not None]
+    percents = dict.fromkeys([*map(_percent_of, found.comparisons), *of_limit])
     several = any(comparison.setting.steps_per_sample > 1 for comparison in found.comparisons)
     legend = _LEGEND + (_STEPS_LEGEND if several else "") + " ".join(_PERCENT_OF[name] for name in percents)
     parts.append(Text(legend, style="dim"))
-    return Group(*parts, *(_all_details(found) if with_details else ()))
+    return Group(*parts, *(_all_details(found, climbed) if with_details else ()))
 
 
 def _answer(comparison: Comparison) -> Iterator[Text]:
@@ -77,31 +79,31 @@ def _answer(comparison: Comparison) -> Iterator[Text]:
         yield Text(" ".join(said.sentences[1:]))
 
 
-def _all_details(found: Comparisons) -> Iterator[RenderableType]:
+def _all_details(found: Comparisons, climbed: Sequence[Ladder]) -> Iterator[RenderableType]:
     legends: dict[str, None] = {}
+    rows: list[DeviceRows] = []
     for comparison in found.comparisons:
-        devices, phases = list(_devices(comparison)), list(_phases(comparison))
+        devices, phases = list(devices_parts(_devices(comparison))), list(_phases(comparison))
         if len(found.comparisons) > 1 and (devices or phases):
             yield Text(f"\n{place(comparison.setting)}", style="bold")
         yield from (*devices, *phases)
-        legends |= dict.fromkeys([DEVICES_LEGEND] if devices else [])
+        rows += _devices(comparison) if devices else []
         legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
-    climbed = list(ladder_parts(ladders(found)))
-    yield from climbed
+    yield from ladder_parts(climbed)
     legends |= dict.fromkeys([LADDER_LEGEND] if climbed else [])
-    for legend in legends:
+    for legend in (*([devices_legend(rows)] if rows else []), *legends):
         yield Text(legend, style="dim")
 
 
 def details(comparison: Comparison) -> Iterator[WideTable | Text]:
     """Yield the tables of devices and of phases, each with its notes."""
-    yield from _devices(comparison)
+    yield from devices_parts(_devices(comparison))
     yield from _phases(comparison)
 
 
-def _devices(comparison: Comparison) -> Iterator[WideTable | Text]:
+def _devices(comparison: Comparison) -> list[DeviceRows]:
     summaries = [row.summary for row in comparison.rows]
-    return devices_parts([DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries])
+    return [DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries]
 
 
 def _phases(comparison: Comparison) -> Iterator[WideTable | Text]:

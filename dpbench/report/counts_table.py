@@ -24,11 +24,11 @@ _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
 _LEGEND = (
     "Exact counts of the third step, all devices together. Ratios are to torch_dp, the stock wrapper. Python calls "
     "are counted on CPU lanes only, and their ratio is to naive. Busiest: by its bytes to and from other devices in "
-    "the step; a link is one direction. With NCCL: what torch_dp sends where torch has NCCL. Peak: of the fullest "
-    "device. Early parameters: the share of a lane's parameters that must arrive before its first layer starts. Ready "
-    "at half: the share of gradient bytes that all lanes have when half of each lane's backward is over. Free at "
-    "half: those that no stream or wait holds back."
+    "the step; a link is one direction. Peak: of the fullest device. Early parameters: the share of a lane's "
+    "parameters that must arrive before its first layer starts. Ready at half: the share of gradient bytes that all "
+    "lanes have when half of each lane's backward is over. Free at half: those that no stream or wait holds back."
 )
+_NCCL = " With NCCL: what torch_dp sends where torch has NCCL."
 Value = int | float | None
 """A count (int), a share from 0 to 1 (float), or None if it was not counted."""
 
@@ -39,13 +39,15 @@ def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *,
     Below it are the cases that were not counted, and at the end a legend.
     """
     parts: list[RenderableType] = []
+    records = list(records)
     for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
         found = list(group)
         parts.append(_table(setting, found, differing=differing))
         parts += [Text(f"{r.case.id}: {r.why}") for r in found if r.outcome is not Outcome.OK]
         parts.append(Text())
+    has_nccl = any(record.counts is not None and record.counts.nccl_links is not None for record in records)
     reasons = dict.fromkeys(f"{skip.case.variant}: {skip.reason}" for skip in skipped)
-    return Group(*parts, *map(Text, reasons), Text(_LEGEND, style="dim"))
+    return Group(*parts, *map(Text, reasons), Text(_LEGEND + (_NCCL if has_nccl else ""), style="dim"))
 
 
 def _sort_key(record: CountRecord) -> tuple[object, ...]:

@@ -14,10 +14,12 @@ from dpbench.results.device_summary import DeviceSummary, busiest_and_idlest
 from dpbench.results.readings import OverRounds
 from dpbench.sweep.outside import one_line
 
-DEVICES_LEGEND = (
-    "devices: medians over rounds, of the timed steps; of several devices the busiest, then the idlest. PCIe and "
-    "NVLink: sent and received. Throttled: the share of time. Memory: in tensors; host: all processes of the case."
-)
+_LEGEND = {
+    "PCIe": "PCIe: sent and received. ",
+    "NVLink": "NVLink: sent and received. ",
+    "throttled": "Throttled: the share of time. ",
+    "memory": "Memory: in tensors. ",
+}
 _TELEMETRY = "telemetry"
 
 
@@ -59,8 +61,7 @@ def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterato
     `first` is the header of the rows' names.
     """
     rows = [row for row in rows if row.devices or row.peak_rss_bytes is not None]
-    figures = _figures(rows)
-    shown = [figure for figure in figures if any(_value(each, figure) is not None for each in _all_devices(rows))]
+    shown = _shown(rows)
     lines = [line for row in rows for line in _lines(row, shown)]
     if not lines or not (shown or any(row.peak_rss_bytes for row in rows)):
         return
@@ -69,8 +70,18 @@ def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterato
         keys.append(Column("device", [label for _, label, _ in lines]))
     columns = [_column(figure, [device for _, _, device in lines]) for figure in shown]
     yield WideTable("devices", keys, [*columns, *_host(lines)])
-    notes = list(_notes(rows, figures))
+    notes = list(_notes(rows, _figures(rows)))
     yield from map(Text, [*notes, ""] if notes else [])
+
+
+def devices_legend(rows: Sequence[DeviceRows]) -> str:
+    """Return the legend of the tables of these rows: what their columns mean."""
+    shown = {each.label for each in _shown(rows)}
+    several = "; of several devices the busiest, then the idlest" if shown else ""
+    columns = "".join(sentence for label, sentence in _LEGEND.items() if label in shown)
+    return (
+        f"devices: medians over rounds, of the timed steps{several}. {columns}Host memory: all processes of the case."
+    )
 
 
 def devices_lines(rows: Sequence[DeviceRows], first: str, width: int) -> list[str]:
@@ -89,6 +100,12 @@ def _figures(rows: Sequence[DeviceRows]) -> list[_Figure]:
     """Return all columns. Time with a kernel is among them if a device does not report busy SMs."""
     without = any(_value(device, _BUSY_SMS) is None for device in _all_devices(rows))
     return [_BUSY_SMS, *([_KERNEL] if without else []), *_REST]
+
+
+def _shown(rows: Sequence[DeviceRows]) -> list[_Figure]:
+    """Return the columns of which a device has a value."""
+    devices = list(_all_devices(rows))
+    return [figure for figure in _figures(rows) if any(_value(each, figure) is not None for each in devices)]
 
 
 _Line = tuple[DeviceRows, str, DeviceSummary | None]

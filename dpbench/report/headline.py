@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from dpbench.report.units import number, time_unit
 from dpbench.results.compare import Comparison, Row
-from dpbench.results.phase_parts import Work, largest_saving, phase_parts, share_of_moves
+from dpbench.results.phase_parts import largest_saving, phase_parts, share_of_moves
+from dpbench.results.phase_summary import PhaseSummary
 from dpbench.results.summary import Summary
 from dpbench.results.winner import MOST_ROUNDS, Winner, rounds_to_decide, winner_of
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
@@ -131,21 +132,26 @@ def _undecided(ratio: Estimate) -> str:
 
 
 def _bottleneck(best: Summary, reference: Row | None) -> Iterator[str]:
-    parts = phase_parts(best.phases, len(best.case.devices))
+    parts = phase_parts(_agreeing(best), len(best.case.devices))
     total = sum(part.time_s for part in parts)
     if total > 0:
         largest = max(parts, key=lambda part: part.time_s)
-        name = f"{largest.name} with its moves between devices" if largest.work is Work.BOTH else largest.name
-        text = f"The largest part of its step is {name}, {100 * largest.time_s / total:.0f} %"
+        text = f"The largest part of its step is {largest.label}, {100 * largest.time_s / total:.0f} %"
         moves = share_of_moves(parts)
         yield f"{text}; moving data takes {100 * moves:.0f} %." if moves is not None else f"{text}."
+    elif best.phases is not None and best.phases.disagreeing:
+        yield "Its phases disagree with its step, so they explain nothing."
     yield from _collectives(best)
-    saving = None if reference is None else largest_saving(best.phases, reference.summary.phases)
+    saving = None if reference is None else largest_saving(_agreeing(best), _agreeing(reference.summary))
     if saving is not None and reference is not None and saving.other_s - saving.time_s >= _LARGE_SAVING * total:
         unit_s, unit = time_unit([saving.other_s])
         times = f"{number(saving.time_s / unit_s)} {unit} against {number(saving.other_s / unit_s)} {unit}"
         whole = "the whole " if saving.is_whole else ""
         yield f"It saves most time in {whole}{saving.name}: {times} in {reference.summary.case.variant}."
+
+
+def _agreeing(found: Summary) -> PhaseSummary | None:
+    return None if found.phases is None or found.phases.disagreeing else found.phases
 
 
 def _collectives(best: Summary) -> Iterator[str]:
@@ -171,7 +177,7 @@ def _advice(winner: Winner) -> str:
     if needed:
         rounds = max(each for each in needed if each is not None)
         return f"Next: --rounds {rounds} would decide it, if the rounds stay as they are."
-    moves = share_of_moves(phase_parts(best.phases))
+    moves = share_of_moves(phase_parts(_agreeing(best)))
     if moves is not None and moves >= _LARGE_SHARE_OF_MOVES:
         return "Next: try a larger batch, because moving data is a large part and does not grow with it."
     return ""

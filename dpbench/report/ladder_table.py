@@ -13,7 +13,7 @@ from dpbench.sweep.devices import short_devices
 LADDER_LEGEND = (
     "ladder: lanes are those of each machine. Devices counts different devices of all machines; lanes that share one "
     "count once. "
-    "Scaling eff., efficiency: items/s over those of as many single devices. % of limit: as above. "
+    "Scaling eff., efficiency: items/s over those of as many single devices. "
     "Skew: from the fastest to the slowest rank or machine of a step; a machine is as late as its slowest rank."
 )
 

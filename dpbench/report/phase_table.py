@@ -7,6 +7,7 @@ from rich.text import Text
 from dpbench.report.missing import notes_on_missing
 from dpbench.report.units import number, time_unit
 from dpbench.report.wide_table import NONE, Column, WideTable, folded
+from dpbench.results.phase_parts import PARTS_OF
 from dpbench.results.phase_summary import PhaseSummary
 from dpbench.results.readings import OverRounds
 from dpbench.sweep.outside import one_line
@@ -17,17 +18,9 @@ PHASES_LEGEND = (
     "Collectives: from start to end in this rank, in profiled steps; hidden while an operator of the rank runs."
 )
 _ROWS = {
-    "forward": "forward",
-    "scatter": "  scatter",
-    "replicate": "  replicate",
-    "parallel_apply": "  apply",
-    "gather": "  gather",
-    "loss": "  loss",
-    "backward": "backward",
-    "reduce": "  reduce",
-    "optimiser": "optimiser",
-    "collectives": "collectives",
-    "hidden": "  hidden",
+    name: f"{'' if name == whole else '  '}{name}"
+    for whole, parts in {**PARTS_OF, "collectives": ("hidden",)}.items()
+    for name in (whole, *parts)
 }
 
 
@@ -41,7 +34,7 @@ def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[WideTable | Text
     rows = {label: _row(name, found) for name, label in {**_ROWS, **{name: one_line(name) for name in unknown}}.items()}
     rows["skew"] = {name: each.skew_s for name, each in found.items()}
     rows["lag"] = {name: _largest_lag(each) for name, each in found.items()}
-    notes = list(_notes(rows))
+    notes = [*_disagreements(found), *_notes(rows)]
     rows = {label: row for label, row in rows.items() if any(_value(each) is not None for each in row.values())}
     if not rows:
         return
@@ -59,7 +52,15 @@ def _ranks_apart(found: Mapping[str, PhaseSummary]) -> Iterator[tuple[str, Phase
         slowest_s = each.slowest_phases_s if each.slowest_rank else None
         yield name if slowest_s is None else f"{name} rank 0", each
         if slowest_s is not None:
-            yield f"{name} rank {each.slowest_rank}", PhaseSummary(slowest_s, skew_s=None, rank_lag_s=())
+            slowest = PhaseSummary(slowest_s, skew_s=None, rank_lag_s=(), longest_step_s=each.longest_step_s)
+            yield f"{name} rank {each.slowest_rank}", slowest
+
+
+def _disagreements(found: Mapping[str, PhaseSummary]) -> Iterator[str]:
+    for name, each in found.items():
+        if each.disagreeing:
+            longer = " and ".join(each.disagreeing)
+            yield f"{name}: its phases disagree with the step (≠): {longer} took longer than the whole step"
 
 
 def _notes(rows: Mapping[str, Mapping[str, OverRounds | None]]) -> Iterator[str]:
@@ -89,7 +90,8 @@ def _cell(figure: OverRounds | None, unit_s: float, found: PhaseSummary, label: 
     value = _value(figure)
     if value is None:
         return NONE
-    return f"{number(value / unit_s)} (rank {found.slowest_rank})" if label == "lag" else number(value / unit_s)
+    mark = f" (rank {found.slowest_rank})" if label == "lag" else " ≠" if label in found.disagreeing else ""
+    return f"{number(value / unit_s)}{mark}"
 
 
 def _value(figure: OverRounds | None) -> float | None:

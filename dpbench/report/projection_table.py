@@ -16,10 +16,11 @@ SCHEMA = 1
 _MOST_SENSITIVE = 3
 _LEAST_SHARE = 0.05
 _LEGEND = (
-    "Projected, not measured. Times: the mid case, and in brackets where 90 % of the draws of the machine's parameters "
-    "lie. Speed-up: items a second over those of one device with as many items as here on each device. Its limit is "
-    "the number of devices. Bound by: what the critical path consists of. Hidden: the share of the communication that "
-    "the step does not wait for."
+    "Projected, not measured. Times: the mid case, and in brackets a 90 % interval: draws of the machine's "
+    "parameters, widened by the model's error on published steps. Speed-up: items a second over those of one device "
+    "with as many items as here on each device. Its limit is the number of devices. A variant is called slower than "
+    "the fastest only if the interval of the ratio of both steps lies above 1.01. Bound by: what the critical path "
+    "consists of. Hidden: the share of the communication that the step does not wait for."
 )
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from dpbench.results.phase_summary import PhaseSummary
 
-_PARTS_OF = {
+PARTS_OF = {
     "forward": ("scatter", "replicate", "parallel_apply", "gather", "loss"),
     "backward": ("reduce",),
     "optimiser": (),
@@ -21,6 +21,7 @@ class Work(StrEnum):
     BOTH = "compute and move data"
 
 
+MOVES = " + moves"
 _MOVES = ("scatter", "replicate", "gather", "reduce")
 
 
@@ -35,6 +36,11 @@ class PhasePart:
     work: Work
     time_s: float
 
+    @property
+    def label(self) -> str:
+        """The name that all reports show, such as ``backward + moves``."""
+        return f"{self.name}{MOVES}" if self.work is Work.BOTH else self.name
+
 
 def phase_parts(found: PhaseSummary | None, devices: int = 1) -> tuple[PhasePart, ...]:
     """Return the parts in their order in the step; none if forward, which every step has, has no time.
@@ -46,7 +52,7 @@ def phase_parts(found: PhaseSummary | None, devices: int = 1) -> tuple[PhasePart
     if "forward" not in times:
         return ()
     rest = Work.BOTH if devices > 1 and not any(name in times for name in _MOVES) else Work.COMPUTE
-    return tuple(part for phase in _PARTS_OF if phase in times for part in _parts(phase, times, rest))
+    return tuple(part for phase in PARTS_OF if phase in times for part in _parts(phase, times, rest))
 
 
 def share_of_moves(parts: tuple[PhasePart, ...]) -> float | None:
@@ -67,7 +73,7 @@ class Saving:
     @property
     def is_whole(self) -> bool:
         """Whether it is a whole phase that has parts."""
-        return bool(_PARTS_OF.get(self.name))
+        return bool(PARTS_OF.get(self.name))
 
 
 def largest_saving(found: PhaseSummary | None, other: PhaseSummary | None) -> Saving | None:
@@ -76,8 +82,8 @@ def largest_saving(found: PhaseSummary | None, other: PhaseSummary | None) -> Sa
     A part is named in place of its whole phase if it has at least half of the saving.
     """
     both = [] if found is None or other is None else _in_both(found, other)
-    wholes = [each for each in both if each.name in _PARTS_OF]
-    parts = [each for each in both if each.name not in _PARTS_OF]
+    wholes = [each for each in both if each.name in PARTS_OF]
+    parts = [each for each in both if each.name not in PARTS_OF]
     whole, part = (max(each, key=_saved, default=None) for each in (wholes, parts))
     if part is not None and (whole is None or _saved(part) >= _saved(whole) / 2):
         whole = part
@@ -100,8 +106,8 @@ def _saved(found: Saving) -> float:
 def _parts(phase: str, times: Mapping[str, float], rest_is: Work) -> list[PhasePart]:
     found = [
         PhasePart(name, Work.MOVE if name in _MOVES else Work.COMPUTE, times[name])
-        for name in _PARTS_OF[phase]
+        for name in PARTS_OF[phase]
         if name in times
     ]
     rest = max(times[phase] - sum(part.time_s for part in found), 0.0)
-    return [*found, PhasePart(phase, rest_is if _PARTS_OF[phase] else Work.COMPUTE, rest)]
+    return [*found, PhasePart(phase, rest_is if PARTS_OF[phase] else Work.COMPUTE, rest)]

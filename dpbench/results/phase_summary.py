@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from dpbench.results.counts import Phase
 from dpbench.results.readings import OverRounds, over_values
 from dpbench.results.record import Metrics
 
 _ABSENT = "the record does not have it"
+STEP_PHASES = tuple(map(str, Phase))
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class PhaseSummary:
     has each rank's time minus the fastest's. `machine_skew_s` is the slowest machine's lag minus the fastest's; a
     machine is as late as its slowest rank. All are of a step: a sample's, divided by its steps. With one process,
     `skew_s` is None, `rank_lag_s` and `phases_by_rank_s` are empty. With one machine, `machine_skew_s` is None.
+    `longest_step_s` is the step's median with its spread.
     """
 
     phases_s: Mapping[str, OverRounds]
@@ -25,6 +28,16 @@ class PhaseSummary:
     rank_lag_s: tuple[OverRounds, ...]
     phases_by_rank_s: tuple[Mapping[str, OverRounds], ...] = ()
     machine_skew_s: OverRounds | None = None
+    longest_step_s: float | None = None
+
+    @property
+    def disagreeing(self) -> tuple[str, ...]:
+        """The phases that are longer than the step. Extra steps took them, so they say nothing about the timed ones."""
+        most_s = self.longest_step_s
+        times = {name: each.value for name, each in self.phases_s.items() if name in STEP_PHASES}
+        return tuple(
+            name for name, value in times.items() if value is not None and most_s is not None and value > most_s
+        )
 
     @property
     def slowest_rank(self) -> int | None:
@@ -39,7 +52,9 @@ class PhaseSummary:
         return self.phases_by_rank_s[rank] if rank is not None and rank < len(self.phases_by_rank_s) else None
 
 
-def summarise_phases(rounds: Sequence[Metrics], steps_per_sample: int = 1, machines: int = 1) -> PhaseSummary:
+def summarise_phases(
+    rounds: Sequence[Metrics], steps_per_sample: int = 1, machines: int = 1, longest_step_s: float | None = None
+) -> PhaseSummary:
     """Return the summary of all rounds of one case. Its ranks are divided evenly among the machines, in order."""
     skews = [one.skew_s for one in rounds if one.skew_s]
     ranks = max((len(one.rank_lag_s or ()) for one in rounds), default=0)
@@ -53,6 +68,7 @@ def summarise_phases(rounds: Sequence[Metrics], steps_per_sample: int = 1, machi
         machine_skew_s=over_values([_machine_skew(each, machines) / steps_per_sample for each in lags])
         if lags
         else None,
+        longest_step_s=longest_step_s,
     )
 
 

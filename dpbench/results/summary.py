@@ -52,7 +52,8 @@ class Summary:
     @cached_property
     def phases(self) -> PhaseSummary | None:
         case = self.case
-        return summarise_phases(self.metrics, case.steps_per_sample, case.machines) if self.metrics else None
+        longest_s = None if self.step_time_s is None else self.step_time_s.high or max(map(max, self.step_times_s))
+        return summarise_phases(self.metrics, case.steps_per_sample, case.machines, longest_s) if self.metrics else None
 
     @cached_property
     def peak_rss_bytes(self) -> OverRounds | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dpbench.projection.affine import NotAffineError
 from dpbench.projection.affine_step import AffineStep
 from dpbench.projection.described.machine import Machine
+from dpbench.projection.model_error import model_error
 from dpbench.projection.project import Projection, limited_by_loader
 from dpbench.projection.project import project as project_tasks
 from dpbench.projection.ranking import MachineProjection, advice, with_speed_up
@@ -119,5 +120,7 @@ class _Projector:
         tasks = build(events, machine, facts_of(recording, rule), self._steps)
         is_single = variant == SINGLE
         devices, size = (1, share) if is_single else (machine.devices, batch)
-        found = project_tasks(tasks, machine, self._draws, devices=devices, batch=size, math=self._math)
+        found = project_tasks(
+            tasks, machine, self._draws, devices=devices, batch=size, math=self._math, error=model_error()
+        )
         return found if self._loader is None else limited_by_loader(found, self._loader)

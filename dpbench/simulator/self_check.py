@@ -212,11 +212,11 @@ def _check_training() -> None:
         model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
         images, labels = torch.randn(4, 1, 4, 4), torch.arange(4) % 3
         model.to(device)
-        optimiser = torch.optim.AdamW(model.parameters())
+        optimizer = torch.optim.AdamW(model.parameters())
         for _ in range(2):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             nn.functional.cross_entropy(model(images.to(device)), labels.to(device)).backward()
-            optimiser.step()
+            optimizer.step()
         found.append(list(model.state_dict().values()))
     _expect_close("the weights after two steps", found[1], found[0])
 

@@ -28,8 +28,11 @@ _INFERRED = "what each operator waited for is inferred from the times: a profile
 def recorded_trace(variant: str, step: ProfiledStep) -> VariantTrace:
     """Return the trace of a profiled step. Its step time is the median of steps without a profiler."""
     step_s = median(step.other_s)
-    slower = f"the profiled step took {step.length_s / step_s:.1f} times as long as a step without a profiler"
-    return VariantTrace(variant, recorded_timeline(step), step_s, notes=(slower, _INFERRED))
+    times = f"{step.length_s / step_s:.1f}"
+    beside = f"the profiled step took {times} times as long as a step without a profiler"
+    if float(times) < 1:
+        beside += ", because steps here differ by more than the profiler costs"
+    return VariantTrace(variant, recorded_timeline(step), step_s, notes=(beside, _INFERRED))
 
 
 def recorded_timeline(step: ProfiledStep) -> Timeline:

@@ -1,6 +1,7 @@
 """`dpbench project`, with recorded steps of ResNet-50 in place of its recorder."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from dpbench import cli
 from dpbench.projection.affine_step import AffineStep
 from dpbench.projection.described.machine_file import machine_names
+from dpbench.projection.model_error import EXACT, model_error
 from dpbench.run import project_all
 from tests.trace.trace_events import faults
 
@@ -44,8 +46,9 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_advice(call):
     code, out, _ = call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].startswith("On 4xT4-pcie use ddp: ")
-    assert "times one device" in lines[0]
+    advice = " ".join(out.split())
+    assert advice.startswith("On 4xT4-pcie the best is not decided between ddp and torch_dp: ddp has ")
+    assert re.search(r"times one device \([\d.]+ to [\d.]+\), \d+% faster than torch_dp \(-\d+% to \d+%\)", advice)
     assert any("convnet/base on 4xT4-pcie, batch 128, 32 items on each device, default math" in line for line in lines)
     firsts = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
     assert [word for word in firsts if word in VARIANTS[1].split(",")] == VARIANTS[1].split(",")
@@ -64,6 +67,23 @@ def test_json_has_the_same_with_units(call):
         assert 0 < time["low"] <= time["mid"] <= time["high"] < 10
         assert row["speed_up"]["mid"] <= row["devices"] * 1.0001
     assert "On 4xT4-pcie" in first["advice"]
+
+
+def test_all_intervals_have_the_models_error(call, monkeypatch):
+    def first():
+        found = json.loads(call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS, "--json")[1])
+        return found["projections"][0]
+
+    found = first()
+    monkeypatch.setattr(project_all, "model_error", lambda: EXACT)
+    plain = first()
+    error = model_error()
+    for row, bare in zip(found["variants"], plain["variants"], strict=True):
+        assert row["step_time_s"]["low"] == pytest.approx(bare["step_time_s"]["low"] / error.step_time)
+        factor = error.of_ratio(1 if row["devices"] > 1 else 0)
+        assert row["speed_up"]["high"] == pytest.approx(bare["speed_up"]["high"] * factor)
+    assert plain["advice"].startswith("On 4xT4-pcie use ddp: ")
+    assert found["advice"].startswith("On 4xT4-pcie the best is not decided between ddp and torch_dp: ")
 
 
 def test_a_slower_loader_and_a_queue_that_never_drains_change_the_answer(call):

@@ -9,6 +9,7 @@ import pytest
 
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.described.machine_file import load_machine, machine_names
+from dpbench.projection.model_error import FILE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dpbench" / "machines"
@@ -97,7 +98,7 @@ def test_the_efficiencies_are_what_the_fit_prints(capsys: pytest.CaptureFixture[
     assert tomllib.loads(capsys.readouterr().out)["efficiency"] == PARTS["efficiency"]
 
 
-def test_the_wheel_takes_the_machine_files() -> None:
+def test_the_wheel_takes_the_machine_files_and_the_models_error() -> None:
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["dpbench"]
     taken = {path for pattern in patterns for path in (ROOT / "dpbench").glob(pattern)}
-    assert set(FOLDER.glob("*.toml")) <= taken
+    assert {*FOLDER.glob("*.toml"), FILE} <= taken

@@ -10,8 +10,9 @@ from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import Buckets, bucket_ends, ddp_events
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Quantity
 from dpbench.projection.described.machine_file import load_machine, machine_names
+from dpbench.projection.model_error import EXACT, ModelError
 from dpbench.projection.project import limited_by_loader, project
-from dpbench.projection.ranking import advice, with_speed_up
+from dpbench.projection.ranking import advice, ratio_of, with_speed_up
 from dpbench.projection.replay.build import Facts, build
 from dpbench.projection.replay.draws import SAMPLE, draw
 from dpbench.projection.replay.fifo import schedule
@@ -62,7 +63,7 @@ def everything() -> Recording:
     )
 
 
-def stepped(machine, variant="tuned", math="default"):
+def stepped(machine, variant="tuned", math="default", error=EXACT):
     """Return the projection of the step with everything in it."""
     recorded = everything()
     if variant == "ddp":
@@ -71,7 +72,7 @@ def stepped(machine, variant="tuned", math="default"):
     else:
         events = with_collectives(recorded) if variant == "torch_dp" else recorded.events
     tasks = build(events, machine, Facts(9, 9, replicas=1))
-    return project(tasks, machine, draw(machine.parameters()), devices=2, batch=64, math=math)
+    return project(tasks, machine, draw(machine.parameters()), devices=2, batch=64, math=math, error=error)
 
 
 def single_step() -> Recording:
@@ -200,6 +201,18 @@ def test_a_loader_limits_the_step(real):
     assert (fast.step_time_s, fast.bound_by) == (found.step_time_s, found.bound_by)
 
 
+def test_the_models_error_widens_times_and_ratios_and_not_the_mid_case(real):
+    error = ModelError(step_time=1.4, ratio=1.1)
+    plain, wide = stepped(real), stepped(real, error=error)
+    one = replace(plain, devices=1)
+    assert wide.step_time_s == plain.step_time_s.widened(1.4)
+    assert np.array_equal(wide.sample_s, plain.sample_s)
+    wide_one, slower = replace(wide, devices=1), replace(wide, sample_s=wide.sample_s * 2)
+    assert ratio_of(wide_one, wide) == ratio_of(one, plain).widened(1.1)
+    assert ratio_of(wide_one, wide_one) == ratio_of(one, one)  # nothing is unknown
+    assert ratio_of(slower, wide).low == pytest.approx(2 / 1.1**2**0.5)
+
+
 def test_the_advice_claims_an_order_only_where_it_is_sure(real):
     one = stepped(real)
     twin, slow = VariantId("tuned"), VariantId("naive")
@@ -210,3 +223,6 @@ def test_the_advice_claims_an_order_only_where_it_is_sure(real):
     assert re.search(r"; its step would be shorter by \d+% with (links|a host) that costs? nothing", advice(rows, "M"))
     noisy = replace(one, sample_s=one.sample_s[::-1])
     assert "not decided between tuned and naive" in advice(with_speed_up({twin: one, slow: noisy}, one), "M")
+    unsure = ModelError(step_time=3.0, ratio=2.0)
+    unsure_rows = {twin: replace(one, model_error=unsure), slow: replace(half, model_error=unsure)}
+    assert "not decided between tuned and naive" in advice(with_speed_up(unsure_rows, one), "M")

@@ -9,13 +9,15 @@ import pytest
 
 from benchmarks.projection import models
 from benchmarks.projection.calibrate import CLOSE, DEVICE, HOST, calibrated
-from benchmarks.projection.outcomes import Order, Outcome, as_json, coverage_of, totals_of
+from benchmarks.projection.left_out import left_out, model_error_of, orders_left_out
+from benchmarks.projection.outcomes import Order, Outcome, as_json, coverages_of, totals_of
 from benchmarks.projection.predict import recordings_of
 from benchmarks.projection.published import as_published
 from benchmarks.projection.report import page
 from benchmarks.projection.row_file import ROWS, Data, RowFileError, Table, load_table, load_tables
-from benchmarks.projection.validate import PREDICTIONS, compared, recording_file
+from benchmarks.projection.validate import COVERAGE_AIM, PAGE, PREDICTIONS, compared, error_text, recording_file
 from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.model_error import EXACT, FILE
 from dpbench.projection.project import Interval, project
 from dpbench.projection.replay.build import Facts, build
 from dpbench.projection.replay.draws import draw
@@ -133,10 +135,10 @@ def test_a_time_without_the_optimizer_ends_with_the_backward():
     assert [len(each.events) for each in ends] == [4, 3]
 
 
-def outcome(variant: str, predicted: float, measured: float, why_not: str | None = None) -> Outcome:
+def outcome(variant: str, predicted: float, measured: float, why_not: str | None = None, table: str = "t") -> Outcome:
     spread = Interval(predicted * 0.9, predicted, predicted * 1.1)
     return Outcome(
-        table="t",
+        table=table,
         model="m",
         variant=variant,
         machine="M",
@@ -172,28 +174,78 @@ def test_errors_are_of_the_claimed_rows():
     assert totals["DDP, step"].worst == pytest.approx(2.1 - 1)  # with the factor of the table's first model
     assert totals["DP, step"].worst == pytest.approx(0.1)
     assert not totals["DP, step"].is_missed
-    assert coverage_of(found) == (2, 3)
+    assert coverages_of(found)[0] == ("DDP", 1, 2)
+    assert ("DP", 1, 1) in coverages_of(found)
 
 
 def test_the_page_prints_what_is_missed_and_why():
     tables = {"t": table_with("loader").model_copy(update={"remark": "the ring is slower."})}
     found = [outcome("ddp", 105, 100), outcome("ddp", 100, 125), outcome("ddp", 1, 100, "no batch is said")]
-    orders = [Order("a", "b", Interval(1.1, 1.2, 1.3), 0.9)]
+    orders = [Order("t", "a", "b", Interval(1.1, 1.2, 1.3), 0.9)]
     lines = page("$ command", tables, found, orders, 0.8).splitlines()
     assert "| DDP, scaling | 2 | 14.9% | 25.0% | 7% | **missed** |" in lines
-    assert "| inside the 90 % interval | 2 | | 50% inside | 80% inside | **missed** |" in lines
+    assert "| inside, DDP | 2 | | 1 inside | 80% inside | **missed** |" in lines
     assert "- t: no batch is said." in lines
     assert "- t: the ring is slower." in lines
-    assert "| a | b | 1.200 (1.100 to 1.300) | 0.900 | **wrong** |" in lines
+    assert "| t: a | b | 1.200 (1.100 to 1.300) | 0.900 | **wrong** |" in lines
     (row,) = [line for line in lines if "| 125 |" in line]
     assert row.split(" | ")[6:11] == ["125", "**out**", "+25.0%", "+60.0%", "+140.0%"]
 
 
 def test_an_order_is_claimed_only_where_the_interval_excludes_one():
-    sure, open_ = Order("a", "b", Interval(1.1, 1.2, 1.3), 1.05), Order("a", "b", Interval(0.9, 1.2, 1.3), 0.9)
+    sure, open_ = (
+        Order("t", "a", "b", Interval(1.1, 1.2, 1.3), 1.05),
+        Order("t", "a", "b", Interval(0.9, 1.2, 1.3), 0.9),
+    )
     assert (sure.is_claimed, sure.is_right) == (True, True)
     assert not open_.is_claimed
-    assert not Order("a", "b", Interval(1.1, 1.2, 1.3), 0.9).is_right
+    assert not Order("t", "a", "b", Interval(1.1, 1.2, 1.3), 0.9).is_right
+
+
+def test_a_source_is_widened_by_the_worst_row_of_the_others():
+    rows = [outcome("ddp", 100, 80, table="a"), outcome("ddp", 100, 130, table="b"), outcome("ddp", 100, 95, table="b")]
+    worst = {"a": 90 / 80, "b": 130 / 110}
+    assert model_error_of(rows).ratio == pytest.approx(worst["b"])
+    assert model_error_of([outcome("ddp", 100, 900, "spec")]) == EXACT
+    found = left_out(rows)
+    for row, other in zip(found, ("b", "a", "a"), strict=True):
+        assert (row.predicted.low, row.predicted.high) == pytest.approx((90 / worst[other], 110 * worst[other]))
+    (order,) = orders_left_out([Order("a", "x", "y", Interval(1.1, 1.2, 1.3), 0.9)], rows)
+    assert order.predicted.low == pytest.approx(1.1 / worst["b"] ** 2**0.5)
+    assert not order.is_claimed
+
+
+def test_of_many_sources_a_tenth_may_be_worse_than_the_error():
+    rows = [outcome("ddp", 100, 110 + i, table=str(i)) for i in range(1, 20)]
+    assert model_error_of(rows).ratio == pytest.approx(128 / 110)  # the 18th of 19
+
+
+def committed() -> list[Outcome]:
+    """Return the outcomes of the committed predictions and rows."""
+    measured = [case.measured_ms for table in load_tables().values() for each in table.series for case in each.cases]
+    rows = json.loads(PREDICTIONS.read_text())
+    given = [
+        {key: Interval(**value) if isinstance(value, dict) else value for key, value in row.items()} for row in rows
+    ]
+    return [Outcome(**row, measured=ms) for row, ms in zip(given, measured, strict=True)]
+
+
+def test_the_error_that_the_library_reads_is_what_the_rows_give():
+    assert FILE.read_text() == error_text(model_error_of(committed())), RENEW
+
+
+def test_the_pages_say_how_many_rows_are_inside_without_their_source():
+    found = coverages_of(left_out(committed()))
+    said = {name: f"{inside} of {count}" for name, inside, count in found}
+    assert all(inside / count >= COVERAGE_AIM for _, inside, count in found)
+    assert said["DDP"] == said["DDP, no factor"]  # so MODEL.md may say it once
+    assert said["DP"] == said["DP, no factor"]
+    page_lines = PAGE.read_text().splitlines()
+    for name, inside, count in found:
+        assert f"| inside, {name} | {count} | | {inside} inside | 80% inside | reached |" in page_lines
+    root = PAGE.parents[1]
+    for path in (root / "README.md", root / "dpbench" / "projection" / "MODEL.md"):
+        assert f"{said['DDP']} DDP steps and {said['DP']} DataParallel steps" in path.read_text(), path
 
 
 @pytest.mark.parametrize("path", sampled(FILES, 3), ids=lambda path: path.stem)

@@ -9,7 +9,7 @@ from dpbench.results.record import Record
 from dpbench.sweep.case import Case
 from dpbench.sweep.plan import Skip
 from tests.report.page.making_page import lane_records, made_case
-from tests.results.making import ENVIRONMENT, case, failed, ok, thin
+from tests.results.making import ENVIRONMENT, METRICS, case, failed, ok, thin
 
 
 def printed(found: Comparisons, width: int = 80, **options: object) -> str:
@@ -103,6 +103,15 @@ def test_a_table_has_a_title_units_and_every_number(width: int) -> None:
     assert "2 threads, seed 0; 2 rounds" in " ".join(text.split())
     assert "% of single: one device's time for the whole batch" in " ".join(text.split())
     assert "% of limit" not in text
+
+
+def test_a_legend_explains_only_what_the_tables_have() -> None:
+    metrics = METRICS.model_copy(update={"peak_rss_bytes": 1 << 30})
+    found = [each.model_copy(update={"metrics": metrics}) for each in ON_CPU]
+    text = " ".join(printed(compare(found), 200, with_details=True).split())
+    assert "as above" not in text
+    assert not [word for word in ("PCIe", "NVLink", "Throttled") if word in text]
+    assert "Host memory: all processes of the case." in text
 
 
 def test_if_each_lane_has_a_device_the_percentage_is_of_the_limit() -> None:

@@ -104,6 +104,13 @@ def test_python_calls_on_cpu_lanes_are_in_the_variants_column_and_relative_to_na
     assert cells("Python calls") == ["-", "200", "50(0.250)"]
 
 
+def test_nccl_is_explained_only_where_a_record_has_it():
+    stock = simulated("torch_dp", 1000)
+    links = stock.counts.model_copy(update={"nccl_links": {"sim:0->sim:1": 20}})
+    assert "With NCCL: what torch_dp sends" in rows(stock.model_copy(update={"counts": links}))[0]
+    assert "NCCL" not in rows(stock)[0]
+
+
 def test_shares_are_percentages_and_zero_is_shown():
     assert cells("gradients ready at half") == ["0%", "0%", "50%"]
     assert cells("gradients free at half") == ["0%", "0%", "0%"]

@@ -1,7 +1,7 @@
 import pytest
 from rich.cells import cell_len
 
-from dpbench.report.device_table import DeviceRows, devices_lines
+from dpbench.report.device_table import DeviceRows, devices_legend, devices_lines
 from dpbench.results.device_summary import summarise_devices
 from dpbench.results.readings import Reading, over_rounds
 from dpbench.results.record import DeviceTelemetry
@@ -46,6 +46,15 @@ def test_devices_with_equal_figures_share_a_line() -> None:
     shown = text(row("tuned", telemetry(80.0), telemetry(80.0)))
     assert [line for line in shown if "each of 2" in line]
     assert not any("cuda" in line for line in shown)
+
+
+def test_the_legend_has_the_columns_that_are_shown() -> None:
+    nvlink = telemetry(80.0)
+    without = telemetry(80.0, nvlink_sent_bytes_per_step=REFUSED, nvlink_received_bytes_per_step=REFUSED)
+    assert "PCIe: sent and received. NVLink: sent and received. Throttled" in devices_legend([row("tuned", nvlink)])
+    assert "PCIe: sent and received. Throttled" in devices_legend([row("tuned", without)])
+    host = devices_legend([row("tuned", host_bytes=GIB)])
+    assert host == "devices: medians over rounds, of the timed steps. Host memory: all processes of the case."
 
 
 def test_columns_without_any_value_are_left_out_and_the_reason_is_below() -> None:

@@ -45,7 +45,7 @@ def test_collectives_and_a_phase_with_its_moves_are_named():
     ]
     (only,) = headlines([*records, *rounds("naive", 8, 8)]).values()
     assert only.bottleneck == (
-        "The largest part of its step is backward with its moves between devices, 75 %. "
+        "The largest part of its step is backward + moves, 75 %. "
         "Its collectives take 2.00 s of a profiled step, 25 % of it hidden behind computing."
     )
 
@@ -59,6 +59,24 @@ def test_a_saving_is_named_if_it_is_a_twentieth_of_the_step(other_s, is_named):
     ]
     (only,) = headlines(records).values()
     assert ("It saves most time in" in only.bottleneck) == is_named
+
+
+@pytest.mark.parametrize(("forward_s", "is_longer"), [(1.09, False), (1.3, True)])
+def test_phases_longer_than_the_step_explain_nothing(forward_s, is_longer):
+    found = {"forward": forward_s, "scatter": 0.5 * forward_s}
+    records = [
+        each.model_copy(update={"metrics": each.metrics.model_copy(update={"phases_s": found})})
+        for each in rounds("tuned", 1.0, 1.1, 0.9)
+    ]
+    slow = [
+        each.model_copy(update={"metrics": each.metrics.model_copy(update={"phases_s": {"forward": 7.0}})})
+        for each in rounds("naive", 8, 8, 8)
+    ]
+    (only,) = headlines([*records, *slow]).values()
+    assert ("The largest part" in only.bottleneck) != is_longer
+    assert ("It saves most time in" in only.bottleneck) != is_longer
+    assert ("moving data is a large part" in only.advice) != is_longer
+    assert (only.bottleneck == "Its phases disagree with its step, so they explain nothing.") == is_longer
 
 
 def test_equal_schemes_are_not_worth_more_rounds():

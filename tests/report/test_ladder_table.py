@@ -38,6 +38,7 @@ def test_columns_without_a_number_are_left_out_and_a_failed_rung_has_its_outcome
     assert "skew," not in text.partition("ladder: lanes are")[0]
     assert "limit" not in text.partition("ladder: lanes are")[0]
     assert "time out" in text
+    assert "as above" not in text
     assert "lanes that share one count once" in " ".join(text.split())
 
 

@@ -42,6 +42,15 @@ def test_phases_that_no_variant_has_are_left_out_with_the_reason() -> None:
     assert "replicate: no such method" in lines
 
 
+def test_a_phase_longer_than_the_step_is_marked_and_its_variant_named() -> None:
+    naive = summarise_phases([METRICS.model_copy(update={"phases_s": FULL})], longest_step_s=0.359)
+    lines = shown(naive=naive, tuned=phases(phases_s=FULL))
+    found = cells(lines)
+    assert found["forward"] == ["500", "≠", "500"]
+    assert found["backward"] == ["250", "250"]
+    assert "naive: its phases disagree with the step (≠): forward took longer than the whole step" in " ".join(lines)
+
+
 def test_skew_and_lag_are_those_of_several_ranks() -> None:
     ranks = phases(phases_s=FULL, skew_s=(0.01, 0.02, 0.03), rank_lag_s=(0.0, 0.015))
     found = cells(shown(naive=phases(phases_s=FULL), ddp=ranks))

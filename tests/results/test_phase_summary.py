@@ -2,7 +2,8 @@ import pytest
 
 from dpbench.results.phase_summary import summarise_phases
 from dpbench.results.record import Metrics
-from tests.results.making import METRICS
+from dpbench.results.summary import summarise
+from tests.results.making import METRICS, case, ok
 
 
 def a_round(**fields: object) -> Metrics:
@@ -14,6 +15,25 @@ def test_a_phase_is_the_median_over_rounds() -> None:
     assert found.phases_s["forward"].value == 2.0
     assert (found.phases_s["reduce"].value, found.phases_s["reduce"].reason) == (None, "none")
     assert (found.skew_s, found.rank_lag_s, found.slowest_rank) == (None, (), None)
+
+
+def test_a_phase_disagrees_if_it_is_longer_than_the_step_with_its_spread() -> None:
+    rounds = [a_round(phases_s={"forward": seconds, "reduce": 9.0}) for seconds in (0.4, 0.5, 0.6)]
+    assert summarise_phases(rounds, longest_step_s=0.45).disagreeing == ("forward",)
+    assert summarise_phases(rounds, longest_step_s=0.55).disagreeing == ()
+    assert summarise_phases(rounds).disagreeing == ()  # no step is known
+
+
+def test_the_spread_of_a_step_is_its_interval_or_the_samples_of_its_only_round() -> None:
+    metrics = a_round(phases_s={"forward": 0.5})
+    few = [ok(case(), number, [step]).model_copy(update={"metrics": metrics}) for number, step in enumerate((0.3, 0.4))]
+    one = summarise([ok(case(), 0, [0.3, 0.6, 0.3]).model_copy(update={"metrics": metrics})])
+    several = summarise(few)
+    assert several.step_time_s is not None
+    assert several.phases is not None
+    assert several.phases.longest_step_s == several.step_time_s.high
+    assert one.phases is not None
+    assert (one.phases.longest_step_s, one.phases.disagreeing) == (0.6, ())
 
 
 def test_a_round_without_the_phase_is_counted() -> None:

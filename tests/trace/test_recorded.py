@@ -2,6 +2,7 @@
 
 import pytest
 
+from dpbench.report.trace.words import description
 from dpbench.trace.critical import path_in_words
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.profiled import profiled_step, step_events
@@ -86,6 +87,15 @@ def test_the_step_time_is_that_without_a_profiler():
     assert trace.step_s == 5e-4
     assert trace.notes[0] == "the profiled step took 2.0 times as long as a step without a profiler"
     assert faults(perfetto(Trace(Source.RECORDED, "t", [trace]))) == []
+
+
+def test_a_profiled_step_that_was_shorter_is_not_said_to_be_slowed():
+    trace = recorded_trace("naive", profiled(*LANES, length=300))
+    assert trace.notes[0] == (
+        "the profiled step took 0.6 times as long as a step without a profiler, because steps here differ by more than "
+        "the profiler costs"
+    )
+    assert "slow" not in description(Trace(Source.RECORDED, "t", [trace]))
 
 
 CUDA = (

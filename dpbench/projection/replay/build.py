@@ -151,7 +151,7 @@ class _Builder:
             self._on_host(MAIN, "begin of the backward", Counter({_host(HostCost.BACKWARD_START): 1}))
         else:
             cost = Counter({_host(HostCost.OPTIMISER_PARAMETER): self._facts.parameters})
-            self._on_host(MAIN, "begin of the optimizer", cost)
+            self._on_host(MAIN, "begin of the optimiser", cost)
 
     def _on_host(self, number: int, name: str, cost: Counter[Rate], before: Iterable[int] = ()) -> int:
         """Add a task of a thread, and return its index."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.projection.replay.fifo import Schedule
-from dpbench.projection.replay.tasks import Rate, Role, Tasks
+from dpbench.projection.replay.tasks import Rate, Tasks
 
 Array = NDArray[np.float64]
 
@@ -33,8 +33,3 @@ def finish_times(tasks: Tasks, schedule: Schedule, seconds: Array) -> Array:
             np.maximum(row, finish[earlier], out=row)
         row += seconds[i]
     return finish
-
-
-def roles(tasks: Tasks, role: Role) -> NDArray[np.bool_]:
-    """Return for each task whether it has this role."""
-    return np.array([task.role is role for task in tasks.all], dtype=bool)

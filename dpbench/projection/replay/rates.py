@@ -45,39 +45,36 @@ class Rates:
         what, *names = rate
         return self._RULES[what](self, names)
 
-    def _value(self, name: str) -> Array:
-        return self._values[name]
-
     def _device_time(self, seconds: Array) -> Array:
-        return seconds * self._value("device.factor")
+        return seconds * self._values["device.factor"]
 
     def _flop(self, names: Sequence[str]) -> Array:
         number_format = self._formats.get(Kind(names[0]), "float32")
-        peak = self._value(f"device.{number_format}") * self._value(f"flop_efficiency.{names[0]}")
+        peak = self._values[f"device.{number_format}"] * self._values[f"flop_efficiency.{names[0]}"]
         return self._device_time(1 / peak)
 
     def _byte(self, names: Sequence[str]) -> Array:
-        return self._device_time(1 / (self._value("device.bandwidth") * self._value(f"byte_efficiency.{names[0]}")))
+        return self._device_time(1 / (self._values["device.bandwidth"] * self._values[f"byte_efficiency.{names[0]}"]))
 
     def _host(self, names: Sequence[str]) -> Array:
-        return self._value(f"host.{names[0]}") * self._value("host.factor")
+        return self._values[f"host.{names[0]}"] * self._values["host.factor"]
 
     def _route(self, names: Sequence[str]) -> Array:
-        slowest: Array = np.maximum.reduce([1 / self._value(f"link.{kind}.bandwidth") for kind in self._kinds(names)])
+        slowest: Array = np.maximum.reduce([1 / self._values[f"link.{kind}.bandwidth"] for kind in self._kinds(names)])
         return slowest
 
     def _latency(self, names: Sequence[str]) -> Array:
-        longest: Array = np.maximum.reduce([self._value(f"link.{kind}.latency") for kind in self._kinds(names)])
+        longest: Array = np.maximum.reduce([self._values[f"link.{kind}.latency"] for kind in self._kinds(names)])
         return longest
 
     def _collective(self, names: Sequence[str]) -> Array:
-        return collective_s(names[0], float(names[1]), self._machine, self._value)
+        return collective_s(names[0], float(names[1]), self._machine, self._values.__getitem__)
 
     def _slowed(self, names: Sequence[str]) -> Array:
-        return self._of(tuple(names)) * self._value("overlap")
+        return self._of(tuple(names)) * self._values["overlap"]
 
     def _gap(self, _: Sequence[str]) -> Array:
-        return self._value("device.gap")
+        return self._values["device.gap"]
 
     _RULES: ClassVar[Mapping[str, Callable[["Rates", Sequence[str]], Array]]] = {
         "flop": _flop,

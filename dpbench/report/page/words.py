@@ -22,9 +22,10 @@ _SHARED_IDEAL = "one device's throughput with the whole batch, because the lanes
 _PHASES = {
     "scatter": "the batch is divided, and each part is sent to its device",
     "replicate": "parameters and buffers are sent to the other devices",
-    "apply": "all devices compute their parts of the forward",
+    "parallel_apply": "all devices compute their parts of the forward",
     "gather": "the outputs are sent to one device",
     "reduce": "the gradients of all devices are sent and added",
+    "optimiser": "the step of the optimizer, which changes the parameters",
     "collectives": "operations of all processes together, such as the sum of gradients in ddp",
 }
 

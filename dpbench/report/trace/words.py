@@ -9,7 +9,7 @@ from dpbench.trace.waits import idle_shares, overlapped_share
 
 _SOURCE = {
     Source.PROJECTED: "Projected, not measured: the times are those of a described machine.",
-    Source.RECORDED: "Recorded by torch.profiler on this machine. The profiler slows the step that it records.",
+    Source.RECORDED: "Recorded by torch.profiler on this machine.",
     Source.SIMULATED: "Simulated: an order, no times. Each operator and each copy takes one unit.",
 }
 

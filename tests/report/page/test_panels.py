@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import dist
 
 import pytest
 
@@ -62,6 +63,18 @@ def test_a_ratio_far_from_the_others_stands_at_the_end_of_the_chart():
     assert [(row["low"], row["high"], row["label"]) for row in drawn] == [
         *((0.5, 1.5, "1.00"), (1, 4, "2.00"), (1.2, 1.2, "1.20")),
     ]
+
+
+def test_the_reference_is_at_one_however_small_the_other_ratios_are():
+    small = [
+        Estimate(0.02, 0.01, 0.03),
+        Estimate(1.0, None, None),
+        Estimate(0.03, None, None),
+        Estimate(0.06, None, None),
+    ]
+    assert ratio_fields(small)[1] == {"ratio": 1, "low": 1, "high": 1, "label": "1.00"}
+    *_, far = ratio_fields([*small, Estimate(7.0, None, None)])
+    assert far == {"ratio": 1, "low": 1, "high": 1, "label": "7.00 ▸"}
 
 
 def test_the_text_says_of_a_cut_only_where_there_is_one():
@@ -151,11 +164,13 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
     panel = phases(machine)
     rows = first(panel)
     (cut,) = (row for row in rows if row["variant"] == "naive")
-    assert cut["label"] == "9,000 ms ▸"
+    assert cut["label"] == "9,000 ms ▸ ≠"  # its forward is longer than its step too
     assert cut["shown"] == 9000
     assert cut["to"] == cut["end"] == max(row["to"] for row in rows) < 9000
     assert "the median is cut, " in panel.text
     assert "the median is cut, " not in phases(LANES_MACHINE).text
+    assert "A bar with ≠ has a phase that took longer than the whole step" in panel.text
+    assert "≠" not in phases(LANES_MACHINE).text
 
 
 def test_the_ladder_is_sorted_by_worth_and_says_what_is_decided():
@@ -219,9 +234,26 @@ def test_links_are_a_matrix_and_a_drawing_of_the_whole_step():
         ("sim:1", "sim:0"): "2.00 MiB",
     }
     (drawing,) = link_drawing(machine).rows.values()
-    lines = {(row["source"], row["target"]): row["mib"] for row in drawing if row["source"] != row["target"]}
-    assert lines[("sim:0", "sim:1")] == 4
-    assert {row["source"] for row in drawing if row["source"] == row["target"]} == {"host", "sim:0", "sim:1"}
+    lines = {(row["source"], row["target"]): row for row in drawing if not row["is_device"]}
+    assert {pair: row["mib"] for pair, row in lines.items()} == {
+        ("host", "sim:0"): pytest.approx(200 / 2**20, abs=1e-4),
+        ("sim:0", "sim:1"): 2,
+        ("sim:1", "sim:0"): 2,
+    }
+    sent = {row["source"]: (row["target"], row["copies"]) for row in drawing if row["is_device"]}
+    assert sent == {"host": ("all together", 2), "sim:0": ("all together", 2), "sim:1": ("all together", 2)}
+
+
+def test_both_directions_of_a_link_are_beside_each_other_with_a_dot_near_the_receiver():
+    (machine,) = by_machine(lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19)])
+    (drawing,) = link_drawing(machine).rows.values()
+    there, back = (row for row in drawing if not row["is_device"])
+    devices = {row["source"]: (row["x"], row["y"]) for row in drawing if row["is_device"]}
+    assert abs(there["x"] - back["x2"]) == pytest.approx(0.1)  # sim:0 is above sim:1
+    assert there["x"] == pytest.approx(there["x2"])
+    for row in (there, back):
+        far, near = (dist(devices[row[end]], (row["dot_x"], row["dot_y"])) for end in ("source", "target"))
+        assert near < far
     assert link_matrix(LANES_MACHINE) is None
 
 

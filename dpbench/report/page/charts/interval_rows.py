@@ -42,9 +42,10 @@ def interval_rows(variants: list[VariantId], title: str, colour: dict[str, Any],
 def ratio_fields(ratios: Sequence[Estimate]) -> list[DataRow]:
     """Return the fields of the rows that the chart draws. Without an interval the ends are the value.
 
-    A ratio of more than `_LARGEST` medians has no line, and stands at the end of the others'.
+    A ratio of more than `_LARGEST` medians has no line, and stands at the end of the others'. One of at most 1 is never
+    cut, because the chart reaches its mark at 1 in any case.
     """
-    most = _LARGEST * median(ratio.value for ratio in ratios) if ratios else 0.0
+    most = max(_LARGEST * median(ratio.value for ratio in ratios), 1.0) if ratios else 0.0
     end = max((ratio.high or ratio.value for ratio in ratios if ratio.value <= most), default=0.0)
     return [_drawn(ratio) if ratio.value <= most else _cut(ratio, end) for ratio in ratios]
 

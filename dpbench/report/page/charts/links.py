@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import cos, pi, sin
+from math import cos, hypot, pi, sin
 
 from dpbench.report.headline import place
 from dpbench.report.page.machines import MachineResults
@@ -14,6 +14,9 @@ from dpbench.sweep.case import Case
 
 _CELL_PX = 38
 _DRAWING_PX = 320
+_ASIDE, _DOT = 0.05, 0.65
+"""How far a line is from the middle of both directions, the circle's radius being 1; its dot, as a share of the way."""
+_ALL = "all together"
 _AXIS = {"labelAngle": 0, "ticks": False, "domain": False}
 
 
@@ -39,26 +42,44 @@ def link_matrix(found: MachineResults) -> Panel | None:
 
 
 def link_drawing(found: MachineResults) -> Panel | None:
-    """Return the devices on a circle with a line for each pair that copies; None without counted copies."""
+    """Return the devices on a circle with a line for each direction of copies; None without counted copies."""
     rows = {key: _drawing_rows(links) for key, links in _counted(found.counts).items()}
     if not rows:
         return None
-    ends: dict[str, object] = {
-        **{axis: {"field": axis, "type": "quantitative", "axis": None, "scale": _CIRCLE} for axis in ("x", "y")},
-        **{axis: {"field": axis} for axis in ("x2", "y2")},
-    }
-    width = {"field": "mib", "type": "quantitative", "scale": {"range": [1, 14], "zero": True}, "legend": None}
-    nodes = {axis: ends[axis] for axis in ("x", "y")}
+    nodes, dots = (
+        {axis: {"field": f"{of}{axis}", "type": "quantitative", "axis": None, "scale": _CIRCLE} for axis in ("x", "y")}
+        for of in ("", "dot_")
+    )
+    ends = {**nodes, **{axis: {"field": axis} for axis in ("x2", "y2")}}
+    width = {"field": "mib", "type": "quantitative", "scale": {"range": [1, 8], "zero": True}, "legend": None}
+    links, devices = ([{"filter": {"field": "is_device", "equal": each}}] for each in (False, True))
     spec = chart(
         {
             "mark": {"type": "rule", "color": series(1), "opacity": 0.6, "strokeCap": "round"},
             "encoding": {**ends, "strokeWidth": width, "tooltip": _TIP},
+            "transform": links,
         },
-        {"mark": {"type": "point", "size": 1500, "color": PAPER, "stroke": MUTED}, "encoding": nodes},
-        {"mark": {"type": "text", "fontSize": 11}, "encoding": {**nodes, "text": {"field": "source"}}},
+        {
+            "mark": {"type": "point", "size": 90, "color": series(1)},
+            "encoding": {**dots, "tooltip": _TIP},
+            "transform": links,
+        },
+        {
+            "mark": {"type": "point", "size": 1500, "color": PAPER, "stroke": MUTED},
+            "encoding": nodes,
+            "transform": devices,
+        },
+        {
+            "mark": {"type": "text", "fontSize": 11},
+            "encoding": {**nodes, "text": {"field": "source"}},
+            "transform": devices,
+        },
         height=_DRAWING_PX,
     )
-    text = "The devices of one step. The more bytes a pair sends to each other, the wider its line."
+    text = (
+        "The devices of one step. A line is one direction, and its dot is nearer to the device that receives. The more "
+        "bytes, the wider the line."
+    )
     return _panel("link-drawing", "The machine as the step uses it", text, rows, spec)
 
 
@@ -109,18 +130,21 @@ def _matrix_rows(links: _Links) -> list[DataRow]:
 
 
 def _drawing_rows(links: _Links) -> list[DataRow]:
-    """Return a row for each pair of devices with the bytes of both directions, and one for each device alone."""
+    """Return a row for each direction of a pair, and one for each device with all that it sends."""
     names = sorted({name for pair in links for name in pair if name != "host"})
     places = {"host": (1.6, 0.0)} | {
         name: (sin(2 * pi * i / len(names)), cos(2 * pi * i / len(names))) for i, name in enumerate(names)
     }
-    pairs: dict[tuple[str, str], tuple[int, int]] = {}
-    for (source, target), (size, copies) in links.items():
-        pair = (min(source, target), max(source, target))
-        known = pairs.get(pair, (0, 0))
-        pairs[pair] = (known[0] + size, known[1] + copies)
-    pairs |= {(name, name): (0, 0) for name in sorted({name for pair in links for name in pair})}
-    return [{**_row(a, b, size, copies), **_ends(places[a], places[b])} for (a, b), (size, copies) in pairs.items()]
+    lines = [
+        {**_row(source, target, size, copies), **_line(places[source], places[target]), "is_device": False}
+        for (source, target), (size, copies) in links.items()
+    ]
+    devices = []
+    for name in sorted({name for pair in links for name in pair}):
+        size, copies = (sum(sent[i] for (source, _), sent in links.items() if source == name) for i in (0, 1))
+        x, y = places[name]
+        devices.append({**_row(name, _ALL, size, copies), "x": x, "y": y, "is_device": True})
+    return [*lines, *devices]
 
 
 def _row(source: str, target: str, size: int, copies: int) -> dict[str, str | float | int]:
@@ -134,5 +158,11 @@ def _row(source: str, target: str, size: int, copies: int) -> dict[str, str | fl
     }
 
 
-def _ends(source: tuple[float, float], target: tuple[float, float]) -> dict[str, float]:
-    return {"x": source[0], "y": source[1], "x2": target[0], "y2": target[1]}
+def _line(source: tuple[float, float], target: tuple[float, float]) -> dict[str, float]:
+    """Return the ends of a line and its dot, moved to the right of its direction: the way back is beside it."""
+    along = target[0] - source[0], target[1] - source[1]
+    length = hypot(*along)
+    aside = along[1] / length * _ASIDE, -along[0] / length * _ASIDE
+    x, y = (source[i] + aside[i] for i in (0, 1))
+    dot_x, dot_y = (start + _DOT * way for start, way in zip((x, y), along, strict=True))
+    return {"x": x, "y": y, "x2": x + along[0], "y2": y + along[1], "dot_x": dot_x, "dot_y": dot_y}

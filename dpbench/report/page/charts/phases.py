@@ -18,23 +18,21 @@ from dpbench.report.page.theme import (
 )
 from dpbench.report.units import number
 from dpbench.results.compare import Comparison
-from dpbench.results.phase_parts import PhasePart, Work, phase_parts
+from dpbench.results.phase_parts import MOVES, PhasePart, Work, phase_parts
 
-_BOTH = " + moves"
 _COLOURS = {
     "scatter": "var(--c7)",
     "replicate": "var(--c1)",
-    "apply": "var(--c0)",
+    "parallel_apply": "var(--c0)",
     "gather": "var(--c9)",
     "loss": "var(--c8)",
     "forward": "var(--c6)",
-    f"forward{_BOTH}": "var(--c10)",
+    f"forward{MOVES}": "var(--c10)",
     "reduce": "var(--c5)",
     "backward": "var(--c3)",
-    f"backward{_BOTH}": "var(--c11)",
+    f"backward{MOVES}": "var(--c11)",
     "optimiser": "var(--c4)",
 }
-_NAMES = {"parallel_apply": "apply"}
 _LONGEST = 2.5
 """A bar of more than so many medians is cut, because it would squash the others."""
 
@@ -76,13 +74,15 @@ def _text(rows: Mapping[str, Sequence[DataRow]]) -> str:
         "reduce move data between devices; the rest computes. forward and backward are what is left of them."
     )
     if any(row["work"] == Work.BOTH for row in every):
-        text += f' In "forward{_BOTH}" and "backward{_BOTH}" computing and moving overlap, and are not known apart.'
-    if any(str(row["label"]).endswith(_CUT) for row in every):
+        text += f' In "forward{MOVES}" and "backward{MOVES}" computing and moving overlap, and are not known apart.'
+    if any(_DISAGREES in str(row["label"]) for row in every):
+        text += " A bar with ≠ has a phase that took longer than the whole step, so it explains nothing."
+    if any(_CUT in str(row["label"]) for row in every):
         text += f" A bar of more than {_LONGEST} times the median is cut, and its label has the whole time."
     return text
 
 
-_CUT = " ▸"
+_CUT, _DISAGREES = " ▸", " ≠"
 
 
 def _rows(found: Comparison) -> list[DataRow]:
@@ -96,22 +96,27 @@ def _rows(found: Comparison) -> list[DataRow]:
     totals = {variant: sum(part.time_s for part in own) for variant, own in parts.items()}
     most_s = _LONGEST * median(totals.values())
     room = LABEL_ROOM * min(most_s, max(totals.values())) * 1e3
-    return [{**row, "room": room} for variant, own in parts.items() for row in _bar(variant, own, most_s)]
+    marks = {
+        str(row.summary.case.variant): _DISAGREES
+        for row in found.rows
+        if row.summary.phases is not None and row.summary.phases.disagreeing
+    }
+    bars = [_bar(variant, own, most_s, marks.get(variant, "")) for variant, own in parts.items()]
+    return [{**row, "room": room} for bar in bars for row in bar]
 
 
-def _bar(variant: str, parts: Sequence[PhasePart], most_s: float) -> list[DataRow]:
-    """Return the parts of a bar that ends at `most_s`. The first has the label of the bar."""
+def _bar(variant: str, parts: Sequence[PhasePart], most_s: float, mark: str) -> list[DataRow]:
+    """Return the parts of a bar that ends at `most_s`. The first has the label of the bar, with its `mark`."""
     total_s = sum(part.time_s for part in parts)
-    label = f"{number(total_s * 1e3)} ms{_CUT if total_s > most_s else ''}"
+    label = f"{number(total_s * 1e3)} ms{_CUT if total_s > most_s else ''}{mark}"
     rows: list[Mapping[str, Cell]] = []
     begin_s = 0.0
     for part in parts:
         end_s = begin_s + part.time_s
-        name = _NAMES.get(part.name, part.name)
         rows.append(
             {
                 "variant": variant,
-                "part": f"{name}{_BOTH}" if part.work is Work.BOTH else name,
+                "part": part.label,
                 "work": str(part.work),
                 "from": min(begin_s, most_s) * 1e3,
                 "to": min(end_s, most_s) * 1e3,

@@ -11,6 +11,7 @@ from dpbench.results.summary import Summary
 from dpbench.sweep.variants import VariantName
 
 _LEAST_SHARE = 0.05
+COMMON_ERROR = "Variants share a part of that error, so an order may be sure although lines overlap."
 SINGLE_IS_A_SHARE = "single is one device with its share of the batch, not the whole batch."
 _PROJECTED, _MEASURED = "projected", "measured"
 
@@ -46,8 +47,9 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
         *(Shown("speed_up", "speed-up"), Shown("bound", "bound by"), Shown("reason", "reason")),
     )
     text = (
-        "Projected times are computed from a description of the machine, not measured on it. Their line is 90 % of the "
-        f"draws of its parameters. {SINGLE_IS_A_SHARE}"
+        "Projected times are computed from a description of the machine, not measured on it. Their line is a 90 % "
+        "interval: draws of its parameters, widened by the model's error on published steps. "
+        f"{COMMON_ERROR} {SINGLE_IS_A_SHARE}"
     )
     if any(row["kind"] == _MEASURED for own in rows.values() for row in own):
         text += " Measured times have their 95 % interval. They are of this page's machines, which may be other ones."
