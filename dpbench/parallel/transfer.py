@@ -7,12 +7,14 @@ parameter goes over it.
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dpbench.parallel.devices import CPU
 from dpbench.parallel.lanes import Lane, current_stream, heads_of, record_stream, use_stream, wait_stream
@@ -21,6 +23,8 @@ from dpbench.parallel.routes.plan import Links, candidates, hops_of, parents_of
 from dpbench.parallel.routes.probe import measure
 
 PROBE_ELEMENTS = 1 << 20
+_NO_PEERS_LEFT = "peer mapping resources exhausted"
+"""CUDA's text for cudaErrorTooManyPeers. A device can have eight peers (CUDA C++ Programming Guide, Peer-to-Peer)."""
 _SPREAD = 0x1E3779B97F4A7C15
 """Factor of Knuth's multiplicative hash, which spreads consecutive numbers over all bits."""
 
@@ -76,21 +80,21 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     return moved
 
 
-def check_links(devices: list[torch.device]) -> None:
-    """Test the links that a wrapper will use, and warn of links that corrupt bytes."""
-    for device in devices[1:]:
-        for source, destination in ((devices[0], device), (device, devices[0])):
-            _is_sound(source, destination)
+def are_sound(one: torch.device, other: torch.device) -> bool:
+    """Whether the link passes its test in both directions; else it warns, as RuntimeWarning if a peer too many is why."""
+    return all([_is_sound(one, other), _is_sound(other, one)])
 
 
 def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
     """What a plan of the route needs to know of the links.
 
-    The links of the plan are tested. If one of them corrupts bytes, the plan changes, and its new links are tested.
+    The links of the plan are tested. If one of them is unsound, the plan changes, and its new links are tested.
+    Other links, such as those of the batch and the outputs on a chain, are tested by their first copy. So the plan's
+    links are the first of the few peers that a device may have.
     """
     heads = heads_of(devices)
     numbers = sorted(set(heads))
-    if route in (Route.STAR, Route.HOST, Route.NCCL) or is_staged or len(numbers) == 1 or len(heads) == 2:
+    if is_staged or len(numbers) == 1 or route in (Route.HOST, Route.NCCL):
         return Links(heads, frozenset())
     peers = [(one, other) for one, other in permutations(numbers, 2) if _are_peers(devices[one], devices[other])]
     links = Links(heads, frozenset(peers))
@@ -115,7 +119,7 @@ def _goes_directly(source: torch.device, destination: torch.device, is_staged: b
 
 
 def _is_sound(source: torch.device, destination: torch.device) -> bool:
-    """Whether direct copies arrive without corrupted bytes.
+    """Whether direct copies are possible and arrive without corrupted bytes.
 
     Only links between peers are tested: other copies go through the host.
     """
@@ -135,9 +139,17 @@ def _are_peers(source: torch.device, destination: torch.device) -> bool:
 def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
     if not _are_peers(source, destination):
         return True
-    with torch.inference_mode(False), torch.no_grad():
+    # The first copy over a link may be that of a forward, whose dispatch modes need not see this test.
+    unseen = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
+    with torch.inference_mode(False), torch.no_grad(), unseen:
         sent = torch.arange(PROBE_ELEMENTS, device=CPU) * _SPREAD
-        arrived = _direct_copy(sent.to(source), destination).to(CPU)
+        try:
+            arrived = _direct_copy(sent.to(source), destination).to(CPU)
+        except RuntimeError as error:
+            if _NO_PEERS_LEFT not in str(error):
+                raise
+            _warn_of_peer_limit()
+            return False
     if torch.equal(sent, arrived):
         return True
     warnings.warn(
@@ -147,6 +159,16 @@ def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
         stacklevel=2,
     )
     return False
+
+
+@cache  # so it warns once in a process: with many devices, many pairs have no peer left
+def _warn_of_peer_limit() -> None:
+    warnings.warn(
+        "CUDA lets a device have eight peers at most, so some pairs of devices cannot copy directly; their copies go "
+        "through the host instead, which is slower",
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 def _direct_copy(tensor: Tensor, device: torch.device) -> Tensor:

@@ -22,19 +22,20 @@ class FakeModule:
 def examine(monkeypatch):
     """Return a function from pairs with peer access to the findings and the tried pairs."""
 
-    def call(reached, corrupted=(), links=("0-1 NV18", "0-2 SYS", "1-2 SYS")):
+    def call(reached, corrupted=(), without_a_peer_left=(), links=("0-1 NV18", "0-2 SYS", "1-2 SYS")):
         tried = []
 
-        def check_links(devices):
+        def are_sound(*devices):
             pair = tuple(device.index for device in devices)
             tried.append(pair)
             if pair in corrupted:
                 warnings.warn(f"copies from cuda:{pair[0]} to cuda:{pair[1]} arrive corrupted", stacklevel=2)
+            return pair not in (*corrupted, *without_a_peer_left)
 
         monkeypatch.setattr(torch, "get_device_module", lambda device: FakeModule(reached))
         monkeypatch.setattr(links_module, "uuids_of", lambda devices: {})
         monkeypatch.setattr(links_module, "read_gpu_facts", lambda uuids: GpuFacts(links=tuple(links)))
-        monkeypatch.setattr(links_module, "check_links", check_links)
+        monkeypatch.setattr(links_module, "are_sound", are_sound)
         return {finding.what: finding for finding in examine_links(DEVICES)}, tried
 
     return call
@@ -57,6 +58,12 @@ def test_corrupted_copies_are_reported_with_a_workaround(examine):
     assert found["cuda:0 to cuda:1"].severity == "unreliable"
     assert "arrive corrupted" in found["cuda:0 to cuda:1"].value
     assert "through the host" in found["cuda:0 to cuda:1"].advice
+
+
+def test_a_pair_without_a_peer_left_is_a_note(examine):
+    found, _ = examine(BOTH_WAYS, without_a_peer_left=[(0, 1)])
+    assert found["cuda:0 to cuda:1"].severity == "note"
+    assert found["cuda:0 to cuda:1"].value == "no peer left, link NV18"
 
 
 def test_peer_access_in_one_direction_only_is_reported(examine):

@@ -26,6 +26,11 @@ def test_each_choice_is_tried_in_turn_and_the_fastest_kept():
     assert fed({"a": 1.0, "b": 2.0}) == ["a", "b"] * TRIES + ["a"] * 4
 
 
+def test_the_first_choice_is_left_only_for_a_gain_above_five_percent():
+    assert fed({"a": 1.0, "b": 0.96, "c": 0.97})[-1] == "a"
+    assert fed({"a": 1.0, "b": 0.94, "c": 0.93})[-1] == "c"
+
+
 def test_the_first_try_of_each_choice_does_not_count():
     trial = Autotuner(["a", "b"])
     for i in range(2 * TRIES):
