@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dpbench.parallel.devices import CPU
-from dpbench.parallel.lanes import Lane, current_stream, heads_of, record_stream, use_stream, wait_stream
+from dpbench.parallel.lanes import Lane, Stream, current_stream, heads_of, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes.plan import Links, candidates, hops_of, parents_of
 from dpbench.parallel.routes.probe import measure
@@ -139,9 +139,11 @@ def _are_peers(source: torch.device, destination: torch.device) -> bool:
 def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
     if not _are_peers(source, destination):
         return True
-    # The first copy over a link may be that of a forward, whose dispatch modes need not see this test.
+    # The first copy over a link may be that of a forward. Its dispatch modes need not see this test, and its side
+    # streams need not keep memory for it.
     unseen = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
-    with torch.inference_mode(False), torch.no_grad(), unseen:
+    streams = [use_stream(device, _main_stream(device)) for device in (source, destination)]
+    with torch.inference_mode(False), torch.no_grad(), unseen, streams[0], streams[1]:
         sent = torch.arange(PROBE_ELEMENTS, device=CPU) * _SPREAD
         try:
             arrived = _direct_copy(sent.to(source), destination).to(CPU)
@@ -169,6 +171,12 @@ def _warn_of_peer_limit() -> None:
         RuntimeWarning,
         stacklevel=4,
     )
+
+
+def _main_stream(device: torch.device) -> Stream:
+    """The device's default stream, whose memory serves most operators; the current one where there is no default."""
+    module = torch.get_device_module(device)
+    return getattr(module, "default_stream", module.current_stream)(device)
 
 
 def _direct_copy(tensor: Tensor, device: torch.device) -> Tensor:
