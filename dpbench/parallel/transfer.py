@@ -81,7 +81,10 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
 
 
 def are_sound(one: torch.device, other: torch.device) -> bool:
-    """Whether the link passes its test in both directions; else it warns, as RuntimeWarning if a peer too many is why."""
+    """Whether the link passes its test in both directions.
+
+    A corrupting link gives a UserWarning, and a device without a peer left a RuntimeWarning.
+    """
     return all([_is_sound(one, other), _is_sound(other, one)])
 
 

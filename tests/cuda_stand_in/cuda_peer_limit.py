@@ -15,6 +15,11 @@ COUNT = torch.cuda.device_count()
 control.limit_peers(2)  # torch asks once, and keeps the answer: so this file has a process of its own
 
 
+def steps(*routes):
+    for route in routes:
+        step(route)
+
+
 def step(route):
     x = torch.randn(16, 5, dtype=torch.float64, device="cuda:0")
     policy = Policy(route=route)
@@ -37,8 +42,7 @@ def test_a_chain_asks_for_the_links_that_it_uses_and_is_made_without_a_warning()
 
 def test_a_link_for_which_no_peer_is_left_goes_through_the_host_with_one_warning():
     with pytest.warns(RuntimeWarning, match="eight peers at most") as raised:
-        step("star")
-        step("chain")
+        steps("star", "chain")
     assert sum("eight peers" in str(warning.message) for warning in raised) == 1
     copies = control.copies()
     assert {"cuda:0->cuda:1", "cuda:1->cuda:2", "cuda:0->host", "host->cuda:2"} <= set(copies)

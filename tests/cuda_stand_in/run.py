@@ -40,7 +40,15 @@ SUITES = {
 """A file or folder for each, in a process of its own."""
 UNASKED = [name for name in SUITES if name != "rehearsal"]
 """The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
-ON = {"gpu": {1}, "memory": {4}, "peer limit": {4}, "shares": {4}, "compare": {2, 4}, "machine file": {2, 4}, "rehearsal": {2}}
+ON = {
+    "gpu": {1},
+    "memory": {4},
+    "peer limit": {4},
+    "shares": {4},
+    "compare": {2, 4},
+    "machine file": {2, 4},
+    "rehearsal": {2},
+}
 """The numbers of devices of a suite that does not run on all. tests/gpu uses one device."""
 NOTHING_TO_RUN = 5
 
