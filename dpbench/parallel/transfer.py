@@ -6,7 +6,7 @@ parameter goes over it.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -19,8 +19,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dpbench.parallel.devices import CPU
 from dpbench.parallel.lanes import Lane, Stream, current_stream, heads_of, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.plan import Links, candidates, hops_of, parents_of
-from dpbench.parallel.routes.probe import measure
+from dpbench.parallel.routes import nccl
+from dpbench.parallel.routes.plan import Links, Rates, candidates, hops_of, parents_of
+from dpbench.parallel.routes.probe import measure, rate_between
 
 PROBE_ELEMENTS = 1 << 20
 _NO_PEERS_LEFT = "peer mapping resources exhausted"
@@ -91,7 +92,8 @@ def are_sound(one: torch.device, other: torch.device) -> bool:
 def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
     """What a plan of the route needs to know of the links.
 
-    The links of the plan are tested. If one of them is unsound, the plan changes, and its new links are tested.
+    The links of the plan are tested, and a chain's are measured. If one of them is unsound or slow, the plan may
+    change, and its new links are tested.
     Other links, such as those of the batch and the outputs on a chain, are tested by their first copy. So the plan's
     links are the first of the few peers that a device may have.
     """
@@ -100,18 +102,31 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
     if is_staged or len(numbers) == 1 or route in (Route.HOST, Route.NCCL):
         return Links(heads, frozenset())
     peers = [(one, other) for one, other in permutations(numbers, 2) if _are_peers(devices[one], devices[other])]
-    links = Links(heads, frozenset(peers))
+    links = Links(
+        heads, frozenset(peers), has_nccl=route is Route.AUTO and nccl.why_unsupported(devices, is_staged) is None
+    )
     while True:
-        hops = [(heads[parent], head) for head, parent in enumerate(parents_of(route, links)) if heads[head] == head]
+        parents = parents_of(route, links)
+        hops = {(heads[parent], head) for head, parent in enumerate(parents) if heads[head] == head != 0}
         tested = {*hops, *[(head, parent) for parent, head in hops]}
         corrupt = {(one, other) for one, other in tested if not _is_sound(devices[one], devices[other])}
-        if corrupt <= links.corrupt:
+        known = replace(links, corrupt=links.corrupt | corrupt)
+        if any(parents) and route in (Route.AUTO, Route.CHAIN):  # a chain, which may have a choice of links
+            known = replace(known, rates=_rates(devices, hops, known))
+        if known == links:
             break
-        links = Links(heads, links.peers, links.corrupt | corrupt)
+        links = known
     if route is not Route.AUTO or len(numbers) <= 2:
         return links
     measured = tuple([(candidate, hops_of(candidate, links)) for candidate in candidates(links)])
     return replace(links, seconds=measure(tuple(devices), measured)) if len(measured) > 1 else links
+
+
+def _rates(devices: Sequence[torch.device], hops: Iterable[tuple[int, int]], links: Links) -> Rates:
+    """The known rates of links, and those of these hops."""
+    pairs = {(min(hop), max(hop)) for hop in hops if links.are_fast(*hop)}
+    measured = {(one, other): rate_between(devices[one], devices[other]) for one, other in pairs}
+    return tuple(sorted({**dict(links.rates), **{pair: rate for pair, rate in measured.items() if rate}}.items()))
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:

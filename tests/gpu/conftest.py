@@ -9,7 +9,7 @@ def _seed():
     torch.manual_seed(0)
 
 
-@pytest.fixture(params=["sequence", "threads"])
+@pytest.fixture(params=["sequence", "threads", "interleaved"])
 def dispatch(request):
     return request.param
 
