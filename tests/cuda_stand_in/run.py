@@ -25,7 +25,7 @@ PLUGIN = (
 HERE = "tests/cuda_stand_in"
 SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
-    "wrapper": (f"{HERE}/cuda_wrapper.py",),
+    "wrapper": ("tests/gpu/test_several.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "peer limit": (f"{HERE}/cuda_peer_limit.py",),
     "probe": (f"{HERE}/cuda_probe.py",),
@@ -44,6 +44,7 @@ UNASKED = [name for name in SUITES if name != "rehearsal"]
 """The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
 ON = {
     "gpu": {1},
+    "wrapper": {2, 4, 8},
     "memory": {4},
     "peer limit": {4},
     "probe": {4},
@@ -53,7 +54,7 @@ ON = {
     "machine file": {2, 4},
     "rehearsal": {2},
 }
-"""The numbers of devices of a suite that does not run on all. tests/gpu uses one device."""
+"""The numbers of devices of a suite that does not run on all. tests/gpu uses one device, but for `wrapper`."""
 NOTHING_TO_RUN = 5
 
 
