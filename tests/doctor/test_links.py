@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpbench.doctor.child import links as links_module
-from dpbench.doctor.child.links import examine_links, links_by_pair
+from dpbench.doctor.child.links import examine_connections, examine_links, links_by_pair
 from dpbench.measure.gpu.facts import GpuFacts
 
 DEVICES = [torch.device("cuda", index) for index in range(3)]
@@ -78,3 +78,22 @@ def test_one_device_has_no_pairs(examine, monkeypatch):
 
 def test_links_by_pair():
     assert links_by_pair(["0-1 NV18", "10-11 same board"]) == {(0, 1): "NV18", (10, 11): "same board"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "value", "severity"),
+    [(6, None, "ok"), (7, None, "note"), (8, "32", "ok"), (8, "8", "note"), (2, "33", "note"), (2, "many", "note")],
+)
+def test_too_few_queues_for_the_wrappers_streams_are_noted(devices, value, severity):
+    found = examine_connections(devices, value)
+    assert (found.what, found.severity) == ("CUDA_DEVICE_MAX_CONNECTIONS", severity)
+
+
+def test_the_default_number_of_queues_is_named():
+    found = examine_connections(8, None)
+    assert found.value == "8 queues by default, up to 10 streams of dpbench.parallel"
+    assert found.advice == "streams that share a queue wait for each other; set it to 32 before Python"
+
+
+def test_a_number_of_queues_that_cuda_does_not_take_is_named_with_those_it_takes():
+    assert examine_connections(2, "many").advice == "allowed: a whole number from 1 to 32"

@@ -18,6 +18,9 @@ _CORRUPT = (
     "(off, or passthrough)"
 )
 
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+_DEFAULT_QUEUES, _MOST_QUEUES = 8, 32
+
 
 def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
     """Return one finding for each pair of accelerators."""
@@ -34,6 +37,26 @@ def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
         warnings.simplefilter("ignore")  # each pair has a finding of its own
         links = find_links(devices, Route.AUTO, is_staged=False)
     return [ok("route of dpbench.parallel", f"auto takes {choose(links)}: {reason(links)}")]
+
+
+def examine_connections(devices: int, value: str | None) -> Finding:
+    """Return the finding on CUDA_DEVICE_MAX_CONNECTIONS, the number of hardware queues of each device.
+
+    The tuned wrapper on a star has most streams on the first device: one for each lane, one for the batch, and the
+    caller's. Values and default are those of the CUDA C++ Programming Guide, Environment Variables.
+    """
+    streams = devices + 2
+    queues = int(value) if value is not None and value.isascii() and value.isdecimal() else 0
+    if value is None:
+        queues = _DEFAULT_QUEUES
+    if not 1 <= queues <= _MOST_QUEUES:
+        return note(QUEUES, repr(value), f"allowed: a whole number from 1 to {_MOST_QUEUES}")
+    shown = f"{queues} queues{' by default' if value is None else ''}, up to {streams} streams of dpbench.parallel"
+    if streams <= queues:
+        return ok(QUEUES, shown)
+    return note(
+        QUEUES, shown, f"streams that share a queue wait for each other; set it to {_MOST_QUEUES} before Python"
+    )
 
 
 def links_by_pair(links: Sequence[str]) -> Mapping[tuple[int, int], str]:
