@@ -34,8 +34,8 @@ from dpbench.parallel.link_nodes import Mailbox, connect_links
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import Policy, Route
 from dpbench.parallel.replicatable import check_not_transformed
-from dpbench.parallel.routes import nccl
 from dpbench.parallel.routes.host import HostRoute
+from dpbench.parallel.routes.nccl import send_to_all
 from dpbench.parallel.routes.plan import downwards
 from dpbench.parallel.transfer import copy_to
 from dpbench.parallel.unchanged import ChangeWatch, Signature
@@ -159,7 +159,7 @@ class Bucket:
             wait_event(up, packed_at)
         receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
         if lanes[numbers[0]].route is Route.NCCL:
-            _send_by_nccl(packed, up, receivers)
+            send_to_all(packed, up, receivers)
         else:
             self._host.send(packed, up, base, receivers)
         return record_event(base.device, up)
@@ -176,16 +176,6 @@ class Bucket:
             flat, views = self._packed
             torch._foreach_copy_(views, sources)
         return flat
-
-
-def _send_by_nccl(packed: Tensor, up: Stream, receivers: Sequence[tuple[FlatCopy, Lane]]) -> None:
-    """Copy a packed bucket to all receivers; lane 0's end is on the stream `up`."""
-    for copy, lane in receivers:
-        with use_stream(lane.device, lane.far):
-            copy.prepare(len(packed), lane)
-    nccl.broadcast([packed, *[copy.flat for copy, _ in receivers]], [up, *[lane.far for _, lane in receivers]])
-    for copy, lane in receivers:
-        copy.note_arrival(lane, is_last=True)
 
 
 class Broadcaster:

@@ -14,7 +14,7 @@ from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import plan as routes
 from dpbench.parallel.routes.nccl import check_route
 from dpbench.parallel.routes.plan import Links, choose, downwards, hops_of, parents_of, reason
-from dpbench.parallel.routes.probe import Times, measure
+from dpbench.parallel.routes.probe import ProbeTimes, measure
 from tests.parallel.models import mlp
 
 
@@ -138,8 +138,8 @@ def test_two_lanes_take_no_nccl():
 
 
 def test_a_bucket_takes_as_long_as_the_host_or_the_devices():
-    assert Times(host_s=0.3, device_s=0.1).bucket_s == 0.3
-    assert Times(host_s=0.01, device_s=0.32).bucket_s == pytest.approx(0.1)
+    assert ProbeTimes(host_s=0.3, device_s=0.1).bucket_s == 0.3
+    assert ProbeTimes(host_s=0.01, device_s=0.32).bucket_s == pytest.approx(0.1)
 
 
 def test_the_copies_of_each_route():

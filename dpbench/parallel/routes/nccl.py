@@ -14,11 +14,12 @@ reach the devices in different orders, and then wait for each other.
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpbench.parallel.lanes import Stream
+from dpbench.parallel.lanes import Lane, Stream, use_stream
 from dpbench.parallel.policy import Policy, Route
 
 _one_call = threading.Lock()
@@ -52,6 +53,16 @@ def broadcast(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
     parts = [flat.view(torch.uint8) for flat in flats]  # as bytes, because NCCL has not all of torch's types
     with _one_call:
         torch.cuda.nccl.broadcast(parts, streams=streams)
+
+
+def send_to_all(packed: Tensor, up: Stream, receivers: Sequence[tuple[Any, Lane]]) -> None:
+    """Copy a packed bucket to all receivers, each a `FlatCopy` and its lane; lane 0's end is on the stream `up`."""
+    for copy, lane in receivers:
+        with use_stream(lane.device, lane.far):
+            copy.prepare(len(packed), lane)
+    broadcast([packed, *[copy.flat for copy, _ in receivers]], [up, *[lane.far for _, lane in receivers]])
+    for copy, lane in receivers:
+        copy.note_arrival(lane, is_last=True)
 
 
 def sum_into_first(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:

@@ -30,7 +30,7 @@ PIECE_BYTES = 32 * MIB
 ROUNDS = 3
 
 
-class Work(NamedTuple):
+class ProbeWork(NamedTuple):
     """What `issue` puts on the streams, each of which belongs to a device."""
 
     devices: list[torch.device]
@@ -38,7 +38,7 @@ class Work(NamedTuple):
     issue: Callable[[], object]
 
 
-class Times(NamedTuple):
+class ProbeTimes(NamedTuple):
     """The seconds of a round: of the host to issue it, and of the devices to do it."""
 
     host_s: float
@@ -100,7 +100,7 @@ def has_times(device: torch.device) -> bool:
     return True
 
 
-def times(work: Work, clock: Callable[[], float] = time.perf_counter) -> Times:
+def times(work: ProbeWork, clock: Callable[[], float] = time.perf_counter) -> ProbeTimes:
     """The times of a round. A first round warms up, and keeps the devices busy until the next is issued."""
     first, *others = work.streams
     module = torch.get_device_module(work.devices[0])
@@ -121,10 +121,10 @@ def times(work: Work, clock: Callable[[], float] = time.perf_counter) -> Times:
     end.record(first)
     end.synchronize()
     host_s = min(after - before for before, after in pairwise(moments))
-    return Times(host_s, 1e-3 * begin.elapsed_time(end) / ROUNDS)
+    return ProbeTimes(host_s, 1e-3 * begin.elapsed_time(end) / ROUNDS)
 
 
-def _copies(devices: Sequence[torch.device], phase: Sequence[Hop]) -> Work:
+def _copies(devices: Sequence[torch.device], phase: Sequence[Hop]) -> ProbeWork:
     """The copies of a phase, each on a stream of its own."""
     sources = {source: _memory(devices, source) for source, _ in phase}
     copies = [(_memory(devices, destination), sources[source]) for source, destination in phase]
@@ -136,16 +136,16 @@ def _copies(devices: Sequence[torch.device], phase: Sequence[Hop]) -> Work:
             with use_stream(device, stream):
                 into.copy_(piece, non_blocking=True)
 
-    return Work(owners, streams, issue)
+    return ProbeWork(owners, streams, issue)
 
 
-def _nccl_work(devices: Sequence[torch.device]) -> list[Work]:
+def _nccl_work(devices: Sequence[torch.device]) -> list[ProbeWork]:
     """The broadcast of weights and the sum of gradients."""
     flats, streams, owners = [_memory(devices, end) for end in range(len(devices))], _new_streams(devices), [*devices]
     numbers = [flat.view(torch.float32) for flat in flats]
     return [
-        Work(owners, streams, lambda: nccl.broadcast(flats, streams)),
-        Work(owners, streams, lambda: nccl.sum_into_first(numbers, streams)),
+        ProbeWork(owners, streams, lambda: nccl.broadcast(flats, streams)),
+        ProbeWork(owners, streams, lambda: nccl.sum_into_first(numbers, streams)),
     ]
 
 
