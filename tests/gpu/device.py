@@ -42,8 +42,8 @@ def wrap(base, lanes, **policy):
 
 
 def synchronize():
-    if not IS_DRY_RUN:
-        torch.cuda.synchronize()
+    for index in range(0 if IS_DRY_RUN else torch.cuda.device_count()):
+        torch.cuda.synchronize(index)
 
 
 def on_host(tensor):
