@@ -24,8 +24,10 @@ from dpbench.parallel.routes.plan import Links, Rates, candidates, hops_of, pare
 from dpbench.parallel.routes.probe import measure, rate_between
 
 PROBE_ELEMENTS = 1 << 20
+MOST_PEERS = 8
+"""The peers that a CUDA device can have (CUDA C++ Programming Guide, Peer-to-Peer)."""
 _NO_PEERS_LEFT = "peer mapping resources exhausted"
-"""CUDA's text for cudaErrorTooManyPeers. A device can have eight peers (CUDA C++ Programming Guide, Peer-to-Peer)."""
+"""CUDA's text for cudaErrorTooManyPeers."""
 _SPREAD = 0x1E3779B97F4A7C15
 """Factor of Knuth's multiplicative hash, which spreads consecutive numbers over all bits."""
 
@@ -93,9 +95,8 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
     """What a plan of the route needs to know of the links.
 
     The links of the plan are tested, and a chain's are measured. If one of them is unsound or slow, the plan may
-    change, and its new links are tested.
-    Other links, such as those of the batch and the outputs on a chain, are tested by their first copy. So the plan's
-    links are the first of the few peers that a device may have.
+    change, and its new links are tested. Other links, such as those of the batch and the outputs on a chain, are tested
+    by their first copy. So the plan's links are the first of the few peers that a device may have.
     """
     heads = heads_of(devices)
     numbers = sorted(set(heads))
@@ -118,7 +119,9 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
         links = known
     if route is not Route.AUTO or len(numbers) <= 2:
         return links
-    measured = tuple([(candidate, hops_of(candidate, links)) for candidate in candidates(links)])
+    # A star that is not needed would take the peers that others may need, if a device cannot have them all.
+    tried = [route for route in candidates(links) if route is not Route.STAR or len(numbers) <= 1 + MOST_PEERS]
+    measured = tuple([(route, hops_of(route, links)) for route in tried])
     return replace(links, seconds=measure(tuple(devices), measured)) if len(measured) > 1 else links
 
 
@@ -184,8 +187,8 @@ def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
 @cache  # so it warns once in a process: with many devices, many pairs have no peer left
 def _warn_of_peer_limit() -> None:
     warnings.warn(
-        "CUDA lets a device have eight peers at most, so some pairs of devices cannot copy directly; their copies go "
-        "through the host instead, which is slower",
+        f"CUDA lets a device have {MOST_PEERS} peers at most, so some pairs of devices cannot copy directly; their "
+        "copies go through the host instead, which is slower",
         RuntimeWarning,
         stacklevel=4,
     )

@@ -48,7 +48,7 @@ PIECE_BYTES = 4 * 1024 * 1024
 Hop = tuple[int | None, int | None]
 """Source and destination of a copy: the first lanes on their devices; None for the host."""
 Seconds = tuple[tuple[Route, float], ...]
-"""The seconds that a piece of weights and gradients takes on each measured route."""
+"""The seconds that a bucket of weights and gradients takes on each measured route."""
 Rates = tuple[tuple[tuple[int, int], float], ...]
 """The bytes a second between two devices, the lower number first."""
 FASTER = 0.9
@@ -120,7 +120,7 @@ def reason(links: Links) -> str:
     seconds = dict(links.seconds)
     if chosen in seconds and len(seconds) > 1:
         times = ", ".join(f"{route} {1e3 * second:.3g} ms" for route, second in links.seconds)
-        return f"measured for a piece of weights and gradients: {times}"
+        return f"measured for a bucket of weights and gradients: {times}"
     if chosen is Route.CHAIN:
         return "peers with sound links form a chain"
     return "there are two lanes at most" if len(links.heads) <= 2 else "peers with sound links form no chain"
