@@ -16,6 +16,7 @@ from benchmarks.gpu_steps import Step
 
 ROOT = Path(__file__).resolve().parents[1]
 GRACE_S = 15.0
+_BUDGET = 0.9  # of a step's share: its own start and end are no measurements
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
@@ -55,7 +56,7 @@ def run(step: Step, environment: Mapping[str, str], allowed: Allowance, say: Cal
 
     Interrupt it at the limit, and kill it `GRACE_S` later.
     """
-    budget = f"{max(1.0, 0.7 * allowed.share_s):.0f}"
+    budget = f"{max(1.0, _BUDGET * allowed.share_s):.0f}"
     arguments = [argument.replace("{budget}", budget) for argument in step.arguments]
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     is_cut = False

@@ -34,7 +34,7 @@ class Row:
 
     `busy_percent` is of a comparison: by case id and device, the share of busy SMs, or else of the time in which a
     kernel ran, as NVML reported it; the median over rounds, or the reason why there is none. `lines` are of a
-    projection: measured and projected step times.
+    projection: measured and projected step times. A skip of an optional step is no gap.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Row:
     exit_code: int | None = None
     busy_percent: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
+    is_optional: bool = False
 
 
 def row_of(step: Step, end: End, limit_s: float, folder: Path) -> Row:
@@ -70,7 +71,8 @@ def row_of(step: Step, end: End, limit_s: float, folder: Path) -> Row:
     last = end.tail[-1] if end.tail else ""
     text = "; ".join(filter(None, (failure, "its time was up" if is_cut else "", note or last)))
     lines = end.tail[:-1] if step.kind is Kind.PROJECTION else ()
-    return Row(step.name, outcome, text, round(end.seconds, 1), round(limit_s, 1), end.exit_code, busy, lines)
+    times_s = round(end.seconds, 1), round(limit_s, 1)
+    return Row(step.name, outcome, text, *times_s, end.exit_code, busy, lines, step.is_optional)
 
 
 def _of_tests(end: End) -> tuple[str | None, bool, str]:
@@ -134,8 +136,8 @@ def busy_percent(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, fl
 
 
 def code_of(rows: Iterable[Row]) -> int:
-    """Return 1 if a step failed, else 3 if one was cut, skipped or not started, else 0."""
-    outcomes = {row.outcome for row in rows}
+    """Return 1 if a step failed, else 3 if one was cut, skipped without being optional, or not started, else 0."""
+    outcomes = {row.outcome for row in rows if not (row.is_optional and row.outcome is Outcome.SKIPPED)}
     if Outcome.FAILED in outcomes:
         return 1
     return 0 if outcomes <= {Outcome.PASSED} else 3

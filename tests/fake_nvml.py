@@ -7,7 +7,7 @@ function that is missing here is one that the driver does not have.
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor
+from math import floor
 
 import pynvml
 
@@ -19,9 +19,6 @@ class Levels:
 
     def __init__(self, *levels: tuple[float, float]) -> None:
         self._levels = levels
-
-    def at(self, time_s: float) -> float:
-        return next((value for from_s, value in reversed(self._levels) if from_s <= time_s), 0.0)
 
     def total(self, to_s: float) -> float:
         """Return the integral over time up to a moment."""
@@ -89,11 +86,13 @@ class FakeGpu:
         return self.busy_percent.mean(from_s, to_s)
 
     def sample(self, kind: int, time_s: float) -> int:
+        """Return a sample at this moment, which stands for the period before it."""
+        since_s = time_s - self.sample_period_s
         if kind == pynvml.NVML_TOTAL_POWER_SAMPLES:
-            return round(1000 * self.power_w.at(time_s))
+            return round(1000 * self.power_w.mean(since_s, time_s))
         if kind in (pynvml.NVML_PROCESSOR_CLK_SAMPLES, pynvml.NVML_MEMORY_CLK_SAMPLES):
             return 1980 if kind == pynvml.NVML_PROCESSOR_CLK_SAMPLES else 2619
-        return round(self.busy_percent.at(time_s))
+        return round(self.busy_percent.mean(since_s, time_s))
 
 
 class _RefusalError(Exception):
@@ -231,7 +230,7 @@ class FakeNvml:
 
     def _nvmlDeviceGetSamples(self, gpu, kind, last_seen_us, value_type, count, samples):  # noqa: PLR0917  # NVML's own
         last = floor(self._clock() / gpu.sample_period_s + 1e-6)
-        first = max(last - gpu.sample_capacity, ceil(last_seen_us / 1e6 / gpu.sample_period_s - 1e-6))
+        first = max(last - gpu.sample_capacity, floor(last_seen_us / 1e6 / gpu.sample_period_s + 1e-6))
         times_s = [i * gpu.sample_period_s for i in range(first + 1, last + 1)]
         if not times_s:
             raise _RefusalError(pynvml.NVML_ERROR_NOT_FOUND)

@@ -179,6 +179,8 @@ class SideStreams:
         devices = self._devices[:count]
         links = self._links.first(count)
         route = choose(links) if self._route is Route.AUTO else self._route
+        if route is Route.NCCL and count < len(self._devices):
+            route = Route.STAR  # NCCL would first make a communicator for these devices alone
         parents = parents_of(route, links)
         is_linked = [lane > 0 and is_link(devices[parents[lane]], device) for lane, device in enumerate(devices)]
         computes = [current_stream(device) for device in devices]

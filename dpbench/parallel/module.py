@@ -29,7 +29,6 @@ from dpbench.parallel.replicatable import check_device
 from dpbench.parallel.scatter import scatter_kwargs, scatter_to
 from dpbench.parallel.shares.measured import MeasuredShares
 from dpbench.parallel.shares.sizes import AUTO, Shares, shares_of_lanes
-from dpbench.parallel.transfer import check_links
 
 T = TypeVar("T", bound=nn.Module)
 
@@ -74,7 +73,6 @@ class DataParallel(nn.DataParallel[T]):
             check_exist("output_device", [resolved])
             self.output_device = -1 if output_device == -1 else as_stock_id(resolved)
         self._start_runtime()
-        check_links(devices)
         if devices[0].type == "cuda":
             _check_balance([device.index for device in devices])
         if len(devices) == 1:

@@ -59,7 +59,7 @@ class Policy:
     `host_staged` sends copies between devices through the host, even if the direct link passed its test.
     `route` decides which lane sends weights to which lane. Gradients go back the same way. Every set of devices can
     take every route but "nccl", which needs CUDA devices with a lane each. Lanes without links, such as CPU lanes, have
-    none.
+    none. Three lanes or more take under "auto" what measures faster, so two runs may add gradients in another order.
     `shares` cuts the batch unevenly: a tuple of numbers, one for each lane, such as ``(1, 2, 2)``. The first is above
     0, and zeros are allowed at the end, where they mean fewer lanes (`shares/sizes.py`). None gives equal chunks, as
     stock. "auto" measures the first training steps, then keeps one choice (`shares/measured.py`). With batch norm,
@@ -86,7 +86,8 @@ class Policy:
     def ways(self, devices: Sequence[torch.device]) -> tuple[Dispatch, ...]:
         """The ways to call replicas on these devices that the policy allows; "auto" measures them in this order.
 
-        On the CPU a call ends when its work is done: interleaved, no device has work earlier, so it is not tried.
+        It leaves the first one only for a gain above 5 % (`dispatch/autotune.py`). On the CPU a call ends when
+        its work is done: interleaved, no device has work earlier, so it is not tried.
         """
         if self.dispatch is not Dispatch.AUTO:
             return (self.dispatch,)

@@ -6,21 +6,28 @@ parameter goes over it.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dpbench.parallel.devices import CPU
-from dpbench.parallel.lanes import Lane, current_stream, heads_of, record_stream, use_stream, wait_stream
+from dpbench.parallel.lanes import Lane, Stream, current_stream, heads_of, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.plan import Links, candidates, hops_of, parents_of
-from dpbench.parallel.routes.probe import measure
+from dpbench.parallel.routes import nccl
+from dpbench.parallel.routes.plan import Links, Rates, candidates, hops_of, parents_of
+from dpbench.parallel.routes.probe import measure, rate_between
 
 PROBE_ELEMENTS = 1 << 20
+MOST_PEERS = 8
+"""The peers that a CUDA device can have (CUDA C++ Programming Guide, Peer-to-Peer)."""
+_NO_PEERS_LEFT = "peer mapping resources exhausted"
+"""CUDA's text for cudaErrorTooManyPeers."""
 _SPREAD = 0x1E3779B97F4A7C15
 """Factor of Knuth's multiplicative hash, which spreads consecutive numbers over all bits."""
 
@@ -76,35 +83,53 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     return moved
 
 
-def check_links(devices: list[torch.device]) -> None:
-    """Test the links that a wrapper will use, and warn of links that corrupt bytes."""
-    for device in devices[1:]:
-        for source, destination in ((devices[0], device), (device, devices[0])):
-            _is_sound(source, destination)
+def are_sound(one: torch.device, other: torch.device) -> bool:
+    """Whether the link passes its test in both directions.
+
+    A corrupting link gives a UserWarning, and a device without a peer left a RuntimeWarning.
+    """
+    return all([_is_sound(one, other), _is_sound(other, one)])
 
 
 def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
     """What a plan of the route needs to know of the links.
 
-    The links of the plan are tested. If one of them corrupts bytes, the plan changes, and its new links are tested.
+    The links of the plan are tested, and a chain's are measured. If one of them is unsound or slow, the plan may
+    change, and its new links are tested. Other links, such as those of the batch and the outputs on a chain, are tested
+    by their first copy. So the plan's links are the first of the few peers that a device may have.
     """
     heads = heads_of(devices)
     numbers = sorted(set(heads))
-    if route in (Route.STAR, Route.HOST, Route.NCCL) or is_staged or len(numbers) == 1 or len(heads) == 2:
+    if is_staged or len(numbers) == 1 or route in (Route.HOST, Route.NCCL):
         return Links(heads, frozenset())
     peers = [(one, other) for one, other in permutations(numbers, 2) if _are_peers(devices[one], devices[other])]
-    links = Links(heads, frozenset(peers))
+    links = Links(
+        heads, frozenset(peers), has_nccl=route is Route.AUTO and nccl.why_unsupported(devices, is_staged) is None
+    )
     while True:
-        hops = [(heads[parent], head) for head, parent in enumerate(parents_of(route, links)) if heads[head] == head]
+        parents = parents_of(route, links)
+        hops = {(heads[parent], head) for head, parent in enumerate(parents) if heads[head] == head != 0}
         tested = {*hops, *[(head, parent) for parent, head in hops]}
         corrupt = {(one, other) for one, other in tested if not _is_sound(devices[one], devices[other])}
-        if corrupt <= links.corrupt:
+        known = replace(links, corrupt=links.corrupt | corrupt)
+        if any(parents) and route in (Route.AUTO, Route.CHAIN):  # a chain, which may have a choice of links
+            known = replace(known, rates=_rates(devices, hops, known))
+        if known == links:
             break
-        links = Links(heads, links.peers, links.corrupt | corrupt)
+        links = known
     if route is not Route.AUTO or len(numbers) <= 2:
         return links
-    measured = tuple([(candidate, hops_of(candidate, links)) for candidate in candidates(links)])
+    # A star that is not needed would take the peers that others may need, if a device cannot have them all.
+    tried = [route for route in candidates(links) if route is not Route.STAR or len(numbers) <= 1 + MOST_PEERS]
+    measured = tuple([(route, hops_of(route, links)) for route in tried])
     return replace(links, seconds=measure(tuple(devices), measured)) if len(measured) > 1 else links
+
+
+def _rates(devices: Sequence[torch.device], hops: Iterable[tuple[int, int]], links: Links) -> Rates:
+    """The known rates of links, and those of these hops."""
+    pairs = {(min(hop), max(hop)) for hop in hops if links.are_fast(*hop)}
+    measured = {(one, other): rate_between(devices[one], devices[other]) for one, other in pairs}
+    return tuple(sorted({**dict(links.rates), **{pair: rate for pair, rate in measured.items() if rate}}.items()))
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
@@ -115,7 +140,7 @@ def _goes_directly(source: torch.device, destination: torch.device, is_staged: b
 
 
 def _is_sound(source: torch.device, destination: torch.device) -> bool:
-    """Whether direct copies arrive without corrupted bytes.
+    """Whether direct copies are possible and arrive without corrupted bytes.
 
     Only links between peers are tested: other copies go through the host.
     """
@@ -135,9 +160,19 @@ def _are_peers(source: torch.device, destination: torch.device) -> bool:
 def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
     if not _are_peers(source, destination):
         return True
-    with torch.inference_mode(False), torch.no_grad():
+    # The first copy over a link may be that of a forward. Its dispatch modes need not see this test, and its side
+    # streams need not keep memory for it.
+    unseen = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
+    streams = [use_stream(device, _main_stream(device)) for device in (source, destination)]
+    with torch.inference_mode(False), torch.no_grad(), unseen, streams[0], streams[1]:
         sent = torch.arange(PROBE_ELEMENTS, device=CPU) * _SPREAD
-        arrived = _direct_copy(sent.to(source), destination).to(CPU)
+        try:
+            arrived = _direct_copy(sent.to(source), destination).to(CPU)
+        except RuntimeError as error:
+            if _NO_PEERS_LEFT not in str(error):
+                raise
+            _warn_of_peer_limit()
+            return False
     if torch.equal(sent, arrived):
         return True
     warnings.warn(
@@ -147,6 +182,22 @@ def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
         stacklevel=2,
     )
     return False
+
+
+@cache  # so it warns once in a process: with many devices, many pairs have no peer left
+def _warn_of_peer_limit() -> None:
+    warnings.warn(
+        f"CUDA lets a device have {MOST_PEERS} peers at most, so some pairs of devices cannot copy directly; their "
+        "copies go through the host instead, which is slower",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _main_stream(device: torch.device) -> Stream:
+    """The device's default stream, whose memory serves most operators; the current one where there is no default."""
+    module = torch.get_device_module(device)
+    return getattr(module, "default_stream", module.current_stream)(device)
 
 
 def _direct_copy(tensor: Tensor, device: torch.device) -> Tensor:

@@ -109,7 +109,7 @@ class Kept(_Frozen):
 class Counts(_Frozen):
     """All counters of one step. Mode `infer` has the forward phase alone. `kept` is counted if asked for.
 
-    `slower_choices` is counted if asked for: the models, of two, for which the default dispatch chose the slower way.
+    `slower_choices` is counted if asked for: the trials, of three, in which the default dispatch chose the wrong way.
     `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
     wrapper's broadcasts and sums. None for other variants.
     """

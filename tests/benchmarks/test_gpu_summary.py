@@ -1,12 +1,27 @@
 """How the steps of `make gpu` are planned, judged and summarised. No process is started."""
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu_run import End
-from benchmarks.gpu_steps import MACHINE_FILE, Kind, Place, Step, Work, doubling, rehearsed, steps_of
+from benchmarks.gpu_steps import (
+    MACHINE_FILE,
+    Kind,
+    Place,
+    Step,
+    Work,
+    doubling,
+    fitted,
+    lost,
+    needed_s,
+    reductions,
+    rehearsed,
+    steps_of,
+)
 from benchmarks.gpu_summary import Outcome, Row, busy_percent, code_of, lines_of, row_of, write_summary
 from dpbench.results.readings import Reading
 from dpbench.results.record import to_line
@@ -137,6 +152,14 @@ def test_the_exit_code_shows_what_did_not_pass(outcomes, code):
     assert code_of([Row("step", outcome) for outcome in outcomes]) == code
 
 
+def test_a_skipped_optional_step_is_no_gap(tmp_path):
+    *_, projected = steps_of(Place("cuda", 1), Work(), tmp_path)
+    skipped = row_of(projected, ended(77, "elsewhere run: python"), 1.0, tmp_path)
+    assert (skipped.outcome, code_of([Row("tests", Outcome.PASSED), skipped])) == ("skipped", 0)
+    assert code_of([row_of(projected, ended(-2, is_cut=True), 1.0, tmp_path)]) == 3
+    assert code_of([row_of(projected, ended(1, "boom"), 1.0, tmp_path)]) == 1
+
+
 def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
     write_summary(path, {}, [Row("a")], None)
@@ -162,7 +185,60 @@ def test_one_gpu_is_shared_by_one_two_and_four_lanes():
     assert {lanes for variant, lanes in steps["launch_bound"].wanted if variant == "ddp"} == {("cuda:0",)}
     assert value_of(steps["ahead"], "--steps-per-sample") == "20"
     assert value_of(steps["ahead"], "--variants") == "torch_dp,tuned"
-    assert sum(step.needs_s for step in steps_of(Place("cuda", 1), Work(), Path("out"))) <= 540
+
+
+def names(steps):
+    return [step.name for step in steps]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_all_is_planned_where_it_fits_and_nothing_is_lost(count):
+    place = Place("cuda", count)
+    full = steps_of(place, Work(), Path("out"))
+    assert fitted(place, Work(), Path("out"), needed_s(full)) == full
+    assert lost(full, full) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_what_does_not_fit_is_left_out_and_named(count):
+    """The default leaves about 530 s after two start-ups."""
+    place, out = Place("cuda", count), Path("out")
+    full, steps = steps_of(place, Work(), out), fitted(place, Work(), out, 530.0)
+    assert needed_s(full) > 530 >= needed_s(steps)
+    missing = lost(full, steps)
+    assert set(names(full)) - set(names(steps)) == {name for name in missing if " " not in name}
+    assert {"tests", "races", "doctor"} <= {*names(steps)}
+
+
+def test_steps_are_left_out_in_the_stated_order():
+    one, several = ([*reductions(Place("cuda", count), Work())] for count in (1, 8))
+
+    def lost_by(works, count):
+        place = Place("cuda", count)
+        plans = [steps_of(place, work, Path("out")) for work in works]
+        return [lost(before, after) for before, after in pairwise(plans)]
+
+    fewer, *rest = lost_by(several, 8)
+    assert fewer == ["launch_bound", "compute_bound"]
+    assert {case.rpartition(" on ")[2] for case in rest[0]} == {"4"}
+    order = [["telemetry"], ["machine", "projected"], ["several_compute_bound"], ["ahead"]]
+    assert [each for each in rest if " " not in each[0]] == order
+    first, second, third, *_ = lost_by(one, 1)
+    assert first == ["telemetry"]
+    assert second == [f"launch_bound {variant} on 4" for variant in ("floor", "naive", "torch_dp", "tuned")]
+    assert {case.split()[1] for case in third} == {"floor", "naive"}
+
+
+def test_a_comparison_needs_more_with_each_lane_and_rank_and_with_the_start_up():
+    def needs(count=2, **changed):
+        work = replace(Work(variants=("tuned",)), **changed)
+        return next(step for step in steps_of(Place("cuda", count), work, Path("out")) if "launch" in step.name).needs_s
+
+    assert needs(1, shared_lanes=(1,), start_s=8.0) == pytest.approx(8 + 2 * (8 + 2 * 4.2))
+    assert needs(4) - needs(2) == pytest.approx(2 * 4.8)
+    assert needs(start_s=9.0) - needs(start_s=8.0) == pytest.approx(3)
+    ranks = needs(variants=("ddp",)) - needs()
+    assert ranks == pytest.approx(2 * (8 + 2 * 1.0))
 
 
 @pytest.mark.parametrize(("count", "lanes"), [(2, [2]), (3, [2, 3]), (4, [2, 4]), (8, [2, 4, 8]), (6, [2, 4, 6])])
@@ -184,6 +260,7 @@ def test_several_gpus_are_used_by_all_variants_with_a_gpu_for_each_lane(count, l
 def test_races_run_under_the_sanitizer_that_torch_has_with_cuda(kind, sanitizer, device):
     _, races, *_ = steps_of(Place(kind, 2), Work(), Path("out"))
     assert races.environment.get("TORCH_CUDA_SANITIZER") == sanitizer
+    assert races.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "8"
     assert races.environment.get("DPBENCH_GPU_TESTS_ON") == device
 
 

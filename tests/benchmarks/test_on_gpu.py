@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,7 +17,7 @@ import torch
 from benchmarks import gpu_run, on_gpu
 from benchmarks.gpu_run import allowance, run
 from benchmarks.gpu_steps import Kind, Place, Step, Work, steps_of
-from benchmarks.on_gpu import CannotStartError, chosen, prepare, run_all
+from benchmarks.on_gpu import CannotStartError, chosen, plan_lines, prepare, run_all
 
 ROOT = Path(__file__).parents[2]
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; make gpu would use it")
@@ -100,11 +101,11 @@ def test_steps_run_after_a_failed_one_and_the_output_is_passed_on(tmp_path):
     code, said, rows = ran(steps, tmp_path, 30.0)
     assert code == 1
     assert {name: (row["outcome"], row["note"], row["exit_code"]) for name, row in rows.items()} == {
-        "one": ("failed", "exit code 1; here 7", 1),
+        "one": ("failed", "exit code 1; here 9", 1),
         "two": ("passed", "x", 0),
         "three": ("passed", "", 1),
     }
-    assert "here 7\ngpu: one failed: exit code 1; here 7\n" in said
+    assert "here 9\ngpu: one failed: exit code 1; here 9\n" in said
     assert re.search(r"^gpu: two +passed +\d+ s  x$", said, re.MULTILINE)
 
 
@@ -212,7 +213,7 @@ def test_wheels_are_used_and_a_module_that_cannot_be_imported_is_named(tmp_path,
     environment = os.environ | {"PYTHONPATH": str(site)}
     wheels.mkdir()
     wheel(wheels, "rich", "")
-    prepare(wheels, environment)
+    assert prepare(wheels, environment) > 0
     assert (site / "rich.py").exists()
     wheel(wheels, "typer", "raise RuntimeError('numpy is too old')")
     with pytest.raises(CannotStartError, match=r"cannot import typer \(RuntimeError\).*make gpu-wheels"):
@@ -238,6 +239,37 @@ def test_importing_the_gpu_tests_does_not_import_the_sanitizer():
     subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, check=True, env=environment | {"DPBENCH_GPU_TESTS_ON": "cpu"}
     )
+
+
+def test_the_plan_names_what_is_left_out_and_the_minutes_that_hold_all(tmp_path):
+    full = [python("one", "", needs_s=300.0), python("two", "", needs_s=120.0)]
+    assert plan_lines(full, full, 9.0, 430.0) == ["2 steps need about 420 s; 430 s of 9 minutes are left"]
+    assert plan_lines(full, full[:1], 6.0, 330.0) == [
+        "1 steps need about 300 s; 330 s of 6 minutes are left",
+        "left out, because it does not fit: two; --minutes 8 hold all",
+    ]
+
+
+def test_the_minutes_include_what_was_done_before_the_first_step(tmp_path, monkeypatch):
+    """The process began 500 s before, and so 55 of 555 s are left."""
+    planned = {}
+    monkeypatch.setattr(sys, "argv", ["on_gpu", "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(on_gpu, "find_place", lambda *_, **__: Place("cuda", 1))
+    monkeypatch.setattr(on_gpu, "prepare", lambda *_: 8.0)
+    moments = iter([0.0, *[500.0] * 9])
+    monkeypatch.setattr(on_gpu, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+
+    def run_all(steps, _environment, _out, *rest):
+        seconds, facts, _say = rest
+        planned.update(facts, steps=[step.name for step in steps], seconds=seconds)
+        return 0
+
+    monkeypatch.setattr(on_gpu, "run_all", run_all)
+    assert on_gpu.main() == 0
+    assert planned["seconds"] == pytest.approx(55)
+    assert planned["steps"] == ["tests", "races", "doctor", "launch_bound"]
+    assert {"telemetry", "machine", "projected", "compute_bound", "ahead"} <= set(planned["left_out"])
+    assert "left out, because it does not fit: telemetry, " in (tmp_path / "out" / "output.txt").read_text()
 
 
 def test_steps_are_chosen_by_name(tmp_path):

@@ -65,6 +65,11 @@ def allow_peers(are_allowed: bool) -> None:
     _runtime().stand_in_allow_peers(are_allowed)
 
 
+def limit_peers(count: int) -> None:
+    """Let a device have so many peers at most; CUDA's limit is 8. torch asks once for each pair."""
+    _runtime().stand_in_limit_peers(count)
+
+
 def raise_races(are_raised: bool) -> None:
     """Say whether the second of two racing operations raises RuntimeError. It does unless this is called."""
     _runtime().stand_in_raise_races(are_raised)

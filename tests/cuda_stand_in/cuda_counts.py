@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from dpbench.measure.session import open_session
+from dpbench.parallel import transfer
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 from tests.cuda_stand_in import control
 from tests.cuda_stand_in.translated import ROOT
 
 COUNT = torch.cuda.device_count()
+ROUTE = "chain" if COUNT > 2 else "star"  # what "auto" takes depends on times, which the stand-in has not
 BATCH = 16
 WORKLOADS = ["mlp/tiny", "convnet/tiny"]
 STEPS_BEFORE = 2
@@ -27,7 +29,16 @@ CALLS = {"event_record": "programs_events", "stream_wait": "programs_waits", "re
 @cache
 def simulated():
     """Return the copies by link and the host's calls of a whole step of each workload, as the simulator counts them."""
-    words = ("counts", "--variants", "tuned", "--workloads", ",".join(WORKLOADS), "--batch", str(BATCH), "--json")
+    words = (
+        "counts",
+        "--variants",
+        f"tuned[route={ROUTE}]",
+        "--workloads",
+        ",".join(WORKLOADS),
+        "--batch",
+        str(BATCH),
+        "--json",
+    )
     done = subprocess.run(
         [sys.executable, "-m", "dpbench", *words, "--devices", f"sim*{COUNT}"],
         cwd=ROOT,
@@ -52,10 +63,16 @@ def of_a_step(phases):
     return {link.replace("sim:", "cuda:"): traffic for link, traffic in links.items()}, calls
 
 
+@pytest.fixture(autouse=True)
+def _links_are_alike(monkeypatch):
+    """Let a chain keep the caller's order: the stand-in's links have no rates of their own."""
+    monkeypatch.setattr(transfer, "rate_between", lambda *_: None)
+
+
 def seen(workload):
     """Return the same of a step on the stand-in."""
     case = Case(
-        variant=VariantId(VariantName.TUNED).with_parameters(dispatch="sequence"),
+        variant=VariantId(VariantName.TUNED).with_parameters(dispatch="sequence", route=ROUTE),
         workload=workload,
         batch=BATCH,
         devices=tuple(f"cuda:{index}" for index in range(COUNT)),

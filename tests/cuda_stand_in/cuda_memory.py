@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel.transfer import are_sound
 from tests.cuda_stand_in import control
 
 LANES = 4
@@ -17,6 +18,8 @@ BUCKET_BYTES = -(-WIDE_BYTES // SEGMENT_BYTES) * SEGMENT_BYTES
 
 if torch.cuda.device_count() < LANES:
     pytest.skip(f"these runs have {LANES} devices, and there are {torch.cuda.device_count()}", allow_module_level=True)
+for other in range(1, LANES):  # the first copy over a link tests it, and waits
+    are_sound(torch.device("cuda", 0), torch.device("cuda", other))
 
 
 def reserved_bytes(wrap, slow, steps):

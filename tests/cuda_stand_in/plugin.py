@@ -8,8 +8,7 @@ import torch
 from tests.cuda_stand_in import control
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "races: the test looks at the races itself")
+def pytest_configure() -> None:
     torch.set_num_threads(1)
 
 

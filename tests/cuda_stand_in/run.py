@@ -25,8 +25,11 @@ PLUGIN = (
 HERE = "tests/cuda_stand_in"
 SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
-    "wrapper": (f"{HERE}/cuda_wrapper.py",),
+    "wrapper": ("tests/gpu/test_several.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
+    "peer limit": (f"{HERE}/cuda_peer_limit.py",),
+    "probe": (f"{HERE}/cuda_probe.py",),
+    "sanitizer": (f"{HERE}/cuda_sanitizer.py",),
     "shares": (f"{HERE}/cuda_shares.py",),
     "forgotten waits": (f"{HERE}/cuda_forgotten_waits.py",),
     "counts": (f"{HERE}/cuda_counts.py",),
@@ -39,8 +42,19 @@ SUITES = {
 """A file or folder for each, in a process of its own."""
 UNASKED = [name for name in SUITES if name != "rehearsal"]
 """The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
-ON = {"gpu": {1}, "memory": {4}, "shares": {4}, "compare": {2, 4}, "machine file": {2, 4}, "rehearsal": {2}}
-"""The numbers of devices of a suite that does not run on all. tests/gpu uses one device."""
+ON = {
+    "gpu": {1},
+    "wrapper": {2, 4, 8},
+    "memory": {4},
+    "peer limit": {4},
+    "probe": {4},
+    "sanitizer": {1},
+    "shares": {4},
+    "compare": {2, 4},
+    "machine file": {2, 4},
+    "rehearsal": {2},
+}
+"""The numbers of devices of a suite that does not run on all. tests/gpu uses one device, but for `wrapper`."""
 NOTHING_TO_RUN = 5
 
 

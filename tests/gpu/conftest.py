@@ -1,15 +1,19 @@
 import pytest
 import torch
 
+from tests.gpu.device import synchronize
 from tests.parallel.remote import take_remote_paths
 
 
 @pytest.fixture(autouse=True)
-def _seed():
+def _seeded_and_idle_afterwards():
+    """Seed each test, and finish its work afterwards, also that of a test that failed."""
     torch.manual_seed(0)
+    yield
+    synchronize()
 
 
-@pytest.fixture(params=["sequence", "threads"])
+@pytest.fixture(params=["sequence", "threads", "interleaved"])
 def dispatch(request):
     return request.param
 

@@ -5,14 +5,18 @@ machine without a GPU. It has no streams and no pauses, so it proves nothing abo
 """
 
 import os
+from contextlib import contextmanager
 
 import pytest
 import torch
+from torch.cuda import current_device
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from dpbench.parallel import DataParallel, Policy
 
 IS_DRY_RUN = os.environ.get("DPBENCH_GPU_TESTS_ON") == "cpu"
 DEVICE = torch.device("cpu") if IS_DRY_RUN else torch.device("cuda", 0)
+LAG_S = 0.002
 SHORT, LONG = 10_000_000, 600_000_000
 """Cycles: about 5 and 300 ms. Issuing a whole step takes a few ms."""
 
@@ -38,8 +42,8 @@ def wrap(base, lanes, **policy):
 
 
 def synchronize():
-    if not IS_DRY_RUN:
-        torch.cuda.synchronize()
+    for index in range(0 if IS_DRY_RUN else torch.cuda.device_count()):
+        torch.cuda.synchronize(index)
 
 
 def on_host(tensor):
@@ -73,3 +77,27 @@ def pause(cycles=SHORT):
     if not IS_DRY_RUN:
         torch.cuda._sleep(cycles)
     return Moment(is_pause=True)
+
+
+@contextmanager
+def lagging(devices):
+    """Slow these devices in a block, so that everything that should wait for them has to wait.
+
+    On GPUs each module's forward begins with a pause of its device. On the CUDA stand-in each kernel and copy is slow.
+    """
+    if is_stand_in():
+        from tests.cuda_stand_in import control  # it loads the stand-in's library
+
+        with control.lagging(dict.fromkeys(devices, LAG_S)):
+            yield
+        return
+
+    def pause_here(*_):
+        if current_device() in devices:
+            pause()
+
+    handle = register_module_forward_pre_hook(pause_here)
+    try:
+        yield
+    finally:
+        handle.remove()

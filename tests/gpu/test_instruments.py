@@ -9,6 +9,7 @@ import torch
 from dpbench.gate.settings import Benchmark
 from dpbench.gate.take_round import Sides, take_round
 from dpbench.measure.clock import make_clock
+from dpbench.measure.gpu.nvml_counters import ADVISED_WINDOW_S
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
 from dpbench.results.device_summary import TELEMETRY
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.gpu
 skip_without_gpu()
 
 ROOT = Path(__file__).parents[2]
-STEPS = 200
 
 
 @needs_streams
@@ -39,10 +39,11 @@ def test_telemetry_of_a_window_has_readings_or_reasons():
     a = torch.randn(512 if DEVICE.type == "cpu" else 4096, 512, device=DEVICE)
     clock()
     telemetry.begin()
-    for _ in range(STEPS):
+    begin_s, steps = clock(), 0
+    while clock() - begin_s < ADVISED_WINDOW_S:
         a @ a.T
-    clock()
-    read = telemetry.end(STEPS)[str(DEVICE)]
+        steps += 1
+    read = telemetry.end(steps)[str(DEVICE)]
     if isinstance(read, str):
         print(f"no telemetry: {read}")  # noqa: T201
         assert DEVICE.type == "cpu"

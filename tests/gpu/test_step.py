@@ -1,12 +1,13 @@
 """A step on lanes that share a GPU equals the plain module's steps on the chunks."""
 
 import copy
+from contextlib import suppress
 
 import pytest
 import torch
 from torch import nn
 
-from tests.gpu.device import DEVICE, IS_DRY_RUN, on_host, skip_without_gpu, wrap
+from tests.gpu.device import DEVICE, IS_DRY_RUN, needs_streams, on_host, skip_without_gpu, synchronize, wrap
 from tests.parallel.models import Call, Tied, mlp, normed
 from tests.parallel.oracle import Chunked, assert_grads, assert_same_step
 
@@ -154,3 +155,17 @@ def test_the_stock_wrapper_gives_the_same():
     want.square().sum().backward()
     got.square().sum().backward()
     assert_grads(base, dense_grads(stock))
+
+
+@needs_streams
+def test_a_graph_capture_is_refused_in_one_clear_line():
+    wrapper, x, graph = wrap(mlp().to(DEVICE), 2), torch.randn(16, 5, device=DEVICE), torch.cuda.CUDAGraph()
+    synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        assert torch.cuda.is_current_stream_capturing()
+        with pytest.raises(RuntimeError, match="a graph capture is not supported"):
+            wrapper(x)
+        with suppress(RuntimeError):  # the CUDA stand-in makes no graph
+            graph.capture_end()
+    assert wrapper(x).shape == (16, 3)

@@ -113,9 +113,10 @@ def test_a_pause_changes_no_number_under_other_policies(policy, monkeypatch):
     torch.testing.assert_close(train(wrapper, base, batches), want)
 
 
+@pytest.mark.races
 @pytest.mark.usefixtures("_remote")
 @needs_streams
-def test_a_pause_shows_a_missing_wait(monkeypatch):
+def test_a_pause_shows_a_missing_wait(dispatch, monkeypatch):
     """This shows that the tests above can fail. torch's sanitizer raises by itself, and so does the CUDA stand-in."""
     # It is looked up and not imported, because its import makes every allocation and event call Python.
     sanitizer = sys.modules.get("torch.cuda._sanitizer")
@@ -124,7 +125,7 @@ def test_a_pause_shows_a_missing_wait(monkeypatch):
     base, batches = deep(), torch.randn(4, 8, WIDTH, dtype=torch.float64).to(DEVICE)
     expected = copy.deepcopy(base)
     want = train(expected, expected, batches)
-    wrapper = wrap(base, 2, **MANY_BUCKETS)
+    wrapper = wrap(base, 2, dispatch=dispatch, **MANY_BUCKETS)
     PAUSES["before a bucket goes to a lane"](monkeypatch, base)
     monkeypatch.setattr(Arrival, "wait", lambda self: None)
     with pytest.raises(error):

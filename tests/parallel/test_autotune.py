@@ -14,7 +14,7 @@ from tests.parallel.models import Call, mlp
 def fed(times):
     """The choices that an autotuner gives if each choice takes a fixed time."""
     trial, ways = Autotuner(list(times)), []
-    for _ in range(2 * TRIES + 4):
+    for _ in range(len(times) * TRIES + 4):
         way = trial.next_choice()
         ways.append(way)
         trial.add(way, times[way])
@@ -24,6 +24,11 @@ def fed(times):
 def test_each_choice_is_tried_in_turn_and_the_fastest_kept():
     assert fed({"a": 2.0, "b": 1.0}) == ["a", "b"] * TRIES + ["b"] * 4
     assert fed({"a": 1.0, "b": 2.0}) == ["a", "b"] * TRIES + ["a"] * 4
+
+
+def test_the_first_choice_is_left_only_for_a_gain_above_five_percent():
+    assert fed({"a": 1.0, "b": 0.96, "c": 0.97})[-1] == "a"
+    assert fed({"a": 1.0, "b": 0.94, "c": 0.93})[-1] == "c"
 
 
 def test_the_first_try_of_each_choice_does_not_count():

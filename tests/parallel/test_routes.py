@@ -14,7 +14,7 @@ from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import plan as routes
 from dpbench.parallel.routes.nccl import check_route
 from dpbench.parallel.routes.plan import Links, choose, downwards, hops_of, parents_of, reason
-from dpbench.parallel.routes.probe import measure
+from dpbench.parallel.routes.probe import ProbeTimes, measure
 from tests.parallel.models import mlp
 
 
@@ -86,6 +86,60 @@ def test_auto_takes_another_route_only_if_it_measures_faster(links, seconds, cho
     measured = replace(links, seconds=tuple((Route(route), second) for route, second in seconds))
     assert choose(measured) == chosen
     assert ("measured" in reason(measured)) is (len(seconds) > 1 and choose(measured) in dict(seconds))
+
+
+FAST, SLOW = 100e9, 20e9
+
+
+def rated(slow, count=4):
+    """Peers all round; these pairs are slow, and all rates are known."""
+    links = all_peers(*range(count))
+    pairs = [pair for pair in permutations(range(count), 2) if pair[0] < pair[1]]
+    return replace(links, rates=tuple((pair, SLOW if pair in slow else FAST) for pair in pairs))
+
+
+def test_a_chain_avoids_slow_links_where_it_can():
+    assert parents_of(Route.AUTO, rated([(1, 2)])) == (0, 0, 3, 1)
+    assert parents_of(Route.CHAIN, rated([(0, 1), (0, 3)])) == (0, 2, 0, 1)
+
+
+def test_a_chain_that_must_take_a_slow_link_keeps_the_callers_order():
+    between_sockets = [(0, 2), (0, 3), (1, 2), (1, 3)]
+    assert parents_of(Route.CHAIN, rated(between_sockets)) == (0, 0, 1, 2)
+
+
+def test_links_whose_rates_are_alike_keep_the_callers_order():
+    links = replace(all_peers(0, 1, 2), rates=(((0, 1), 0.85 * FAST), ((0, 2), FAST), ((1, 2), 0.9 * FAST)))
+    assert parents_of(Route.CHAIN, links) == (0, 0, 1)
+
+
+def test_a_link_that_was_not_measured_is_tried_before_a_slow_one():
+    links = replace(all_peers(0, 1, 2, 3), rates=(((0, 1), FAST), ((1, 2), SLOW)))
+    assert parents_of(Route.CHAIN, links) == (0, 0, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "seconds", "chosen"),
+    [
+        ([], (("chain", 0.2), ("star", 0.3), ("nccl", 0.1)), "nccl"),
+        ([], (("chain", 0.2), ("star", 0.3), ("nccl", 0.19)), "chain"),
+        ([], (("chain", 0.2), ("star", 0.3)), "chain"),
+        ([(2, 1)], (("chain", 0.2), ("star", 0.3), ("nccl", 0.1)), "chain"),
+    ],
+    ids=["faster", "as fast", "failed", "beside a corrupt link"],
+)
+def test_auto_takes_nccl_only_if_it_measures_faster_and_all_links_are_sound(corrupt, seconds, chosen):
+    links = replace(all_peers(0, 1, 2, 3, corrupt=corrupt), has_nccl=True)
+    assert choose(replace(links, seconds=tuple((Route(route), second) for route, second in seconds))) == chosen
+
+
+def test_two_lanes_take_no_nccl():
+    assert choose(replace(all_peers(0, 1), has_nccl=True, seconds=((Route.NCCL, 0.1), (Route.STAR, 0.2)))) is Route.STAR
+
+
+def test_a_bucket_takes_as_long_as_the_host_or_the_devices():
+    assert ProbeTimes(host_s=0.3, device_s=0.1).bucket_s == 0.3
+    assert ProbeTimes(host_s=0.01, device_s=0.32).bucket_s == pytest.approx(0.1)
 
 
 def test_the_copies_of_each_route():

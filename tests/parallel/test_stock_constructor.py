@@ -18,6 +18,7 @@ from dpbench.parallel import (
     data_parallel,
     gather,
     parallel_apply,
+    replicas,
     replicate,
     scatter,
     scatter_kwargs,
@@ -159,7 +160,7 @@ def test_several_devices_do_not_move_the_module():
 def test_cuda_devices_are_checked_for_balance(monkeypatch):
     module, checked = sys.modules[DataParallel.__module__], []
     monkeypatch.setattr(module, "resolve_device_ids", lambda ids: [torch.device("cuda", i) for i in ids])
-    monkeypatch.setattr(module, "check_links", lambda devices: None)
+    monkeypatch.setattr(replicas, "find_links", lambda *_: None)
     monkeypatch.setattr(module, "_check_balance", checked.append)
     DataParallel(mlp(), [1, 0])
     assert checked == [[1, 0]]

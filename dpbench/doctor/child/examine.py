@@ -62,9 +62,10 @@ def _links() -> list[Finding]:
     devices = _devices()
     if len(devices) < 2:
         return []
-    from dpbench.doctor.child.links import examine_links, examine_route
+    from dpbench.doctor.child.links import QUEUES, examine_connections, examine_links, examine_route
 
-    return [*examine_links(devices), *examine_route(devices)]
+    queues = [examine_connections(len(devices), os.environ.get(QUEUES))] if devices[0].type == "cuda" else []
+    return [*examine_links(devices), *examine_route(devices), *queues]
 
 
 def _bandwidth() -> list[Finding]:

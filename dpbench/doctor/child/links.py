@@ -10,13 +10,16 @@ from dpbench.doctor.findings import Finding, note, ok, unreliable
 from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes.plan import choose, reason
-from dpbench.parallel.transfer import check_links, find_links
+from dpbench.parallel.transfer import are_sound, find_links
 
 _CORRUPT = (
     "dpbench.parallel sends these copies through the host automatically, and all copies under "
     "Policy(host_staged=True). Other libraries do not: set NCCL_P2P_DISABLE=1 for NCCL, and check the IOMMU "
     "(off, or passthrough)"
 )
+
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+_DEFAULT_QUEUES, _MOST_QUEUES = 8, 32
 
 
 def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
@@ -36,6 +39,26 @@ def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
     return [ok("route of dpbench.parallel", f"auto takes {choose(links)}: {reason(links)}")]
 
 
+def examine_connections(devices: int, value: str | None) -> Finding:
+    """Return the finding on CUDA_DEVICE_MAX_CONNECTIONS, the number of hardware queues of each device.
+
+    The tuned wrapper on a star has most streams on the first device: one for each lane, one for the batch, and the
+    caller's. Values and default are those of the CUDA C++ Programming Guide, Environment Variables.
+    """
+    streams = devices + 2
+    queues = int(value) if value is not None and value.isascii() and value.isdecimal() else 0
+    if value is None:
+        queues = _DEFAULT_QUEUES
+    if not 1 <= queues <= _MOST_QUEUES:
+        return note(QUEUES, repr(value), f"allowed: a whole number from 1 to {_MOST_QUEUES}")
+    shown = f"{queues} queues{' by default' if value is None else ''}, up to {streams} streams of dpbench.parallel"
+    if streams <= queues:
+        return ok(QUEUES, shown)
+    return note(
+        QUEUES, shown, f"streams that share a queue wait for each other; set it to {_MOST_QUEUES} before Python"
+    )
+
+
 def links_by_pair(links: Sequence[str]) -> Mapping[tuple[int, int], str]:
     """Return the kind of link by pair of device indices, from entries such as ``0-1 NV18``."""
     pairs = (entry.split(" ", 1) for entry in links)
@@ -52,8 +75,10 @@ def _of_pair(one: torch.device, other: torch.device, link: str) -> Finding:
         )
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
-        check_links([one, other])
-    if raised:
-        return unreliable(what, f"peer access, link {link}; {raised[0].message}", _CORRUPT)
+        is_sound = are_sound(one, other)
+    if corrupt := [each.message for each in raised if each.category is UserWarning]:
+        return unreliable(what, f"peer access, link {link}; {corrupt[0]}", _CORRUPT)
+    if not is_sound:
+        return note(what, f"no peer left, link {link}", "CUDA allows a device eight peers; copies go through the host")
     way = "peer access" if all(reached) else "peer access in one direction only"
     return ok(what, f"{way}, link {link}; copies arrive intact")

@@ -6,6 +6,9 @@ Two models, whose lanes sleep, have one faster way each, whatever the machine do
     lanes that hinder others    1 ms alone, 15 ms beside another        one after the other they take a third
 
 After the wrapper's trial, a forward shows its way: at once, the lanes overlap.
+
+A third trial gets fixed times, because so small a gain could not be slept exactly: lanes at once take 3 % less. The
+wrapper leaves the sequence for a gain above 5 % only.
 """
 
 import time
@@ -18,6 +21,7 @@ _LANES = 4
 _TRIAL_FORWARDS = 16
 _READ_FORWARDS = 3
 _SLEEP_S = 0.010
+_SMALL_GAIN = {"sequence": 1.0, "threads": 0.97}
 _ALONE_S, _HINDERED_S = 0.001, 0.015
 
 
@@ -59,8 +63,19 @@ class _Sleeper(nn.Module):
 
 
 def slower_choices() -> int:
-    """Return for how many of the two models the default dispatch chose the slower way."""
-    return sum(_runs_at_once(_Sleeper(is_hindered=is_hindered)) is is_hindered for is_hindered in (False, True))
+    """Return in how many of the three trials the default dispatch chose the wrong way."""
+    wrong = sum(_runs_at_once(_Sleeper(is_hindered=is_hindered)) is is_hindered for is_hindered in (False, True))
+    return wrong + _leaves_sequence_for_a_small_gain()
+
+
+def _leaves_sequence_for_a_small_gain() -> bool:
+    from dpbench.parallel.dispatch.autotune import Autotuner
+
+    tuner = Autotuner(list(_SMALL_GAIN))
+    while tuner.chosen is None:
+        choice = tuner.next_choice()
+        tuner.add(choice, _SMALL_GAIN[choice])
+    return tuner.chosen != "sequence"
 
 
 def _runs_at_once(model: _Sleeper) -> bool:

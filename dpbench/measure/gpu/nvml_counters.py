@@ -22,6 +22,8 @@ _MOST_W = 10_000.0
 _REFRESH_S = (
     0.1  # of the energy counter (measured by zeus, ml.energy); slack for other counters that the driver updates late
 )
+LEAST_ENERGY_WINDOW_S, ADVISED_WINDOW_S = 1.0, 2.0
+"""In a second the counter's refresh may shift a tenth of the energy, in two seconds a twentieth."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,13 @@ def traffic_bytes(name: str, before: CounterStates, after: CounterStates, window
 def energy_j(before: CounterStates, after: CounterStates, window_s: float) -> Reading:
     """Return the energy in the window, in joules.
 
-    Raises NotOfferedError as `growth` does, and if the window is too short for the counter to change.
+    Raises NotOfferedError as `growth` does, and if the window is too short or the counter did not change.
     """
+    if window_s < LEAST_ENERGY_WINDOW_S:
+        raise NotOfferedError(
+            f"the window of {window_s:.3g} s is shorter than the {LEAST_ENERGY_WINDOW_S:g} s that the energy counter "
+            f"needs; sample for {ADVISED_WINDOW_S:g} s"
+        )
     most_mj = 1000 * _MOST_W * (window_s + _REFRESH_S)
     grown_mj = growth(before[_ENERGY], after[_ENERGY], most_mj)
     if grown_mj == 0:

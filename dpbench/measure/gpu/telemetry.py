@@ -169,18 +169,19 @@ def _per_step(total: Reading, steps: int) -> Reading:
 def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: float = 1.0) -> Reading:
     """Return the mean of the driver's samples between two moments, times `unit`.
 
-    The moments are in seconds since 1970. The driver's buffer has a fixed length, so it may hold the end of a long
-    window only. The reading's span goes from the first to the last sample. Raises NotOfferedError if no sample falls
-    into the window.
+    The moments are in seconds since 1970. A sample stands for the time since the sample before it, so the first one
+    covers time before the window, and is dropped. The driver's buffer has a fixed length, so it may hold the end of a
+    long window only. The reading's span goes from the first to the last sample. Raises NotOfferedError if fewer than
+    two samples fall into the window.
     """
     value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
-    inside = [each for each in samples if each.timeStamp <= end_s * 1e6]
-    if not inside:
-        raise NotOfferedError("no sample of the driver falls into the window")
-    values = [counter(value_type, each.sampleValue).value for each in inside]
-    times_us = [each.timeStamp for each in inside]
+    inside = sorted((each for each in samples if each.timeStamp <= end_s * 1e6), key=lambda each: each.timeStamp)
+    if len(inside) < 2:
+        lacking = "one sample of the driver falls into the window, and it covers time before it"
+        raise NotOfferedError(lacking if inside else "no sample of the driver falls into the window")
+    first, *kept = inside
     return Reading(
-        value=unit * sum(values) / len(values),
+        value=unit * sum(counter(value_type, each.sampleValue).value for each in kept) / len(kept),
         source="driver's samples",
-        span_s=(max(times_us) - min(times_us)) / 1e6,
+        span_s=(kept[-1].timeStamp - first.timeStamp) / 1e6,
     )

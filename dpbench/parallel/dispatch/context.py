@@ -5,12 +5,14 @@ Settings of the whole process (default dtype, determinism, SDPA flags, warning f
 """
 
 import contextvars
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import overrides
+from torch.utils import _python_dispatch
 
 T = TypeVar("T")
 
@@ -34,7 +36,7 @@ class ThreadState(NamedTuple):
     autocast_dtypes: tuple[torch.dtype, ...]
     autocast_cache: bool
     has_saved_tensor_hooks: bool
-    has_dispatch_modes: bool
+    dispatch_modes: tuple[Any, ...]
     has_transforms: bool
     function_modes: tuple[Any, ...]
     intra_op_threads: int
@@ -52,7 +54,7 @@ class ThreadState(NamedTuple):
             autocast_dtypes=tuple(map(torch.get_autocast_dtype, _AUTOCAST_TYPES)),
             autocast_cache=torch.is_autocast_cache_enabled(),
             has_saved_tensor_hooks=torch._C._autograd._top_saved_tensors_default_hooks(False) is not None,
-            has_dispatch_modes=torch._C._len_torch_dispatch_stack() > 0,
+            dispatch_modes=tuple(map(torch._C._get_dispatch_stack_at, range(torch._C._len_torch_dispatch_stack()))),
             has_transforms=torch._C._are_functorch_transforms_active(),
             function_modes=tuple(overrides._get_current_function_mode_stack()),
             intra_op_threads=torch.get_num_threads(),
@@ -67,8 +69,10 @@ class ThreadState(NamedTuple):
 
         Hooks and dispatch modes see every saved tensor or operator, and their order counts. A checkpoint around the
         wrapper identifies saved tensors by their number alone. Lanes that run at the same time would get each other's.
+        torch's stream sanitizer is a dispatch mode that follows the lanes to their threads.
         """
-        return self.has_saved_tensor_hooks or self.has_dispatch_modes or self.has_transforms
+        modes = self.dispatch_modes
+        return self.has_saved_tensor_hooks or self.has_transforms or bool(modes and not all(map(_is_sanitizer, modes)))
 
     def set_flags(self) -> None:
         """Set grad mode, forward-mode AD, multithreading and autocast in the calling thread."""
@@ -104,8 +108,18 @@ class ThreadState(NamedTuple):
     def _modes(self) -> Iterator[None]:
         for mode in self.function_modes:
             overrides._push_mode(mode)
+        for mode in self.dispatch_modes:
+            _python_dispatch._push_mode(mode)
         try:
             yield
         finally:
+            for _ in self.dispatch_modes:
+                _python_dispatch._pop_mode()
             for _ in self.function_modes:
                 overrides._pop_mode()
+
+
+def _is_sanitizer(mode: Any) -> bool:
+    """Whether a dispatch mode is torch's stream sanitizer, which imports its module when it starts."""
+    module = sys.modules.get("torch.cuda._sanitizer")
+    return module is not None and isinstance(mode, module.CUDASanitizerDispatchMode)

@@ -19,7 +19,7 @@ Lane 0 has the weights, and gets the sum of the gradients. Each picture has eigh
                          ...
                          └─> 7
 
-    nccl     0, 1, ... 7 call NCCL together; it chooses the links, and the order of additions
+    nccl     0, 1, ... 7 call NCCL together; it chooses the links, and the order of additions. A star for fewer lanes
 
 A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
 link. A large bucket travels in pieces, and a lane passes a piece on as soon as it has that piece::
@@ -36,8 +36,8 @@ the others::
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from dpbench.parallel.policy import Route
 
@@ -48,9 +48,13 @@ PIECE_BYTES = 4 * 1024 * 1024
 Hop = tuple[int | None, int | None]
 """Source and destination of a copy: the first lanes on their devices; None for the host."""
 Seconds = tuple[tuple[Route, float], ...]
-"""The seconds that a piece of weights and gradients takes on each measured route."""
+"""The seconds that a bucket of weights and gradients takes on each measured route."""
+Rates = tuple[tuple[tuple[int, int], float], ...]
+"""The bytes a second between two devices, the lower number first."""
 FASTER = 0.9
 """Another route must take less than this part of the usual route's seconds. Smaller differences may be noise."""
+ALIKE = 0.8
+"""Links are alike if the slower one has at least this part of the faster one's bytes a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +63,16 @@ class Links:
 
     ``heads[i]`` is the first lane on the device of lane i. It stands for the device in `peers` and `corrupt`: pairs of
     devices that reach each other's memory, and pairs whose direct copies arrive corrupted. Both hold each pair as
-    (source, destination). `seconds` are measured, or nothing (`probe.py`).
+    (source, destination). `seconds` are measured, or nothing (`probe.py`). So are `rates`: by pair, the bytes a second
+    of the slower direction. `has_nccl` is whether NCCL can serve these lanes.
     """
 
     heads: tuple[int, ...]
     peers: frozenset[tuple[int, int]]
     corrupt: frozenset[tuple[int, int]] = frozenset()
     seconds: Seconds = ()
+    rates: Rates = ()
+    has_nccl: bool = False
 
     def are_sound(self, one: int, other: int) -> bool:
         """Whether bytes arrive as they were sent, in both directions."""
@@ -77,7 +84,7 @@ class Links:
 
     def first(self, count: int) -> "Links":
         """The same for the first `count` lanes."""
-        return Links(self.heads[:count], self.peers, self.corrupt, self.seconds)
+        return replace(self, heads=self.heads[:count])
 
 
 def choose(links: Links) -> Route:
@@ -99,11 +106,12 @@ def candidates(links: Links) -> tuple[Route, ...]:
     """The routes that "auto" may take, the usual one first: "host" only where no two of three devices are peers."""
     if len(links.heads) <= 2:
         return (Route.STAR,)
+    nccl = (Route.NCCL,) if links.has_nccl and not links.corrupt else ()
     if _path(links, links.are_fast) is not None:
-        return Route.CHAIN, Route.STAR
+        return Route.CHAIN, Route.STAR, *nccl
     heads = set(links.heads)
     has_peers = any(one in heads and other in heads for one, other in links.peers)
-    return (Route.STAR,) if has_peers or len(heads) <= 2 else (Route.STAR, Route.HOST)
+    return Route.STAR, *(() if has_peers or len(heads) <= 2 else (Route.HOST,)), *nccl
 
 
 def reason(links: Links) -> str:
@@ -112,7 +120,7 @@ def reason(links: Links) -> str:
     seconds = dict(links.seconds)
     if chosen in seconds and len(seconds) > 1:
         times = ", ".join(f"{route} {1e3 * second:.3g} ms" for route, second in links.seconds)
-        return f"measured for a piece of weights and gradients: {times}"
+        return f"measured for a bucket of weights and gradients: {times}"
     if chosen is Route.CHAIN:
         return "peers with sound links form a chain"
     return "there are two lanes at most" if len(links.heads) <= 2 else "peers with sound links form no chain"
@@ -134,7 +142,8 @@ def hops_of(route: Route, links: Links) -> tuple[tuple[Hop, ...], ...]:
 def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     """The parent of each lane; 0 for lane 0 itself.
 
-    Chains and trees avoid links that corrupt bytes, and links between devices that are no peers, where they can.
+    Chains and trees avoid links that corrupt bytes, and links between devices that are no peers, where they can. Of
+    several chains, the one with the fastest slowest link is taken, since all links carry the same bytes.
     On route "host" the parents are those of the gradients' chain, in the caller's order.
     """
     if route is Route.AUTO:
@@ -143,7 +152,7 @@ def parents_of(route: Route, links: Links) -> tuple[int, ...]:
         return (0,) * len(links.heads)
     devices = tuple(dict.fromkeys(links.heads))
     if route is Route.CHAIN:
-        devices = _path(links, links.are_fast) or _path(links, links.are_sound) or devices
+        devices = _fastest_path(links) or _path(links, links.are_sound) or devices
     above = _tree(links) if route is Route.TREE else dict(zip(devices[1:], devices, strict=False))
     return tuple(head if head != lane else above.get(lane, 0) for lane, head in enumerate(links.heads))
 
@@ -181,6 +190,21 @@ def _tree(links: Links) -> dict[int, int]:
         placed.append(device)
         remaining.remove(device)
     return above
+
+
+def _fastest_path(links: Links) -> tuple[int, ...] | None:
+    """The first path of fast links whose slowest one is like the best that any path has; None if there is no path.
+
+    A link that was not measured counts as the fastest of all: a plan that takes it has it measured (`find_links`).
+    """
+    rates = {pair: rate for pair, rate in links.rates if links.are_fast(*pair)}
+    most = max(rates.values(), default=0.0)
+
+    def are_good(least: float, one: int, other: int) -> bool:
+        return links.are_fast(one, other) and rates.get((min(one, other), max(one, other)), most) >= ALIKE * least
+
+    paths = (_path(links, partial(are_good, least)) for least in sorted({*rates.values(), 0.0}, reverse=True))
+    return next(filter(None, paths), None)
 
 
 def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...] | None:

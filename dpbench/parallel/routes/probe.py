@@ -1,44 +1,92 @@
-"""A probe of the links: the seconds that a piece of weights and gradients takes on each route that "auto" may take.
+"""A probe of the links: how many bytes a second a link carries, and the seconds of a bucket on each route.
 
 Copies that share a link slow each other down. So the probe starts all copies of a route together, as buckets in a row
-keep all its links busy, and measures until the last one has ended. It takes a few milliseconds for each route.
+keep all its links busy. The clock times the host, which issues the copies, and events time the devices::
+
+    host        issue │ issue  issue  issue │
+    streams           copies │ copies  copies  copies │
+                           begin                     end
+
+A step takes the longer of the two. The host's time is that of a bucket of any size. The devices' time is measured with
+larger pieces, which take longer than issuing them does, and is converted.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dpbench.parallel.lanes import record_event, use_stream, wait_for_all
-from dpbench.parallel.policy import Route
+from dpbench.parallel.lanes import Stream, use_stream, wait_for_all, wait_stream
+from dpbench.parallel.policy import DEFAULT_POLICY, MIB, Route
+from dpbench.parallel.routes import nccl
 from dpbench.parallel.routes.plan import Hop, Seconds
 
-PIECE_BYTES = 8 * 1024 * 1024
+BUCKET_BYTES = DEFAULT_POLICY.bucket_bytes
+PIECE_BYTES = 32 * MIB
 ROUNDS = 3
-_Copies = list[tuple[torch.device, Tensor, Tensor]]
-"""Each copy's device, on whose stream it runs, its destination and its source."""
+
+
+class ProbeWork(NamedTuple):
+    """What `issue` puts on the streams, each of which belongs to a device."""
+
+    devices: list[torch.device]
+    streams: list[Stream]
+    issue: Callable[[], object]
+
+
+class ProbeTimes(NamedTuple):
+    """The seconds of a round: of the host to issue it, and of the devices to do it."""
+
+    host_s: float
+    device_s: float
+
+    @property
+    def bucket_s(self) -> float:
+        """The seconds of a bucket."""
+        return max(self.host_s, self.device_s * BUCKET_BYTES / PIECE_BYTES)
 
 
 @cache
-def measure(
-    devices: tuple[torch.device, ...],
-    hops: tuple[tuple[Route, tuple[tuple[Hop, ...], ...]], ...],
-    clock: Callable[[], float] = time.perf_counter,
-) -> Seconds:
-    """The least seconds of some rounds for each route; nothing on devices that measure no times.
+def measure(devices: tuple[torch.device, ...], hops: tuple[tuple[Route, tuple[tuple[Hop, ...], ...]], ...]) -> Seconds:
+    """The seconds of a bucket of weights and of gradients on each route; nothing on devices that measure no times.
 
     `hops` are the route's copies down, and those up, with None for the host. Their numbers are indices of `devices`.
+    A route that fails has no seconds, such as one by NCCL without shared memory, or one without enough memory.
     """
-    if devices[0].type == "cpu" or not has_times(devices[0]):
+    if not has_times(devices[0]):
         return ()
+    found = []
     with torch.inference_mode(False), torch.no_grad():
-        return tuple((route, sum(_least(devices, phase, clock) for phase in phases)) for route, phases in hops)
+        for route, phases in hops:
+            try:
+                works = _nccl_work(devices) if route is Route.NCCL else [_copies(devices, phase) for phase in phases]
+                found.append((route, sum(times(work).bucket_s for work in works)))
+            except RuntimeError:
+                continue
+    return tuple(found)
 
 
+@cache
+def rate_between(one: torch.device, other: torch.device) -> float | None:
+    """The bytes a second from one device to the other, or back if that is slower; None if it cannot be measured."""
+    if not has_times(one):
+        return None
+    with torch.inference_mode(False), torch.no_grad():
+        try:
+            return min(PIECE_BYTES / times(_copies((one, other), [hop])).device_s for hop in ((0, 1), (1, 0)))
+        except RuntimeError:  # not enough memory
+            return None
+
+
+@cache
 def has_times(device: torch.device) -> bool:
-    """Whether events of the device measure times; simulated devices' do not."""
+    """Whether events of the device measure times; simulated devices' do not, and the CPU has none."""
+    if device.type == "cpu":
+        return False
     module = torch.get_device_module(device)
     first, second = (module.Event(enable_timing=True) for _ in range(2))
     stream = module.current_stream(device)
@@ -52,30 +100,61 @@ def has_times(device: torch.device) -> bool:
     return True
 
 
-def _least(devices: Sequence[torch.device], phase: Sequence[Hop], clock: Callable[[], float]) -> float:
-    """The least seconds until all copies of a phase have ended; a first round warms up."""
-    copies: _Copies = []
-    for source, destination in phase:
-        ends = [_memory(devices, end) for end in (destination, source)]
-        copies.append((devices[destination if source is None else source], ends[0], ends[1]))  # type: ignore[index]
-    streams = [torch.get_device_module(device).Stream(device) for device, _, _ in copies]
-    seconds = []
-    for _ in range(1 + ROUNDS):
-        wait_for_all(devices)
-        begin = clock()
-        events = []
-        for stream, (device, into, piece) in zip(streams, copies, strict=True):
+def times(work: ProbeWork, clock: Callable[[], float] = time.perf_counter) -> ProbeTimes:
+    """The times of a round. A first round warms up, and keeps the devices busy until the next is issued."""
+    first, *others = work.streams
+    module = torch.get_device_module(work.devices[0])
+    begin, end = (module.Event(enable_timing=True) for _ in range(2))
+    wait_for_all(work.devices)
+    work.issue()
+    for stream in others:
+        wait_stream(first, stream)
+    begin.record(first)
+    for stream in others:
+        stream.wait_event(begin)
+    moments = [clock()]
+    for _ in range(ROUNDS):
+        work.issue()
+        moments.append(clock())
+    for stream in others:
+        wait_stream(first, stream)
+    end.record(first)
+    end.synchronize()
+    host_s = min(after - before for before, after in pairwise(moments))
+    return ProbeTimes(host_s, 1e-3 * begin.elapsed_time(end) / ROUNDS)
+
+
+def _copies(devices: Sequence[torch.device], phase: Sequence[Hop]) -> ProbeWork:
+    """The copies of a phase, each on a stream of its own."""
+    sources = {source: _memory(devices, source) for source, _ in phase}
+    copies = [(_memory(devices, destination), sources[source]) for source, destination in phase]
+    owners = [into.device if piece.device.type == "cpu" else piece.device for into, piece in copies]
+    streams = _new_streams(owners)
+
+    def issue() -> None:
+        for stream, device, (into, piece) in zip(streams, owners, copies, strict=True):
             with use_stream(device, stream):
                 into.copy_(piece, non_blocking=True)
-                events.append(record_event(device, stream))
-        for event in events:
-            event.synchronize()
-        seconds.append(clock() - begin)
-    return min(seconds[1:])
+
+    return ProbeWork(owners, streams, issue)
+
+
+def _nccl_work(devices: Sequence[torch.device]) -> list[ProbeWork]:
+    """The broadcast of weights and the sum of gradients."""
+    flats, streams, owners = [_memory(devices, end) for end in range(len(devices))], _new_streams(devices), [*devices]
+    numbers = [flat.view(torch.float32) for flat in flats]
+    return [
+        ProbeWork(owners, streams, lambda: nccl.broadcast(flats, streams)),
+        ProbeWork(owners, streams, lambda: nccl.sum_into_first(numbers, streams)),
+    ]
+
+
+def _new_streams(devices: Sequence[torch.device]) -> list[Stream]:
+    return [torch.get_device_module(device).Stream(device) for device in devices]
 
 
 def _memory(devices: Sequence[torch.device], end: int | None) -> Tensor:
-    """New memory for one end of one copy, because the copies run in no order."""
+    """New memory for one end of a copy; None stands for the host."""
     if end is None:
         return torch.zeros(PIECE_BYTES, dtype=torch.uint8).pin_memory()
     return torch.empty(PIECE_BYTES, dtype=torch.uint8, device=devices[end])

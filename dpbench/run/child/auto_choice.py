@@ -9,12 +9,13 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.routes.plan import Links, candidates, choose, hops_of
-from dpbench.parallel.routes.probe import PIECE_BYTES
+from dpbench.parallel.routes.probe import BUCKET_BYTES
 from dpbench.run.child.process import send
 from dpbench.run.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
 from dpbench.run.process_tree import die_with_parent
@@ -35,22 +36,29 @@ def choice_on(machine: DescribedLinks) -> AutoChoice:
 
 
 def links_on(machine: DescribedLinks) -> Links:
-    """Return what the wrapper's probe would find: peers, and the seconds of a piece on each candidate route."""
-    heads, peers = tuple(range(machine.devices)), frozenset(machine.peers)
-    links = Links(heads, peers)
+    """Return what the wrapper's probe would find: peers, their rates, and the seconds of a bucket on each route.
+
+    NCCL is no candidate, because the wrapper on route "nccl" has no projection.
+    """
     names = {(hop.source, hop.destination): hop.links for hop in machine.hops}
+    rates = [
+        ((one, other), min(machine.links[name].bandwidth for name in (*names[one, other], *names[other, one])))
+        for one, other in sorted(machine.peers)
+        if one < other and (other, one) in machine.peers
+    ]
+    links = Links(tuple(range(machine.devices)), frozenset(machine.peers), rates=tuple(rates))
     seconds = tuple(
         (route, sum(_phase_s(machine, [names[hop] for hop in hops]) for hops in hops_of(route, links)))
         for route in candidates(links)
     )
-    return Links(heads, peers, seconds=seconds)
+    return replace(links, seconds=seconds)
 
 
 def _phase_s(machine: DescribedLinks, copies: Sequence[Sequence[str]]) -> float:
     """Return the seconds until copies that start together have ended: those of the busiest link."""
     sent = Counter(name for names in copies for name in names)
     return max(
-        PIECE_BYTES * count / machine.links[name].bandwidth + machine.links[name].latency_s
+        BUCKET_BYTES * count / machine.links[name].bandwidth + machine.links[name].latency_s
         for name, count in sent.items()
     )
 

@@ -24,6 +24,7 @@ void stand_in_lag_stream(cudaStream_t stream, int device, double seconds_per_tas
   (stream ? stream_of(stream) : default_stream(device)).lag_s = seconds_per_task;
 }
 void stand_in_allow_peers(int are_allowed) { allow_peers(are_allowed); }
+void stand_in_limit_peers(int count) { limit_peers(count); }
 void stand_in_raise_races(int are_raised) { raise_races(are_raised); }
 int64_t stand_in_counter(int counter) { return counted(Counter(counter)); }
 

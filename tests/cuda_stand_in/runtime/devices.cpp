@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,7 @@ std::mutex late_mutex;
 std::string late_text;
 std::atomic<bool> used[kMaxDevices], enabled[kMaxDevices][kMaxDevices];
 std::atomic<bool> peers_are_allowed{true};
+std::atomic<int> most_peers{8};  // CUDA C++ Programming Guide, Peer-to-Peer Memory Access
 
 int count_devices() {
   const char* wanted = getenv("DPBENCH_CUDA_DEVICES");
@@ -53,6 +55,8 @@ bool is_in_use(int device) { return used[device]; }
 bool can_access(int device, int peer) { return device != peer && peers_are_allowed; }
 void enable_access(int device, int peer, bool is_enabled) { enabled[device][peer] = is_enabled; }
 bool has_access(int device, int peer) { return device == peer || enabled[device][peer]; }
+
+void limit_peers(int count) { most_peers = count; }
 
 void allow_peers(bool are_allowed) {
   peers_are_allowed = are_allowed;
@@ -114,6 +118,8 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   if (!is_device(peer) || !can_access(the_current_device, peer)) return fail(cudaErrorInvalidDevice);
   if (has_access(the_current_device, peer)) return fail(cudaErrorPeerAccessAlreadyEnabled);
+  if (std::count(enabled[the_current_device], enabled[the_current_device] + kMaxDevices, true) >= most_peers)
+    return fail(cudaErrorTooManyPeers);
   enable_access(the_current_device, peer, true);
   return cudaSuccess;
 }
@@ -213,6 +219,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorPeerAccessAlreadyEnabled: return "cudaErrorPeerAccessAlreadyEnabled";
+    case cudaErrorTooManyPeers: return "cudaErrorTooManyPeers";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
@@ -227,6 +234,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorTooManyPeers: return "peer mapping resources exhausted";
     case cudaErrorNotReady: return "device not ready";
     default: return cudaGetErrorName(error);
   }

@@ -19,6 +19,8 @@ void enable_access(int device, int peer, bool is_enabled);
 bool has_access(int device, int peer);
 // Allow or forbid peer access between devices from now on.
 void allow_peers(bool are_allowed);
+// Let a device have this many peers at most from now on.
+void limit_peers(int count);
 
 // Note the error for this thread's cudaGetLastError, and return it. `text` is what cudaGetErrorString says of it.
 cudaError_t fail(cudaError_t error, const std::string& text = "");

@@ -67,8 +67,7 @@ def test_only_the_window_is_read(measured):
     assert one.window_s == 2
     assert one.sm_busy_percent == Reading(value=40, source="GPM")
     assert one.energy_per_step_j.value == pytest.approx(8)
-    # Each of the driver's samples is one moment; the last is the end of the window.
-    assert one.kernel_running_percent.value == pytest.approx((9 * 20 + 10 * 60 + 100) / 20)
+    assert one.kernel_running_percent.value == pytest.approx((9 * 20 + 10 * 60) / 19)  # without the first sample
     assert one.power_w.value == one.kernel_running_percent.value
     assert one.kernel_running_percent.span_s == pytest.approx(1.9)
     assert one.sm_clock_mhz.value == 1980
@@ -101,6 +100,30 @@ def test_samples_after_the_window_are_left_out(monkeypatch, clock):
     assert (found.value, found.span_s) == (30, pytest.approx(0.9))
     empty = reading(mean_of_samples, find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 0.05)
     assert empty.reason == "no sample of the driver falls into the window"
+
+
+def test_the_first_sample_of_a_window_covers_time_before_it_and_is_dropped(measured, clock):
+    clock.advance(0.05)
+    one = of_one(measured(2.0, FakeGpu("aa", busy_percent=Levels((0, 100), (BEGIN_S + 0.05, 20)))))
+    assert one.kernel_running_percent.value == pytest.approx(20)
+    assert one.kernel_running_percent.span_s == pytest.approx(1.9)
+
+
+def test_a_single_sample_in_the_window_is_a_reason(measured):
+    one = of_one(measured(0.15, FakeGpu("aa", busy_percent=Levels((0, 70)))))
+    assert (
+        one.kernel_running_percent.reason
+        == "one sample of the driver falls into the window, and it covers time before it"
+    )
+
+
+@pytest.mark.parametrize(("window_s", "is_known"), [(0.9, False), (1.0, True), (2.0, True)])
+def test_energy_needs_a_window_of_a_second(measured, window_s, is_known):
+    found = of_one(measured(window_s, FakeGpu("aa", power_w=Levels((0, 500))))).energy_per_step_j
+    assert (found.value is not None) is is_known
+    assert is_known or found.reason == (
+        "the window of 0.9 s is shorter than the 1 s that the energy counter needs; sample for 2 s"
+    )
 
 
 def test_throttling_is_seconds_by_cause(measured):
@@ -143,7 +166,7 @@ def test_a_counter_that_went_back_is_refused(measured):
 def test_a_short_window_has_reasons_and_no_zeros(measured):
     one = of_one(measured(0.05, FakeGpu("aa", busy_percent=Levels((0, 70)), power_w=Levels((0, 500)))))
     assert one.sm_busy_percent.reason == "the window of 0.05 s is shorter than the 0.1 s that GPM needs"
-    assert "did not change in 0.05 s" in one.energy_per_step_j.reason
+    assert "the window of 0.05 s is shorter than the 1 s" in one.energy_per_step_j.reason
     assert one.power_w.reason == "nvmlDeviceGetSamples: Not Found"
     assert one.sm_clock_mhz == Reading(value=1755, source="at the window's end", span_s=0)
 

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench.parallel import (
     DataParallel,
@@ -23,7 +24,7 @@ from dpbench.simulator import recording
 from tests.parallel.models import Call, mlp, normed
 
 FOUR = [f"sim:{i}" for i in range(4)]
-LINKS = 2 * (3 + 2)  # of four devices, in both directions: from the base to each other, and the chain's further hops
+LINKS = 2 * 3  # a chain's hops over four devices, in both directions
 
 
 def test_indices_are_those_of_the_accelerator():
@@ -205,6 +206,24 @@ def test_b7_a_corrupting_link_is_warned_of_and_avoided(monkeypatch):
     assert (0, 2) not in links
     assert {(0, None), (None, 2), (0, 1), (2, 0)} <= links
     torch.testing.assert_close(replicate(base, FOUR)[2][0].weight.cpu(), base[0].weight.cpu())
+
+
+class Operators(TorchDispatchMode):
+    def __init__(self):
+        self.seen = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.seen.append(str(operator))
+        return operator(*args, **kwargs or {})
+
+
+@pytest.mark.usefixtures("_fresh_links")
+def test_b7_a_link_that_a_forward_tests_shows_nothing_to_its_dispatch_modes():
+    wrapper, x = DataParallel(mlp().to("sim:0"), FOUR, policy=Policy(route="chain")), torch.randn(16, 5)
+    with Operators() as operators:
+        wrapper(x).sum().backward()
+    assert transfer._peers_are_sound.cache_info().currsize > LINKS
+    assert "aten.arange.default" not in operators.seen
 
 
 def step_by_step(base, policy, x):

@@ -10,7 +10,10 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, transfer
+from dpbench.parallel.lanes import SideStreams
+from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import plan as routes
+from dpbench.parallel.routes.plan import parents_of
 from dpbench.results.recording import Copy, HostWait
 from dpbench.simulator import recording
 from tests.parallel.models import Call, normed
@@ -289,6 +292,27 @@ def test_a_chain_goes_around_a_link_that_corrupts_bytes(route, monkeypatch):
             wrapper(torch.randn(batch, 8)).sum().backward()
         assert copies_of(recorded).keys().isdisjoint({(1, 2), (2, 1)})
     assert {(1, 3), (3, 2), (2, 3), (3, 1)} <= copies_of(recorded).keys()
+
+
+@pytest.mark.usefixtures("_fresh_links")
+def test_a_chain_measures_its_links_and_goes_around_a_slow_one(monkeypatch):
+    asked = []
+
+    def rate_between(one, other):
+        asked.append((one.index, other.index))
+        return 1e9 if asked[-1] == (1, 2) else 4e9
+
+    monkeypatch.setattr(transfer, "rate_between", rate_between)
+    links = transfer.find_links([torch.device(device) for device in DEVICES], Route.AUTO, is_staged=False)
+    assert parents_of(Route.AUTO, links) == (0, 0, 3, 1)
+    assert set(asked) == {(0, 1), (1, 2), (2, 3), (1, 3)}
+    assert transfer._peers_are_sound.cache_info().currsize == 2 * len(set(asked))
+
+
+def test_a_batch_for_fewer_lanes_than_devices_goes_by_a_star_instead_of_nccl():
+    streams = SideStreams([torch.device(device) for device in DEVICES], route=Route.NCCL)
+    routes = {count: {lane.route for lane in streams.lanes(count, is_overlapped=True)[1:]} for count in (3, 4)}
+    assert routes == {3: {Route.STAR}, 4: {Route.NCCL}}
 
 
 def bucket_copies(recorded):
