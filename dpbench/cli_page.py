@@ -35,8 +35,14 @@ def finish_page_of(page: Page, path: Path, *, opens: bool) -> None:
 def finish_page_beside(
     found: PageInputs, make_path: Callable[[], Path], *, opens: bool, reference: VariantId | None = None
 ) -> None:
-    """Do the same for a page beside results that are safe already: if it cannot be written, only warn."""
+    """Do the same for a page beside results that are safe already: if it cannot be written, only warn.
+
+    No user named the page's path, so a link there may lead to any file. It is not followed.
+    """
     try:
-        finish_page(found, make_path(), opens=opens, reference=reference)
+        path = make_path()
+        if path.is_symlink():
+            raise PagePathError(f"{path}: cannot be written: a symbolic link; allowed: a regular file")
+        finish_page(found, path, opens=opens, reference=reference)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

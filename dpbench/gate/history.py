@@ -9,7 +9,6 @@ SCHEMA history
 """
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from pydantic_core import from_json
 
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.results.files import append_once, open_locked, reason_of
 from dpbench.results.record import Environment, Moment, Outcome, Record
 from dpbench.results.store import Store, StoreError
 from dpbench.sweep.outside import one_line, open_input, what_is_wrong
@@ -155,19 +154,21 @@ def append_history(path: Path, line: HistoryLine) -> None:
     raised.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = _open_patiently(path)
-        try:
-            append_line(fd, to_line(line), "a line")
-        finally:
-            os.close(fd)
+        append_once(path, to_line(line), "a line", _PATIENCE_S)
     except OSError as error:
         raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
 
 
 def check_appendable(path: Path) -> None:
-    """Raises HistoryFileError if the permissions would let `append_history` fail."""
-    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    """Raise HistoryFileError if `append_history` would fail. A file that another gate writes now is fine."""
+    if os.path.lexists(path):
+        try:
+            os.close(open_locked(path))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
+    existing = next(place for place in path.absolute().parents if place.exists())
     if not os.access(existing, os.W_OK):
         raise HistoryFileError(f"{path}: cannot be written; allowed: --results with a folder that can be")
 
@@ -205,17 +206,6 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
         return HistoryLine.model_validate(fields)
     except ValidationError as error:
         raise HistoryFileError(f"{place} is no line of a gate: {what_is_wrong(error)}") from error
-
-
-def _open_patiently(path: Path) -> int:
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return open_locked(path)[0]
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:

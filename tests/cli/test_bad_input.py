@@ -80,5 +80,19 @@ def test_a_results_folder_that_is_a_file(dpbench, tmp_path):
     assert (tmp_path / "results").read_text() == "mine"
 
 
+def test_a_sweep_leaves_a_file_of_somebody_else_as_it_was(dpbench, tmp_path):
+    (tmp_path / "s.toml").write_text('variants = ["single"]\nworkloads = ["mlp/tiny"]')
+    notes, file = tmp_path / "notes", tmp_path / "results/sweep-s.jsonl"
+    file.parent.mkdir()
+    for make, reason in ((file.write_text, "not written by dpbench"), (lambda _: file.symlink_to(notes), "a symbolic")):
+        notes.write_text("milk, eggs, bread; call mother")
+        file.unlink(missing_ok=True)
+        make("milk, eggs, bread; call mother")
+        done = dpbench("sweep", "s.toml", "--results", "results")
+        assert_refused(done, ["results/sweep-s.jsonl", reason], tmp_path, keeping=["s.toml", "notes", "results"])
+        assert file.read_text() == notes.read_text() == "milk, eggs, bread; call mother"
+        assert list(file.parent.iterdir()) == [file]
+
+
 def test_an_unknown_command(dpbench, tmp_path):
     assert_refused(dpbench("compair"), ["compair"], tmp_path)

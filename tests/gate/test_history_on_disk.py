@@ -18,6 +18,7 @@ from dpbench.gate.history import (
     History,
     HistoryFileError,
     append_history,
+    check_appendable,
     history_line,
     history_path,
     read_history,
@@ -80,6 +81,20 @@ def test_a_bad_line_raises_with_file_and_number(tmp_path: Path, bad: bytes, reas
         read_history(path)
     assert str(caught.value).startswith(f"{path}: line 2 {reason}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_somebody_else_is_refused_before_the_gate_and_stays(tmp_path: Path) -> None:
+    notes, link = file_of(tmp_path, b"milk, eggs, bread; call mother"), tmp_path / "link.jsonl"
+    link.symlink_to(notes)
+    for path, reason in ((notes, "not written by dpbench"), (link, "a symbolic link")):
+        for refuse in (check_appendable, lambda path: append_history(path, A)):
+            with pytest.raises(HistoryFileError, match=f"^{path}: cannot be written: {reason}; allowed: "):
+                refuse(path)
+    assert notes.read_bytes() == b"milk, eggs, bread; call mother"
+    good = tmp_path / "good.jsonl"
+    append_history(good, A)
+    check_appendable(good)
+    assert read_history(good) == History((A,))
 
 
 @contextmanager
@@ -147,7 +162,7 @@ def test_a_file_that_another_process_locks_is_awaited_and_then_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "history.jsonl"
-    fd, _ = open_locked(path)
+    fd = open_locked(path)
     monkeypatch.setattr(history, "_PATIENCE_S", 0.0)
     with pytest.raises(HistoryFileError, match="cannot be written: another process is writing it; allowed: one writer"):
         append_history(path, A)
