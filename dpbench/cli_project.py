@@ -18,7 +18,9 @@ from dpbench.results.files import replace_text
 from dpbench.results.run_path import new_run_path
 from dpbench.run.project_all import project_machine, record_all
 from dpbench.run.ways import ways_of
+from dpbench.sweep.bounds import MOST
 from dpbench.sweep.names import parse_workload
+from dpbench.sweep.outside import shown
 from dpbench.sweep.variants import VariantId, split_list
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.projected import projected_trace
@@ -98,13 +100,13 @@ def _check(workload: str, math: str, loader: float | None) -> None:
         raise ProjectionError(f"workload: {error}") from None
     if math not in _MATHS:
         raise ProjectionError(f"math: {math!r} is not allowed; allowed: {', '.join(_MATHS)}")
-    if loader is not None and not 0 < loader < float("inf"):
-        raise ProjectionError(f"loader: {loader} is not allowed; allowed: items a second, above 0")
+    if loader is not None and not 1 / MOST <= loader <= MOST:
+        raise ProjectionError(f"loader: {loader} is not allowed; allowed: items a second, {1 / MOST:g} to {MOST:g}")
 
 
 def _batch(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
-        raise ProjectionError(f"batch: {text!r} is not allowed; allowed: a number of items, such as 256")
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) < 1 << 31):
+        raise ProjectionError(f"batch: {shown(text)} is not allowed; allowed: a number of items, such as 256")
     return int(text)
 
 

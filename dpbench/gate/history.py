@@ -11,10 +11,9 @@ SCHEMA history
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
@@ -22,8 +21,9 @@ from pydantic_core import from_json
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.results.files import append_once, open_locked, reason_of
-from dpbench.results.record import Environment, Moment, Outcome, Record
+from dpbench.results.record import Environment, Outcome, Record
 from dpbench.results.store import Store, StoreError
+from dpbench.sweep.bounds import Items, Moment, Positive, day_of
 from dpbench.sweep.outside import one_line, open_input, what_is_wrong
 from dpbench.sweep.variants import VariantName
 
@@ -32,7 +32,6 @@ _GATE = "gate"
 _PATIENCE_S = 5.0
 _MOST_NAMED = 5
 
-Positive = Annotated[float, Field(gt=1e-15, lt=1e15, allow_inf_nan=False)]
 _TimesByCommit = dict[str, list[float]]
 
 
@@ -55,7 +54,7 @@ class StepTimes(BaseModel):
     base_step_s: Positive
     head_step_s: Positive
     ratio: Positive
-    rounds: int = Field(ge=1)
+    rounds: Items
     twin_alarmed: bool | None = None
 
 
@@ -91,7 +90,7 @@ class Point:
 
     @property
     def day(self) -> str:
-        return datetime.fromtimestamp(self.date_s, UTC).date().isoformat()
+        return day_of(self.date_s)
 
 
 @dataclass(frozen=True)
