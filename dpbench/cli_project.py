@@ -81,7 +81,10 @@ def project(
         replace_text(events, json.dumps(perfetto(trace)))
     content = projections_json(found)
     show(content if as_json else projections_text(found))
-    page = PageInputs(projections=parse_projections(content))
+    try:
+        page = PageInputs(projections=parse_projections(content))
+    except ValueError as error:
+        raise ProjectionError(f"machine: {error}") from None
     finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens)
     return ExitCode.OK
 

@@ -25,12 +25,16 @@ DATES = ("0001-01-01T00:00:00+14:00", "0001-01-01", "9999-12-31T23:59:59-14:00",
 REPORT, HISTORY = ("report", "r.jsonl"), ("report", "r.jsonl", "--history")
 EXPORT = ("asv-export", "r.jsonl", "--machine=m", "--machine-file=m.json")
 GATE = ("gate", "--base=HEAD~1", "--tiers=2")
+TIME = {"low": 1.0, "mid": 1.5, "high": 2.0}
+PROJECTED = {"variant": "tuned", "step_time_s": TIME, "speed_up": TIME, "bound_by": [], "hidden_share": 0.5}
+PROJECTION = {"machine": "m", "workload": "w", "batch": 8, "math": "x", "advice": "x", "variants": [PROJECTED]}
 FILES: dict[str, tuple[tuple[str, ...], str, list[bytes]]] = {
     "records": (REPORT, "r.jsonl", list(map(to_line, lane_records(rounds=2)))),
     "records of GPUs": (REPORT, "r.jsonl", list(map(to_line, gpu_records(rounds=2)))),
     "records of commits": (HISTORY, "r.jsonl", list(map(to_line, commit_records()))),
     "elastic records": (REPORT, "r.jsonl", list(map(to_elastic_line, made_records()))),
     "gates": (HISTORY, "r.jsonl", list(map(to_gate_line, gate_lines()))),
+    "projections": (("report", "r.json"), "r.json", [json.dumps({"projections": [PROJECTION]}).encode()]),
     "a record for asv": (EXPORT, "r.jsonl", [record_line({})]),
     "a record for the gate": (GATE, "results/r.jsonl", [record_line({})]),
 }

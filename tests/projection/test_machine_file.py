@@ -92,7 +92,7 @@ MISTAKES = {
     "negative": (
         GAP,
         f"gap = {quantity(-1, 'us')}",
-        "device.gap.low: -1 is not allowed; allowed: a number from 1e-09 to 1e+12",
+        "device.gap.low: -1 is not allowed; allowed: a number from 1e-09 to 1e+09",
     ),
     "zero": (GAP, f"gap = {quantity(0, 'us')}", "device.gap.low: 0 is not allowed"),
     "infinite": (GAP, 'gap = { low = 1, mid = 1, high = inf, unit = "us", source = "x" }', "device.gap.high: inf is"),

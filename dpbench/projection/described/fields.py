@@ -22,10 +22,10 @@ _SOURCE = "a text that says where the number is from"
 # By dimension, the least and the most in SI units: further from any machine than its numbers are uncertain.
 _BOUNDS = {
     "bytes": (1.0, 1e18),
-    "bandwidth": (1.0, 1e18),
-    "flops": (1.0, 1e24),
-    "seconds": (1e-15, 1e6),
-    "ratio": (1e-6, 1e6),
+    "bandwidth": (1e3, 1e18),
+    "flops": (1e6, 1e24),
+    "seconds": (1e-15, 1e3),
+    "ratio": (1e-3, 1e3),
 }
 
 
