@@ -9,9 +9,6 @@ from dpbench.results.record import RecordLineError
 from dpbench.results.store import StoreError
 from dpbench.sweep.outside import open_input
 
-_MARK = b'"scheme":'
-"""A field that each elastic record has, and no other record."""
-
 
 @dataclass(frozen=True)
 class ElasticContents:
@@ -27,15 +24,6 @@ def append_elastic(path: Path, record: ElasticRecord) -> None:
         append_once(path, to_elastic_line(record), "a record")
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
-
-
-def holds_elastic_records(path: Path) -> bool:
-    """Return whether the file's first line is that of an elastic run. Raise StoreError."""
-    try:
-        with open_input(path) as lines:
-            return _MARK in lines.readline()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def read_elastic(path: Path) -> ElasticContents:

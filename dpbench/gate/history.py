@@ -22,7 +22,7 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.results.files import append_once, open_locked, reason_of
 from dpbench.results.record import Environment, Outcome, Record
-from dpbench.results.store import Store, StoreError
+from dpbench.results.store import Store, StoreError, holds_elastic_records
 from dpbench.sweep.bounds import Items, Moment, Positive, day_of
 from dpbench.sweep.outside import one_line, open_input, what_is_wrong
 from dpbench.sweep.variants import VariantName
@@ -208,12 +208,17 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
 
 
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """Return the records of all other runs in the folder, and a note for each unreadable file."""
+    """Return the records of all other runs in the folder, and a note for each unreadable file.
+
+    Elastic runs are left out: their steps are timed otherwise. So are the records that the pictures are drawn from.
+    """
     records, notes = list[Record](), list[str]()
     for path in sorted(results.rglob("*.jsonl")):
-        if path.relative_to(results).parts[0] == _GATE:
+        if path.relative_to(results).parts[0] in (_GATE, "pictures"):
             continue
         try:
+            if holds_elastic_records(path):
+                continue
             contents = Store(path).read()
         except StoreError as error:
             notes.append(f"{error}; the history goes without it")

@@ -127,6 +127,15 @@ class Store:
         return self._fd
 
 
+def holds_elastic_records(path: Path) -> bool:
+    """Return whether the first line is that of an elastic run: no other record has a scheme. Raise StoreError."""
+    try:
+        with open_input(path) as lines:
+            return b'"scheme":' in lines.readline()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+
 class Retry(StrEnum):
     """Which cases are measured again."""
 

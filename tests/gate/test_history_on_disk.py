@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate import history
 from dpbench.gate.history import (
     SCHEMA,
@@ -27,7 +28,9 @@ from dpbench.gate.history import (
 )
 from dpbench.gate.judgement import Verdict
 from dpbench.results.files import open_locked
+from dpbench.results.record import to_line as to_record_line
 from dpbench.results.store import Store
+from tests.elastic.making import made_records
 from tests.gate.making_history import line, times
 from tests.report.gate.making_gate import judged, ratio, time, unmeasured
 from tests.results.making import ENVIRONMENT, case, ok
@@ -174,13 +177,16 @@ def test_a_file_that_another_process_locks_is_awaited_and_then_raises(
     assert read_history(path) == History((A,))
 
 
-def test_records_are_read_from_all_files_but_the_gates_own(tmp_path: Path) -> None:
+def test_records_are_read_from_all_files_but_those_of_gates_elastic_runs_and_pictures(tmp_path: Path) -> None:
     records = [ok(case(), number) for number in range(3)]
     for name, record in zip(("runs/one.jsonl", "runs/deep/gate/two.jsonl", "three.jsonl"), records, strict=True):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         with Store(tmp_path / name) as store:
             store.append(record)
     append_history(history_path(tmp_path), A)
+    (tmp_path / "runs/elastic.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures/records.jsonl").write_bytes(to_record_line(ok(case(), 9)))
     found, notes = read_records(tmp_path)
     assert sorted(record.round for record in found) == [0, 1, 2]
     assert notes == ()

@@ -10,13 +10,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dpbench.elastic.elastic_record import ElasticRecord
-from dpbench.elastic.record_file import holds_elastic_records, read_elastic
+from dpbench.elastic.record_file import read_elastic
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine
 from dpbench.report.page.history.gate_file import holds_gates, read_gates
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Record
-from dpbench.results.store import Store
+from dpbench.results.store import Store, holds_elastic_records
 from dpbench.sweep.bounds import Items, Positive, Real
 from dpbench.sweep.outside import one_line, read_json, shown, what_is_wrong
 from dpbench.sweep.plan import Skip
