@@ -20,7 +20,7 @@ UNITS = {
 NUMBERS = ("low", "mid", "high")
 _SOURCE = "a text that says where the number is from"
 # By dimension, the least and the most in SI units: further from any machine than its numbers are uncertain.
-_BOUNDS = {
+BOUNDS = {
     "bytes": (1.0, 1e18),
     "bandwidth": (1e3, 1e18),
     "flops": (1e6, 1e24),
@@ -131,7 +131,7 @@ class Fields:
 
     def _number(self, key: str, dimension: str, unit: float) -> float:
         """Return a number, times `unit`, within the bounds of its dimension."""
-        least, most = _BOUNDS[dimension]
+        least, most = BOUNDS[dimension]
         value = self.get(key, allowed := f"a number from {least / unit:g} to {most / unit:g}")
         # compared before the product: an integer of TOML may exceed the largest float
         if isinstance(value, bool) or not isinstance(value, int | float) or not least / unit <= value <= most / unit:
