@@ -11,7 +11,7 @@ OPTIONS = {
     "batch 0": (["--batch", "0"], ["--batch", "0", "from 1"]),
     "batch of no number": (["--batch", "many"], ["--batch", "many", "whole numbers"]),
     "batch smaller than the lanes": (["--batch", "3", "--devices", "cpu*4"], ["batch", "3", "4 and above"]),
-    "unknown device": (["--devices", "gpu:0"], ["devices", "gpu:0", "allowed: cpu"]),
+    "unknown device": (["--devices", "gpu:0"], ["devices", "gpu:0", "did you mean 'cuda:0'", "allowed: cpu"]),
     "a device that does not exist": (["--devices", "cuda:0*2"], ["devices", "cuda:0", "allowed: cpu"]),
     "no device list": (["--devices", "cpu*"], ["--devices", "cpu*", "cpu*4"]),
     "unknown mode": (["--modes", "trian"], ["--modes", "trian", "train"]),
