@@ -5,6 +5,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dpbench.sweep.bounds import Count, Items
 from dpbench.sweep.devices import are_shared, format_devices
 from dpbench.sweep.names import Data, Dtype, Mode
 from dpbench.sweep.variants import VariantId, VariantName
@@ -27,15 +28,15 @@ class Case(BaseModel):
 
     variant: VariantId
     workload: str
-    batch: int = Field(ge=1)
+    batch: Items
     devices: tuple[str, ...] = Field(min_length=1)
     mode: Mode = Mode.TRAIN
     dtype: Dtype = Dtype.FLOAT32
     data: Data = Data.RANDOM
-    threads: int = Field(ge=1)
-    seed: int = 0
+    threads: Items
+    seed: Count = 0
     steps_per_sample: int = Field(default=1, ge=1, le=MOST_STEPS_PER_SAMPLE)
-    machines: int = Field(default=1, ge=1)
+    machines: Items = 1
 
     def of(self, variant: str) -> Self:
         """Return the case of another variant in this setting."""

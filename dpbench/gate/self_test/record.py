@@ -19,7 +19,7 @@ from dpbench.gate.self_test.trials import Condition, SelfTestTrial, read_trials
 from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.tier1 import measure_times, round_taker, verdict_of
-from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.results.files import append_once, reason_of
 from dpbench.run.launch import Launcher
 from dpbench.run.messages import Timed
 from dpbench.run.start import child_command
@@ -154,12 +154,7 @@ def _loaded() -> Iterator[None]:
 
 def _append(path: Path, trial: SelfTestTrial) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd, _ = open_locked(path)
-        try:
-            append_line(fd, trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n", "a trial")
-        finally:
-            os.close(fd)
+        append_once(path, trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n", "a trial")
     except OSError as error:
         raise GateError(f"{path}: cannot be written: {reason_of(error)}") from error
 

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dpbench.errors import GateError
 from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.ratio import RoundRatio
-from dpbench.results.record import Environment, Moment
+from dpbench.results.record import Environment
+from dpbench.sweep.bounds import Count, Moment, Positive
 from dpbench.sweep.outside import open_input, what_is_wrong
 
 SCHEMA = 1
@@ -47,9 +48,9 @@ class SelfTestTrial(BaseModel):
 
     schema_: int = Field(default=SCHEMA, alias="schema", le=SCHEMA)
     condition: Condition
-    number: int = Field(ge=0)
+    number: Count
     started_at: Moment
-    duration_s: float = Field(gt=0, allow_inf_nan=False)
+    duration_s: Positive
     rounds: dict[str, RoundRatio] = Field(default_factory=dict)
     gate: tuple[TimeJudgement, ...] | None = None
     verdict: Verdict | None = None

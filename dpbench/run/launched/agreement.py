@@ -5,14 +5,18 @@ import socket
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 import dpbench
 from dpbench.run.launched.world import World
 from dpbench.sweep.host import commit_of
+from dpbench.sweep.outside import one_line
 from dpbench.sweep.spec import Spec
 
+Text = Annotated[str, AfterValidator(one_line)]
+"""Text from another machine, without a terminal's commands."""
 COMMON = ("world", "dpbench", "commit", "torch", "python", "spec")
 
 
@@ -22,14 +26,14 @@ class RankFacts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: int
-    host: str
+    host: Text
     world: str
     dpbench: str
     commit: str | None
     torch: str | None
     python: str
     spec: str | None = None
-    error: str | None = None
+    error: Text | None = None
 
     @property
     def name(self) -> str:
