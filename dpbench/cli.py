@@ -30,6 +30,7 @@ from dpbench.cli_shared import (
     show,
     show_lines,
     unusable,
+    usage_line,
     warn,
 )
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
@@ -243,7 +244,7 @@ def _run(words: list[str]) -> int:
     except ReportedError as error:
         line, code = str(error), error.exit_code
     except typer.TyperException as error:
-        line, code = f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT
+        line, code = usage_line(error.format_message(), "dpbench"), ExitCode.WRONG_INPUT
     except Exception as error:
         if isinstance(error, OSError) and error.filename and error.errno in _WRONG_PATH:
             line, code = f"{error.filename!r}: {error.strerror}; allowed: a path that can be used", ExitCode.WRONG_INPUT
