@@ -1,10 +1,10 @@
 """The algorithm of `torch.nn.DataParallel` in plain Python, for any kind of device.
 
-    scatter          here                 send a chunk of the batch to each lane's device
-    replicate        naive_replicate.py   build all replicas anew; one autograd node broadcasts the parameters ...
-                     naive_broadcast.py   ... and its backward sums the gradients into the base, in messages of 10 MiB
-    parallel_apply   naive_apply.py       run each replica in a new thread
-    gather           here                 concatenate the outputs on the first device
+    scatter          send a chunk of the batch to each lane's device
+    replicate        build all replicas anew; one autograd node broadcasts the parameters ...
+                     ... and its backward sums the gradients into the base, in messages of 10 MiB
+    parallel_apply   run each replica in a new thread
+    gather           concatenate the outputs on the first device
 
 All of this happens in every forward. `scatter` and `gather` are differentiable.
 
