@@ -14,9 +14,10 @@ SCHEMA history
 from enum import StrEnum
 from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 
+from dpbench.frozen import Frozen
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.stats.least_samples import are_enough, least_seconds
 from dpbench.sweep.bounds import Count, Moment, Positive, Real
@@ -63,7 +64,7 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-class Environment(BaseModel):
+class Environment(Frozen):
     """The machine as the process sees it. It must be equal before two records are compared.
 
     `gil` is whether the interpreter has its global lock. `affinity` are the cores that may be used, as in ``0-3,8``.
@@ -71,8 +72,6 @@ class Environment(BaseModel):
     named after it have an entry for each GPU in torch's order; `gpu_links` has one for each pair, as in ``0-1 NV18``.
     None means that the machine does not report it, or that an older schema did not have it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hostname: str
     os: str
@@ -97,7 +96,7 @@ class Environment(BaseModel):
     dirty: bool | None = None
 
 
-class Metrics(BaseModel):
+class Metrics(Frozen):
     """Facts beside the samples. None if a fact does not apply to the case.
 
     - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
@@ -114,8 +113,6 @@ class Metrics(BaseModel):
     - `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device.
     - `telemetry` is of the same window, by device, or the reason why a device has none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     threads_per_lane: Count
     warmup_steps: Count
@@ -143,13 +140,11 @@ class Metrics(BaseModel):
         return any(known) if known else None
 
 
-class Record(BaseModel):
+class Record(Frozen):
     """One case in one round.
 
     `samples_s` holds the seconds of every sample in order. A sample has the case's `steps_per_sample` steps.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     run: str
@@ -201,9 +196,7 @@ def to_line(record: Record) -> bytes:
 
     A NaN among the metrics becomes null, because JSON has no NaN.
     """
-    line = to_json(record.to_json(), inf_nan_mode="null") + b"\n"
-    parse_line(line)  # so that no line is written that cannot be read
-    return line
+    return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
 
 
 Known: TypeAlias = dict[bytes, Case | Environment | None]

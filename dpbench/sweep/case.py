@@ -3,8 +3,9 @@
 from math import ceil
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from dpbench.frozen import Frozen
 from dpbench.sweep.bounds import Count, Items
 from dpbench.sweep.devices import are_shared, format_devices
 from dpbench.sweep.names import Data, Dtype, Mode
@@ -13,7 +14,7 @@ from dpbench.sweep.variants import VariantId, VariantName
 MOST_STEPS_PER_SAMPLE = 100_000
 
 
-class Case(BaseModel):
+class Case(Frozen):
     """All that defines one measurement.
 
     Equal cases have equal ids, on every machine and in every version.
@@ -23,8 +24,6 @@ class Case(BaseModel):
     the same for all variants of a comparison. A sample is the time of `steps_per_sample` steps. Nothing waits for the
     devices between them. With several `machines`, each has as many of the lanes, in order, and its own `threads`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variant: VariantId
     workload: str

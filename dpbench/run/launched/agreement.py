@@ -7,9 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
 import dpbench
+from dpbench.frozen import Frozen
 from dpbench.run.launched.world import World
 from dpbench.sweep.host import commit_of
 from dpbench.sweep.outside import one_line
@@ -20,10 +21,8 @@ Text = Annotated[str, AfterValidator(one_line)]
 COMMON = ("world", "dpbench", "commit", "torch", "python", "spec")
 
 
-class RankFacts(BaseModel):
+class RankFacts(Frozen):
     """What one rank reports at first. `error` is its own line on wrong input; then there is no `spec`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: int
     host: Text
