@@ -115,7 +115,7 @@ def loaded_after(statement: str) -> set[str]:
     "statement",
     [
         "import dpbench",
-        "import dpbench.cli",
+        "from dpbench.cli import main, " + ", ".join(path.stem for path in (ROOT / "dpbench/cli").glob("[a-z]*.py")),
         "import dpbench.run.runner, dpbench.run.launch",
         "import dpbench.run.child.ranks",
     ],

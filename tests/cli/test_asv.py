@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from dpbench import cli, cli_asv
+from dpbench import cli
 from dpbench.asv.grid import STEP_TIME
+from dpbench.cli import asv as cli_asv
 from dpbench.results.record import to_line
 from dpbench.sweep.machine_info import MachineInfo
 from tests.results.making import ENVIRONMENT, case, ok

@@ -10,7 +10,8 @@ from tests.cli.conftest import ROOT
 
 GATE = """
 import sys
-from dpbench import cli, cli_gate
+from dpbench import cli
+from dpbench.cli import gate as cli_gate
 from tests.report.gate.making_gate import PASS, SLOWER
 found = {"slower": SLOWER, "pass": PASS}[sys.argv.pop(1)]
 cli_gate.run_gate = lambda asked, progress: found
@@ -19,14 +20,15 @@ cli.main()
 """
 OTHERS = """
 import sys
-from dpbench import cli, cli_doctor, cli_measured
+from dpbench import cli
+from dpbench.cli import counts as cli_counts, doctor as cli_doctor, measured as cli_measured
 from dpbench.doctor.findings import Finding, Severity
 from dpbench.sweep.machine_info import MachineInfo
 machine = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
-cli.ask_machine = cli_doctor.ask_machine = lambda: machine
+cli_doctor.ask_machine = lambda: machine
 cli_doctor.ask_health = lambda: [Finding(what="load", severity=Severity.UNRELIABLE, value="much")]
 cli_measured.count_all = lambda cases, events=None: ()
-cli.countable = lambda records: records
+cli_counts.countable = lambda records: records
 cli.main()
 """
 CASES = {

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from dpbench import cli, cli_measured
+from dpbench import cli
+from dpbench.cli import measured as cli_measured
 from dpbench.results import expected
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.results.record import Environment, Outcome

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from dpbench import cli_gate
+from dpbench.cli import gate as cli_gate
 from dpbench.cli import main
 from dpbench.errors import GateError
 from dpbench.results.store import StoreError
@@ -120,7 +120,7 @@ def test_an_unforeseen_error_of_another_command(monkeypatch, capfd, debug):
 
     monkeypatch.setattr(sys, "argv", ["dpbench", "list", *(["--debug"] if debug == "option" else [])])
     monkeypatch.setenv("DPBENCH_DEBUG", "1" if debug == "variable" else "0")
-    monkeypatch.setattr("dpbench.cli.ask_machine", fail)
+    monkeypatch.setattr("dpbench.cli.names.vocabulary_text", fail)
     with pytest.raises(SystemExit) as ended:
         main()
     out, err = capfd.readouterr()

@@ -76,7 +76,8 @@ def test_a_sweep_file_that_is_too_large(tmp_path):
 
 @pytest.mark.parametrize("command", [["--check"], ["--check", "--json"]])
 def test_a_folder_of_expectations_that_is_missing_is_noticed_before_counting(tmp_path, command, monkeypatch, capfd):
-    from dpbench import cli, cli_measured
+    from dpbench import cli
+    from dpbench.cli import measured as cli_measured
 
     monkeypatch.setattr(sys, "argv", ["dpbench", "counts", *command, "--expected", str(tmp_path / "nope")])
     monkeypatch.setattr(cli_measured, "count_all", lambda *_, **__: pytest.fail("counted"))
@@ -162,7 +163,8 @@ def test_a_commit_without_files_cannot_be_judged(tmp_path):
 
 def test_an_empty_name_is_no_machine(tmp_path):
     script = (
-        "from dpbench import cli, cli_asv; from dpbench.sweep.machine_info import MachineInfo;"
+        "from dpbench import cli; from dpbench.cli import asv as cli_asv;"
+        "from dpbench.sweep.machine_info import MachineInfo;"
         "cli_asv.ask_machine = lambda: MachineInfo(python='3.11', torch='2', cpu_model='x', cores=2, memory_bytes=1);"
         "cli.main()"
     )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dpbench.cli_page import finish_page_beside
+from dpbench.cli.page import finish_page_beside
 from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate.history import to_line as to_gate_line
 from dpbench.report.page.inputs import PageInputs

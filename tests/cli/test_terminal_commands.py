@@ -7,8 +7,9 @@ import sys
 import pytest
 from rich.console import Console
 
-from dpbench import cli, cli_asv
+from dpbench import cli
 from dpbench.asv.result_file import ResultFile, ResultRow, write_results
+from dpbench.cli import asv as cli_asv
 from dpbench.doctor.report import doctor_text
 from dpbench.report.progress import progress_bar
 from dpbench.run.runner import Progress

@@ -44,7 +44,7 @@ def has_imported(pid, word):
 
 @pytest.mark.parametrize("often", [1, 5])
 def test_while_it_imports(start, often):
-    process = start("list")
+    process = start("compare")
     wait_until(lambda: has_imported(process.pid, "pydantic_core"))  # while `dpbench.cli` is imported
     for _ in range(often):
         process.send_signal(signal.SIGINT)

@@ -4,8 +4,9 @@ The cases of a sweep on several machines: variants with ranks on all lanes, the 
 """
 
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from dpbench.errors import ExitCode
 from dpbench.run.launched.agreement import facts_of_this_rank
@@ -53,18 +54,24 @@ def _check(spec: Spec, lanes: tuple[str, ...]) -> None:
             )
 
 
-Planner = Callable[[Spec, MachineInfo], Plan]
+@dataclass(frozen=True)
+class Lead:
+    """What the process that measures needs: the spec, and what runs a child, on every rank if there are several."""
+
+    spec: Spec
+    runner: JobRunner
+    world: World | None = None
+
+    def plan(self, machine: MachineInfo) -> Plan:
+        """Return the cases of the spec. Raises WorldError and PlanError."""
+        return plan(self.spec, machine) if self.world is None else plan_world(self.spec, machine, self.world)
 
 
-def on_all_ranks(
-    environment: Mapping[str, str],
-    make_spec: Callable[[], Spec],
-    measure: Callable[[Spec, Planner, JobRunner], ExitCode],
-) -> ExitCode:
-    """Call `measure` in rank 0, with the spec, its planner, and what runs a child on every rank.
+@contextmanager
+def leading(environment: Mapping[str, str], make_spec: Callable[[], Spec]) -> Iterator[Lead | ExitCode]:
+    """Yield what measures, if this process is alone or rank 0. In another rank, follow rank 0 and yield the exit code.
 
-    The other ranks follow until rank 0 ends, and print nothing. Without a launcher this process measures alone.
-    Raises errors of `make_spec` and `measure` in rank 0 only, WorldError, and those of `Followers.agree`.
+    Other ranks print nothing. Raises errors of `make_spec` in rank 0 only, WorldError, and those of `Followers.agree`.
     """
     try:
         world = read_world(environment)
@@ -72,9 +79,11 @@ def on_all_ranks(
         if error.is_reported:
             raise
         time.sleep(SILENCE_S)
-        return error.exit_code
+        yield error.exit_code
+        return
     if world is None:
-        return measure(make_spec(), plan, RoundProcesses())
+        yield Lead(make_spec(), RoundProcesses())
+        return
 
     def checked_spec() -> Spec:
         if world.fault is not None:
@@ -82,8 +91,9 @@ def on_all_ranks(
         return make_spec()
 
     if world.rank:
-        return follow(world, checked_spec)
+        yield follow(world, checked_spec)
+        return
     with listening(world) as followers:
         spec = checked_spec()
         followers.agree(facts_of_this_rank(world, spec))
-        return measure(spec, partial(plan_world, world=world), followers)
+        yield Lead(spec, followers, world)

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cli_page import Open, finish_page_beside
-from dpbench.cli_shared import Json, example, form_of, option, show
+from dpbench.cli.page import Open, finish_page_beside
+from dpbench.cli.shared import Json, example, form_of, option, show
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.record_file import append_elastic

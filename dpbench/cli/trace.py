@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from dpbench.cli_shared import RESULTS, Json, complain, example, option, show, unusable
+from dpbench.cli.shared import RESULTS, Json, complain, example, option, show, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.rules import check_batch, rule_of

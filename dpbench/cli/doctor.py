@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cli_shared import Json, example, option, show, show_lines, unusable, warn
+from dpbench.cli.shared import Json, example, option, show, show_lines, unusable, warn
 from dpbench.doctor.ask import ask_health
 from dpbench.doctor.describe import notes_of
 from dpbench.doctor.machine_file import ask_measurements, check_machine, check_path, write_machine_file

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from dpbench.cli_shared import Json, example, option, output_path, show, show_lines, usage_line
+from dpbench.cli.shared import Json, example, option, output_path, show, show_lines, usage_line
 from dpbench.errors import GateError
 from dpbench.gate.bisect.run_bisect import run_bisect
 from dpbench.gate.judgement import Judgement, Verdict

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli_measured import show_named_comparisons
-from dpbench.cli_page import Open, finish_page, finish_page_of
-from dpbench.cli_shared import Details, Form, Json, Markdown, example, form_of, option
+from dpbench.cli.measured import show_named_comparisons
+from dpbench.cli.page import Open, finish_page, finish_page_of
+from dpbench.cli.shared import Details, Form, Json, Markdown, example, form_of, option
 from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
 from dpbench.report.page.history.compared import compared_page

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli_shared import Form, complain, show_lines, warn
+from dpbench.cli.shared import Form, complain, show_lines, warn
 from dpbench.report.page.content import page_of
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.parts import Page

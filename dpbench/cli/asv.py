@@ -12,7 +12,7 @@ from dpbench.asv.export import commit_date_ms, export
 from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
 from dpbench.asv.report import asv_json, asv_text
-from dpbench.cli_shared import Json, example, option, show, show_lines, unusable, warn
+from dpbench.cli.shared import Json, example, option, show, show_lines, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.results.store import Store
 from dpbench.run.ask import ask_machine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dpbench.cli_page import finish_page_beside
-from dpbench.cli_shared import Form, show, show_lines, show_markdown, unusable, warn
+from dpbench.cli.page import finish_page_beside
+from dpbench.cli.shared import Form, show, show_lines, show_markdown, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.report.comparison_json import comparisons_json
 from dpbench.report.comparison_markdown import comparisons_markdown
@@ -22,9 +22,8 @@ from dpbench.results.record import Outcome
 from dpbench.results.run_path import drop_if_empty
 from dpbench.results.store import Retry, Store
 from dpbench.run.count_all import CountingError, count_all
-from dpbench.run.launched.on_all_ranks import Planner
+from dpbench.run.launched.on_all_ranks import Lead
 from dpbench.run.other_load import OtherLoad
-from dpbench.run.rounds import JobRunner
 from dpbench.run.run_sweep import machine_for, run_sweep
 from dpbench.sweep.counted_cases import plan_beside
 from dpbench.sweep.plan import Plan
@@ -42,26 +41,25 @@ class OutputOptions:
 
 
 def measure_spec(
+    lead: Lead,
     make_path: Callable[[], Path],
     output: OutputOptions,
-    spec: Spec,
-    plan: Planner,
-    runner: JobRunner,
     *,
     retry: Retry | None = None,
     with_counts: bool = False,
 ) -> ExitCode:
-    """Measure a spec and show the comparison.
+    """Measure the spec and show the comparison. `make_path` makes the file of records once the machine is known to do.
 
     With `with_counts`, details and JSON have exact counts on simulated devices too, if there is no accelerator.
     """
+    spec = lead.spec
     machine = machine_for(spec)
     if warnings := unusable(machine):
         raise UnusableMachineError("; ".join(warnings))
-    planned = plan(spec, machine)
+    planned = lead.plan(machine)
     store = Store(make_path())
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
-        found = run_sweep(spec, planned, store, progress, retry=retry, runner=runner)
+        found = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:
         drop_if_empty(store.path)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cli_page import Open, finish_page_beside
-from dpbench.cli_shared import RESULTS, Json, example, form_of, option, show, show_lines
+from dpbench.cli.page import Open, finish_page_beside
+from dpbench.cli.shared import RESULTS, Json, example, form_of, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of

@@ -1,0 +1,118 @@
+"""The command line: options in, one call per command, an exit code out.
+
+`dpbench.errors.ExitCode` has the exit codes. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken.
+For `gate`, wrong input is 3 too.
+"""
+
+import errno
+import os
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from dpbench import __version__
+from dpbench.cli.shared import complain, guarded_streams, show, usage_line
+from dpbench.errors import ExitCode, ReportedError, WrongInputError
+from dpbench.sweep.outside import printable
+
+_WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
+_REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
+_COMMANDS = {
+    "compare": ("compare", "Compare the variants that this machine can run."),
+    "sweep": ("compare", "Measure a sweep file, and go on where it stopped."),
+    "list": ("names", "List variants and their parameters, workloads and metrics."),
+    "counts": ("counts", "Count exactly what one training step does."),
+    "report": ("report", "Print what records say, and write a page of them."),
+    "project": ("project", "Project step times on described machines."),
+    "trace": ("trace", "Show where the time of one step goes."),
+    "gate": ("gate", "Judge whether a commit is slower than another."),
+    "elastic": ("elastic", "Train under torchrun while workers fail, leave and join."),
+    "doctor": ("doctor", "Report what this machine is, and what disturbs measuring."),
+    "asv-machine": ("asv", "Write this machine into asv's machine file."),
+    "asv-export": ("asv", "Write measured step times into asv's results."),
+    "asv-compare": ("asv", "Compare two commits by asv's results."),
+}
+"""The module of each command, which is imported when the command is called, and its line in the help."""
+
+
+class _Commands(TyperGroup):
+    """Commands that are imported when they are called: together, their modules take a second."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the parser's interface
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _COMMANDS:
+            return None
+        only = typer.Typer(add_completion=False, rich_markup_mode=None)
+        only.callback()(lambda: None)  # so that a single command stays one of a group
+        import_module(f"dpbench.cli.{_COMMANDS[cmd_name][0]}").add_to(only)
+        return typer.main.get_group(only).get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+app = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def _before(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error in dpbench.")] = False,  # noqa: ARG001  # `_run` reads it
+) -> None:
+    """Benchmark data parallelism in PyTorch: which variant is fastest on this machine, and how far from the limit."""
+    if version:
+        show(f"dpbench {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is not None:
+        try:
+            Path.cwd()
+        except OSError as error:
+            raise WrongInputError(f"current directory: {error.strerror}; allowed: one that exists") from error
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with one of `ExitCode`."""
+    with guarded_streams() as out:
+        code = _run(sys.argv[1:])
+        out.flush()
+        if out.lost is not None and code != ExitCode.INTERRUPTED:
+            complain(f"standard output: cannot be written: {out.lost.strerror}")
+            code = ExitCode.FAILED
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    """Run the command with these words and return its exit code. An error becomes a line on standard error."""
+    debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
+    words = [word for word in words if word != "--debug"] or ["--help"]
+    try:
+        code: int = app(words, standalone_mode=False) or ExitCode.OK
+        if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
+            return code
+        raise KeyboardInterrupt
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted; what was recorded so far is kept")
+        return ExitCode.INTERRUPTED
+    except ReportedError as error:
+        line, code = str(error), error.exit_code
+    except typer.TyperException as error:
+        line, code = usage_line(error.format_message(), "dpbench"), ExitCode.WRONG_INPUT
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename and error.errno in _WRONG_PATH:
+            line, code = f"{error.filename!r}: {error.strerror}; allowed: a path that can be used", ExitCode.WRONG_INPUT
+        else:
+            line, code = f"{type(error).__name__}: {error}; {_REPORT}", ExitCode.FAILED
+        if debugs:
+            sys.stderr.write(printable(traceback.format_exc()))
+    complain(line)
+    command = next((word for word in words if not word.startswith("-")), None)
+    return ExitCode.FAILED if command == "gate" else code
