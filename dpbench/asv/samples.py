@@ -2,8 +2,7 @@
 
 from dpbench.asv.result_file import Measured
 from dpbench.stats.order_statistics import interval_of_median
-from dpbench.stats.ratio import ratio_of_estimates
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.rounds import Estimate, ratio_of_estimates
 
 _FEWEST = 6  # of fewer samples even the smallest and largest contain the median less than 95 times in 100
 

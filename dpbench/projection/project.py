@@ -10,11 +10,9 @@ from dpbench.projection.described.machine import HostCost, Machine
 from dpbench.projection.model_error import EXACT, ModelError
 from dpbench.projection.replay.critical_path import shares_of_path
 from dpbench.projection.replay.draws import Draws
-from dpbench.projection.replay.fair import fair_finish_s
+from dpbench.projection.replay.fair import costs, fair_finish_s, finish_times, slowed_beside
 from dpbench.projection.replay.fifo import Schedule, schedule
-from dpbench.projection.replay.finish_times import costs, finish_times
 from dpbench.projection.replay.rates import Rates, formats_of
-from dpbench.projection.replay.slowed import slowed_beside
 from dpbench.projection.replay.tasks import Rate, Role, Tasks
 
 Array = NDArray[np.float64]

@@ -1,11 +1,9 @@
 """Results as text: tables for a terminal and JSON for machines.
 
-    comparison_table.py  the tables of `compare` and `sweep`
+    comparison_table.py  the tables of `compare` and `sweep`: times, phases, skew and lag
     comparison_markdown.py  the same for an issue on GitHub
     device_table.py      how busy each device was, its memory, power, links and throttling
-    phase_table.py       the phases of a step, skew and lag
-    wide_table.py        a table that goes on below itself in a narrow terminal
-    bars.py              bars of block characters
+    wide_table.py        a table that goes on below itself in a narrow terminal; bars of block characters
     markdown.py          escaped texts, lists and rows of markdown
     missing.py           why figures are missing
     comparison_json.py   the same comparisons as JSON

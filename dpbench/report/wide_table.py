@@ -2,10 +2,13 @@
 
 On a terminal with room to spare it has a column of bars. Output that goes to a file or a pipe has none, so that scripts
 read the same text at every width.
+
+Bars are a length as block characters, or as ``#`` where the terminal has only ASCII.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import floor
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -13,7 +16,28 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.report.bars import LEAST_WIDTH, MOST_WIDTH, Bar, bar_text
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+LEAST_WIDTH, MOST_WIDTH = 8, 24
+"""Columns of a bar. A terminal without room for the least gets no bars."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar's length as a share of its column, 0 to 1, and rich's style. A share of None draws nothing."""
+
+    share: float | None
+    style: str = ""
+
+
+def bar_text(share: float | None, width: int, *, ascii_only: bool) -> str:
+    """Return a bar of at most `width` characters. A share above 0 has at least the thinnest mark."""
+    if share is None or share <= 0:
+        return ""
+    if ascii_only:
+        return "#" * max(1, round(min(share, 1) * width))
+    eighths = max(1, round(min(share, 1) * width * 8))
+    return "█" * floor(eighths / 8) + _EIGHTHS[eighths % 8].strip()
+
 
 NONE = "-"
 _BETWEEN, _EDGE = 2, 1

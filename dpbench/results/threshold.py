@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dpbench.results.baseline import BaselineError, Figures
-from dpbench.stats.ratio import log_distances, ratio_of_estimates
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.rounds import Estimate, log_distances, ratio_of_estimates
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.projection.replay.critical_path import critical_path, shares_of_path
-from dpbench.projection.replay.fair import fair_finish_s, fair_shares
+from dpbench.projection.replay.fair import fair_finish_s, fair_shares, finish_times
 from dpbench.projection.replay.fifo import schedule
-from dpbench.projection.replay.finish_times import finish_times
 from dpbench.projection.replay.tasks import LOCK, Role, Task, Tasks
 
 

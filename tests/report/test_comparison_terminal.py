@@ -7,9 +7,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from dpbench.report.bars import Bar, bar_text
 from dpbench.report.comparison_table import comparisons_text
-from dpbench.report.wide_table import Column, WideTable
+from dpbench.report.wide_table import Bar, Column, WideTable, bar_text
 from dpbench.results.compare import compare
 from tests.results.making import case, failed, ok
 

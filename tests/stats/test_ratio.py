@@ -4,8 +4,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from dpbench.stats.ratio import ratio_of_estimates
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.rounds import Estimate, ratio_of_estimates
 
 
 def test_the_half_widths_are_root_sums_of_squares_of_logarithms() -> None:

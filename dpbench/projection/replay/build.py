@@ -17,13 +17,42 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Machine
+from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Machine
 from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass, Collective, together
-from dpbench.projection.replay.kinds import kind_of
 from dpbench.projection.replay.rates import name_of
 from dpbench.projection.replay.tasks import LOCK, Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
 from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Wait
+
+_BY_PART = (
+    ("convolution", Kind.CONVOLUTION),
+    ("bmm", Kind.BATCHED_MATMUL),
+    ("addmm", Kind.MATMUL),
+    ("mm", Kind.MATMUL),
+    ("addmv", Kind.MATMUL),
+    ("norm", Kind.NORM),
+    ("softmax", Kind.SOFTMAX),
+    ("embedding", Kind.INDEX),
+    ("index", Kind.INDEX),
+    ("gather", Kind.INDEX),
+    ("scatter", Kind.INDEX),
+    ("nll_loss", Kind.INDEX),
+    ("copy", Kind.MOVE),
+    ("cat", Kind.MOVE),
+    ("clone", Kind.MOVE),
+    ("_to_copy", Kind.MOVE),
+    ("pool", Kind.REDUCTION),
+    ("sum", Kind.REDUCTION),
+    ("mean", Kind.REDUCTION),
+)
+
+
+def kind_of(operator: str) -> Kind:
+    """Return the kind of an operator such as ``aten.addmm.default``; one that is not known moves bytes element by
+    element.
+    """
+    name = operator.removeprefix("aten.").partition(".")[0]
+    return next((kind for part, kind in _BY_PART if part in name), Kind.ELEMENTWISE)
 
 
 @dataclass(frozen=True)

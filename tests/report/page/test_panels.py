@@ -16,13 +16,12 @@ from dpbench.report.page.charts.phases import phases
 from dpbench.report.page.charts.scaling import efficiency, throughput
 from dpbench.report.page.charts.throughput import throughput_here
 from dpbench.report.page.charts.winners import winner_map
-from dpbench.report.page.content import page_of
+from dpbench.report.page.content import page_of, words
 from dpbench.report.page.document import _asset
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
 from dpbench.report.page.raw_table import raw_table
 from dpbench.report.page.theme import shaped
-from dpbench.report.page.words import words
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.results.record import Outcome
 from dpbench.stats.rounds import Estimate

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.report.trace.colours import CLASSES, LEGEND, kind_of, style
-from dpbench.report.trace.drawn import drawn_rows
-from dpbench.report.trace.picture import _round_step, svg
+from dpbench.report.trace.picture import _round_step, drawn_rows, svg
 from dpbench.report.trace.terminal import trace_json, trace_text
 from dpbench.report.trace.words import description, shown_time
 from dpbench.trace.timeline import Doing, Moved, Source, Trace, VariantTrace

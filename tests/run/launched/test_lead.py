@@ -96,8 +96,8 @@ def test_a_rank_whose_variables_hide_rank_0_is_silent(monkeypatch):
     waited = []
     monkeypatch.setattr(on_all_ranks.time, "sleep", waited.append)
     environment = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "1"}
-    with on_all_ranks.leading(environment, pytest.fail) as lead:
-        assert lead is ExitCode.WRONG_INPUT
+    with on_all_ranks.leading(environment, pytest.fail) as found:
+        assert found is ExitCode.WRONG_INPUT
     assert waited == [follow.SILENCE_S]
     assert waited[0] > lead.PATIENCE_S
 
