@@ -17,8 +17,9 @@ from threading import Lock
 import torch
 from torch import Tensor, nn
 
+from dpbench.measure.sample import settle
+
 _LANES = 4
-_TRIAL_FORWARDS = 16
 _READ_FORWARDS = 3
 _SLEEP_S = 0.010
 _SMALL_GAIN = {"sequence": 1.0, "threads": 0.97}
@@ -83,8 +84,7 @@ def _runs_at_once(model: _Sleeper) -> bool:
     from dpbench.parallel import DataParallel  # here, so that a wrapper that does not load fails in its own case
 
     wrapper, x = DataParallel(model, ["cpu"] * _LANES), torch.zeros(_LANES, 1)
-    for _ in range(_TRIAL_FORWARDS):
-        wrapper(x)
+    settle(lambda: wrapper(x), lambda: getattr(wrapper, "trials_left", None))
     model.lanes.overlapped = False
     for _ in range(_READ_FORWARDS):
         wrapper(x)
