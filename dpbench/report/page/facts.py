@@ -19,8 +19,10 @@ def outcomes(found: MachineResults) -> Panel | None:
         return None
     more = f" The first {_MOST_REASONS} of {len(rows)} are shown." if len(rows) > _MOST_REASONS else ""
     columns = (
-        *(Shown("variant", "variant"), Shown("setting", "setting")),
-        *(Shown("outcome", "outcome"), Shown("reason", "reason")),
+        Shown("variant", "variant"),
+        Shown("setting", "setting"),
+        Shown("outcome", "outcome"),
+        Shown("reason", "reason"),
     )
     text = f"Cases without times, and cases in which some rounds failed.{more}"
     return Panel("outcomes", "Failed and skipped", text, columns, {ALL: rows[:_MOST_REASONS]})

@@ -106,8 +106,11 @@ def _along(found: MachineResults, series: _Series) -> Panel | None:
         height=_LOG_HEIGHT if is_log else _HEIGHT,
     )
     columns = (
-        *(Shown("variant", "variant"), Shown("round", "round"), Shown("device", "device")),
-        *(Shown("at", "began at"), Shown("value", series.axis)),
+        Shown("variant", "variant"),
+        Shown("round", "round"),
+        Shown("device", "device"),
+        Shown("at", "began at"),
+        Shown("value", series.axis),
     )
     text = f"{series.text} There are too many dots, so only some are shown." if is_thinned else series.text
     return Panel(series.id, series.title, text, columns, rows, spec, "setting", found.first, found.labels)

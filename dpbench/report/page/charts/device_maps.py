@@ -31,33 +31,49 @@ _MEMORY = _Figure(
     "Memory by device",
     "The most memory in tensors on each device during the samples, in MiB. The table has what the allocator reserved "
     "from the device too.",
-    *("peak_device_bytes", "MiB allocated", 2.0**20),
-    *("peak_reserved_bytes", "MiB reserved"),
+    name="peak_device_bytes",
+    header="MiB allocated",
+    unit=2.0**20,
+    beside="peak_reserved_bytes",
+    beside_header="MiB reserved",
 )
 _BUSY = _Figure(
     "busy",
     "How busy each device was",
     "The share of busy multiprocessors during the samples, in percent. A device that idles waits for others or for the "
     "host.",
-    *("sm_busy_percent", "% of SMs busy", 1.0, "dram_bandwidth_percent", "% of memory bandwidth"),
+    name="sm_busy_percent",
+    header="% of SMs busy",
+    unit=1.0,
+    beside="dram_bandwidth_percent",
+    beside_header="% of memory bandwidth",
 )
 _KERNEL = _Figure(
     "kernel",
     "How busy each device was",
     "The share of time in which any kernel ran, in percent. Many tiny kernels in a row make it 100.",
-    *("kernel_running_percent", "% of time with a kernel"),
+    name="kernel_running_percent",
+    header="% of time with a kernel",
 )
 _NVLINK = _Figure(
     "nvlink",
     "Bytes over NVLink by device",
     "What each device sent over NVLink in a step, in MB. The table has what it received.",
-    *("nvlink_sent_bytes_per_step", "MB sent a step", 1e6, "nvlink_received_bytes_per_step", "MB received a step"),
+    name="nvlink_sent_bytes_per_step",
+    header="MB sent a step",
+    unit=1e6,
+    beside="nvlink_received_bytes_per_step",
+    beside_header="MB received a step",
 )
 _PCIE = _Figure(
     "pcie",
     "Bytes over PCIe by device",
     "What each device sent over PCIe in a step, in MB. The table has what it received.",
-    *("pcie_sent_bytes_per_step", "MB sent a step", 1e6, "pcie_received_bytes_per_step", "MB received a step"),
+    name="pcie_sent_bytes_per_step",
+    header="MB sent a step",
+    unit=1e6,
+    beside="pcie_received_bytes_per_step",
+    beside_header="MB received a step",
 )
 
 

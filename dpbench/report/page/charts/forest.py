@@ -45,8 +45,10 @@ def _panel(found: MachineResults, name: str, over: str, text: str, rows: dict[st
     tips = (("shown", "ratio"), ("time", "ms a step"))
     spec = interval_rows(found.variants, f"time over {over}", colour, *tips)
     columns = (
-        *(Shown("variant", "variant"), Shown("time", "ms a step")),
-        *(Shown("shown", f"time over {over} [95 % interval]"), Shown("rounds", "rounds")),
+        Shown("variant", "variant"),
+        Shown("time", "ms a step"),
+        Shown("shown", f"time over {over} [95 % interval]"),
+        Shown("rounds", "rounds"),
     )
     return Panel(name, f"Time compared with {over}", text, columns, rows, spec, "setting", found.first, found.labels)
 

@@ -91,8 +91,10 @@ def _panel(
     name: str, title: str, text: str, rows: Mapping[str, Sequence[DataRow]], spec: Mapping[str, object]
 ) -> Panel:
     columns = (
-        *(Shown("source", "from"), Shown("target", "to")),
-        *(Shown("shown", "bytes"), Shown("copies", "copies")),
+        Shown("source", "from"),
+        Shown("target", "to"),
+        Shown("shown", "bytes"),
+        Shown("copies", "copies"),
     )
     text += " Counted exactly on simulated devices, not measured."
     return Panel(

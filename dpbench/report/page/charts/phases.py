@@ -60,8 +60,11 @@ def phases(found: MachineResults) -> Panel | None:
         height=row_step(found.variants),
     )
     columns = (
-        *(Shown("variant", "variant"), Shown("part", "phase"), Shown("work", "kind")),
-        *(Shown("shown", "ms"), Shown("percent", "% of step")),
+        Shown("variant", "variant"),
+        Shown("part", "phase"),
+        Shown("work", "kind"),
+        Shown("shown", "ms"),
+        Shown("percent", "% of step"),
     )
     labels, title = found.labels, "Where a step's time goes"
     return Panel("phases", title, _text(rows), columns, rows, spec, "setting", found.first, labels)

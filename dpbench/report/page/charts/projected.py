@@ -43,8 +43,12 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
         height=row_step(row["row"] for own in rows.values() for row in own),
     )
     columns = (
-        *(Shown("variant", "variant"), Shown("kind", "time"), Shown("shown", "ms a step [interval]")),
-        *(Shown("speed_up", "speed-up"), Shown("bound", "bound by"), Shown("reason", "reason")),
+        Shown("variant", "variant"),
+        Shown("kind", "time"),
+        Shown("shown", "ms a step [interval]"),
+        Shown("speed_up", "speed-up"),
+        Shown("bound", "bound by"),
+        Shown("reason", "reason"),
     )
     text = (
         "Projected times are computed from a description of the machine, not measured on it. Their line is a 90 % "

@@ -97,7 +97,9 @@ def _growth(found: Effect) -> str:
 
 def _columns(both: TwoCommits) -> tuple[Shown, ...]:
     return (
-        *(Shown("variant", "variant"), Shown("setting", "setting"), Shown("change", "change")),
+        Shown("variant", "variant"),
+        Shown("setting", "setting"),
+        Shown("change", "change"),
         Shown("shown", "time after over before [95 % interval]"),
         Shown("before", f"{both.before[:_SHORT]}, ms"),
         Shown("after", f"{both.after[:_SHORT]}, ms"),
@@ -179,8 +181,11 @@ def _ended_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
         for each in found[:_MOST_LISTED]
     ]
     columns = (
-        *(Shown("variant", "variant"), Shown("setting", "setting")),
-        *(Shown("before", both.before[:_SHORT]), Shown("after", both.after[:_SHORT]), Shown("reason", "reason")),
+        Shown("variant", "variant"),
+        Shown("setting", "setting"),
+        Shown("before", both.before[:_SHORT]),
+        Shown("after", both.after[:_SHORT]),
+        Shown("reason", "reason"),
     )
     text = "These cases have times at one of the commits only."
     return Panel("ended", "Ended differently", text, columns, {ALL: rows})

@@ -104,9 +104,15 @@ def _lines(place: int, found: GateHistory) -> Iterator[Panel]:
         f"change: up is slower, down is faster.{''.join(_left_out(found, len(rows)))}"
     )
     columns = (
-        *(Shown("gate", "gate"), Shown("day", "date"), Shown("side", "side"), Shown("commit", "commit")),
-        *(Shown("shown", "ms a step"), Shown("ratio", "head / base"), Shown("rounds", "rounds")),
-        *(Shown("verdict", "verdict of the gate"), Shown("change", "lasting change")),
+        Shown("gate", "gate"),
+        Shown("day", "date"),
+        Shown("side", "side"),
+        Shown("commit", "commit"),
+        Shown("shown", "ms a step"),
+        Shown("ratio", "head / base"),
+        Shown("rounds", "rounds"),
+        Shown("verdict", "verdict of the gate"),
+        Shown("change", "lasting change"),
     )
     first = next(iter(rows))
     ordered = {key: rows[key] for key in labels if key in rows}
@@ -168,8 +174,15 @@ def _spec(names: Sequence[str]) -> dict[str, object]:
     x = order_axis("gate", names, "gates by head, in the order of time")
     colour = coloured("side", [(_BASE, MUTED), (_HEAD, series(0))])
     tip = tooltip(
-        *(("gate", "gate"), ("day", "date"), ("side", "side"), ("commit", "commit"), ("shown", "ms a step")),
-        *(("ratio", "head / base"), ("rounds", "rounds"), ("verdict", "verdict"), ("change", "lasting change")),
+        ("gate", "gate"),
+        ("day", "date"),
+        ("side", "side"),
+        ("commit", "commit"),
+        ("shown", "ms a step"),
+        ("ratio", "head / base"),
+        ("rounds", "rounds"),
+        ("verdict", "verdict"),
+        ("change", "lasting change"),
     )
     ring = {
         "mark": {"type": "point", "shape": "circle", "filled": False, "size": 190, "strokeWidth": 2, "color": BAD},

@@ -85,8 +85,12 @@ def _lines(found: MachineHistory, results: MachineResults) -> Panel | None:
         + (f"The newest {_MOST_VERSIONS} are drawn." if len(found.versions) > _MOST_VERSIONS else "")
     ).strip()
     columns = (
-        *(Shown("version", what), Shown("day", "date"), Shown("variant", "variant")),
-        *(Shown("shown", "ms a step [95 % interval]"), Shown("rounds", "rounds"), Shown("change", "lasting change")),
+        Shown("version", what),
+        Shown("day", "date"),
+        Shown("variant", "variant"),
+        Shown("shown", "ms a step [95 % interval]"),
+        Shown("rounds", "rounds"),
+        Shown("change", "lasting change"),
     )
     title = f"Step time by {what}"
     spec = _spec(found, names, what)
@@ -126,8 +130,12 @@ def _spec(found: MachineHistory, names: Sequence[str], what: str) -> dict[str, o
     x = order_axis("version", names, f"{what}, in the order of time")
     colour = coloured("variant", variant_colours(variants))
     tip = tooltip(
-        *(("version", what), ("day", "date"), ("variant", "variant")),
-        *(("shown", "ms a step"), ("rounds", "rounds"), ("change", "lasting change")),
+        ("version", what),
+        ("day", "date"),
+        ("variant", "variant"),
+        ("shown", "ms a step"),
+        ("rounds", "rounds"),
+        ("change", "lasting change"),
     )
     ends = {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
     intervals = {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"x": x, **ends, "color": colour}}
