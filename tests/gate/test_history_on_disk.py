@@ -180,7 +180,7 @@ def test_a_file_without_records_is_a_note_and_the_others_are_read(tmp_path: Path
     found, notes = read_records(tmp_path)
     assert len(found) == 1
     assert notes == (
-        f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 1 to 4; the history goes without it",
+        f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 1 to 5; the history goes without it",
         f"{tmp_path}/run.jsonl: a torn record of 4 bytes at the end was dropped",
     )
     assert read_records(tmp_path / "absent") == ((), ())
