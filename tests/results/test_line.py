@@ -69,22 +69,32 @@ def test_a_reading_is_a_value_or_a_reason(fields: dict[str, object]) -> None:
         Reading(**fields)
 
 
+_EITHER = "allowed: a value, or a reason and no value"
+
+
 @pytest.mark.parametrize(
-    "found",
+    ("found", "complaint"),
     [
-        *({}, 3, None, {"value": None}, {"value": "much"}, {"value": 1, "reason": "none"}, {"reason": 3}),
-        *({"value": 1, "source": 3}, {"reason": "none", "span_s": "long"}, {"value": 1, "more": 1}),
+        ({}, f": {_EITHER}"),
+        ({"value": None}, f": {_EITHER}"),
+        ({"value": 1, "reason": "none"}, f": {_EITHER}"),
+        (3, ": Input should be a dictionary"),
+        (None, ": Input should be a dictionary"),
+        ({"value": "much"}, ".value: Input should be a valid number"),
+        ({"value": 1e16}, ".value: Input should be less than or equal to"),
+        ({"reason": 3}, ".reason: Input should be a valid string"),
+        ({"value": 1, "source": 3}, ".source: Input should be a valid string"),
+        ({"reason": "none", "span_s": "long"}, ".span_s: Input should be a valid number"),
+        ({"value": 1, "more": 1}, ".more: Unexpected keyword argument"),
     ],
 )
-def test_a_wrong_reading_is_one_line_with_its_place_and_what_is_allowed(found: object) -> None:
+def test_a_wrong_reading_is_one_line_with_its_place_and_what_is_allowed(found: object, complaint: str) -> None:
     fields = ok(case(), 0).to_json()
     fields["metrics"]["peak_device_bytes"] = {"cuda:0": found}
     with pytest.raises(RecordLineError) as caught:
         parse_line(json.dumps(fields).encode())
-    assert str(caught.value).startswith(
-        "is no record: metrics.peak_device_bytes.cuda:0: allowed: a value from -1e+15 to 1e+15, or a reason and no "
-    )
-    assert str(caught.value).endswith(f", not {dict(sorted(found.items())) if isinstance(found, dict) else found}")
+    assert str(caught.value).startswith(f"is no record: metrics.peak_device_bytes.cuda:0{complaint}")
+    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_field_of_telemetry_is_named() -> None:
@@ -102,9 +112,10 @@ def test_a_loss_that_is_no_number_becomes_null() -> None:
     assert parse_line(to_line(diverged)).metrics == METRICS
 
 
-def test_what_could_not_be_read_again_is_not_made_a_line() -> None:
-    with pytest.raises(RecordLineError, match=r"samples_s\.1"):
-        to_line(ok(case(), 0).model_copy(update={"samples_s": (0.1, math.nan)}))
+def test_what_could_not_be_read_again_cannot_be_made() -> None:
+    fields = dict(ok(case(), 0))
+    with pytest.raises(ValidationError, match=r"samples_s\.1"):
+        Record(**{**fields, "samples_s": (0.1, math.nan)})
 
 
 def test_a_newer_schema_is_refused_with_both_numbers() -> None:
