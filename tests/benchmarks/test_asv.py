@@ -13,7 +13,7 @@ from dpbench.asv.result_file import read_results
 from tests.benchmarks.conftest import ROOT
 
 POINT = ("'tuned'", "'mlp/small'", "64", "2")
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
 
 
 def row(asv, commit):

@@ -63,7 +63,8 @@ def test_no_sample_is_a_trial_whatever_the_time():
 
 @pytest.mark.usefixtures("late")
 def test_no_profiled_step_is_a_trial():
-    assert max(profile_step(CASE, "m:", "step").other_s) < SLOW_S
+    times_s = profile_step(CASE, "m:", "step").other_s
+    assert sorted(times_s)[len(times_s) // 2] < SLOW_S / 2
 
 
 @pytest.mark.usefixtures("late")

@@ -19,6 +19,7 @@ def run(pytester, monkeypatch):
     pytester.syspathinsert()
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # under xdist pytest-benchmark measures nothing
+    monkeypatch.setattr("sys.dont_write_bytecode", True)  # a file that is rewritten within a second would be stale
     monkeypatch.setattr("pytest_benchmark.plugin.get_cpu_info", dict)  # takes a second each time
     monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot.restore", forget_the_suite)
 

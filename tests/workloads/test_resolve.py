@@ -32,9 +32,11 @@ def parameters(name: str) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_readme_has_each_parameter_count(name):
-    row = re.search(rf"^\| `{name.replace('embedding_sparse', 'embedding')}` \|.*?\| ([\d,]+) \|", README, re.MULTILINE)
+    family, size = name.replace("embedding_sparse", "embedding").split("/")
+    row = re.search(rf"^\| `{family}` \|.*?\| ([\d,; ]+) \|", README, re.MULTILINE)
     assert row is not None
-    assert parameters(name) == int(row[1].replace(",", ""))
+    counts = dict(zip(Size, row[1].replace(",", "").split("; "), strict=True))
+    assert parameters(name) == int(counts[Size(size)])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.report.page.making_gates import FAILED_AT, SLOWER_AT, gate_lines, hos
 from tests.report.page.making_page import HOSTILE, LANES, made_case
 
 pytestmark = [
+    pytest.mark.exhaustive,
     pytest.mark.timeout(600),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.xdist_group("chromium"),

@@ -9,6 +9,7 @@ from tests.report.page.conftest import serious_faults
 from tests.trace.made import step
 
 pytestmark = [
+    pytest.mark.exhaustive,
     pytest.mark.timeout(600),
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.xdist_group("chromium"),

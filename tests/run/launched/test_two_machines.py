@@ -20,6 +20,7 @@ def machines():
         pytest.skip(f"network namespaces cannot be made here: {error}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(590)
 @pytest.mark.parametrize("seed", sampled(range(20, 40), 1))
 def test_no_record_is_lost_or_doubled_and_no_process_is_left(machines, tmp_path, seed):
