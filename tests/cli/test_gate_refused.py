@@ -152,13 +152,6 @@ def test_what_this_machine_cannot_time(refused, tmp_path, more, words):
     assert all(word in line for word in words), line
 
 
-def test_a_self_test_of_all_cores_alone(refused, tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text(f'{SETTINGS}cores = "all"\n')
-    line = refused("--self-test", "--base", "base", "--settings", file)
-    assert "benchmarks: all use all cores" in line
-
-
 def test_a_folder_that_is_in_no_repository(refused, tmp_path):
     assert "is in no git repository" in refused("--base", "main", cwd=tmp_path)
 
