@@ -47,7 +47,9 @@ compare: $(READY)
 	$(BIN)/dpbench compare $(ARGS)
 
 # Two processes, because most tests wait for a child process. One thread in each: torch's own threads would compete.
+# With byte code: without it, each of the many children compiles dpbench anew.
 test: export OMP_NUM_THREADS ?= 1
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 

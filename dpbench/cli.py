@@ -30,6 +30,7 @@ from dpbench.cli_shared import (
     show,
     show_lines,
     unusable,
+    usage_line,
     warn,
 )
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
@@ -43,17 +44,24 @@ from dpbench.run.ask import ask_machine
 from dpbench.run.count_all import countable
 from dpbench.run.launched.on_all_ranks import on_all_ranks
 from dpbench.sweep.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
+from dpbench.sweep.names import UNITS
 from dpbench.sweep.outside import printable
 from dpbench.sweep.plan import Plan
 from dpbench.sweep.spec import SpecError, from_options, load_spec
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 _WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
 _VARIANTS_HELP = (
     "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "
     "'tuned[dispatch=threads,bucket_bytes=1MiB],naive'. See dpbench list."
+)
+
+_WORKLOADS_HELP = (
+    "Such as mlp/small,my_model:factory. Families, with the items of their batches: "
+    + ", ".join(f"{family} ({unit})" for family, unit in UNITS.items())
+    + "."
 )
 
 _ALLOW_DIFFERENT = "Compare records of different environments; report the differences."
@@ -64,7 +72,7 @@ Results = Annotated[Path, typer.Option(help="Folder of records, one file for eac
 @app.command(epilog=example("dpbench compare --variants 'tuned[dispatch=threads],naive' --devices 'cpu*4'"))
 def compare(
     variants: Annotated[str | None, option(_VARIANTS_HELP)] = None,
-    workloads: Annotated[str, option("Such as mlp/small,my_model:factory.")] = "mlp/small",
+    workloads: Annotated[str, option(_WORKLOADS_HELP)] = "mlp/small",
     batch: Annotated[str, option("Global batch sizes, such as 64,256.")] = "64",
     devices: Annotated[str | None, option("One device per lane, such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
     modes: Annotated[str, option("train, infer, or both: train,infer.")] = "train",
@@ -224,7 +232,7 @@ def main() -> NoReturn:
 def _run(words: list[str]) -> int:
     """Run the command with these words and return its exit code. An error becomes a line on standard error."""
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
-    words = [word for word in words if word != "--debug"]
+    words = [word for word in words if word != "--debug"] or ["--help"]
     try:
         code: int = app(words, standalone_mode=False) or ExitCode.OK
         if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
@@ -236,7 +244,7 @@ def _run(words: list[str]) -> int:
     except ReportedError as error:
         line, code = str(error), error.exit_code
     except typer.TyperException as error:
-        line, code = f"{error.format_message()} Allowed: what `dpbench --help` lists.", ExitCode.WRONG_INPUT
+        line, code = usage_line(error.format_message(), "dpbench"), ExitCode.WRONG_INPUT
     except Exception as error:
         if isinstance(error, OSError) and error.filename and error.errno in _WRONG_PATH:
             line, code = f"{error.filename!r}: {error.strerror}; allowed: a path that can be used", ExitCode.WRONG_INPUT

@@ -17,7 +17,7 @@ from dpbench.errors import ExitCode
 from dpbench.report.elastic.table import elastic_json, elastic_text
 from dpbench.report.page.inputs import PageInputs
 from dpbench.results.record import Outcome
-from dpbench.results.run_path import new_run_path
+from dpbench.results.run_path import drop_if_empty, new_run_path
 
 
 def elastic(
@@ -67,7 +67,10 @@ def elastic(
             append_elastic(path, record)
             status.update(f"{record.scheme}: {record.outcome}; the next run")
 
-        records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep)
+        try:
+            records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep)
+        finally:
+            drop_if_empty(path)
     show(elastic_json(records) if as_json else elastic_text(records))
     finish_page_beside(
         PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens, form=form_of(as_json=as_json)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from dpbench.cli_shared import Json, example, option, output_path, show
+from dpbench.cli_shared import Json, example, option, output_path, show, usage_line
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
@@ -44,7 +44,7 @@ class _GateCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            raise GateError(f"{error.format_message()} Allowed: what `dpbench gate --help` lists.") from error
+            raise GateError(usage_line(error.format_message(), "dpbench gate")) from error
 
 
 def gate(

@@ -19,6 +19,7 @@ from dpbench.results.compare import Comparisons
 from dpbench.results.compare import compare as compare_records
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
+from dpbench.results.run_path import drop_if_empty
 from dpbench.results.store import Retry, Store
 from dpbench.run.count_all import CountingError, count_all
 from dpbench.run.launched.on_all_ranks import Planner
@@ -63,6 +64,7 @@ def measure_spec(
         found = run_sweep(spec, planned, store, progress, retry=retry, runner=runner)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:
+        drop_if_empty(store.path)
         raise KeyboardInterrupt
     compared = compare_records(
         found.records, planned.skipped, reference=spec.reference, allow_different=output.allow_different

@@ -45,8 +45,14 @@ def finish_page_beside(
     form: Form = Form.TEXT,
     reference: VariantId | None = None,
 ) -> None:
-    """Do the same for a page beside results that are safe already: if it cannot be written, only warn."""
+    """Do the same for a page beside results that are safe already: if it cannot be written, only warn.
+
+    No user named the page's path, so a link there may lead to any file. It is not followed.
+    """
     try:
-        finish_page(found, make_path(), opens=opens, form=form, reference=reference)
+        path = make_path()
+        if path.is_symlink():
+            raise PagePathError(f"{path}: cannot be written: a symbolic link; allowed: a regular file")
+        finish_page(found, path, opens=opens, form=form, reference=reference)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

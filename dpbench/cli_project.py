@@ -18,7 +18,9 @@ from dpbench.results.files import replace_text
 from dpbench.results.run_path import new_run_path
 from dpbench.run.project_all import project_machine, record_all
 from dpbench.run.ways import ways_of
+from dpbench.sweep.bounds import MOST
 from dpbench.sweep.names import parse_workload
+from dpbench.sweep.outside import shown
 from dpbench.sweep.variants import VariantId, split_list
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.projected import projected_trace
@@ -79,7 +81,10 @@ def project(
         replace_text(events, json.dumps(perfetto(trace)))
     content = projections_json(found)
     show(content if as_json else projections_text(found))
-    page = PageInputs(projections=parse_projections(content))
+    try:
+        page = PageInputs(projections=parse_projections(content))
+    except ValueError as error:
+        raise ProjectionError(f"machine: {error}") from None
     form = form_of(as_json=as_json)
     finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens, form=form)
     return ExitCode.OK
@@ -99,13 +104,13 @@ def _check(workload: str, math: str, loader: float | None) -> None:
         raise ProjectionError(f"workload: {error}") from None
     if math not in _MATHS:
         raise ProjectionError(f"math: {math!r} is not allowed; allowed: {', '.join(_MATHS)}")
-    if loader is not None and not 0 < loader < float("inf"):
-        raise ProjectionError(f"loader: {loader} is not allowed; allowed: items a second, above 0")
+    if loader is not None and not 1 / MOST <= loader <= MOST:
+        raise ProjectionError(f"loader: {loader} is not allowed; allowed: items a second, {1 / MOST:g} to {MOST:g}")
 
 
 def _batch(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
-        raise ProjectionError(f"batch: {text!r} is not allowed; allowed: a number of items, such as 256")
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) < 1 << 31):
+        raise ProjectionError(f"batch: {shown(text)} is not allowed; allowed: a number of items, such as 256")
     return int(text)
 
 

@@ -113,6 +113,12 @@ def complain(message: str) -> None:
     print(f"dpbench: {one_line(message)}", file=sys.stderr)  # noqa: T201
 
 
+def usage_line(message: str, command: str) -> str:
+    """Return the line for a parser's message, such as "No such option: --x". `command` has the help."""
+    end = "" if message.endswith((".", "?")) else "."
+    return f"{message}{end} Allowed: what `{command} --help` lists."
+
+
 class _Printable:
     """A drawing whose texts have no terminal commands. rich's own commands, which set styles, stay."""
 

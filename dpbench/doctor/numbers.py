@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpbench.projection.described.fields import UNITS
+from dpbench.projection.described.fields import BOUNDS, UNITS
 from dpbench.projection.described.machine import Quantity
 from dpbench.sweep.outside import one_line
 
@@ -57,10 +57,12 @@ def total(values: Iterable[Quantity], source: str) -> Quantity:
 
 
 def entry(value: Quantity, dimension: str) -> dict[str, Any]:
-    """Return the number as a machine file has it, with four digits."""
+    """Return the number as a machine file has it, with four digits, and within the bounds that it is read with."""
     unit = _UNITS[dimension]
     scale = UNITS[dimension][unit]
-    low, mid, high = (float(f"{each / scale:.4g}") for each in (value.low, value.mid, value.high))
+    least, most = BOUNDS[dimension]
+    inside = (min(max(each, 2 * least), most / 2) for each in (value.low, value.mid, value.high))  # also when rounded
+    low, mid, high = (float(f"{each / scale:.4g}") for each in inside)
     return {"low": low, "mid": mid, "high": high, "unit": unit, "source": one_line(value.source)}
 
 

@@ -158,12 +158,20 @@ def _equal(noise: Noise) -> Finding:
 
 def _spread(noise: Noise) -> Finding:
     value = f"{noise.spread:.1%} (standard deviation of the rounds' medians on one device; several lanes add to it)"
-    return ok("noise between processes", value)
+    return _judged("noise between processes", value, noise)
 
 
 def _detectable(noise: Noise) -> Finding:
-    what, percent = "smallest change seen in 1 minute", 100 * noise.detectable
-    value = f"{percent:.1f} % (nine times in ten, {noise.rounds} rounds of each)"
+    value = f"{100 * noise.detectable:.1f} % (nine times in ten, {noise.rounds} rounds of each)"
+    return _judged("smallest change seen in 1 minute", value, noise)
+
+
+def _judged(what: str, value: str, noise: Noise) -> Finding:
+    """Return a finding on the noise. The smallest change judges it: what is too much depends on the rounds."""
+    seen, percent = "the smallest change seen is over", 100 * noise.detectable
     if percent > MANY_PERCENT:
-        return unreliable(what, value, "stop other work on the machine, or take many more rounds")
-    return note(what, value, "take more rounds to find smaller changes") if percent > SOME_PERCENT else ok(what, value)
+        advice = "a comparison shows little: stop other work on the machine, or take many more rounds"
+        return unreliable(what, value, f"{seen} {MANY_PERCENT:g} %, so {advice}")
+    if percent > SOME_PERCENT:
+        return note(what, value, f"{seen} {SOME_PERCENT:g} %, so a gate needs more rounds")
+    return ok(what, value)

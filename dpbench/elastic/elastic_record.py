@@ -13,7 +13,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dpbench.results.record import Environment, Moment, Outcome, RecordLineError
+from dpbench.results.record import Environment, Outcome, RecordLineError
+from dpbench.sweep.bounds import Count, Items, Moment, Positive
 from dpbench.sweep.outside import what_is_wrong
 
 ELASTIC_SCHEMA = 2
@@ -49,8 +50,8 @@ class PlannedFault(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: FaultKind
-    step: int = Field(ge=0)
-    rank: int = Field(ge=0)
+    step: Count
+    rank: Count
 
     def __str__(self) -> str:
         return f"{self.kind}@{self.step}" + ("" if self.kind is FaultKind.JOIN else f":{self.rank}")
@@ -82,15 +83,15 @@ class ElasticSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     workload: str
-    ranks: int = Field(ge=1)
-    steps: int = Field(ge=1)
-    batch: int = Field(ge=1)
+    ranks: Items
+    steps: Items
+    batch: Items
     dtype: str
-    checkpoint_every: int = Field(ge=1)
+    checkpoint_every: Items
     backend: CheckpointBackend
-    max_restarts: int = Field(ge=0)
-    hang_timeout_s: float = Field(gt=0)
-    seed: int = Field(ge=0)
+    max_restarts: Count
+    hang_timeout_s: Positive
+    seed: Count
     plan: tuple[PlannedFault, ...] = ()
 
     @property
@@ -136,13 +137,13 @@ class ElasticEvent(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    at_ns: int
+    at_ns: Count
     kind: EventKind
-    pid: int
-    agent: int = 0
-    rank: int | None = None
-    world: int | None = None
-    step: int | None = None
+    pid: Count
+    agent: Count = 0
+    rank: Count | None = None
+    world: Count | None = None
+    step: Count | None = None
     detail: str | None = None
     loss: float | None = None
     digest: str | None = None
@@ -158,7 +159,7 @@ class ElasticRecord(BaseModel):
     scheme: RunScheme
     settings: ElasticSettings
     started_at: Moment
-    duration_s: float = Field(gt=0)
+    duration_s: Positive
     outcome: Outcome
     reason: str | None = None
     environment: Environment | None = None

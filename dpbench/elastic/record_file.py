@@ -1,17 +1,13 @@
 """The file of an elastic run's records: JSON Lines, each safe on disk before the next run begins."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.elastic.elastic_record import ElasticRecord, parse_elastic_line, to_elastic_line
-from dpbench.results.files import append_line, open_locked, reason_of
+from dpbench.results.files import append_once, reason_of
 from dpbench.results.record import RecordLineError
 from dpbench.results.store import StoreError
 from dpbench.sweep.outside import open_input
-
-_MARK = b'"scheme":'
-"""A field that each elastic record has, and no other record."""
 
 
 @dataclass(frozen=True)
@@ -25,22 +21,9 @@ class ElasticContents:
 def append_elastic(path: Path, record: ElasticRecord) -> None:
     """Write one line and sync it. Raise StoreError."""
     try:
-        fd, _ = open_locked(path)
-        try:
-            append_line(fd, to_elastic_line(record), "a record")
-        finally:
-            os.close(fd)
+        append_once(path, to_elastic_line(record), "a record")
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
-
-
-def holds_elastic_records(path: Path) -> bool:
-    """Return whether the file's first line is that of an elastic run. Raise StoreError."""
-    try:
-        with open_input(path) as lines:
-            return _MARK in lines.readline()
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def read_elastic(path: Path) -> ElasticContents:

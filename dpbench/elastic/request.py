@@ -5,6 +5,7 @@ from dpbench.elastic.plan import check_plan, draw_plan, parse_kinds, parse_plan
 from dpbench.errors import WrongInputError
 from dpbench.run.ask import ask_machine
 from dpbench.sweep.names import is_factory, parse_workload
+from dpbench.sweep.outside import shown
 from dpbench.sweep.quantities import parse_duration
 
 DTYPES = ("float32", "float64")
@@ -77,7 +78,7 @@ def duration_s(field: str, text: str) -> float:
 
 def _whole(field: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise WrongInputError(f"{field}: {value} is not allowed; allowed: {least} to {most}")
+        raise WrongInputError(f"{field}: {shown(value)} is not allowed; allowed: {least} to {most}")
 
 
 def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -9,22 +9,21 @@ SCHEMA history
 """
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.results.files import append_line, open_locked, reason_of
-from dpbench.results.record import Environment, Moment, Outcome, Record
-from dpbench.results.store import Store, StoreError
+from dpbench.results.files import append_once, open_locked, reason_of
+from dpbench.results.record import Environment, Outcome, Record
+from dpbench.results.store import Store, StoreError, holds_elastic_records
+from dpbench.sweep.bounds import Items, Moment, Positive, day_of
 from dpbench.sweep.outside import one_line, open_input, what_is_wrong
 from dpbench.sweep.variants import VariantName
 
@@ -33,7 +32,6 @@ _GATE = "gate"
 _PATIENCE_S = 5.0
 _MOST_NAMED = 5
 
-Positive = Annotated[float, Field(gt=1e-15, lt=1e15, allow_inf_nan=False)]
 _TimesByCommit = dict[str, list[float]]
 
 
@@ -56,7 +54,7 @@ class StepTimes(BaseModel):
     base_step_s: Positive
     head_step_s: Positive
     ratio: Positive
-    rounds: int = Field(ge=1)
+    rounds: Items
     twin_alarmed: bool | None = None
 
 
@@ -92,7 +90,7 @@ class Point:
 
     @property
     def day(self) -> str:
-        return datetime.fromtimestamp(self.date_s, UTC).date().isoformat()
+        return day_of(self.date_s)
 
 
 @dataclass(frozen=True)
@@ -155,19 +153,21 @@ def append_history(path: Path, line: HistoryLine) -> None:
     raised.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = _open_patiently(path)
-        try:
-            append_line(fd, to_line(line), "a line")
-        finally:
-            os.close(fd)
+        append_once(path, to_line(line), "a line", _PATIENCE_S)
     except OSError as error:
         raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
 
 
 def check_appendable(path: Path) -> None:
-    """Raises HistoryFileError if the permissions would let `append_history` fail."""
-    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    """Raise HistoryFileError if `append_history` would fail. A file that another gate writes now is fine."""
+    if os.path.lexists(path):
+        try:
+            os.close(open_locked(path))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
+    existing = next(place for place in path.absolute().parents if place.exists())
     if not os.access(existing, os.W_OK):
         raise HistoryFileError(f"{path}: cannot be written; allowed: --results with a folder that can be")
 
@@ -207,24 +207,18 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
         raise HistoryFileError(f"{place} is no line of a gate: {what_is_wrong(error)}") from error
 
 
-def _open_patiently(path: Path) -> int:
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return open_locked(path)[0]
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """Return the records of all other runs in the folder, and a note for each unreadable file."""
+    """Return the records of all other runs in the folder, and a note for each unreadable file.
+
+    Elastic runs are left out: their steps are timed otherwise. So are the records that the pictures are drawn from.
+    """
     records, notes = list[Record](), list[str]()
     for path in sorted(results.rglob("*.jsonl")):
-        if path.relative_to(results).parts[0] == _GATE:
+        if path.relative_to(results).parts[0] in (_GATE, "pictures"):
             continue
         try:
+            if holds_elastic_records(path):
+                continue
             contents = Store(path).read()
         except StoreError as error:
             notes.append(f"{error}; the history goes without it")

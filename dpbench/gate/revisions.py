@@ -17,7 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpbench.errors import GateError
+<<<<<<< HEAD
 from dpbench.gate.judgement import Revision
+=======
+from dpbench.gate.judgement import CommitFacts, Revision
+from dpbench.sweep.outside import one_line
+>>>>>>> main
 
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
@@ -94,7 +99,11 @@ class Repository:
         except tarfile.ReadError:  # a commit without files
             raise GateError(f"{commit[:10]}: holds no files; allowed: a commit with a wrapper") from None
         with _reporting_disk_errors(folder), tar:
-            tar.extractall(folder, filter="tar")  # keeps links that lead out of the folder, as a checkout does
+            try:
+                tar.extractall(folder, filter="tar")  # keeps links that lead out of the folder, as a checkout does
+            except tarfile.TarError as error:  # such as a folder with the name of a link
+                text = f"{commit[:10]}: {error}; allowed: a commit whose files a folder can hold"
+                raise GateError(one_line(text)) from error
 
     def write_working_tree(self, folder: Path) -> None:
         """Write the present files that git does not ignore into `folder`, which is made."""

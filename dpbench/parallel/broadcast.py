@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from dpbench.parallel.accumulation.context import Part
 from dpbench.parallel.arrival import Arrival
@@ -212,11 +213,15 @@ class Broadcaster:
         per bucket leads back to the base. It will sum the gradients on the streams of `reduce_lanes`.
         """
         check_not_transformed(self._tensors)
+        if torch._C._are_functorch_transforms_active():
+            # The weights' nodes belong outside the transforms: what these return then has a graph that leads there.
+            with temporarily_clear_interpreter_stack():
+                return self.broadcast(lanes, reduce_lanes, part, watch)
         deliveries = [Delivery(list(self._tensors), {}) for _ in lanes]
         has_graph = torch.is_grad_enabled()
-        # No autograd, and ordinary tensors even under inference mode or a `torch.func` transform, because the memory
-        # kept here also serves later training.
-        with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
+        # No autograd, and ordinary tensors even under inference mode, because the memory kept here also serves later
+        # training.
+        with torch.inference_mode(False), torch.no_grad():
             if has_graph:
                 for i in self._frozen:
                     deliveries[0].tensors[i] = self._tensors[i].detach()

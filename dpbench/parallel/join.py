@@ -51,6 +51,8 @@ def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
     dim = _counted_from_front(tensors[0], dim)
     if not any(is_link(target.device, tensor.device) for tensor in tensors):
         return torch.cat(list(tensors), dim)
+    if torch._C._are_functorch_transforms_active():  # a transform needs operators that it knows
+        return torch.cat([copy_to(tensor, target.device, target.is_staged) for tensor in tensors], dim)
     return Join.apply(target, dim, *tensors)
 
 

@@ -94,6 +94,8 @@ def record_stream(tensor: Tensor, stream: Stream) -> None:
     """Keep the allocator from reusing the tensor's memory before `stream` is done with it."""
     if stream is None:
         return
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # vmap has no rule for record_stream
+        tensor = torch._C._functorch.get_unwrapped(tensor)
     is_sparse = tensor.layout is torch.sparse_coo  # CUDA has no record_stream for sparse tensors
     for part in (tensor._indices(), tensor._values()) if is_sparse else (tensor,):
         part.record_stream(stream)

@@ -51,7 +51,7 @@ def headline(found: Comparison) -> Headline:
     if winner is None:
         thin = any(row.summary.thin_rounds for row in found.rows)
         why = "too few samples to rank a scheme" if thin else "no scheme has times"
-        return Headline(found.setting, f"No answer for {place(found.setting)}: {why}; see the outcomes.")
+        return Headline(found.setting, f"No answer: {why}; see the outcomes.")
     rows = {row.summary.case.variant: row for row in found.rows if row.summary.step_times_s}
     return Headline(
         found.setting,

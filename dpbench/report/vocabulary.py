@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.sweep.names import FAMILIES, METRICS, MODES, Data, Dtype, Family, Size
+from dpbench.sweep.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size
 from dpbench.sweep.variants import SCHEMES, VariantName
 
 
@@ -16,7 +16,10 @@ def vocabulary_json() -> dict[str, Any]:
     return {
         "variants": [{"name": name, "what": name.sentence} for name in VariantName],
         "parameters": _parameters_json(),
-        "workloads": [{"name": f"{family}/{size}", "what": FAMILIES[family]} for family, size in product(Family, Size)],
+        "workloads": [
+            {"name": f"{family}/{size}", "what": FAMILIES[family], "unit": UNITS[family]}
+            for family, size in product(Family, Size)
+        ],
         "modes": [{"name": name, "what": what} for name, what in MODES.items()],
         "dtypes": [str(dtype) for dtype in Dtype],
         "data": [str(data) for data in Data],
@@ -27,10 +30,11 @@ def vocabulary_json() -> dict[str, Any]:
 def vocabulary_text() -> Group:
     """Return the tables for a terminal."""
     sizes = ", ".join(Size)
+    families = {family: f"{what}; items are {UNITS[family]}" for family, what in FAMILIES.items()}
     return Group(
         _table("variants", {name: name.sentence for name in VariantName}),
         _table("parameters, in brackets: 'tuned[dispatch=threads,bucket_bytes=1MiB]'", _parameters()),
-        _table(f"workloads: family/size with sizes {sizes}; or your own package.module:factory", dict(FAMILIES)),
+        _table(f"workloads: family/size with sizes {sizes}; or your own package.module:factory", families),
         _table("modes", dict(MODES)),
         _table("metrics", METRICS),
         Text(f"dtypes: {', '.join(Dtype)}\ndata: {', '.join(Data)}"),

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from dpbench.frozen import Frozen
 from dpbench.results.details import Detail
 from dpbench.results.record import Environment, Outcome
 from dpbench.sweep.case import Case
@@ -25,18 +26,14 @@ class Phase(StrEnum):
     OPTIMISER = "optimiser"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Traffic(_Frozen):
+class Traffic(Frozen):
     """How many messages of one kind were sent, and their bytes."""
 
     count: int = Field(ge=0)
     size_bytes: int = Field(ge=0)
 
 
-class PhaseCounts(_Frozen):
+class PhaseCounts(Frozen):
     """Counters of one phase, all devices together.
 
     None means that it is not counted on these devices; 0 is a count.
@@ -67,7 +64,7 @@ class PhaseCounts(_Frozen):
     python_lines: int | None = None
 
 
-class Dependencies(_Frozen):
+class Dependencies(Frozen):
     """How lanes depend on each other by data, streams and waits, and how early the host issues the sums of gradients.
 
     `reduced_bytes` are sent between devices to sum the lanes' gradients. "Half" is when the first half of each lane's
@@ -95,7 +92,7 @@ class Dependencies(_Frozen):
     before_first_layer_bytes: int
 
 
-class Kept(_Frozen):
+class Kept(Frozen):
     """What each step leaves behind in host memory. It is counted on CPU lanes.
 
     `python_blocks` are blocks of Python's small objects, rounded down to multiples of 4. `malloc_bytes` are bytes of
@@ -106,7 +103,7 @@ class Kept(_Frozen):
     malloc_bytes: int
 
 
-class Counts(_Frozen):
+class Counts(Frozen):
     """All counters of one step. Mode `infer` has the forward phase alone. `kept` is counted if asked for.
 
     `slower_choices` is counted if asked for: the trials, of three, in which the default dispatch chose the wrong way.
@@ -140,7 +137,7 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
     return [] if value is None else [(path, value)]
 
 
-class CountRecord(_Frozen):
+class CountRecord(Frozen):
     """The answer of the child that counted one case.
 
     SKIPPED means that it cannot be counted, with the reason. `why_numbers` says why the case was computed with numbers

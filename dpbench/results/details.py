@@ -8,7 +8,7 @@
 Values of one counter add up to the counter.
 """
 
-from pydantic import BaseModel, ConfigDict
+from dpbench.frozen import Frozen
 
 MOST_DETAILS = 20_000
 """The most details of a case that are sent. A case with more has none. `mlp/tiny` on four lanes has 300."""
@@ -16,13 +16,11 @@ LONGEST_TEXT = 120
 """Characters of a source line or a name. The rest is cut off."""
 
 
-class Place(BaseModel):
+class Place(Frozen):
     """A line of code. `function` is its qualified name, and `text` the line without its indentation.
 
     `file` is relative to the commit's folder, or to a folder from which Python imports.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
     line: int
@@ -30,15 +28,13 @@ class Place(BaseModel):
     text: str = ""
 
 
-class Detail(BaseModel):
+class Detail(Frozen):
     """The part of a counter that one line of code causes.
 
     `counter` is the full name. `what` is an operator, the size of a copy, a call of the host, or a Python function.
     Python functions have the `file` and `line` of their definition in `defined`. `place` is the line that did it; for
     a function the line of the call.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     counter: str
     what: str

@@ -11,10 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
 from dpbench.errors import WrongInputError
+from dpbench.frozen import Frozen
 from dpbench.results.counts import CountRecord, diff
 from dpbench.results.files import replace_text
 from dpbench.results.record import Outcome
@@ -28,13 +29,11 @@ class ExpectedError(WrongInputError):
     """One line with the file of expectations and what is wrong with it."""
 
 
-class Expected(BaseModel):
+class Expected(Frozen):
     """The content of one file of expected counts, for one version of torch and of Python.
 
     `cases` maps a case's id to its counters by name. `schema_` is raised when a counter's meaning changes.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["dpbench.expected_counts"] = "dpbench.expected_counts"
     schema_: Literal[1] = Field(default=1, alias="schema")

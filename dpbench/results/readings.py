@@ -8,12 +8,15 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import core_schema as cs
 
+from dpbench.sweep.bounds import MOST, Real
+
 _THROTTLED_SHARE = 0.01
-_ALLOWED = "allowed: a finite value, or a reason and no value; beside it source and span_s"
+_REAL = cs.float_schema(ge=-MOST, le=MOST)
+_ALLOWED = f"allowed: a value from {-MOST:g} to {MOST:g}, or a reason and no value; beside it source and span_s"
 
 
 def _fields_schema(of: type, *value_and_reason: cs.DataclassField) -> cs.CoreSchema:
-    fields = [*value_and_reason, _none_or("source", cs.str_schema()), _none_or("span_s", cs.float_schema())]
+    fields = [*value_and_reason, _none_or("source", cs.str_schema()), _none_or("span_s", _REAL)]
     names = [each["name"] for each in fields]
     schema = cs.dataclass_args_schema(of.__name__, fields, extra_behavior="forbid")
     return cs.dataclass_schema(of, schema, names, slots=True, frozen=True)
@@ -43,7 +46,7 @@ class Reading:
 
         A page reads millions of readings. A validator in Python would take a tenth of the time.
         """
-        value, reason = cs.float_schema(allow_inf_nan=False), cs.str_schema()
+        value, reason = _REAL, cs.str_schema()
         known = _fields_schema(cls, cs.dataclass_field("value", value), _none_or("reason"))
         unknown = _fields_schema(cls, _none_or("value"), cs.dataclass_field("reason", reason))
         either = cs.union_schema([known, unknown], mode="left_to_right")
@@ -60,7 +63,7 @@ class DeviceTelemetry:
     """
 
     uuid: str
-    window_s: float
+    window_s: Real
     sm_busy_percent: Reading
     dram_bandwidth_percent: Reading
     kernel_running_percent: Reading

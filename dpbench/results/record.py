@@ -11,17 +11,18 @@ SCHEMA history
     5  outcome not_settled. The children of a round are forks of one process.
 """
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 
+from dpbench.frozen import Frozen
 from dpbench.results.readings import DeviceTelemetry, Reading
 from dpbench.stats.least_samples import are_enough, least_seconds
+from dpbench.sweep.bounds import Count, Moment, Positive, Real
 from dpbench.sweep.case import Case
-from dpbench.sweep.outside import one_line, shown, what_is_wrong
+from dpbench.sweep.outside import one_line, what_is_wrong
 
 _LOST_GPU = (
     "GPU is lost",  # NVML_ERROR_GPU_IS_LOST
@@ -44,18 +45,8 @@ def line_on_lost_gpu(text: str) -> str | None:
 SCHEMA = 5
 
 
-def _moment(text: str) -> str:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{shown(text)} is no date; allowed: such as 2026-01-31T12:00:00+00:00") from None
-    return text
-
-
 Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
 """A commit's hash. Nothing else may reach git's command line from a file."""
-Moment = Annotated[str, AfterValidator(_moment)]
-"""A date and time in ISO 8601."""
 _PYTHON = r"^\d{1,3}(\.\d{1,3}){1,2}[\w+.-]{0,40}$"
 """Python's version, as in 3.11.7, 3.14.0rc1 or 3.13.0+. It becomes a part of file names."""
 
@@ -73,7 +64,7 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-class Environment(BaseModel):
+class Environment(Frozen):
     """The machine as the process sees it. It must be equal before two records are compared.
 
     `gil` is whether the interpreter has its global lock. `affinity` are the cores that may be used, as in ``0-3,8``.
@@ -82,22 +73,20 @@ class Environment(BaseModel):
     None means that the machine does not report it, or that an older schema did not have it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     hostname: str
     os: str
     python: str = Field(pattern=_PYTHON)
     torch: str
     cpu_model: str
-    cores: int
+    cores: Count
     gil: bool | None = None
     affinity: str | None = None
     cpu_governor: str | None = None
-    cpu_limit: float | None = None
-    memory_limit_bytes: int | None = None
+    cpu_limit: Real | None = None
+    memory_limit_bytes: Count | None = None
     gpus: tuple[str, ...] = ()
     gpu_clocks: tuple[str | None, ...] = ()
-    gpu_power_limits_w: tuple[float | None, ...] = ()
+    gpu_power_limits_w: tuple[Real | None, ...] = ()
     gpu_links: tuple[str, ...] = ()
     driver: str | None = None
     cuda: str | None = None
@@ -107,7 +96,7 @@ class Environment(BaseModel):
     dirty: bool | None = None
 
 
-class Metrics(BaseModel):
+class Metrics(Frozen):
     """Facts beside the samples. None if a fact does not apply to the case.
 
     - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
@@ -125,22 +114,20 @@ class Metrics(BaseModel):
     - `telemetry` is of the same window, by device, or the reason why a device has none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    threads_per_lane: int
-    warmup_steps: int
+    threads_per_lane: Count
+    warmup_steps: Count
     stopped_by: str
-    skew_s: tuple[float, ...] | None = None
-    rank_lag_s: tuple[float, ...] | None = None
-    phases_s: dict[str, float | str] | None = None
-    phases_by_rank_s: tuple[dict[str, float | str], ...] | None = None
+    skew_s: tuple[Real, ...] | None = None
+    rank_lag_s: tuple[Real, ...] | None = None
+    phases_s: dict[str, Real | str] | None = None
+    phases_by_rank_s: tuple[dict[str, Real | str], ...] | None = None
     rank_machines: tuple[str, ...] | None = None
     network_interface: str | None = None
-    rank_link_mbit_per_s: tuple[int | None, ...] | None = None
+    rank_link_mbit_per_s: tuple[Count | None, ...] | None = None
     relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None
-    peak_rss_bytes: int | None = None
+    peak_rss_bytes: Count | None = None
     peak_device_bytes: dict[str, Reading] | None = None
     peak_reserved_bytes: dict[str, Reading] | None = None
     telemetry: dict[str, DeviceTelemetry | str] | None = None
@@ -153,22 +140,20 @@ class Metrics(BaseModel):
         return any(known) if known else None
 
 
-class Record(BaseModel):
+class Record(Frozen):
     """One case in one round.
 
     `samples_s` holds the seconds of every sample in order. A sample has the case's `steps_per_sample` steps.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     schema_: int = Field(default=SCHEMA, alias="schema")
     run: str
     case: Case
-    round: int = Field(ge=0)
+    round: Count
     started_at: Moment
     outcome: Outcome
     reason: str | None = None
-    samples_s: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = ()
+    samples_s: tuple[Positive, ...] = ()
     environment: Environment | None = None
     metrics: Metrics | None = None
 
@@ -211,9 +196,7 @@ def to_line(record: Record) -> bytes:
 
     A NaN among the metrics becomes null, because JSON has no NaN.
     """
-    line = to_json(record.to_json(), inf_nan_mode="null") + b"\n"
-    parse_line(line)  # so that no line is written that cannot be read
-    return line
+    return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
 
 
 Known: TypeAlias = dict[bytes, Case | Environment | None]

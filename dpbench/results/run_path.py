@@ -1,5 +1,6 @@
 """The files that a run writes."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -37,6 +38,13 @@ def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
             raise _unwritable(folder, error) from error
         return path
     raise AssertionError("count() ends")
+
+
+def drop_if_empty(path: Path) -> None:
+    """Remove the file of a run that ended before it wrote a line."""
+    with suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()
 
 
 def _make(folder: Path) -> None:

@@ -12,7 +12,6 @@ record first moves to the end of a second file, which keeps it for later questio
 If the move is interrupted, the record is in both files or in the second one. In both cases the next call measures it.
 """
 
-import fcntl
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from dpbench.errors import WrongInputError
-from dpbench.results.files import append_line, open_locked, reason_of, sync_folder
+from dpbench.results.files import append_line, open_locked, reason_of, replace_bytes
 from dpbench.results.garbage import no_garbage_collection
 from dpbench.results.record import Known, Outcome, Record, RecordLineError, parse_line, to_line
 from dpbench.sweep.outside import open_input
@@ -49,7 +48,6 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
-        self._dropped_bytes = 0
 
     def __enter__(self) -> Self:
         self._open()
@@ -68,27 +66,16 @@ class Store:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def replace(self, records: Iterable[Record]) -> None:
-        """Replace the file with these records.
+        """Replace the file with these records, and lock the new one. Raise StoreError.
 
-        If that fails, leave it as it was and raise StoreError.
+        If it cannot be written, it stays as it was.
         """
         self._open()
-        beside = self.path.with_name(f"{self.path.name}.new")
         try:
-            fd = os.open(beside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o644)
-            try:
-                with os.fdopen(fd, "wb", closefd=False) as file:
-                    file.writelines(map(to_line, records))
-                os.fsync(fd)
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                beside.rename(self.path)
-                sync_folder(self.path.parent)
-            except OSError:
-                os.close(fd)
-                beside.unlink(missing_ok=True)
-                raise
+            replace_bytes(self.path, b"".join(map(to_line, records)))
+            fd = open_locked(self.path)
         except OSError as error:
-            raise StoreError(f"{self.path}: cannot be written anew: {error.strerror}") from error
+            raise StoreError(f"{self.path}: cannot be written anew: {reason_of(error)}") from error
         self.close()
         self._fd = fd
 
@@ -104,10 +91,9 @@ class Store:
                 records, torn_bytes = self._parse(lines, bad if leave_out_bad_lines else None)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
-        dropped_bytes = torn_bytes or self._dropped_bytes
-        warning = f"{self.path}: a torn record of {dropped_bytes} bytes at the end was dropped"
+        warning = f"{self.path}: a torn record of {torn_bytes} bytes at the end was dropped"
         left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
-        return Contents(tuple(records), (*left_out, *([warning] if dropped_bytes else [])))
+        return Contents(tuple(records), (*left_out, *([warning] if torn_bytes else [])))
 
     def close(self) -> None:
         """Unlock the file."""
@@ -135,10 +121,19 @@ class Store:
         if self._fd is not None:
             return self._fd
         try:
-            self._fd, self._dropped_bytes = open_locked(self.path)
+            self._fd = open_locked(self.path)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
         return self._fd
+
+
+def holds_elastic_records(path: Path) -> bool:
+    """Return whether the first line is that of an elastic run: no other record has a scheme. Raise StoreError."""
+    try:
+        with open_input(path) as lines:
+            return b'"scheme":' in lines.readline()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 class Retry(StrEnum):

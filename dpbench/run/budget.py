@@ -14,7 +14,7 @@ from dpbench.sweep.case import Case
 
 LEAST_ROUNDS = 3
 _STARTUP_GUESS_S = 4.0
-_CASE_GUESS_S = 1.5
+_CASE_GUESS_S = 1.1
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ Parent and child always belong to the same dpbench, so these messages carry no v
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from dpbench.frozen import Frozen
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Environment, Outcome
 from dpbench.sweep.case import Case
@@ -27,13 +28,11 @@ from dpbench.trace.profiled import ProfiledStep
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Job(BaseModel):
+class Job(Frozen):
     """Request to measure one case in one round. The answer is a `Record`.
 
     `sampling_s` is the time for samples alone. `measure/measurement.py` says when it is exceeded.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run: str = Field(min_length=1)
     case: Case
@@ -41,45 +40,39 @@ class Job(BaseModel):
     sampling_s: float = Field(gt=0)
 
 
-class LaunchedRank(BaseModel):
+class LaunchedRank(Frozen):
     """The place of this machine's process among ranks that the user's launcher has started.
 
     Rank 0's process listens at `address` and `port`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: int = Field(ge=0)
     address: str
     port: int
 
 
-class RoundRequest(BaseModel):
+class RoundRequest(Frozen):
     """Request to the process of a round: measure a job within `timeout_s`. The response is an `Exit` as JSON.
 
     `launched` is this machine's rank, if the user's launcher has started the ranks.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     job: Job
     timeout_s: float = Field(gt=0)
     launched: LaunchedRank | None = None
 
 
-class ProbeRequest(BaseModel):
+class ProbeRequest(Frozen):
     """Request to report what this machine has. The response is a `MachineInfo`.
 
     `workloads` are the user's factories to load with `data`; the response says which of them fail.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     workloads: tuple[str, ...] = ()
     data: Data = Data.RANDOM
 
 
-class CountJob(BaseModel):
+class CountJob(Frozen):
     """One case to count.
 
     The recording of simulated devices is written to the file `events`, if there is one. With `gradients` it says when
@@ -89,8 +82,6 @@ class CountJob(BaseModel):
     dispatch are counted. These three are for CPU lanes. With `details` the
     record says which lines of code cause the counters.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     case: Case
     events: str | None = None
@@ -102,39 +93,31 @@ class CountJob(BaseModel):
     details: bool = False
 
 
-class CountJobs(BaseModel):
+class CountJobs(Frozen):
     """Request to count cases. Each runs in a process of its own, for `timeout_s` at most.
 
     `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the running dpbench.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     jobs: tuple[CountJob, ...] = Field(min_length=1)
     timeout_s: float = Field(gt=0)
     folder: str | None = None
 
 
-class CountRecords(BaseModel):
+class CountRecords(Frozen):
     """Response to `CountJobs`: one record for each job, in their order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     records: tuple[CountRecord, ...]
 
 
-class TraceJob(BaseModel):
+class TraceJob(Frozen):
     """Request to profile one step of a case. The response is a `TraceRecord`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     case: Case
 
 
-class TraceRecord(BaseModel):
+class TraceRecord(Frozen):
     """Response to `TraceJob`: the profiled step, or the `reason` why there is none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: ProfiledStep | None = None
     reason: str | None = None
@@ -151,24 +134,20 @@ class SideName(StrEnum):
     HEAD = "head"
 
 
-class Side(BaseModel):
+class Side(Frozen):
     """One side: the `folder` of its commit, and `environment` variables for its process alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str
     environment: dict[str, str] = Field(default_factory=dict)
 
 
-class LockstepJob(BaseModel):
+class LockstepJob(Frozen):
     """One benchmark in one round.
 
     Each side takes `blocks` blocks of steps, of about `block_s` seconds each, or fewer if a step is longer. `cores` are
     the cores to which all sides are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the
     limit for each side. With `checked`, each side's step is compared with the oracle before it is timed.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     benchmark: str
     case: Case
@@ -190,14 +169,12 @@ class Timed(StrEnum):
     FIRST_FORWARD = "first_forward"
 
 
-class StartUpJob(BaseModel):
+class StartUpJob(Frozen):
     """Benchmarks of one start-up in one round, by name.
 
     Each side starts `forks` times, in a fork of a process that has not imported the wrapper, pinned to `cores`. `seed`
     decides the order of the sides. `timeout_s` is the limit for each fork.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     benchmarks: dict[str, Timed] = Field(min_length=1)
     case: Case
@@ -208,10 +185,8 @@ class StartUpJob(BaseModel):
     seed: int
 
 
-class LockstepJobs(BaseModel):
+class LockstepJobs(Frozen):
     """Request for one round. The start-ups and then the benchmarks run one after the other."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     jobs: tuple[LockstepJob, ...]
     start_ups: tuple[StartUpJob, ...] = ()
@@ -223,7 +198,7 @@ class LockstepJobs(BaseModel):
         return self
 
 
-class LockstepRound(BaseModel):
+class LockstepRound(Frozen):
     """The step times of one benchmark in one round.
 
     `times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
@@ -231,8 +206,6 @@ class LockstepRound(BaseModel):
     if the models of all sides were in memory together. If not, each block ran in a process of its own. A failed round
     has a `reason` and no times. If one side failed, `side` is its name.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     benchmark: str
     outcome: Outcome
@@ -253,38 +226,30 @@ class LockstepRound(BaseModel):
         return self
 
 
-class LockstepRounds(BaseModel):
+class LockstepRounds(Frozen):
     """Response to `LockstepJobs`: one round for each benchmark, and the child's environment."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: tuple[LockstepRound, ...]
     environment: Environment
 
 
-class DescribedHop(BaseModel):
+class DescribedHop(Frozen):
     """A copy between two devices, None for the host, and the names of the links that it takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: int | None
     destination: int | None
     links: tuple[str, ...]
 
 
-class DescribedLink(BaseModel):
+class DescribedLink(Frozen):
     """One direction of a link: bytes/s, and the seconds of latency of a copy."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     bandwidth: float = Field(gt=0)
     latency_s: float = Field(ge=0)
 
 
-class DescribedLinks(BaseModel):
+class DescribedLinks(Frozen):
     """The links of a described machine. `peers` reach each other's memory, as (source, destination)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     devices: int = Field(ge=1)
     peers: tuple[tuple[int, int], ...]
@@ -292,26 +257,20 @@ class DescribedLinks(BaseModel):
     links: dict[str, DescribedLink]
 
 
-class AutoRequest(BaseModel):
+class AutoRequest(Frozen):
     """Request for what the wrapper's policy "auto" means on some machines. The response is `AutoChoices`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     machines: tuple[DescribedLinks, ...]
 
 
-class AutoChoice(BaseModel):
+class AutoChoice(Frozen):
     """The route that "auto" takes on a machine, and the ways of dispatch that it measures there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     route: str
     dispatches: tuple[str, ...]
 
 
-class AutoChoices(BaseModel):
+class AutoChoices(Frozen):
     """The choices in the order of the request's machines."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     machines: tuple[AutoChoice, ...]

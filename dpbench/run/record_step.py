@@ -2,8 +2,8 @@
 
     $XDG_CACHE_HOME/dpbench/steps/<key>.json.gz
 
-The key holds all that decides the step: workload, variant, lanes, the sources of dpbench that take it, the versions of
-torch and Python, and the file of a user's factory. Files that this one imports are not in the key. A cache that cannot
+The key holds all that decides the step: workload, variant, lanes, the sources of dpbench, the versions of torch and
+Python, and the file of a user's factory. Files that this one imports are not in the key. A cache that cannot
 be read or written costs only the time of a new recording.
 """
 
@@ -33,10 +33,6 @@ CHECKED_ITEMS = (*ITEMS_PER_LANE, 4)
 """On one device a third recording checks the line through the others. Several lanes run the same operators."""
 TIMEOUT_S = 600.0
 _ROOT = Path(__file__).parents[1]
-_SOURCES = (
-    *("measure", "parallel", "simulator", "variants", "workloads"),
-    *("projection/affine.py", "projection/affine_step.py", "results/recording.py", "run/child/count_case.py"),
-)
 
 
 def record_step(
@@ -110,12 +106,10 @@ def _torch_version() -> str:
 
 @cache
 def _sources() -> str:
-    """Return a hash of the sources of dpbench that decide a recording."""
+    """Return a hash of all sources of dpbench: a list of those that decide a recording would forget one."""
     found = sha256()
-    for folder in _SOURCES:
-        place = _ROOT / folder
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            found.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(_ROOT.rglob("*.py")):
+        found.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 
 

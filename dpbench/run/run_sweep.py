@@ -42,6 +42,18 @@ def machine_for(spec: Spec) -> MachineInfo:
     return ask_machine(factories, spec.data, timeout_s=spec.timeout_s)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """The store's records, with those that are appended to it."""
+
+    store: Store
+    found: list[Record]
+
+    def append(self, record: Record) -> None:
+        self.store.append(record)
+        self.found.append(record)
+
+
 def run_sweep(
     spec: Spec,
     plan: Plan,
@@ -64,13 +76,13 @@ def run_sweep(
         if retry is Retry.FAILED:
             take_failed_out(store, lambda record: record.key in keys)
         contents = store.read()
-        is_interrupted = False
+        records, is_interrupted = _Kept(store, list(contents.records)), False
         try:
             run(
                 order,
                 run_id=store.path.stem,
-                records=store,
-                done={record.key for record in contents.records},
+                records=records,
+                done={record.key for record in records.found},
                 budget_s=spec.budget_s or inf,
                 case_time_s=spec.case_time_s,
                 timeout_s=spec.timeout_s,
@@ -81,6 +93,5 @@ def run_sweep(
             is_interrupted = True
         finally:
             runner.end_round()
-        records = store.read().records
-    found = tuple(record for record in records if record.key in keys)
+    found = tuple(record for record in records.found if record.key in keys)
     return SweepRecords(found, contents.warnings, is_interrupted, meter.read())

@@ -60,41 +60,62 @@ class _NodeStreams:
     next_streams: tuple[int | None, ...]
 
 
+def current_stream(device: int) -> int:
+    """Return the current stream of the device. In a hook it is the stream of the hook's node.
+
+    The engine makes it current before it calls the hooks. Other devices have their default streams then. A stream that
+    the hook itself makes current stays, unless it is the one that the caller of the backward had.
+    """
+    stream, backward, node = current.stream(device), current.backward(), _hook_stream()
+    if node is None or backward is None or stream != backward.streams.get(device, device):
+        return stream
+    return node if the_simulation().device_of(node) == device else device
+
+
 def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
     """Return the stream for an operator on `tensors`.
 
     It is the current stream of the device, except for an operator that the engine itself runs between two nodes.
     """
-    backward = current.backward()
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
     for tensor in simulated:
         if tensor.made_on is not None:
             assign_stream(tensor)
-    for tensor in simulated:
-        handoff = tensor.handoff
-        if handoff is not None and backward is handoff.backward and not backward.is_in_node:
-            return _between_nodes(device, tensors, handoff)
-    return current.stream(device)
+    backward = current.backward()
+    if backward is None or backward.is_in_node:
+        return current.stream(device)
+    return _between_nodes(device, simulated, backward)
 
 
-def _between_nodes(device: int, tensors: Sequence[Tensor], handoff: GradientHandoff) -> int:
-    """Return the stream on which the engine adds two gradients, or calls a tensor's hook.
+def _between_nodes(device: int, tensors: Sequence[SimTensor], backward: Backward) -> int:
+    """Return the stream on which the engine adds two gradients, or a hook runs. It waits for the gradients.
 
     The engine adds on the consumer's stream if that is on this device, else on the producer's, else on the current one.
-    That stream waits for `tensors`. A hook for a consumer on another device runs on the default stream, without a wait.
+    A hook does not wait for gradients on another device than its node's.
     """
-    simulation = the_simulation()
-    if _runs_elsewhere(handoff, device) and _is_in_hook():
-        return device
-    choices = (handoff.consumer, handoff.producer)
-    stream = next((s for s in choices if s is not None and simulation.device_of(s) == device), current.stream(device))
-    for tensor in tensors:
-        ready = _handoff_of(tensor, handoff.backward)
-        if ready is not None:
-            simulation.wait(stream, ready.ready)
-            if stream != ready.producer:
-                _keep_for(tensor, stream)
+    simulation, node = the_simulation(), _hook_stream()
+    handoffs = [(tensor, handoff) for tensor in tensors if (handoff := _handoff_of(tensor, backward))]
+    stream = current_stream(device)
+    if node is not None and simulation.device_of(node) != device:
+        return stream
+    if node is None and handoffs:
+        choices = (handoffs[0][1].consumer, handoffs[0][1].producer)
+        stream = next((s for s in choices if s is not None and simulation.device_of(s) == device), stream)
+    for tensor, handoff in handoffs:
+        simulation.wait(stream, handoff.ready)
+        if stream != handoff.producer:
+            _keep_for(tensor, stream)
     return stream
+
+
+def _hook_stream() -> int | None:
+    """Return the stream of the node whose hook runs; None outside hooks, and for a node without a simulated output."""
+    backward = current.backward()
+    if backward is None or backward.is_in_node or not _is_in_hook():
+        return None
+    node: Any = torch._C._current_autograd_node()
+    known: _NodeStreams | None = None if node is None else node.metadata.get(_KEY)
+    return None if known is None else known.stream
 
 
 def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
@@ -124,14 +145,14 @@ def _runs_elsewhere(handoff: GradientHandoff, device: int) -> bool:
 def _is_in_hook() -> bool:
     """Return whether a hook called the operator, and not the engine itself.
 
-    A hook has a Python frame above the frame that runs the engine.
+    A hook has a Python frame above the frame that runs the engine: `run_backward`, or torch's `_engine_run_backward`.
     """
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        if frame.f_code is run_backward.__code__:
-            return False
+    while frame is not None and not frame.f_code.co_name.endswith("run_backward"):
+        if not frame.f_code.co_filename.startswith(_HERE):
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def _handoff_of(tensor: Any, backward: Backward) -> GradientHandoff | None:
@@ -244,9 +265,13 @@ def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
     with current.in_backward() as backward, torch.autograd.set_multithreading_enabled(False):
         try:
             captured = engine(roots, *args, **kwargs)
-        except SystemError as lost:  # the guard in backend.py took the error that an operator raised
-            error, backward.error = backward.error, None
-            raise error or lost from None
+        except BaseException as error:
+            the_simulation().settle()
+            if isinstance(error, SystemError):  # the guard in backend.py took the error that an operator raised
+                raise backward.error or error from None
+            raise
+        finally:
+            backward.error = None  # its traceback holds this frame
     for gradient in captured or ():
         handoff = _handoff_of(gradient, backward)
         if handoff is not None:

@@ -8,6 +8,7 @@ import torch
 from dpbench.results.recording import HostCallName
 from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
+from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.operators import aten
 from dpbench.simulator.simulation import the_simulation
 
@@ -21,6 +22,8 @@ def run(func: Any, args: Any, kwargs: Any) -> Any:
     try:
         return special(func, args, kwargs)
     except BaseException as error:
+        if isinstance(error, RaceError):
+            the_simulation().settle()
         backward = current.backward()
         if backward:
             backward.error = error

@@ -117,6 +117,15 @@ class Simulation:
                 self.recorder.add(HostWait(id=self.recorder.next_id(), after=after, thread=thread_key()))
             self.order.host_wait(clock)
 
+    def settle(self) -> None:
+        """Let all work be over, without a recorded wait.
+
+        After an error no wait orders the work that ran. Without this, each later step would race with it.
+        """
+        with self.lock:
+            for stream in self.streams():
+                self.order.host_wait(self.order.now(stream))
+
     def streams(self) -> dict[int, int]:
         """Return the device of each stream."""
         return dict(enumerate(self._device_of_stream))

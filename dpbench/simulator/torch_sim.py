@@ -11,7 +11,7 @@ from typing import Self
 import torch
 
 from dpbench.results.recording import HostCallName
-from dpbench.simulator import current
+from dpbench.simulator import autograd, current
 from dpbench.simulator.simulation import running, the_simulation
 from dpbench.simulator.streams import VectorClock
 from dpbench.simulator.tensor import SimTensor
@@ -201,13 +201,13 @@ def default_stream(device: DeviceLike = None) -> Stream:
 def current_handle(device: int) -> int:
     """Return the number of the device's current stream, without a Python object for it."""
     the_simulation().host_call(HostCallName.HANDLE_LOOKUP)
-    return current.stream(device)
+    return autograd.current_stream(device)
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
     the_simulation().host_call(HostCallName.STREAM_LOOKUP)
     index = index_of(device)
-    return Stream(index, stream_id=current.stream(index))
+    return Stream(index, stream_id=autograd.current_stream(index))
 
 
 def set_stream(stream: torch.Stream) -> None:

@@ -3,8 +3,10 @@
 from math import ceil
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from dpbench.frozen import Frozen
+from dpbench.sweep.bounds import Count, Items
 from dpbench.sweep.devices import are_shared, format_devices
 from dpbench.sweep.names import Data, Dtype, Mode
 from dpbench.sweep.variants import VariantId, VariantName
@@ -12,7 +14,7 @@ from dpbench.sweep.variants import VariantId, VariantName
 MOST_STEPS_PER_SAMPLE = 100_000
 
 
-class Case(BaseModel):
+class Case(Frozen):
     """All that defines one measurement.
 
     Equal cases have equal ids, on every machine and in every version.
@@ -23,19 +25,17 @@ class Case(BaseModel):
     devices between them. With several `machines`, each has as many of the lanes, in order, and its own `threads`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     variant: VariantId
     workload: str
-    batch: int = Field(ge=1)
+    batch: Items
     devices: tuple[str, ...] = Field(min_length=1)
     mode: Mode = Mode.TRAIN
     dtype: Dtype = Dtype.FLOAT32
     data: Data = Data.RANDOM
-    threads: int = Field(ge=1)
-    seed: int = 0
+    threads: Items
+    seed: Count = 0
     steps_per_sample: int = Field(default=1, ge=1, le=MOST_STEPS_PER_SAMPLE)
-    machines: int = Field(default=1, ge=1)
+    machines: Items = 1
 
     def of(self, variant: str) -> Self:
         """Return the case of another variant in this setting."""

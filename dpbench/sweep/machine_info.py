@@ -1,19 +1,19 @@
 """Facts about a machine. They are plain data, so that planning needs no torch."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from dpbench.frozen import Frozen
 
 
-class Accelerator(BaseModel):
+class Accelerator(Frozen):
     """A device that torch can use."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     device: str
     name: str
     memory_bytes: int
 
 
-class MachineInfo(BaseModel):
+class MachineInfo(Frozen):
     """The answer of the probe child.
 
     `torch` is its version, None if it does not import. `torch_error` is the reason, or the reason why an installed
@@ -21,8 +21,6 @@ class MachineInfo(BaseModel):
     `driver` is the version of NVIDIA's driver and `nccl` that of torch's NCCL; None if there is none.
     `workload_errors` has one entry for each user factory that was asked for: an error, or None if it loads.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     python: str
     torch: str | None
@@ -36,7 +34,7 @@ class MachineInfo(BaseModel):
     nvml_error: str | None = None
     driver: str | None = None
     nccl: str | None = None
-    workload_errors: dict[str, str | None] = {}
+    workload_errors: dict[str, str | None] = Field(default_factory=dict)
 
     @property
     def devices(self) -> tuple[str, ...]:

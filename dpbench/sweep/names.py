@@ -29,6 +29,17 @@ FAMILIES: dict[Family, str] = {
 }
 
 
+UNITS: dict[Family, str] = {
+    Family.MLP: "rows",
+    Family.CONVNET: "images",
+    Family.TRANSFORMER: "sequences",
+    Family.EMBEDDING: "queries",
+    Family.EMBEDDING_SPARSE: "queries",
+    Family.MANY: "rows",
+}
+"""What the items of a batch are, those of ``items/s``."""
+
+
 class Size(StrEnum):
     """The size of a model of any family."""
 

@@ -7,7 +7,7 @@ from random import Random
 
 from dpbench.errors import WrongInputError
 from dpbench.sweep.case import Case, on_one_device, single_device_baseline
-from dpbench.sweep.devices import format_devices
+from dpbench.sweep.devices import short_devices
 from dpbench.sweep.machine_info import MachineInfo
 from dpbench.sweep.names import is_factory
 from dpbench.sweep.spec import Spec
@@ -119,12 +119,12 @@ def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machine: 
 
 def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineInfo) -> None:
     """Raise PlanError if a device is missing, or if a lane would get no item of the batch."""
-    text = format_devices(devices)
+    text = short_devices(devices)
     for device in devices:
         if device not in machine.devices and not device.startswith("sim:"):
-            raise PlanError(
-                f"devices: {device!r} of {text!r} is not on this machine; allowed: {', '.join(machine.devices)}"
-            )
+            hint = f", did you mean {text.replace('gpu', 'cuda')!r}?" if device.startswith("gpu:") else ""
+            allowed = ", ".join(machine.devices)
+            raise PlanError(f"devices: {device!r} of {text!r} is not on this machine{hint}; allowed: {allowed}")
     if smallest_batch < len(devices):
         raise PlanError(
             f"batch: {smallest_batch} is less than one item for each of the {len(devices)} lanes of {text!r}; "

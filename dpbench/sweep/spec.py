@@ -11,9 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -21,6 +19,7 @@ from pydantic import (
 )
 
 from dpbench.errors import WrongInputError
+from dpbench.frozen import Frozen
 from dpbench.sweep.case import MOST_STEPS_PER_SAMPLE
 from dpbench.sweep.devices import format_devices, parse_devices
 from dpbench.sweep.explain import explain, one_of
@@ -68,7 +67,7 @@ def _many(kind: type[StrEnum]) -> dict[str, Any]:
     return {"description": f"a list of {one_of(kind)}", "examples": list(kind)}
 
 
-class Spec(BaseModel):
+class Spec(Frozen):
     """A sweep. If a field has an alias, such as ``budget``, that is its key in a file.
 
     `batch` is global. Without `devices` the machine's default lanes are used, without `threads` all its cores.
@@ -76,8 +75,6 @@ class Spec(BaseModel):
     child beside its sampling. A sample is `steps_per_sample` steps. Without a `reference`, ratios are to torch_dp if it
     runs, else to naive.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variants: NonEmpty[VariantId] = Field(
         tuple(map(VariantId, SCHEMES)), description=f"a list of {VARIANT}", examples=list(VariantName)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from dpbench.frozen import Frozen
 
 STEP_MARK = "step"
 MARK = "dpbench: "
@@ -34,14 +36,12 @@ _KINDS = {
 }
 
 
-class ProfiledEvent(BaseModel):
+class ProfiledEvent(Frozen):
     """An event. Times are in seconds from the begin of the step.
 
     `place` is the number of the thread, 0 for the one that takes the step; or of the stream. `device` is the index of
     the CUDA device, None on the host. `launch` is equal for a launch and for what it started.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     kind: ProfiledKind
@@ -52,13 +52,11 @@ class ProfiledEvent(BaseModel):
     launch: int | None = None
 
 
-class ProfiledStep(BaseModel):
+class ProfiledStep(Frozen):
     """A profiled step. `other_s` are the times of steps without a profiler, in seconds.
 
     `reduction_nodes` are the names of the autograd nodes that sum the lanes' gradients.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     events: tuple[ProfiledEvent, ...]
     length_s: float = Field(gt=0)

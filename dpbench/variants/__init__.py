@@ -4,10 +4,7 @@
     ddp.py              DistributedDataParallel with its options
     fsdp.py             fully_shard, with the blocks that it shards
     floor.py            the work of all lanes without a scheme: a lower bound for the step time
-    naive.py            the stock algorithm of torch.nn.DataParallel in plain Python: scatter, gather, the forward
-    naive_replicate.py  its replicas, built anew in each forward
-    naive_broadcast.py  its messages: parameters to the lanes, gradients back
-    naive_apply.py      its threads
+    naive.py            the stock algorithm of torch.nn.DataParallel in plain Python
     registry.py         from a variant's id to the scheme
 
 The names, sentences and parameters of all variants are in dpbench/sweep/variants.py, which does not import torch.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD
 
-from dpbench.sweep.names import Data, Size
+from dpbench.sweep.names import UNITS, Data, Family, Size
 from dpbench.workloads import digits
 from dpbench.workloads.workload import Batch, Workload
 
@@ -53,6 +53,7 @@ def workload(size: Size, data: Data, *, sparse: bool) -> Workload:
         batch=draw,
         loss=functional.cross_entropy,
         optimizer=partial(SGD, lr=0.5),
+        unit=UNITS[Family.EMBEDDING],
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD
 
-from dpbench.sweep.names import Data, Size
+from dpbench.sweep.names import UNITS, Data, Family, Size
 from dpbench.workloads import mlp
 from dpbench.workloads.mlp import CLASSES, FEATURES
 from dpbench.workloads.workload import Workload
@@ -39,6 +39,7 @@ def workload(size: Size, data: Data) -> Workload:
         batch=mlp.draw(data),
         loss=functional.cross_entropy,
         optimizer=partial(SGD, lr=0.05, foreach=True),
+        unit=UNITS[Family.MANY],
     )
 
 

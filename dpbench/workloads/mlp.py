@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.optim import SGD
 
-from dpbench.sweep.names import Data, Size
+from dpbench.sweep.names import UNITS, Data, Family, Size
 from dpbench.workloads import digits
 from dpbench.workloads.workload import Batch, Workload
 
@@ -40,7 +40,13 @@ def workload(size: Size, data: Data) -> Workload:
     spec = SIZES[size]
     # All identity layers change the output in the same direction, so the learning rate is divided among them.
     optimizer = partial(SGD, lr=0.64 / spec.layers)
-    return Workload(model=partial(build, spec), batch=draw(data), loss=functional.cross_entropy, optimizer=optimizer)
+    return Workload(
+        model=partial(build, spec),
+        batch=draw(data),
+        loss=functional.cross_entropy,
+        optimizer=optimizer,
+        unit=UNITS[Family.MLP],
+    )
 
 
 def draw(data: Data) -> Callable[[int, torch.Generator], Batch]:

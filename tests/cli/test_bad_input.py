@@ -11,7 +11,7 @@ OPTIONS = {
     "batch 0": (["--batch", "0"], ["--batch", "0", "from 1"]),
     "batch of no number": (["--batch", "many"], ["--batch", "many", "whole numbers"]),
     "batch smaller than the lanes": (["--batch", "3", "--devices", "cpu*4"], ["batch", "3", "4 and above"]),
-    "unknown device": (["--devices", "gpu:0"], ["devices", "gpu:0", "allowed: cpu"]),
+    "unknown device": (["--devices", "gpu:0"], ["devices", "gpu:0", "did you mean 'cuda:0'", "allowed: cpu"]),
     "a device that does not exist": (["--devices", "cuda:0*2"], ["devices", "cuda:0", "allowed: cpu"]),
     "no device list": (["--devices", "cpu*"], ["--devices", "cpu*", "cpu*4"]),
     "unknown mode": (["--modes", "trian"], ["--modes", "trian", "train"]),
@@ -78,6 +78,20 @@ def test_a_results_folder_that_is_a_file(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--results", "results")
     assert_refused(done, ["results", "cannot be written"], tmp_path, keeping=["results"])
     assert (tmp_path / "results").read_text() == "mine"
+
+
+def test_a_sweep_leaves_a_file_of_somebody_else_as_it_was(dpbench, tmp_path):
+    (tmp_path / "s.toml").write_text('variants = ["single"]\nworkloads = ["mlp/tiny"]')
+    notes, file = tmp_path / "notes", tmp_path / "results/sweep-s.jsonl"
+    file.parent.mkdir()
+    for make, reason in ((file.write_text, "not written by dpbench"), (lambda _: file.symlink_to(notes), "a symbolic")):
+        notes.write_text("milk, eggs, bread; call mother")
+        file.unlink(missing_ok=True)
+        make("milk, eggs, bread; call mother")
+        done = dpbench("sweep", "s.toml", "--results", "results")
+        assert_refused(done, ["results/sweep-s.jsonl", reason], tmp_path, keeping=["s.toml", "notes", "results"])
+        assert file.read_text() == notes.read_text() == "milk, eggs, bread; call mother"
+        assert list(file.parent.iterdir()) == [file]
 
 
 def test_an_unknown_command(dpbench, tmp_path):

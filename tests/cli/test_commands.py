@@ -153,12 +153,23 @@ def test_digits_train(dpbench, tmp_path):
     assert all(r["metrics"]["loss_last"] < r["metrics"]["loss_first"] for r in found)
 
 
+def test_without_a_command_it_prints_the_help(dpbench):
+    bare, asked = dpbench(), dpbench("--help")
+    assert (bare.returncode, bare.stdout, bare.stderr) == (0, asked.stdout, "")
+    assert bare.stdout.startswith("Usage: ")
+    assert len(bare.stdout.splitlines()) > 20
+
+
 def test_list(dpbench, tmp_path):
     done = dpbench("list")
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in VARIANTS)
     listed = json.loads(dpbench("list", "--json").stdout)
     assert listed["variants"]
+    units = {each["name"]: each["unit"] for each in listed["workloads"]}
+    assert (units["convnet/small"], units["transformer/tiny"]) == ("images", "sequences")
+    assert "items are images" in " ".join(done.stdout.split())
+    assert "convnet (images), transformer (sequences)" in " ".join(dpbench("compare", "--help").stdout.split())
     assert {"bucket_bytes", "dispatch", "bucket_cap_mb"} <= {each["name"] for each in listed["parameters"]}
     assert not list(tmp_path.iterdir())
 

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from dpbench.cli_page import finish_page_beside
 from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate.history import to_line as to_gate_line
+from dpbench.report.page.inputs import PageInputs
 from dpbench.results.record import to_line
 from tests.cli.repositories import git
 from tests.elastic.making import made_records
@@ -29,6 +31,15 @@ def test_a_page_is_written_and_its_path_printed(dpbench, records, tmp_path):
     text = (tmp_path / "out.html").read_text()
     assert "Use one device here" in text
     assert text.rstrip().endswith("</html>")
+
+
+def test_a_page_beside_records_follows_no_link(tmp_path, capsys):
+    notes, page = tmp_path / "notes", tmp_path / "sweep-s.html"
+    notes.write_text("mine")
+    page.symlink_to(notes)
+    finish_page_beside(PageInputs(), lambda: page, opens=False)
+    assert notes.read_text() == "mine"
+    assert "sweep-s.html: cannot be written: a symbolic link" in capsys.readouterr().err
 
 
 def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):

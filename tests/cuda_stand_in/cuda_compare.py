@@ -7,6 +7,12 @@ import sys
 import pytest
 import torch
 
+from dpbench.results.record import Outcome
+from dpbench.run.interpret import interpret
+from dpbench.run.messages import Job
+from dpbench.run.rounds import RoundProcesses
+from dpbench.stats.least_samples import LEAST_ACCELERATOR_S
+from dpbench.sweep.case import Case
 from tests.cuda_stand_in.nvml import BUSY_PERCENT
 from tests.cuda_stand_in.translated import ROOT
 
@@ -31,3 +37,17 @@ def test_every_variant_is_measured_or_has_a_reason(tmp_path):
                 BUSY_PERCENT, rel=1e-3
             )
     assert "this torch has no nccl, which DistributedDataParallel needs on cuda" in " ".join(done.stdout.split())
+
+
+def test_cuda_begins_in_every_child_of_a_round():
+    """The process of the round has asked for no device: a fork could not use CUDA otherwise."""
+    devices, processes = tuple(f"cuda:{i}" for i in range(COUNT)), RoundProcesses()
+    try:
+        for variant in ("naive", "tuned", "naive"):
+            case = Case(variant=variant, workload="mlp/tiny", batch=16, devices=devices, threads=2)
+            job = Job(run="r", case=case, round=0, sampling_s=0.1)
+            record = interpret(processes.launch(job, 200.0), job)
+            assert record.outcome is Outcome.OK, record.reason
+            assert sum(record.samples_s) >= LEAST_ACCELERATOR_S
+    finally:
+        processes.end_round()

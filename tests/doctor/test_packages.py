@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.doctor.child.packages import examine_packages
+from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Severity
 
 COMMAND = "[console_scripts]\ndpbench = dpbench.cli:main\n"
@@ -59,3 +59,16 @@ def test_an_install_under_the_old_name_is_called_that(install: Install) -> None:
     [found] = examine_packages([folder])
     assert found.severity is Severity.NOTE
     assert found.value == f"dpbench 0.1.0 in {folder}: this project under its old name"
+
+
+def test_another_owner_of_pynvml_is_one_line_and_nvidias_is_none(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert examine_pynvml() == []
+    folder = Path(install("pynvml", "11.5.0"))
+    (folder / "pynvml-11.5.0.dist-info/top_level.txt").write_text("pynvml\n")
+    monkeypatch.syspath_prepend(folder)
+    [found] = examine_pynvml()
+    assert (found.severity, found.what) == (Severity.NOTE, "pynvml")
+    assert found.value == "from pynvml 11.5.0, not nvidia-ml-py"
+    assert found.advice == "run `pip uninstall pynvml`, then reinstall nvidia-ml-py"

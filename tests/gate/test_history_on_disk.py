@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate import history
 from dpbench.gate.history import (
     SCHEMA,
     History,
     HistoryFileError,
     append_history,
+    check_appendable,
     history_line,
     history_path,
     read_history,
@@ -26,7 +28,9 @@ from dpbench.gate.history import (
 )
 from dpbench.gate.judgement import Verdict
 from dpbench.results.files import open_locked
+from dpbench.results.record import to_line as to_record_line
 from dpbench.results.store import Store
+from tests.elastic.making import made_records
 from tests.gate.making_history import line, times
 from tests.report.gate.making_gate import judged, ratio, time, unmeasured
 from tests.results.making import ENVIRONMENT, case, ok
@@ -80,6 +84,20 @@ def test_a_bad_line_raises_with_file_and_number(tmp_path: Path, bad: bytes, reas
         read_history(path)
     assert str(caught.value).startswith(f"{path}: line 2 {reason}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_somebody_else_is_refused_before_the_gate_and_stays(tmp_path: Path) -> None:
+    notes, link = file_of(tmp_path, b"milk, eggs, bread; call mother"), tmp_path / "link.jsonl"
+    link.symlink_to(notes)
+    for path, reason in ((notes, "not written by dpbench"), (link, "a symbolic link")):
+        for refuse in (check_appendable, lambda path: append_history(path, A)):
+            with pytest.raises(HistoryFileError, match=f"^{path}: cannot be written: {reason}; allowed: "):
+                refuse(path)
+    assert notes.read_bytes() == b"milk, eggs, bread; call mother"
+    good = tmp_path / "good.jsonl"
+    append_history(good, A)
+    check_appendable(good)
+    assert read_history(good) == History((A,))
 
 
 @contextmanager
@@ -147,7 +165,7 @@ def test_a_file_that_another_process_locks_is_awaited_and_then_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "history.jsonl"
-    fd, _ = open_locked(path)
+    fd = open_locked(path)
     monkeypatch.setattr(history, "_PATIENCE_S", 0.0)
     with pytest.raises(HistoryFileError, match="cannot be written: another process is writing it; allowed: one writer"):
         append_history(path, A)
@@ -159,13 +177,16 @@ def test_a_file_that_another_process_locks_is_awaited_and_then_raises(
     assert read_history(path) == History((A,))
 
 
-def test_records_are_read_from_all_files_but_the_gates_own(tmp_path: Path) -> None:
+def test_records_are_read_from_all_files_but_those_of_gates_elastic_runs_and_pictures(tmp_path: Path) -> None:
     records = [ok(case(), number) for number in range(3)]
     for name, record in zip(("runs/one.jsonl", "runs/deep/gate/two.jsonl", "three.jsonl"), records, strict=True):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         with Store(tmp_path / name) as store:
             store.append(record)
     append_history(history_path(tmp_path), A)
+    (tmp_path / "runs/elastic.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures/records.jsonl").write_bytes(to_record_line(ok(case(), 9)))
     found, notes = read_records(tmp_path)
     assert sorted(record.round for record in found) == [0, 1, 2]
     assert notes == ()
@@ -180,7 +201,7 @@ def test_a_file_without_records_is_a_note_and_the_others_are_read(tmp_path: Path
     found, notes = read_records(tmp_path)
     assert len(found) == 1
     assert notes == (
-        f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 1 to 4; the history goes without it",
+        f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 1 to 5; the history goes without it",
         f"{tmp_path}/run.jsonl: a torn record of 4 bytes at the end was dropped",
     )
     assert read_records(tmp_path / "absent") == ((), ())

@@ -90,6 +90,23 @@ def test_the_base_is_where_head_left_the_branch_and_not_its_tip(folder):
     assert repository.merge_base(ancestor, feature) == ancestor
 
 
+def test_a_tree_with_a_link_and_a_folder_of_one_name_raises_and_writes_nothing_outside(folder, tmp_path):
+    outside, file = tmp_path / "outside", tmp_path / "object"
+    outside.mkdir()
+    file.write_text(str(outside))
+    link, below = git(folder, "hash-object", "-w", str(file)), git(folder, "rev-parse", "HEAD:in")
+    file.write_bytes(
+        b"".join(b"%s in\0%s" % (mode, bytes.fromhex(of)) for mode, of in ((b"120000", link), (b"40000", below)))
+    )
+    tree = git(folder, "hash-object", "-t", "tree", "-w", "--literally", str(file))
+    commit = git(folder, "commit-tree", tree, "-m", "bad")
+    with pytest.raises(
+        GateError, match=f"^{commit[:10]}: 'in/*' would be extracted to .*; allowed: a commit whose files"
+    ):
+        Repository(folder).write_commit(commit, tmp_path / "out")
+    assert list(outside.iterdir()) == []
+
+
 def test_commits_without_a_common_one_raise_and_name_the_option(folder):
     git(folder, "checkout", "--quiet", "--orphan", "other")
     git(folder, "commit", "--quiet", "--allow-empty", "-m", "a second root")

@@ -147,6 +147,8 @@ def options() -> Iterator[Row]:
         (("project", "mlp/tiny", "--machine=4xT4-pcie", "--math=x"), 2, "math", None),
         (("project", "mlp/tiny", "--machine=4xT4-pcie", "--loader=0"), 2, "loader", None),
         (("project", "mlp/tiny", "--machine=4xT4-pcie", "--loader=nan"), 2, "loader", None),
+        (("project", "mlp/tiny", "--machine=4xT4-pcie", "--loader=5e-324"), 2, "loader", None),
+        (("project", "mlp/tiny", "--machine=4xT4-pcie", "--batch=" + "9" * 5000), 2, "batch: .9999", None),
         (("project", "mlp/tiny", "--machine=4xT4-pcie", "--events=x"), 2, "events.*one of each", None),
         (("project", "mlp/tiny", "--machine=4xT4-pcie", "--events=x/"), 2, "--events", None),
         (("gate", "--base=x"), 3, "git repository", None),

@@ -1,6 +1,6 @@
 """When the host issues sums of gradients, in events made by hand."""
 
-from dpbench.measure.counted.issue_order import IssueOrder, Reductions, issue_order
+from dpbench.measure.counted.dependencies import IssueOrder, Reductions, issue_order
 from dpbench.results.recording import Copy, Operator
 
 BYTES = 100

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.test_test_python import without_make
+
 ROOT = Path(__file__).parents[2]
 PINNED = re.findall(r"^torch==.*", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
 FIRST = ".venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement .ci/lock.txt"
@@ -69,3 +71,14 @@ def test_a_noisy_machine_does_not_fail_the_wheel_and_a_broken_doctor_does() -> N
         code: subprocess.run(["sh", "-c", f"(exit {code}) {guard}"], check=False).returncode for code in (0, 1, 2, 3)
     }
     assert ends == {0: 0, 1: 0, 2: 1, 3: 1}
+
+
+def test_the_tests_children_keep_their_byte_code(tmp_path: Path) -> None:
+    ready, python = tmp_path / "ready", tmp_path / "python"
+    ready.touch()
+    python.write_text("#!/bin/sh\necho \"byte code: '$PYTHONDONTWRITEBYTECODE'\"\n")
+    python.chmod(0o755)
+    command = ["make", "test", f"BIN={tmp_path}", f"READY={ready}"]
+    environment = without_make() | {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "byte code: ''"

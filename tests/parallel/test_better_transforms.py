@@ -25,6 +25,19 @@ def test_b2_inputs_may_be_transformed_by_torch_func_without_later_effect(transfo
     torch.testing.assert_close(wrapper(x), base(x))
 
 
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_b2_what_a_transform_returns_leads_to_weights_that_require_grad(transform, dispatch):
+    base, x = mlp(), torch.randn(6, 5)
+    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    weights = [weight for weight in base.parameters() if weight.dim() > 1]
+    found, expected = transform(wrapper, x), transform(base, x)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(result.square().sum(), weights) for result in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    wrapper(x).sum().backward()
+    assert base[0].weight.grad is not None
+
+
 def with_tangents(f, weight):
     with dual_level():
         return f(make_dual(weight, weight))

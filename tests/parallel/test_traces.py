@@ -186,9 +186,10 @@ def test_memory_that_is_kept_as_a_storage_is_not_written_again():
     assert x.grad.tolist() == [[1.0] * 3] * 4
 
 
-def test_weights_that_require_grad_are_refused_under_a_transform_after_a_step_too():
-    """As in stock: their graph would bypass the transform."""
-    wrapper = DataParallel(nn.Linear(4, 1), DEVICES, policy=Policy(dispatch="sequence"))
+def test_weights_that_require_grad_work_under_a_transform_after_a_step_too():
+    base = nn.Linear(4, 1)
+    wrapper = DataParallel(base, DEVICES, policy=Policy(dispatch="sequence"))
     wrapper(torch.ones(4, 4)).sum().backward()
-    with pytest.raises(RuntimeError, match="setup_context"):
-        torch.func.grad(lambda x: wrapper(x).sum())(torch.ones(4, 4))
+    slope = torch.func.grad(lambda x: wrapper(x).sum())(torch.ones(4, 4))
+    assert torch.equal(slope, base.weight.expand(4, 4))
+    assert torch.equal(torch.autograd.grad(slope.sum(), base.weight)[0], torch.full((1, 4), 4.0))

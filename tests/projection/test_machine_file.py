@@ -89,7 +89,11 @@ MISTAKES = {
         "device.gap.low: missing; allowed: a",
     ),
     "a bare number": (GAP, "gap = 3", "device.gap: 3 is not allowed; allowed: { low"),
-    "negative": (GAP, f"gap = {quantity(-1, 'us')}", "device.gap.low: -1 is not allowed; allowed: a number above 0"),
+    "negative": (
+        GAP,
+        f"gap = {quantity(-1, 'us')}",
+        "device.gap.low: -1 is not allowed; allowed: a number from 1e-09 to 1e+09",
+    ),
     "zero": (GAP, f"gap = {quantity(0, 'us')}", "device.gap.low: 0 is not allowed"),
     "infinite": (GAP, 'gap = { low = 1, mid = 1, high = inf, unit = "us", source = "x" }', "device.gap.high: inf is"),
     "no number": (GAP, 'gap = { low = nan, mid = 1, high = 1, unit = "us", source = "x" }', "device.gap.low: nan is"),
@@ -99,7 +103,14 @@ MISTAKES = {
         "device.gap.low: True",
     ),
     "a text": (GAP, 'gap = { low = "1", mid = 1, high = 1, unit = "us", source = "x" }', "device.gap.low: '1' is"),
-    "huge": (GAP, f"gap = {quantity(1e300, 's')}", "device.gap.high: 1e+300 is not allowed"),
+    "huge": (GAP, f"gap = {quantity(1e300, 's')}", "device.gap.low: 1e+300 is not allowed"),
+    "too small": (GAP, f"gap = {quantity(1e-300, 's')}", "device.gap.low: 1e-300 is not allowed; allowed: a number"),
+    "400 digits": (
+        GAP,
+        f"gap = {quantity(10**399, 'us')}",
+        "device.gap.low: 100000000000000000...0000000000000000000 is",
+    ),
+    "devices of 400 digits": ("devices = 4", f"devices = {10**399}", "devices: 1000"),
     "low > mid": (GAP, f"gap = {quantity(3, 'us', 2, 4)}", "device.gap: low = 3, mid = 2, high = 4 is not allowed"),
     "mid > high": (
         GAP,

@@ -89,6 +89,12 @@ def test_a_copy_alone_takes_its_time():
     assert fair_finish_s(one, schedule(one, seconds), seconds) == pytest.approx(6)
 
 
+def test_short_copies_after_a_long_time_end():
+    made = tasks(("before", ("d",), ()), *[("copy", ("link",), (0,))] * 3)
+    seconds = [8120033.787316697, 0.7887, 0.09386, 1 / 3]  # their ends are rounded by more than a copy may have left
+    assert fair_finish_s(made, schedule(made, seconds), seconds) == pytest.approx(sum(seconds), rel=1e-9)
+
+
 def test_the_critical_path_is_what_the_length_consists_of():
     made = tasks(("a", ("d",), ()), ("short", ("e",), ()), ("send", ("link",), (0,)), ("b", ("e",), (1, 2)))
     seconds = [5.0, 1.0, 2.0, 3.0]

@@ -82,7 +82,7 @@ def test_a_wrong_reading_is_one_line_with_its_place_and_what_is_allowed(found: o
     with pytest.raises(RecordLineError) as caught:
         parse_line(json.dumps(fields).encode())
     assert str(caught.value).startswith(
-        "is no record: metrics.peak_device_bytes.cuda:0: allowed: a finite value, or a reason and no value; "
+        "is no record: metrics.peak_device_bytes.cuda:0: allowed: a value from -1e+15 to 1e+15, or a reason and no "
     )
     assert str(caught.value).endswith(f", not {dict(sorted(found.items())) if isinstance(found, dict) else found}")
 

@@ -60,12 +60,45 @@ def test_a_file_torn_anywhere_in_its_last_line_keeps_the_others_and_says_so(
         assert path.read_bytes() == whole + last
 
 
-@pytest.mark.parametrize("torn", [b"{", b"\0" * 5000, b"x" * 200_000])
+@pytest.mark.parametrize("torn", [b"{", b"\0" * 5000, b'{"schema":' + b"x" * 200_000])
 def test_a_torn_end_of_any_length_is_cut_before_the_next_record(tmp_path: Path, torn: bytes) -> None:
     for whole in (b"", to_line(A)):
         path = file_of(tmp_path, whole + torn)
         appended(path, B)
         assert path.read_bytes() == whole + to_line(B)
+
+
+@pytest.mark.parametrize("notes", [b"milk, eggs, bread; call mother", b"x" * 200_000, b'{"mine": 1}', b"a\nb"])
+def test_a_file_that_dpbench_did_not_write_is_refused_and_stays(tmp_path: Path, notes: bytes) -> None:
+    path = file_of(tmp_path, notes)
+    with pytest.raises(StoreError, match=f"{path}: cannot be written: not written by dpbench; allowed: a file that"):
+        appended(path, A)
+    assert path.read_bytes() == notes
+
+
+def test_a_torn_end_stays_if_a_line_before_it_is_bad(tmp_path: Path) -> None:
+    content = to_line(A) + b"{\n" + to_line(B)[:30]
+    path = file_of(tmp_path, content)
+    with Store(path) as store, pytest.raises(StoreError, match="line 2 is not JSON"):
+        store.read()
+    assert path.read_bytes() == content
+
+
+def test_a_link_is_refused_and_its_file_stays(tmp_path: Path) -> None:
+    content = to_line(A) + to_line(B)[:30]
+    link, target = tmp_path / "link.jsonl", file_of(tmp_path, content)
+    link.symlink_to(target)
+    with pytest.raises(StoreError, match=f"{link}: cannot be written: a symbolic link; allowed: a regular file"):
+        appended(link, A)
+    assert target.read_bytes() == content
+
+
+def test_replacing_leaves_other_files_in_the_folder_alone(tmp_path: Path) -> None:
+    beside = tmp_path / "run.jsonl.new"
+    beside.write_bytes(b"notes")
+    with Store(tmp_path / "run.jsonl") as store:
+        store.replace([A])
+    assert beside.read_bytes() == b"notes"
 
 
 def test_an_empty_file_has_no_records(tmp_path: Path) -> None:

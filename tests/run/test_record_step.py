@@ -1,5 +1,7 @@
 """A step recorded at small batches, and the cache of steps."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,14 @@ def test_the_key_holds_what_decides_the_step(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "_sources", lambda: "other")
     keys.add(step_key("mine:make", "tuned", 2))
     assert len(keys) == 6
+
+
+@pytest.mark.parametrize("name", ["sweep/variants.py", "sweep/parameters.py", "sweep/case.py", "new/file.py"])
+def test_the_key_holds_every_source_of_dpbench(tmp_path, monkeypatch, name):
+    root = tmp_path / "dpbench"
+    shutil.copytree(recorder._ROOT, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(recorder, "_ROOT", root)
+    before = recorder._sources.__wrapped__()
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_text("# changed")
+    assert recorder._sources.__wrapped__() != before

@@ -155,6 +155,72 @@ def test_hooks_of_the_user_run_after_their_gradient(weight):
     assert weight.grad[0].item() == pytest.approx(8 * torch.e, rel=1e-6)
 
 
+@pytest.mark.parametrize("follow", [lambda g: g.detach(), lambda g: g.clone().detach(), lambda g: g[:50].detach() * 2])
+def test_what_a_hook_computes_is_on_the_stream_of_its_node(weight, follow):
+    seen = []
+    side, y = on_side_stream(weight, torch.exp)
+    weight.register_hook(lambda gradient: seen.append(sim.current_stream(0)))
+    weight.register_hook(lambda gradient: seen.append(follow(gradient).to("cpu")))
+    y.grad_fn.register_hook(lambda gradients, _: seen.append((gradients[0].detach() * 2).to("cpu")))
+    y.sum().backward()
+    assert side in seen
+    assert len(seen) == 3
+
+
+def test_a_hook_on_a_stream_of_its_own_must_wait_for_what_it_reads(weight):
+    def hook(gradient, waits=True):
+        ones, own = torch.ones_like(weight), sim.Stream(0)
+        if waits:
+            own.wait_stream(sim.current_stream(0))
+        with sim.stream(own):
+            ones.mul_(2)
+        sim.current_stream(0).wait_stream(own)
+
+    _, y = on_side_stream(weight, torch.exp)
+    weight.register_hook(hook)
+    y.sum().backward(retain_graph=True)
+    weight.register_hook(lambda gradient: hook(gradient, waits=False))
+    with pytest.raises(RaceError, match=r"aten.mul_.Tensor .* is not ordered after aten.ones_like"):
+        y.sum().backward()
+
+
+def _boom(gradient):
+    raise ValueError("boom")
+
+
+@pytest.mark.parametrize("in_step", ["a hook", "a race in a hook"])
+def test_no_error_outlives_its_step(weight, in_step):
+    def racing(gradient):
+        other = sim.Stream(0)
+        with sim.stream(other):
+            weight.data.mul_(2)
+
+    def step():
+        x = torch.ones(100, device="sim:0")
+        _, y = on_side_stream(weight, lambda weight: x * weight)
+        y.sum().backward()
+
+    handle = weight.register_hook(_boom if in_step == "a hook" else racing)
+    with pytest.raises(ValueError, match="boom") if in_step == "a hook" else pytest.raises(RaceError, match="mul_"):
+        step()
+    handle.remove()
+    gc.collect()
+    for _ in range(3):
+        step()
+
+
+def test_an_allocation_that_raced_does_not_race_again(weight):
+    side = sim.Stream(0)
+    x = torch.ones(100, device="sim:0")
+    side.wait_stream(sim.current_stream(0))
+    with sim.stream(side):
+        (x * 2).sum()
+    del x
+    with pytest.raises(RaceError, match="an allocation on"):
+        torch.ones(100, device="sim:0")
+    torch.ones(100, device="sim:0")
+
+
 def test_a_backward_across_devices_is_ordered(weight):
     side = sim.Stream(1)
     moved = weight.to("sim:1")
@@ -294,11 +360,11 @@ def test_an_error_of_an_operator_in_the_backward_is_raised(weight):
 def test_an_error_in_a_node_of_torch_is_raised_and_later_backwards_work(weight):
     y = weight.exp()
     side = sim.Stream(0)
-    side.wait_stream(sim.current_stream(0))
-    with sim.stream(side):
-        y.data.zero_()
     gradient = torch.ones_like(weight)
     for _ in range(2):
+        side.wait_stream(sim.current_stream(0))
+        with sim.stream(side):
+            y.data.zero_()
         with pytest.raises(
             RaceError, match=r"write-read race: aten.mul.Tensor on sim:0 default stream .* aten.zero_.default"
         ):
@@ -361,3 +427,17 @@ def test_no_node_waits_for_a_hook_on_another_device(is_waited_for, monkeypatch):
     with nullcontext() if is_waited_for else pytest.raises(RaceError):
         loss.backward()
         assert x.grad.tolist() == [3.0] * 4
+
+
+def test_gradients_on_another_device_than_their_consumer_are_added_after_both():
+    x = torch.ones(4, device="sim:0", requires_grad=True)
+    here, there = OnTwoDevices.apply(x)
+    side, main = sim.Stream(1), sim.default_stream(1)
+    side.wait_stream(main)
+    with sim.stream(side):
+        doubled, tripled = there * 2, there * 3
+    main.wait_stream(side)
+    with recording() as recorded:
+        (here.sum() + (doubled + tripled).sum().to("sim:0")).backward()
+    adds = [e for e in recorded.events if isinstance(e, Operator) and e.name.startswith("aten.add") and e.device == 1]
+    assert [e.stream for e in adds] == [main.stream_id, side.stream_id]  # the forward adds on the default stream

@@ -5,7 +5,7 @@ from random import Random
 import torch
 
 from dpbench.simulator.comm import _take_tensors
-from dpbench.variants.naive_broadcast import broadcast_groups
+from dpbench.variants.naive import broadcast_groups
 
 
 def test_messages_are_cut_as_the_naive_variant_cuts_them():

@@ -159,7 +159,11 @@ def test_where_nothing_parallel_runs_there_is_no_yardstick() -> None:
             {"devices": "cuda:0+cuda:3"},
             "devices: 'cuda:3' of 'cuda:0+cuda:3' is not on this machine; allowed: cpu, cuda:0, cuda:1",
         ),
-        (machine(), {"devices": "gpu"}, "devices: 'gpu:0' of 'gpu:0' is not on this machine; allowed: cpu"),
+        (
+            machine(),
+            {"devices": "gpu*4"},
+            "devices: 'gpu:0' of 'gpu*4' is not on this machine, did you mean 'cuda*4'?; allowed: cpu",
+        ),
         (
             machine(),
             {"devices": "cpu*4", "batch": "64,3"},

@@ -5,11 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpbench.variants import naive_broadcast
-from dpbench.variants.naive import NAIVE
-from dpbench.variants.naive_apply import parallel_apply
-from dpbench.variants.naive_broadcast import NaiveBroadcast, reduce_add_coalesced
-from dpbench.variants.naive_replicate import replicate
+from dpbench.variants import naive as naive_broadcast
+from dpbench.variants.naive import NAIVE, NaiveBroadcast, parallel_apply, reduce_add_coalesced, replicate
 from tests.variants.chunked import CPU
 
 

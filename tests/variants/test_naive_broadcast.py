@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch._utils import _take_tensors
 
-from dpbench.variants.naive_broadcast import LIMIT_BYTES, broadcast_groups, reduction_groups
+from dpbench.variants.naive import LIMIT_BYTES, broadcast_groups, reduction_groups
 
 
 @pytest.mark.parametrize(

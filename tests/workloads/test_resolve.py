@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.sweep.names import Data, Family, Size
+from dpbench.sweep.names import UNITS, Data, Family, Size
 from dpbench.workloads import resolve as resolve_module
 from dpbench.workloads.resolve import check, resolve
 from dpbench.workloads.workload import Batch, Workload, WorkloadError
@@ -170,3 +170,8 @@ def test_a_factory_changes_neither_the_directory_nor_the_thread_count(monkeypatc
     before = Path.cwd(), torch.get_num_threads()
     resolve("tests.workloads.user_factories:changes_the_process", Data.RANDOM)
     assert (Path.cwd(), torch.get_num_threads()) == before
+
+
+@pytest.mark.parametrize("family", Family)
+def test_the_unit_of_a_family_is_the_one_that_is_listed(family):
+    assert resolve(f"{family}/tiny", Data.RANDOM).unit == UNITS[family]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpbench.doctor.child.host import examine_host
-from dpbench.doctor.child.packages import examine_packages
+from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Finding, Findings, unknown
 from dpbench.run.child.probe import one_line, read_accelerators
 from dpbench.run.process_tree import die_with_parent
@@ -35,6 +35,7 @@ def examine() -> list[Finding]:
     return [
         *_findings_or_unknown("host", examine_host),
         *_findings_or_unknown("distribution", examine_packages),
+        *_findings_or_unknown("pynvml", examine_pynvml),
         *_findings_or_unknown("GPUs", _gpus),
         *_findings_or_unknown("links", _links),
         *_findings_or_unknown("bandwidth", _bandwidth),

@@ -1,16 +1,17 @@
-"""Find out whether the installed distribution named `dpbench` is another project's.
+"""Find out whether the installed distributions named `dpbench` and `pynvml` are another project's.
 
 This project is distributed as ``torch-dpbench``. On PyPI, ``dpbench`` is an unrelated benchmark of language-model
 agents.
 """
 
 from collections.abc import Sequence
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, distributions, packages_distributions, version
 
 from dpbench.doctor.findings import Finding, note, ok
 
 OURS, OTHERS = "torch-dpbench", "dpbench"
 _WHAT = "distribution"
+_NVML = "nvidia-ml-py"
 _COMMAND = ("console_scripts", "dpbench", "dpbench.cli:main")
 _REINSTALL = (
     f"both distributions write to the folder dpbench/: run `pip uninstall {OTHERS}`, "
@@ -24,6 +25,20 @@ def examine_packages(path: Sequence[str] | None = None) -> list[Finding]:
     The default of `path` is `sys.path`.
     """
     return [judge(_installed(OURS, path), _installed(OTHERS, path))]
+
+
+def examine_pynvml() -> list[Finding]:
+    """Return a note if another distribution than nvidia-ml-py owns the module `pynvml`, and nothing otherwise.
+
+    The old distribution ``pynvml`` (up to version 11) has a package of this name, which hides NVIDIA's module.
+    """
+    owners = sorted({*packages_distributions().get("pynvml", ())} - {_NVML})
+    return [
+        note(
+            "pynvml", f"from {name} {version(name)}, not {_NVML}", f"run `pip uninstall {name}`, then reinstall {_NVML}"
+        )
+        for name in owners
+    ]
 
 
 def judge(ours: Distribution | None, others: Distribution | None) -> Finding:

@@ -89,6 +89,7 @@ def torchrun_options(job: ElasticJob) -> list[str]:
         "--max-restarts": job.settings.max_restarts,
         "--monitor-interval": _MONITOR_INTERVAL_S,
         "--shutdown-timeout": _SHUTDOWN_TIMEOUT_S,
+        "--log-dir": job.events,  # else a folder in /tmp, which torchrun leaves behind
     }
     if job.endpoint is None:
         return [*_words(options), "--standalone", "--local-addr", "127.0.0.1", "--no-python"]

@@ -1,6 +1,5 @@
 """Strict reading of a machine's file: a wrong value is one line with file, field, value and what is allowed."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -20,7 +19,14 @@ UNITS = {
 }
 NUMBERS = ("low", "mid", "high")
 _SOURCE = "a text that says where the number is from"
-_MOST = 1e30  # in SI units
+# By dimension, the least and the most in SI units: further from any machine than its numbers are uncertain.
+BOUNDS = {
+    "bytes": (1.0, 1e18),
+    "bandwidth": (1e3, 1e18),
+    "flops": (1e6, 1e24),
+    "seconds": (1e-15, 1e3),
+    "ratio": (1e-3, 1e3),
+}
 
 
 class MachineFileError(WrongInputError):
@@ -113,23 +119,24 @@ class Fields:
             self.refuse_value(key, value, form)
         entry = self.below(key)
         unit = units[entry.name("unit", units)]
-        low, mid, high = (entry._positive(number) * unit for number in NUMBERS)
+        low, mid, high = (entry._number(number, dimension, unit) for number in NUMBERS)
         if not low <= mid <= high:
             written = ", ".join(f"{number} = {entry.table[number]}" for number in NUMBERS)
             self.refuse(key, f"{written} is not allowed; allowed: low <= mid <= high")
-        if high > _MOST:
-            self.refuse_value(f"{key}.high", entry.table["high"], f"at most {_MOST:g} in SI units")
         source = entry.get("source", _SOURCE)
         if not isinstance(source, str) or not source.strip():
             entry.refuse_value("source", source, _SOURCE)
         entry.refuse_others()
         return Quantity(low, mid, high, source)
 
-    def _positive(self, key: str) -> float:
-        value = self.get(key, allowed := "a number above 0")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    def _number(self, key: str, dimension: str, unit: float) -> float:
+        """Return a number, times `unit`, within the bounds of its dimension."""
+        least, most = BOUNDS[dimension]
+        value = self.get(key, allowed := f"a number from {least / unit:g} to {most / unit:g}")
+        # compared before the product: an integer of TOML may exceed the largest float
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least / unit <= value <= most / unit:
             self.refuse_value(key, value, allowed)
-        return float(value)
+        return value * unit
 
 
 def _is_whole(value: object) -> bool:

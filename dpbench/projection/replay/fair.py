@@ -48,7 +48,7 @@ class _Run:
             copy_ends = min((left / self._rates[i] for i, left in self._left.items()), default=float("inf"))
             at = min(at, self._now + copy_ends)
             self._advance(at)
-            ended = [i for i, left in self._left.items() if left <= _DONE_S]
+            ended = [i for i, left in self._left.items() if left <= _DONE_S * max(1.0, self._now)]  # rounding errors
             for i in ended:
                 del self._left[i]
                 self._is_changed = True

@@ -10,13 +10,14 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dpbench.elastic.elastic_record import ElasticRecord
-from dpbench.elastic.record_file import holds_elastic_records, read_elastic
+from dpbench.elastic.record_file import read_elastic
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine
 from dpbench.report.page.history.gate_file import holds_gates, read_gates
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Record
-from dpbench.results.store import Store
+from dpbench.results.store import Store, holds_elastic_records
+from dpbench.sweep.bounds import Items, Positive, Real
 from dpbench.sweep.outside import one_line, read_json, shown, what_is_wrong
 from dpbench.sweep.plan import Skip
 
@@ -32,16 +33,16 @@ class _Loose(BaseModel):
 class ProjectedTime(_Loose):
     """The middle case, and the ends of the interval."""
 
-    low: float
-    mid: float
-    high: float
+    low: Positive
+    mid: Positive
+    high: Positive
 
 
 class ProjectedShare(_Loose):
     """A part of the critical path and its share of it, 0 to 1."""
 
     part: str
-    share: float
+    share: Real
 
 
 class ProjectedVariant(_Loose):
@@ -52,7 +53,7 @@ class ProjectedVariant(_Loose):
     step_time_s: ProjectedTime | None = None
     speed_up: ProjectedTime | None = None
     bound_by: tuple[ProjectedShare, ...] = ()
-    hidden_share: float | None = None
+    hidden_share: Real | None = None
 
 
 class ProjectedMachine(_Loose):
@@ -60,7 +61,7 @@ class ProjectedMachine(_Loose):
 
     machine: str
     workload: str
-    batch: int
+    batch: Items
     math: str
     advice: str
     variants: tuple[ProjectedVariant, ...]

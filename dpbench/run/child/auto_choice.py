@@ -5,8 +5,6 @@ An AutoRequest comes on stdin, and AutoChoices go to the record pipe.
 python -m dpbench.run.child.auto_choice --record-fd N --parent-pid P
 """
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,17 +14,12 @@ import torch
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.routes.plan import Links, candidates, choose, hops_of
 from dpbench.parallel.routes.probe import BUCKET_BYTES
-from dpbench.run.child.process import send
+from dpbench.run.child.process import answer
 from dpbench.run.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
-from dpbench.run.process_tree import die_with_parent
 
 
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    request = AutoRequest.model_validate_json(sys.stdin.read())
-    choices = AutoChoices(machines=tuple(map(choice_on, request.machines)))
-    send(options.record_fd, choices.model_dump_json())
+def respond(text: str) -> AutoChoices:
+    return AutoChoices(machines=tuple(map(choice_on, AutoRequest.model_validate_json(text).machines)))
 
 
 def choice_on(machine: DescribedLinks) -> AutoChoice:
@@ -63,12 +56,5 @@ def _phase_s(machine: DescribedLinks, copies: Sequence[Sequence[str]]) -> float:
     )
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.auto_choice", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int, required=True)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    answer(respond)

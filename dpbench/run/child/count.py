@@ -10,11 +10,9 @@ Importing torch takes longer than counting. A fork of a process with one thread 
 counts are equal each time. The parent sets the environment that keeps this process at one thread (`count_all.py`).
 """
 
-import argparse
 import math
 import os
 import signal
-import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +22,7 @@ from pydantic import ValidationError
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.child.count_case import count_case
-from dpbench.run.child.process import loading, run_and_exit, send
+from dpbench.run.child.process import answer, loading, run_and_exit
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Exit
 from dpbench.run.messages import CountJob, CountJobs, CountRecords
@@ -36,17 +34,15 @@ from dpbench.sweep.host import usable_cores
 _PRELOADED = ("dpbench.measure.count_step", "torch._dynamo", "torch.distributed.tensor")
 
 
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    request = CountJobs.model_validate_json(sys.stdin.read())
+def respond(text: str) -> CountRecords:
+    request = CountJobs.model_validate_json(text)
     if request.folder is not None:
         use_folder(Path(request.folder))
     with loading():
         for module in _PRELOADED:
             import_module(module)
     records = _count_all(request)
-    send(options.record_fd, CountRecords(records=records).model_dump_json())
+    return CountRecords(records=records)
 
 
 @dataclass(frozen=True)
@@ -114,12 +110,5 @@ def _contents(fd: int) -> bytes:
         return file.read()
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.count", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int, required=True)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    answer(respond)

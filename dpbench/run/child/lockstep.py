@@ -14,9 +14,7 @@ chance: addresses of libraries, the seed of hashes. Each round is a new process,
 If the three models do not fit into a GPU's memory together, each block runs in a fork of its own.
 """
 
-import argparse
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
@@ -24,9 +22,8 @@ from random import Random
 
 from dpbench.results.record import Outcome
 from dpbench.run.child.forks import Block, Fork, SideError, forked
-from dpbench.run.child.process import loading, send
+from dpbench.run.child.process import answer, loading
 from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRound, LockstepRounds, SideName
-from dpbench.run.process_tree import die_with_parent
 from dpbench.sweep.host import ranges
 
 # All that a side needs beside its own wrapper, without what the wrapper may import.
@@ -40,10 +37,8 @@ _LEAST_BLOCKS = 10
 """Blocks of a step that takes over a tenth of `_SIDE_S`."""
 
 
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    request = LockstepJobs.model_validate_json(sys.stdin.read())
+def respond(text: str) -> LockstepRounds:
+    request = LockstepJobs.model_validate_json(text)
     with loading():
         for module in _PRELOADED:
             import_module(module)
@@ -54,7 +49,7 @@ def main() -> None:
     # This comes last: it initialises CUDA, and a process with CUDA must not fork.
     from dpbench.measure.environment import read_environment
 
-    send(options.record_fd, LockstepRounds(rounds=tuple(rounds), environment=read_environment()).model_dump_json())
+    return LockstepRounds(rounds=tuple(rounds), environment=read_environment())
 
 
 def _start_ups(request: LockstepJobs) -> Iterator[LockstepRound]:
@@ -146,12 +141,5 @@ def _forked(job: LockstepJob, name: SideName) -> AbstractContextManager[Fork]:
     return forked(name, lambda pipe, coordinator: serve(job, job.sides[name], pipe, coordinator), job.timeout_s)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.lockstep", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int, required=True)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    answer(respond)

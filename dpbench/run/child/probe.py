@@ -5,27 +5,21 @@ A ProbeRequest comes on stdin, and a MachineInfo goes to the record pipe.
 python -m dpbench.run.child.probe --record-fd N --parent-pid P
 """
 
-import argparse
 import os
 import platform
-import sys
 import warnings
 from typing import Any
 
 import psutil
 
-from dpbench.run.child.process import send
+from dpbench.run.child.process import answer
 from dpbench.run.messages import ProbeRequest
-from dpbench.run.process_tree import die_with_parent
 from dpbench.sweep.host import cpu_model, usable_cores
 from dpbench.sweep.machine_info import Accelerator, MachineInfo
 
 
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    machine = read_machine(ProbeRequest.model_validate_json(sys.stdin.read()))
-    send(options.record_fd, machine.model_dump_json())
+def respond(text: str) -> MachineInfo:
+    return read_machine(ProbeRequest.model_validate_json(text))
 
 
 def read_machine(request: ProbeRequest) -> MachineInfo:
@@ -144,12 +138,5 @@ def one_line(error: object) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.probe", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int, required=True)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    answer(respond)

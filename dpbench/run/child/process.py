@@ -3,6 +3,7 @@
 Without this, each of the two takes a second longer.
 """
 
+import argparse
 import gc
 import os
 import sys
@@ -10,6 +11,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
+
+from pydantic import BaseModel
+
+from dpbench.run.process_tree import die_with_parent
 
 _BALLAST, _MOST_BALLAST_BYTES = 64, 4096
 
@@ -25,6 +30,20 @@ def loading() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def answer(respond: Callable[[str], BaseModel]) -> NoReturn:
+    """Be a child: take the request from stdin, and send the response to the record pipe.
+
+    ``--record-fd N --parent-pid P`` are on the command line. The child dies with its parent.
+    """
+    spec = sys.modules["__main__"].__spec__
+    parser = argparse.ArgumentParser(prog=f"python -m {spec.name}" if spec else None)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--record-fd", type=int, required=True)
+    options = parser.parse_args()
+    die_with_parent(options.parent_pid)
+    send(options.record_fd, respond(sys.stdin.read()).model_dump_json(by_alias=True))
 
 
 def send(record_fd: int, text: str) -> NoReturn:

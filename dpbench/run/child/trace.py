@@ -3,20 +3,13 @@
 python -m dpbench.run.child.trace --record-fd N --parent-pid P
 """
 
-import argparse
-import sys
-
-from dpbench.run.child.process import loading, send
+from dpbench.run.child.process import answer, loading
 from dpbench.run.messages import TraceJob, TraceRecord
-from dpbench.run.process_tree import die_with_parent
 from dpbench.trace.profiled import MARK, STEP_MARK, profiled_step
 
 
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    job = TraceJob.model_validate_json(sys.stdin.read())
-    send(options.record_fd, _profiled(job).model_dump_json())
+def respond(text: str) -> TraceRecord:
+    return _profiled(TraceJob.model_validate_json(text))
 
 
 def _profiled(job: TraceJob) -> TraceRecord:
@@ -32,12 +25,5 @@ def _profiled(job: TraceJob) -> TraceRecord:
         return TraceRecord(reason=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.trace", description=__doc__)
-    parser.add_argument("--record-fd", type=int, required=True)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    answer(respond)

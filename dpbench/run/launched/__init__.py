@@ -5,7 +5,7 @@
     agreement.py  what all ranks must have in common
     lead.py       rank 0: plans, decides, writes records, and runs each case on all ranks
     follow.py     the other ranks: each runs its child of a case
-    lanes.py      the cases of a sweep on one and on all machines
+    on_all_ranks.py  alone, as rank 0 or as another rank; the cases on one and on all machines
 
     rank 0 (lead)                         rank 1 ... n-1 (follow)
       │  <── hello: versions, spec ───────  │

@@ -5,31 +5,34 @@ import socket
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator
 
 import dpbench
+from dpbench.frozen import Frozen
 from dpbench.run.launched.world import World
 from dpbench.sweep.host import commit_of
+from dpbench.sweep.outside import one_line
 from dpbench.sweep.spec import Spec
 
+Text = Annotated[str, AfterValidator(one_line)]
+"""Text from another machine, without a terminal's commands."""
 COMMON = ("world", "dpbench", "commit", "torch", "python", "spec")
 
 
-class RankFacts(BaseModel):
+class RankFacts(Frozen):
     """What one rank reports at first. `error` is its own line on wrong input; then there is no `spec`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     rank: int
-    host: str
+    host: Text
     world: str
     dpbench: str
     commit: str | None
     torch: str | None
     python: str
     spec: str | None = None
-    error: str | None = None
+    error: Text | None = None
 
     @property
     def name(self) -> str:

@@ -323,3 +323,18 @@ def test_the_stock_wrapper_gives_the_same_step(make):
     for (ours, our_layout), (theirs, their_layout) in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
         assert our_layout == their_layout
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, DataParallel])
+def test_buffers_that_overlap_are_apart_in_the_other_replicas_as_in_stock(wrap):
+    def forward(self, x):
+        self.whole.add_(1)
+        return x + self.part.sum()
+
+    base = Call(forward)
+    base.register_buffer("whole", torch.zeros(8, device="sim:0"))
+    base.register_buffer("part", base.whole[2:5])
+    x = torch.zeros(3, device="sim:0")
+    wrapper = wrap(base, [0, 1, 2])
+    assert [wrapper(x).tolist() for _ in range(2)] == [[3, 0, 0], [6, 3, 3]]
+    assert base(x).tolist() == [9, 9, 9]

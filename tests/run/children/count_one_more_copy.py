@@ -7,7 +7,8 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from dpbench.run.child.count import main
+from dpbench.run.child.count import respond
+from dpbench.run.child.process import answer
 from dpbench.variants import variant
 
 wrap: Any = variant.TUNED.wrap
@@ -24,4 +25,4 @@ def wrap_and_copy(base: nn.Module, devices: list[torch.device], **choices: Any) 
 
 
 with patch.object(variant, "TUNED", variant.Variant(wrap_and_copy)):
-    main()
+    answer(respond)

@@ -43,6 +43,7 @@ def test_equal_ranks_agree_whatever_their_machines():
         ({"python": "3.12.1"}, "rank 2 on node1: python is '3.12.1' and '3.11.7' on rank 0"),
         ({"spec": '{"rounds":3}'}, "rank 2 on node1: spec is another than that of rank 0 on node0; allowed: the same"),
         ({"spec": None, "error": "my.toml: batch: 0"}, "rank 2 on node1: my.toml: batch: 0"),
+        ({"host": "a\x1b]0;b\x07", "spec": None, "error": "\x1b[31m\nred"}, "rank 2 on a ]0;b: [31m red"),
     ],
 )
 def test_the_first_rank_that_differs_is_named_with_its_machine(changes, line):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.run.launched.lanes import plan_world
+from dpbench.run.launched.on_all_ranks import plan_world
 from dpbench.run.launched.world import World, WorldError, read_world
 from dpbench.sweep.machine_info import Accelerator, MachineInfo
 from dpbench.sweep.spec import from_options

@@ -12,6 +12,7 @@ from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
 from dpbench.results.record import Environment, Outcome, Record
 from dpbench.stats.rounds import Estimate, median_of_rounds
+from dpbench.sweep.bounds import day_of
 from dpbench.sweep.case import Case
 
 _SHORT = 10
@@ -26,7 +27,7 @@ class Version:
 
     @property
     def day(self) -> str:
-        return datetime.fromtimestamp(self.date_s, UTC).date().isoformat()
+        return day_of(self.date_s)
 
 
 @dataclass(frozen=True)
@@ -206,4 +207,4 @@ def seconds_of(moment: str) -> float:
 
 
 def _day(record: Record) -> str:
-    return datetime.fromtimestamp(seconds_of(record.started_at), UTC).date().isoformat()
+    return day_of(seconds_of(record.started_at))
