@@ -17,12 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpbench.errors import GateError
-<<<<<<< HEAD
 from dpbench.gate.judgement import Revision
-=======
-from dpbench.gate.judgement import CommitFacts, Revision
 from dpbench.sweep.outside import one_line
->>>>>>> main
 
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
