@@ -66,7 +66,7 @@ ladder-soak: $(READY)
 
 # The tests with another Python, that of a Debian release. Needs root; build/roots/ keeps what it installs.
 test-python:
-	@.ci/test_python "$(PYTHON_VERSION)" "$(if $(filter file,$(origin TORCH)),pinned,$(TORCH))" $(ARGS)
+	@.ci/test_python "$(PYTHON_VERSION)"
 
 # Tests on a stand-in for CUDA, without a GPU. See tests/cuda_stand_in/README.md.
 cuda-tests: $(CUDA_VENV)/.ready
