@@ -17,11 +17,9 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
-from dpbench.report.gate.annotations import annotations
-from dpbench.report.gate.bencher import gate_bencher
-from dpbench.report.gate.json_form import EXIT_CODES, gate_json
-from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.json_forms import EXIT_CODES, gate_bencher, gate_json
 from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.report.gate.terminal import gate_text
 from dpbench.results.files import replace_text
 from dpbench.sweep.quantities import parse_duration
