@@ -41,7 +41,7 @@ from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.results.files import append_line, open_locked, replace_text
+from dpbench.results.files import append_once, replace_text
 from dpbench.results.record import Environment
 from dpbench.run.launch import Launcher, launch
 from dpbench.run.messages import Timed
@@ -136,7 +136,6 @@ def record(setup: Setup, path: Path, rounds: int, gates: int) -> list[Trial]:
     done = {(trial.condition, trial.number, trial.gate is None) for trial in trials}
     missing = [each for each in wanted(rounds, gates) if each not in done]
     loops = loops_per_step(setup) if missing else {}
-    path.parent.mkdir(parents=True, exist_ok=True)
     for count, (condition, number, is_round) in enumerate(missing):
         kind = "round" if is_round else "gate"
         print(f"{count} of {len(missing)} done; {kind} {number + 1}, {condition}", file=sys.stderr)
@@ -150,11 +149,7 @@ def record(setup: Setup, path: Path, rounds: int, gates: int) -> list[Trial]:
                 f"{path}: has trials of another machine of this name; allowed: this one's, so move it away"
             )
         trials.append(trial)
-        fd, _ = open_locked(path)
-        try:
-            append_line(fd, trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n", "a trial")
-        finally:
-            os.close(fd)
+        append_once(path, trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n", "a trial", 5.0)
     return trials
 
 
