@@ -40,7 +40,7 @@ define environment
 	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
 endef
 
-.PHONY: compare test test-all ladder-soak test-python cuda-tests gpu gpu-wheels counts-check gate-counters pictures lint dist dist-alone lock venv asv-html clean
+.PHONY: compare test test-all ladder-soak test-python cuda-tests gpu gpu-wheels counts-check gate-counters pictures lint dist dist-alone lock venv clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -66,7 +66,7 @@ ladder-soak: $(READY)
 
 # The tests with another Python, that of a Debian release. Needs root; build/roots/ keeps what it installs.
 test-python:
-	@.ci/test_python "$(PYTHON_VERSION)" "$(if $(filter file,$(origin TORCH)),pinned,$(TORCH))" $(ARGS)
+	@.ci/test_python "$(PYTHON_VERSION)"
 
 # Tests on a stand-in for CUDA, without a GPU. See tests/cuda_stand_in/README.md.
 cuda-tests: $(CUDA_VENV)/.ready
@@ -132,11 +132,6 @@ lock:
 	test -x $(BIN)/uv || $(MAKE) venv
 	grep -v '^torch==' constraints.txt | $(BIN)/uv pip compile - --quiet --no-config --no-deps --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file $(LOCK)
-
-# Write asv's web pages so that they work offline. `asv preview` serves them.
-asv-html: $(READY)
-	$(BIN)/asv publish
-	$(BIN)/python -m benchmarks.asv_html $(ARGS)
 
 clean:
 	rm -rf $(VENV) .asv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

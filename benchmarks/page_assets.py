@@ -8,13 +8,75 @@ Run this again after a change of a version below, and commit what it writes.
 """
 
 import argparse
+import base64
+import hashlib
 import io
 import re
 import sys
 import tarfile
+from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import urlopen
 
-from benchmarks.asv_html import LocaliseError, Package, Packages
+_TIMEOUT_S = 60
+
+
+class PackageError(Exception):
+    """A package is missing or wrong; the text is one line."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of npm's registry.
+
+    `sha512` is the archive's hash in base64, as ``npm view NAME@VERSION dist.integrity`` prints it.
+    """
+
+    name: str
+    version: str
+    sha512: str
+
+    @property
+    def archive(self) -> str:
+        return f"{self.name}-{self.version}.tgz"
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Archives that `folder` keeps. Missing ones are fetched from the URL `registry`."""
+
+    folder: Path
+    registry: str
+
+    def archive(self, package: Package) -> bytes:
+        """Return the package's archive, checked against its hash. Raises PackageError."""
+        path = self.folder / package.archive
+        kept = path.exists()
+        content = path.read_bytes() if kept else self._fetch(package)
+        digest = base64.b64encode(hashlib.sha512(content).digest()).decode()
+        if digest != package.sha512:
+            advice = "; remove it" if kept else ""
+            raise PackageError(
+                f"{path if kept else self._url(package)}: has sha512 {digest}; allowed: {package.sha512}{advice}"
+            )
+        if not kept:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return content
+
+    def _fetch(self, package: Package) -> bytes:
+        url = self._url(package)
+        try:
+            with urlopen(url, timeout=_TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except (OSError, HTTPException, ValueError) as error:
+            path = self.folder / package.archive
+            raise PackageError(f"{url}: cannot be fetched: {error}; allowed: a network, or the file {path}") from None
+
+    def _url(self, package: Package) -> str:
+        return f"{self.registry.rstrip('/')}/{package.name}/-/{package.archive}"
+
 
 ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"
 _VEGA = Package(
@@ -46,7 +108,7 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*\n?", re.MULTILINE)
 
 
 def write(packages: Packages, folder: Path) -> None:
-    """Write charts.js and charts.LICENSES.txt into the folder. Raise LocaliseError."""
+    """Write charts.js and charts.LICENSES.txt into the folder. Raise PackageError."""
     texts = [_SOURCE_MAP.sub("", _member(packages, package, path)).strip() for package, path in _SCRIPTS]
     names = ", ".join(f"{package.name} {package.version}" for package, _ in _SCRIPTS)
     texts[-1] = _as_plain_script(texts[-1])
@@ -63,7 +125,7 @@ def write(packages: Packages, folder: Path) -> None:
 def _as_plain_script(module: str) -> str:
     """Return the interpreter's module as a script that sets `vega.expressionInterpreter`."""
     if module.count(_IMPORT) != 1 or module.count(_EXPORT) != 1:
-        raise LocaliseError(f"vega-interpreter: has other imports or exports; allowed: {_IMPORT} and {_EXPORT}")
+        raise PackageError(f"vega-interpreter: has other imports or exports; allowed: {_IMPORT} and {_EXPORT}")
     body = module.replace(_IMPORT, "const { ascending, isString, DisallowedObjectProperties } = vega;")
     return "(() => {\n" + body.replace(_EXPORT, "vega.expressionInterpreter = expression;") + "\n})();"
 
@@ -82,7 +144,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         write(Packages(options.packages, options.registry), ASSETS)
-    except LocaliseError as error:
+    except PackageError as error:
         sys.exit(f"page_assets: {error}")
     print(f"{ASSETS / 'charts.js'}: {(ASSETS / 'charts.js').stat().st_size} bytes")
 

@@ -17,9 +17,7 @@ class ExitCode(IntEnum):
     OK = 0
     """The command did what it was asked."""
     NEGATIVE = 1
-    """Nothing was measured, exported or compared; counts differ from the expectations; the machine is unreliable; or
-    asv-compare found head worse.
-    """
+    """Nothing was measured or exported; counts differ from the expectations; or the machine is unreliable."""
     WRONG_INPUT = 2
     """One line names the field, its value and what is allowed. Nothing was written."""
     FAILED = 3

@@ -19,6 +19,9 @@ from dpbench.results.record import Environment, Outcome, Record
 from dpbench.stats.order_statistics import Z99, interval_of_median
 from dpbench.stats.rounds import median_of_rounds
 
+_DISCOVER = "asv run --bench just-discover"
+"""The command that writes asv's list of benchmarks, which asv needs beside the results files."""
+
 
 @dataclass(frozen=True)
 class Export:
@@ -37,9 +40,7 @@ def export(records: Sequence[Record], results: Path, machine: Machine, date_ms: 
     files = [_file_of(commit, found, machine, date_ms(commit)) for commit, found in kept.items()]
     folder = results / machine["machine"]
     paths = [folder / f"{file.commit_hash[:8]}-{file.env_name}.json" for file in files]
-    merged = [
-        _merge(read_results(path), file) if path.exists() else file for path, file in zip(paths, files, strict=True)
-    ]
+    merged = [_merged(path, file) if path.exists() else file for path, file in zip(paths, files, strict=True)]
     for path, file in zip(paths, merged, strict=True):
         write_results(path, file)
     return Export(tuple(paths), left_out)
@@ -58,6 +59,14 @@ def commit_date_ms(commit: str) -> int:
     if done.returncode != 0:
         raise AsvError(f"commit {commit} is not in this folder's repository; allowed: that of the measurement")
     return int(done.stdout.split()[0]) * 1000
+
+
+def lacks(results: Path, machine: str) -> list[str]:
+    """Return a line if asv cannot read the machine's results yet, else nothing."""
+    missing = [path for path in (results / "benchmarks.json", results / machine / "machine.json") if not path.exists()]
+    if not missing:
+        return []
+    return [f"asv does not read these results without {' and '.join(map(str, missing))}; first: {_DISCOVER}"]
 
 
 def _sort_out(records: Iterable[Record]) -> tuple[dict[str, dict[Point, list[Record]]], tuple[str, ...]]:
@@ -134,9 +143,13 @@ def _measured(records: Sequence[Record]) -> Measured:
     return Measured(median_of_rounds(rounds).value, stats, samples)
 
 
-def _merge(old: ResultFile, new: ResultFile) -> ResultFile:
-    """Return the old file with the new points. A row with another grid or version is replaced."""
-    before, row = old.row(grid.STEP_TIME), new.row(grid.STEP_TIME)
+def _merged(path: Path, new: ResultFile) -> ResultFile:
+    """Return the file at `path` with the new points. A row with another grid or version is replaced."""
+    old, row = read_results(path), new.row(grid.STEP_TIME)
+    try:
+        before = old.row(grid.STEP_TIME)
+    except AsvError as error:
+        raise AsvError(f"{path}: {error}") from error
     assert row is not None
     if before is not None and (before.version, before.params) == (row.version, row.params):
         row = replace(row, points={**before.points, **row.points})

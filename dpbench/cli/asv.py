@@ -1,17 +1,13 @@
-"""The commands for asv (airspeed velocity): its machine file, its results, two of its commits."""
+"""The commands for asv (airspeed velocity): its machine file, its results."""
 
 import platform
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dpbench.asv.compare import AsvChange, compare_commits
-from dpbench.asv.export import commit_date_ms, export
-from dpbench.asv.folder import DISCOVER, commit_of, lacks, machine_in, units_in
+from dpbench.asv.export import commit_date_ms, export, lacks
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
-from dpbench.asv.report import asv_json, asv_text
 from dpbench.cli.shared import Json, example, option, show, show_lines, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.results.store import Store
@@ -56,36 +52,6 @@ def asv_export(
     return ExitCode.OK if paths else ExitCode.NEGATIVE
 
 
-def asv_compare(
-    base: Annotated[str, typer.Argument(help="A revision, or the beginning of a commit's hash.")],
-    head: Annotated[str, typer.Argument(help="The revision that is compared with it.")],
-    *,
-    results: Results = _RESULTS,
-    machine: Annotated[str | None, option("The machine's name in asv, if there are several.")] = None,
-    allow_different: Annotated[
-        bool, typer.Option("--allow-different", help="Show ratios even if the machine has changed.")
-    ] = False,
-    factor: Annotated[float, option("The smallest ratio of times that is worse.")] = 1.1,
-    as_json: Json = False,
-) -> ExitCode:
-    """Compare two commits by asv's results: medians, intervals of their ratios, and what is worse; then exit 1."""
-    if not 1 <= factor < inf:
-        raise AsvError(f"--factor: {factor:g} is not allowed; allowed: a number of 1 or more")
-    machine = machine_in(results, machine)
-    before, after = (commit_of(name, option, results / machine) for name, option in ((base, "BASE"), (head, "HEAD")))
-    found = compare_commits(before.files, after.files, allow_different=allow_different, factor=factor)
-    units = units_in(results)
-    if not units:
-        warn([f"{results}/benchmarks.json: is not there, so units are unknown; first: {DISCOVER}"])
-    facts = (machine, before.hash, after.hash, found, units)
-    show(asv_json(*facts) if as_json else asv_text(*facts))
-    pairs = [pair for benchmark in found for pair in benchmark.pairs]
-    is_compared = any(pair.ratio is not None for pair in pairs)
-    return (
-        ExitCode.OK if is_compared and all(pair.change is not AsvChange.WORSE for pair in pairs) else ExitCode.NEGATIVE
-    )
-
-
 def _name(machine: str | None) -> str:
     return platform.node() if machine is None else machine
 
@@ -107,7 +73,6 @@ def _show_lines(facts: dict[str, Any], lines: list[str], as_json: bool) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add asv-machine, asv-export and asv-compare to the command line."""
+    """Add asv-machine and asv-export to the command line."""
     app.command("asv-machine", epilog=example("dpbench asv-machine"))(asv_machine)
     app.command("asv-export", epilog=example("dpbench asv-export results/runs/compare-*.jsonl"))(asv_export)
-    app.command("asv-compare", epilog=example("dpbench asv-compare HEAD~1 HEAD"))(asv_compare)

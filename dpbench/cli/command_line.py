@@ -35,7 +35,6 @@ _COMMANDS = {
     "doctor": ("doctor", "Report what this machine is, and what disturbs measuring."),
     "asv-machine": ("asv", "Write this machine into asv's machine file."),
     "asv-export": ("asv", "Write measured step times into asv's results."),
-    "asv-compare": ("asv", "Compare two commits by asv's results."),
 }
 """The module of each command, which is imported when the command is called, and its line in the help."""
 

@@ -12,35 +12,23 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from dpbench.cli.shared import Json, example, option, output_path, show, show_lines, usage_line
+from dpbench.cli.shared import Json, example, option, output_path, show, usage_line
 from dpbench.errors import GateError
-from dpbench.gate.bisect.run_bisect import run_bisect
-from dpbench.gate.judgement import Judgement, Verdict
+from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
-from dpbench.gate.self_test.record import GATES, ROUNDS
-from dpbench.gate.self_test.run_self_test import run_self_test
-from dpbench.report.gate.annotations import annotations
-from dpbench.report.gate.badge import gate_badge
-from dpbench.report.gate.bencher import gate_bencher
-from dpbench.report.gate.bisect_text import bisect_json, exit_code, outcome_lines, step_line
-from dpbench.report.gate.csv_form import gate_csv
-from dpbench.report.gate.json_form import EXIT_CODES, gate_json
-from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.json_forms import EXIT_CODES, gate_bencher, gate_json
 from dpbench.report.gate.markdown import gate_markdown
-from dpbench.report.gate.self_test_tables import alarms_as_designed, self_test_json, self_test_text
+from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.report.gate.terminal import gate_text
 from dpbench.results.files import replace_text
 from dpbench.sweep.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
-_MOST_TRIALS = 10_000
 _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "markdown": gate_markdown,
     "junit": gate_junit,
     "bencher": gate_bencher,
-    "csv": gate_csv,
-    "badge": gate_badge,
 }
 """By the option that names the file."""
 _NAME_MAX = 255
@@ -71,33 +59,16 @@ def gate(
     markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
     bencher: Annotated[Path | None, option("Write Bencher Metric Format (JSON).", is_output=True)] = None,
-    csv: Annotated[Path | None, option("Write CSV.", is_output=True)] = None,
-    badge: Annotated[Path | None, option("Write a badge (SVG).", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
-    bisect: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="GOOD BAD", help="Find the first commit of GOOD..BAD that is worse: exit 0 found, 2 several left."
-        ),
-    ] = None,
-    counter: Annotated[str | None, option("The counter of --bisect, such as forward.operators.")] = None,
-    self_test: Annotated[
-        bool, typer.Option("--self-test", help="Measure how often the gate errs on this machine.")
-    ] = False,
-    rounds: Annotated[int, option("Rounds of the self-test, for each condition.")] = ROUNDS,
-    gates: Annotated[int, option("Whole gates of the self-test, for each condition.")] = GATES,
     as_json: Json = False,
 ) -> int:
     """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
-    named = {"markdown": markdown, "junit": junit, "bencher": bencher, "csv": csv, "badge": badge}
+    named = {"markdown": markdown, "junit": junit, "bencher": bencher}
     files = {name: path for name, path in named.items() if path is not None}
     writers = {path: _FORMS[name] for name, path in files.items()}
-    others = {"base": base, "base-exact": base_exact, "worktree": worktree, "github": github, "self-test": self_test}
-    if ends := _ends(bisect, counter, {**others, **files, "head": head != "HEAD"}):
-        base, head = ends
     asked = GateRequest(
-        base="HEAD" if self_test and base is None else _given(base),
+        base=_given(base),
         head=_head(head, worktree=worktree),
         base_exact=base_exact,
         tiers=_tiers(tiers),
@@ -107,10 +78,6 @@ def gate(
     )
     summary = _checked_summary(files, github=github)
     with Console(stderr=True).status("preparing") as status:
-        if bisect is not None:
-            return _bisected(asked, counter, status.update, as_json=as_json)
-        if self_test:
-            return _examined(asked, rounds, gates, status.update, as_json=as_json)
         found = _judged(asked, status.update, lambda broken: _write(broken, writers, summary, github=github), as_json)
     _write(found, writers, summary, github=github)
     show(gate_json(found) if as_json else gate_text(found))
@@ -131,22 +98,6 @@ def _judged(
         raise
 
 
-def _bisected(asked: GateRequest, counter: str | None, progress: Callable[[str], object], *, as_json: bool) -> int:
-    """Search the first bad commit, show each step and the outcome, and return the exit code."""
-    if 2 in asked.tiers:
-        raise GateError("--tiers: 2 has no place in --bisect; allowed: 0, 1 or 0,1")
-    if counter is not None and 0 not in asked.tiers:
-        raise GateError(f"--counter: {counter!r} needs tier 0; allowed: --tiers 0 or 0,1")
-    found = run_bisect(
-        asked, counter, say=lambda step: None if as_json else show_lines([step_line(step)]), progress=progress
-    )
-    if as_json:
-        show(bisect_json(found))
-    else:
-        show_lines(outcome_lines(found))
-    return exit_code(found)
-
-
 def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
     """Return the file of GitHub's summary, if it is asked for. Raise GateError if a file cannot be written."""
     summary = _summary_file() if github else None
@@ -154,28 +105,6 @@ def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
         _check_writable(path)
     _check_replaceable(files)
     return summary
-
-
-def _ends(ends: tuple[str, str] | None, counter: str | None, others: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return the ends of a bisection, None if none is asked for. Raise GateError for options that do not go with it."""
-    if ends is None:
-        if counter is not None:
-            raise GateError(f"--counter: {counter!r} has no --bisect; allowed: --counter with --bisect GOOD BAD")
-        return None
-    for name, value in others.items():
-        if value:
-            raise GateError(f"--{name}: has no place with --bisect; allowed: --bisect with --json, --tiers or --budget")
-    return ends
-
-
-def _examined(asked: GateRequest, rounds: int, gates: int, progress: Callable[[str], object], *, as_json: bool) -> int:
-    """Run the self-test, show it, and return the exit code: 1 if equal code alarms more often than designed."""
-    for name, count, least in (("rounds", rounds, 2), ("gates", gates, 0)):
-        if not least <= count <= _MOST_TRIALS:
-            raise GateError(f"--{name}: {count} is not allowed; allowed: {least} to {_MOST_TRIALS}")
-    tested = run_self_test(asked, rounds, gates, progress=progress)
-    show(self_test_json(tested) if as_json else self_test_text(tested))
-    return EXIT_CODES[Verdict.PASS if alarms_as_designed(tested) else Verdict.SLOWER]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -18,5 +18,5 @@ A gate passes these files in this order, and `run_gate.py` composes them:
     overall_verdict, false_alarms    one verdict, and how often it is wrong on such a machine
     judgement   the result, which `dpbench.report.gate` prints
 
-`self_test/` measures how often the gate is right. README.md is the manual.
+README.md is the manual.
 """

@@ -1,41 +1,77 @@
 """A machine's rate of false alarms: from a self-test, else from earlier gates' twins.
 
-The results folder has two files of a self-test: the recorded trials (``.jsonl``) and the result (``.json``).
+`benchmarks/gate_self_test.py` writes the result of a self-test, `results/gate/self-test-*.json`. The gate reads the
+fields of `SelfTest`; the file has more.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpbench.errors import GateError
 from dpbench.gate.history import HistoryLine, machine_of
 from dpbench.gate.judgement import FalseAlarms
-from dpbench.gate.self_test.result import SelfTest
-from dpbench.results.files import replace_text
 from dpbench.results.record import Environment
 from dpbench.stats.binomial import clopper_pearson
 from dpbench.sweep.outside import one_line, read_input
 
-_FILES = "self-test-*.json"
+EQUAL = "equal"
+"""The condition of a self-test in which head is base and nothing else runs."""
+
+_Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
-def self_test_path(results: Path, environment: Environment) -> Path:
-    """The file with the result of a self-test on this host."""
-    return results / "gate" / f"self-test-{environment.hostname}.json"
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-def trials_path(results: Path, hostname: str) -> Path:
-    """The file with the trials that a self-test records."""
-    return results / "gate" / f"self-test-{hostname}.jsonl"
+class _Drawn(_Part):
+    """Gates that were drawn from recorded rounds, by verdict."""
+
+    slower: _Count
+    undecided: _Count
+    passed: _Count
 
 
-def write_self_test(path: Path, found: SelfTest) -> None:
-    """Replace the result of a self-test. Raises GateError if the file cannot be written."""
-    try:
-        replace_text(path, found.model_dump_json(indent=1) + "\n")
-    except OSError as error:
-        raise GateError(f"{path}: cannot be written: {error.strerror}") from error
+class _Spread(_Part):
+    """The recorded rounds of one benchmark."""
+
+    rounds: int
+
+
+class _Condition(_Part):
+    """The gates and rounds of one condition."""
+
+    condition: str
+    spreads: tuple[_Spread, ...]
+    drawn: _Drawn
+
+
+class SelfTest(_Part):
+    """The result of a self-test. `began` is the time of its first trial."""
+
+    tested: tuple[_Condition, ...]
+    began: str
+    environment: Environment
+
+    @model_validator(mode="after")
+    def _has_false_alarms(self) -> Self:
+        equal = [each for each in self.tested if each.condition == EQUAL]
+        if len(equal) != 1 or not equal[0].spreads or not any(equal[0].drawn.model_dump().values()):
+            raise ValueError(f"tested needs one condition {EQUAL!r}, with spreads and drawn gates")
+        datetime.fromisoformat(self.began)
+        return self
+
+    @property
+    def false_alarms(self) -> FalseAlarms:
+        """The drawn gates of equal code while nothing else ran."""
+        equal = next(each for each in self.tested if each.condition == EQUAL)
+        counted = f"resampled from {equal.spreads[0].rounds} rounds of the self-test of {self.began[:10]}"
+        alarms, gates = equal.drawn.slower, sum(equal.drawn.model_dump().values())
+        return FalseAlarms(alarms=alarms, of=gates, upper=clopper_pearson(alarms, gates)[1], gates=counted)
 
 
 def check_self_tests(results: Path) -> None:
@@ -77,7 +113,7 @@ def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment
 
 
 def _self_tests(results: Path) -> list[Path]:
-    return sorted((results / "gate").glob(_FILES))
+    return sorted((results / "gate").glob("self-test-*.json"))
 
 
 def _kind(environment: Environment) -> Environment:

@@ -47,20 +47,6 @@ class Revision(_Frozen):
         return self.commit[:10] if self.commit else "worktree"
 
 
-class CommitFacts(_Frozen):
-    """A commit: the full hash, the first line of its message, its author's name and date (ISO 8601)."""
-
-    commit: str
-    subject: str
-    author: str
-    author_date: str
-
-    @property
-    def short(self) -> str:
-        """The first 10 digits of the hash."""
-        return self.commit[:10]
-
-
 class Accepted(_Frozen):
     """A regression that the project accepts until `expires`.
 

@@ -7,9 +7,9 @@ from dpbench.errors import GateError
 from dpbench.gate.false_alarms import check_self_tests
 from dpbench.gate.history import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
+from dpbench.gate.new_benchmarks import Comparable
 from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import Benchmark, Settings, default_benchmarks, load_settings
-from dpbench.gate.tier0.new_benchmarks import Comparable
 from dpbench.run.ask import ask_machine
 from dpbench.run.launch import Launcher
 from dpbench.run.wrapper_of import WRAPPER, has_wrapper

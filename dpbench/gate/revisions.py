@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpbench.errors import GateError
-from dpbench.gate.judgement import CommitFacts, Revision
+from dpbench.gate.judgement import Revision
 from dpbench.sweep.outside import one_line
 
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
@@ -25,10 +25,6 @@ _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name=
 """How the files of `--markdown` and `--junit` begin."""
 _HASH = re.compile("[0-9a-f]{40,64}")
 _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
-
-
-class EmptyCommitError(GateError):
-    """A commit holds no files."""
 
 
 class Repository:
@@ -82,23 +78,6 @@ class Repository:
         """Return the full hashes of the commits that head has and base has not."""
         return frozenset(self._git("rev-list", f"{base}..{head}", what="git rev-list failed").split())
 
-    def first_parents(self, good: Revision, bad: Revision) -> tuple[str, ...]:
-        """Return the hashes of ``rev-list --first-parent good..bad``, oldest first. A merge is one commit of them.
-
-        Raises GateError if `bad` does not have the commit `good`.
-        """
-        why = f"--bisect: GOOD {good.asked!r}, {good.short}, is no ancestor of BAD {bad.asked!r}, {bad.short}"
-        allowed = "allowed: a GOOD that BAD descends from"
-        self._git("merge-base", "--is-ancestor", str(good.commit), str(bad.commit), what=f"{why}; {allowed}")
-        row = f"{good.commit}..{bad.commit}"
-        return tuple(self._git("rev-list", "--first-parent", "--reverse", row, what="git rev-list failed").split())
-
-    def described(self, commit: str) -> CommitFacts:
-        """Return a commit with its subject, author and author's date."""
-        text = self._git("log", "-1", "--format=%s%x00%an%x00%aI", commit, what="git log failed")
-        subject, author, date = text.split("\0")
-        return CommitFacts(commit=commit, subject=subject, author=author, author_date=date)
-
     def dates(self) -> dict[str, float]:
         """Return the date of each commit of HEAD and all branches, in seconds since 1970."""
         listed = self._git("log", "--all", "HEAD", "--format=%H %ct", what="git log failed")
@@ -114,7 +93,7 @@ class Repository:
         try:
             tar = tarfile.open(fileobj=io.BytesIO(done.stdout))  # noqa: SIM115  # `with` below closes it
         except tarfile.ReadError:  # a commit without files
-            raise EmptyCommitError(f"{commit[:10]}: holds no files; allowed: a commit with a wrapper") from None
+            raise GateError(f"{commit[:10]}: holds no files; allowed: a commit with a wrapper") from None
         with _reporting_disk_errors(folder), tar:
             try:
                 tar.extractall(folder, filter="tar")  # keeps links that lead out of the folder, as a checkout does

@@ -5,20 +5,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from dpbench.errors import GateError, ReportedError
-from dpbench.gate.accepted import apply_accepted
 from dpbench.gate.drift import drifts
 from dpbench.gate.false_alarms import measured_false_alarms
 from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
 from dpbench.gate.judgement import Drift, Judgement, Revision, Verdict
-from dpbench.gate.overall_verdict import overall_verdict
+from dpbench.gate.new_benchmarks import check_new, comparable
+from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import WORKTREE, GateRequest, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
 from dpbench.gate.settings import Settings
 from dpbench.gate.take_round import Sides
-from dpbench.gate.tier0.counters import Counters, compare_counters, counted_cases
-from dpbench.gate.tier0.new_benchmarks import check_new, comparable
+from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
-from dpbench.gate.traded import timed_by, with_trades
 from dpbench.results.record import Environment
 from dpbench.run.launch import Launcher, launch
 from dpbench.run.wrapper_of import has_wrapper

@@ -28,7 +28,7 @@ BLOCK_S = 0.005
 """Seconds of one block.
 
 A block is compared with those beside it, and neighbours change the speed of a shared core within a hundredth of a
-second. So blocks are short. `benchmarks/gate_blocks.py` compares lengths. Each block refills the caches, for all sides
+second. So blocks are short. `results/gate/figures.md` compares rounds. Each block refills the caches, for all sides
 alike.
 """
 FORKS = 5

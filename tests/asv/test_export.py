@@ -1,8 +1,9 @@
+import json
 import math
 
 import pytest
 
-from dpbench.asv.export import commit_date_ms, export
+from dpbench.asv.export import commit_date_ms, export, lacks
 from dpbench.asv.grid import STEP_TIME
 from dpbench.asv.machine_file import AsvError
 from dpbench.asv.result_file import read_results
@@ -100,6 +101,25 @@ def test_a_file_that_cannot_be_read_is_not_overwritten(tmp_path):
     with pytest.raises(AsvError, match="is not JSON"):
         export_to(tmp_path, [record()])
     assert path.read_text() == "{"
+
+
+def test_a_row_that_cannot_be_read_names_the_file_and_stays(tmp_path):
+    (path,) = export_to(tmp_path, [record()]).paths
+    broken = json.dumps({**json.loads(path.read_text()), "results": {STEP_TIME: [["much"], [["1"]]]}})
+    path.write_text(broken)
+    with pytest.raises(AsvError, match=f"^{path}: .*: is not a row of results: result is 'much': Input should be"):
+        export_to(tmp_path, [record()])
+    assert path.read_text() == broken
+
+
+def test_files_that_asv_needs_are_reported_with_the_command(tmp_path):
+    (line,) = lacks(tmp_path, "here")
+    assert line.endswith("here/machine.json; first: asv run --bench just-discover")
+    assert f"{tmp_path}/benchmarks.json and " in line
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/machine.json").touch()
+    (tmp_path / "benchmarks.json").touch()
+    assert lacks(tmp_path, "here") == []
 
 
 def test_an_unknown_commit_is_reported_in_one_line():

@@ -85,6 +85,7 @@ def test_other_rows_do_not_change(path):
         ({"version": 3}, "has version 3; allowed: 2"),
         ({"version": 1}, "has version 1; allowed: 2"),
         ({"commit_hash": None}, "is not a results file: commit_hash is None: Input should be a valid string"),
+        ({"commit_hash": "../../x"}, "is not a results file: commit_hash is '../../x'"),
         ({"result_columns": None}, "is not a results file: result_columns is None: Input should be a valid tuple"),
         ({"result_columns": ["result", "colour"]}, r"is not a results file: .*unknown columns \['colour'\]"),
     ],
@@ -99,9 +100,10 @@ def test_a_file_that_cannot_be_understood_is_reported_in_one_line(path, change, 
 
 def test_a_truncated_file_is_reported_in_one_line(path):
     path.parent.mkdir()
-    path.write_text(json.dumps(FILE.model_dump())[:-20])
-    with pytest.raises(AsvError, match=f"{path.name}: is not JSON"):
-        read_results(path)
+    for text in (json.dumps(FILE.model_dump())[:-20], '{"version": 2, "x": ' + "[" * 200_000):
+        path.write_text(text)
+        with pytest.raises(AsvError, match=f"{path.name}: is not JSON"):
+            read_results(path)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,8 @@ def test_a_truncated_file_is_reported_in_one_line(path):
         [[1.0]],
         [[1.0], 5],
         [[1.0], [5]],
-        [["much"], [["a"]]],
+        [[1.0], [["1"] * 1000] * 4],
+        [["\x1b[31m"], [["a"]]],
         [[float("inf")], [["a"]]],
         [[1.0], [["a"]], "1", None, None, ["low"]],
         [[1.0], [["a"]], *[None] * 9, [[1.0, float("nan")]]],

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import subprocess
 import sys
 
@@ -107,42 +106,6 @@ def test_asv_compare_prints_the_numbers_of_exported_records(asv):
     (line,) = [line for line in table.splitlines() if "dpbench-records" in line and "2.00" in line]
     assert "100±0ms" in line
     assert "200±0ms" in line
-
-
-def test_asv_compare_and_dpbench_asv_compare_agree(asv):
-    """Both have a ratio for the same benchmarks, and the same digits."""
-    commits = asv.commits["fast"], asv.commits["slow"]
-    table = asv.call("compare", "--machine", "here", *commits).stdout
-    found = json.loads(asv.dpbench("asv-compare", *commits, "--json", check=False).stdout)
-    assert (found["base"], found["head"]) == commits
-    of_asv = {}
-    for line in table.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 7 and re.fullmatch(r"~?[\d.]+", cells[4]):
-            of_asv[cells[5].partition(" [")[0], environment_in(cells[5])] = cells[2], cells[3], cells[4].strip("~")
-    of_dpbench = {
-        (f"{each['benchmark']}({', '.join(each['parameters'])})", each["environment"]): each
-        for each in found["results"]
-        if each["ratio"] is not None
-    }
-    environments = {environment for _, environment in of_dpbench}
-    if len(environments) == 1:  # asv does not print it then
-        of_asv = {(name, *environments): cells for (name, _), cells in of_asv.items()}
-    assert of_asv.keys() == of_dpbench.keys() != set()
-    for place, each in of_dpbench.items():
-        base, head, ratio = of_asv[place]
-        assert (seconds(base), seconds(head)) == (pytest.approx(each["base"], 5e-3), pytest.approx(each["head"], 5e-3))
-        assert ratio == f"{each['ratio']['value']:.2f}"
-
-
-def environment_in(cell):
-    return cell.partition("[here/")[2].rstrip("]")
-
-
-def seconds(cell):
-    """Return the number in a cell of asv's, such as 0.0321 for ``32.1±3ms``."""
-    number, unit = re.fullmatch(r"([\d.]+)(?:±[\d.]+)?(\D*s)", cell).groups()
-    return float(number) * {"s": 1, "ms": 1e-3, "μs": 1e-6}[unit]
 
 
 def test_importing_the_suite_loads_neither_torch_nor_nvml():

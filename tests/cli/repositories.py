@@ -28,13 +28,13 @@ threshold = "20%"
 QUICK = """
 import sys
 from dpbench.cli import main
-from dpbench.gate.tier0 import counters
+from dpbench.gate import tier0
 from dpbench.gate import take_round
 from dpbench.gate import verdict
 take_round.BLOCKS, verdict.FIRST_ANALYSIS = 4, 3
-checked = counters.checked_cases
-counters.checked_cases = lambda: [case for case in checked() if case.workload == "mlp/tiny" and "sim:1" in case.devices]
-counters.gate_cases = counters.growth_cases = tuple
+checked = tier0.checked_cases
+tier0.checked_cases = lambda: [case for case in checked() if case.workload == "mlp/tiny" and "sim:1" in case.devices]
+tier0.gate_cases = tier0.growth_cases = tuple
 main()
 """
 

@@ -1,4 +1,4 @@
-"""`dpbench asv-machine`, `asv-export` and `asv-compare`: what they print and the exit code, without children."""
+"""`dpbench asv-machine` and `asv-export`: what they print and the exit code, without children."""
 
 import json
 import sys
@@ -14,7 +14,6 @@ from tests.results.making import ENVIRONMENT, case, ok
 
 MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 COMMIT = "0123456789" * 4
-LATER = "abcdef0123" * 4
 
 
 @pytest.fixture
@@ -87,76 +86,6 @@ def discovered(folder):
     (folder / "results/asv/here").mkdir(parents=True, exist_ok=True)
     (folder / "results/asv/here/machine.json").write_text("{}")
     (folder / "results/asv/benchmarks.json").write_text(json.dumps({STEP_TIME: {"unit": "seconds"}, "version": 2}))
-
-
-@pytest.fixture
-def two_commits(call, stamped, tmp_path):
-    """Exported, the later one on another torch."""
-    discovered(tmp_path)
-    for commit, torch in ((COMMIT, "2.13.0"), (LATER, "2.12.0")):
-        call("asv-export", records(tmp_path / "r.jsonl", commit=commit, torch=torch), *stamped)
-
-
-def test_two_commits_are_compared(call, two_commits):
-    code, out, err = call("asv-compare", COMMIT[:8], COMMIT)
-    assert (code, err) == (0, "")
-    assert "base 01234567, head 01234567 on here\n" in out
-    assert "tuned, mlp/small, 64, 2 100 100 1.00 [1.00, 1.00]" in " ".join(out.split())
-    code, out, _ = call("asv-compare", COMMIT, LATER, "--allow-different", "--results", "results/asv", "--json")
-    (pair,) = [pair for pair in json.loads(out)["results"] if pair["ratio"]]
-    assert (code, pair["base"], pair["unit"]) == (0, pytest.approx(0.1), "seconds")
-
-
-def test_a_commit_that_is_worse_has_exit_code_1(call, two_commits, tmp_path):
-    (path,) = tmp_path.glob("results/asv/here/abcdef01-*.json")
-    path.write_text(path.read_text().replace("0.1", "0.2").replace("0.09999", "0.2"))
-    code, out, err = call("asv-compare", COMMIT, LATER, "--allow-different")
-    assert (code, err) == (1, "")
-    assert "worse in head: 1\n" in out
-    assert call("asv-compare", LATER, COMMIT, "--allow-different")[0] == 0
-    assert call("asv-compare", COMMIT, LATER, "--allow-different", "--factor", "3")[0] == 0
-
-
-@pytest.mark.parametrize("factor", ["0.9", "nan", "inf"])
-def test_a_factor_that_is_none_is_one_line(call, two_commits, factor):
-    code, out, err = call("asv-compare", COMMIT, LATER, "--factor", factor)
-    assert (code, out, err) == (2, "", f"dpbench: --factor: {factor} is not allowed; allowed: a number of 1 or more\n")
-
-
-def test_commits_without_anything_to_compare_tell_why(call, two_commits):
-    code, out, _ = call("asv-compare", COMMIT, LATER, "--machine", "here")
-    assert code == 1
-    assert "no ratio: the machine differs in torch ('2.13.0' / '2.12.0')" in " ".join(out.split())
-
-
-def test_without_units_it_says_what_is_to_be_done(call, two_commits, tmp_path):
-    (tmp_path / "results/asv/benchmarks.json").unlink()
-    code, _, err = call("asv-compare", COMMIT, COMMIT)
-    assert code == 0
-    assert err.startswith("dpbench: warning: results/asv/benchmarks.json: is not there, so units are unknown; first: ")
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["nowhere", COMMIT], "BASE: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
-        ([COMMIT, "nowhere"], "HEAD: 'nowhere' has no results in results/asv/here; allowed: 01234567, abcdef01, or"),
-        ([COMMIT, LATER, "--machine", "there"], "--machine: 'there' does not name the results in results/asv; allowed"),
-        ([COMMIT, LATER, "--results", "none"], "--machine: None does not name the results in none; allowed: none, as"),
-    ],
-)
-def test_bad_commits_are_one_line(call, two_commits, words, text):
-    code, out, err = call("asv-compare", *words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {text}")
-
-
-def test_a_corrupted_file_is_one_line(call, two_commits, tmp_path):
-    (path,) = tmp_path.glob("results/asv/here/01234567-*.json")
-    path.write_text(path.read_text()[:-9])
-    code, out, err = call("asv-compare", COMMIT, LATER)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {path.relative_to(tmp_path)}: is not JSON: ")
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ threshold = "20%"
 # The whole command, but only one workload of those that a gate counts: no option restricts these.
 ONE_WORKLOAD = """
 from dpbench.cli import main
-from dpbench.gate.tier0 import counters
-checked = counters.checked_cases
-counters.checked_cases = lambda: [case for case in checked() if case.workload == "mlp/tiny"]
-counters.gate_cases = counters.growth_cases = tuple
+from dpbench.gate import tier0
+checked = tier0.checked_cases
+tier0.checked_cases = lambda: [case for case in checked() if case.workload == "mlp/tiny"]
+tier0.gate_cases = tier0.growth_cases = tuple
 main()
 """
 

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from dpbench.cli import main
-from dpbench.gate.tier0 import counters
+from dpbench.gate import tier0
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantName
 from tests.cli.repositories import ROOT, SETTINGS, git, make_repository
@@ -74,9 +74,9 @@ def refused(repository, tmp_path, monkeypatch, capfd):
 
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(counters, "checked_cases", lambda: [CASE])
+    monkeypatch.setattr(tier0, "checked_cases", lambda: [CASE])
     for name in ("gate_cases", "growth_cases"):
-        monkeypatch.setattr(counters, name, tuple)
+        monkeypatch.setattr(tier0, name, tuple)
     usual = signal.getsignal(signal.SIGTERM)
     yield call
     signal.signal(signal.SIGTERM, usual)
@@ -150,13 +150,6 @@ def test_what_this_machine_cannot_time(refused, tmp_path, more, words):
     file.write_text("\n".join([*kept, more]))
     line = refused("--base", "base", "--head", "equal", "--settings", file)
     assert all(word in line for word in words), line
-
-
-def test_a_self_test_of_all_cores_alone(refused, tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text(f'{SETTINGS}cores = "all"\n')
-    line = refused("--self-test", "--base", "base", "--settings", file)
-    assert "benchmarks: all use all cores" in line
 
 
 def test_a_folder_that_is_in_no_repository(refused, tmp_path):

@@ -1,6 +1,5 @@
 """Places that are not what a command needs: a folder that is gone, a user who does not exist, pipes and devices."""
 
-import json
 import os
 import subprocess
 import sys
@@ -95,47 +94,12 @@ def test_events_go_to_files_only(tmp_path, place):
     assert_one_line(done, 2, f"events: {place!r} cannot be written; allowed: a file in an existing folder")
 
 
-NESTED = '{"version": 2, "x": ' + "[" * 200_000
-PLACES = {"params": [[str(i) for i in range(1000)] for _ in range(4)]}
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        (NESTED, "is not JSON: nested too deeply"),
-        ({"commit_hash": "../../x"}, "commit_hash is '../../x'"),
-        (PLACES, "more than 1,000,000 combinations"),
-    ],
-)
-def test_results_of_asv(tmp_path, monkeypatch, capfd, text, word):
-    from dpbench import cli
-
-    commit, row = "0123456789" * 4, {"result": [1.0], "params": [["1"]], "version": "1"}
-    fields = {"commit_hash": commit, "env_name": "e", "date": 0, "params": {}, "python": "3", "requirements": {}}
-    given = {} if isinstance(text, str) else text
-    row["params"] = given.get("params", row["params"])
-    fields |= {"version": 2, "result_columns": list(row), "results": {"b": list(row.values())}}
-    fields["commit_hash"] = given.get("commit_hash", commit)
-    folder = tmp_path / "results/asv/here"
-    folder.mkdir(parents=True)
-    (folder / "machine.json").write_text("{}")
-    (folder / "01234567-e.json").write_text(text if isinstance(text, str) else json.dumps(fields))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["dpbench", "asv-compare", commit, commit])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    out, err = capfd.readouterr()
-    assert (ended.value.code, out, err.count("\n")) == (2, "", 1), err
-    assert word in err
-
-
 LONG = "x" * 300
 
 
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (["asv-compare", "HEAD", "HEAD", "--results", LONG], 2),
         (["counts", "--check", "--expected", LONG], 2),
         (["gate", "--base=HEAD", "--markdown", LONG], 3),
     ],

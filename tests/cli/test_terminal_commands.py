@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
-from dpbench.asv.result_file import ResultFile, ResultRow, write_results
 from dpbench.cli import asv as cli_asv
 from dpbench.doctor.report import doctor_text
 from dpbench.report.progress import progress_bar
@@ -17,7 +16,6 @@ from dpbench.sweep.machine_info import Accelerator, MachineInfo
 from tests.results.making import case, failed
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m[/bold][red]"
-COMMIT, LATER = "0123456789" * 4, "abcdef0123" * 4
 
 
 @pytest.fixture
@@ -59,24 +57,6 @@ def test_a_name_of_a_machine(call, monkeypatch, tmp_path, words):
     monkeypatch.setattr(cli_asv, "ask_machine", lambda: machine)
     (tmp_path / "m.json").write_text(json.dumps({"version": 1, EVIL: {}}))
     assert call(*words, "--machine", f"x{EVIL}", "--machine-file", "m.json")[0] == 2
-
-
-def test_names_in_the_results_of_asv(call, tmp_path):
-    row = ResultRow(params=((repr(EVIL), f"{EVIL}2"),), version="1")
-    folder = tmp_path / f"results/asv/{EVIL.replace('/', '')}"
-    for commit in (COMMIT, LATER):
-        file = ResultFile(
-            commit_hash=commit, env_name=EVIL, date=0, params={EVIL: f"{EVIL}{commit}"}, python="3", requirements={}
-        ).with_row(f"{EVIL}.bench", row)
-        columns = list(file.result_columns)
-        file.results[f"{EVIL}.bench"][columns.index("result")] = [1.0, 2.0]
-        write_results(folder / f"{commit[:8]}-env.json", file)
-    (folder / "machine.json").write_text("{}")
-    (folder.parent / "benchmarks.json").write_text(json.dumps({f"{EVIL}.bench": {"unit": EVIL}, "version": 2}))
-    for words in ([], ["--allow-different"], ["--json"], ["--machine", EVIL]):
-        code, out, err = call("asv-compare", COMMIT, LATER, *words)
-        assert code in (0, 1, 2)
-        assert "title" in out + err
 
 
 def test_the_reason_of_a_failure_during_a_run():

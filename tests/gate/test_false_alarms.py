@@ -3,18 +3,9 @@
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate.false_alarms import (
-    false_alarms_of_twins,
-    measured_false_alarms,
-    self_test_path,
-    trials_path,
-    write_self_test,
-)
-from dpbench.gate.self_test.result import result_of
-from dpbench.gate.settings import Settings
+from dpbench.gate.false_alarms import SelfTest, false_alarms_of_twins, measured_false_alarms
 from tests.gate.making_history import line, times
-from tests.gate.making_rounds import benchmark
-from tests.gate.making_trials import recorded
+from tests.hostile.files import self_test
 from tests.results.making import ENVIRONMENT
 
 ELSEWHERE = ENVIRONMENT.model_copy(update={"hostname": "elsewhere", "commit": "c" * 40, "dirty": True})
@@ -22,11 +13,10 @@ OTHER_CPU = ENVIRONMENT.model_copy(update={"cpu_model": "another CPU"})
 
 
 def written(results, environment=ENVIRONMENT):
-    settings = Settings(benchmarks=(benchmark("a"), benchmark("b")))
-    found = result_of(recorded(5, environment), settings, 60.0, gates=4)
+    content = self_test(environment=environment.model_dump())
     (results / "gate").mkdir(parents=True, exist_ok=True)
-    write_self_test(self_test_path(results, environment), found)
-    return found
+    (results / f"gate/self-test-{environment.hostname}.json").write_bytes(content)
+    return SelfTest.model_validate_json(content)
 
 
 def test_none_if_nothing_was_measured(tmp_path):
@@ -38,7 +28,7 @@ def test_none_if_nothing_was_measured(tmp_path):
 @pytest.mark.parametrize("environment", [ENVIRONMENT, ELSEWHERE])
 def test_a_machine_of_the_same_kind_is_cited_under_any_host_name(tmp_path, environment):
     found = written(tmp_path)
-    assert found.false_alarms.of == 4
+    assert found.false_alarms.of == 6
     assert measured_false_alarms(tmp_path, (), environment) == found.false_alarms
 
 
@@ -48,7 +38,7 @@ def test_the_twins_of_this_machine_are_cited_before_another_machine(tmp_path):
     lines = (line("b" * 40, "c" * 40, times("a", 1.0, 1.0, twin_alarmed=True), environment=OTHER_CPU),)
     cited = measured_false_alarms(tmp_path, lines, OTHER_CPU)
     assert (cited.alarms, cited.of) == (1, 1)
-    assert measured_false_alarms(tmp_path, lines, ENVIRONMENT).of == 4  # the self-test comes before the twins
+    assert measured_false_alarms(tmp_path, lines, ENVIRONMENT).of == 6  # the self-test comes before the twins
 
 
 def test_the_machine_of_this_kind_is_cited_out_of_several(tmp_path):
@@ -63,17 +53,6 @@ def test_a_file_that_is_no_self_test_raises_in_one_line(tmp_path):
     with pytest.raises(GateError, match=r"self-test-x\.json: is no self-test's result: ") as caught:
         measured_false_alarms(tmp_path, (), ENVIRONMENT)
     assert "\n" not in str(caught.value)
-
-
-def test_trials_and_result_are_different_files(tmp_path):
-    assert trials_path(tmp_path, "here").name == "self-test-here.jsonl"
-    assert self_test_path(tmp_path, ENVIRONMENT).name == "self-test-here.json"
-
-
-def test_a_folder_that_cannot_be_written_raises(tmp_path):
-    found = written(tmp_path)
-    with pytest.raises(GateError, match="cannot be written"):
-        write_self_test(tmp_path / "none/self-test.json", found)
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,19 @@
 import pytest
 
 from dpbench.errors import GateError
+from dpbench.gate import tier0
 from dpbench.gate.judgement import Verdict
+from dpbench.gate.new_benchmarks import binds, comparable
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import run_gate
 from dpbench.gate.settings import Benchmark
-from dpbench.gate.tier0 import counters
-from dpbench.gate.tier0.new_benchmarks import binds, comparable
 from dpbench.report.gate.wording import reliability
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.messages import CountJobs, CountRecords
 from tests.cli.repositories import git
 from tests.fakes import ended
-from tests.gate.test_counters import CASE, record
+from tests.gate.test_tier0 import CASE, record
 
 OWN, SECOND = "def step(): ...\n", "def step(): ...\ndef second(): ...\n"
 TABLE = '[[benchmark]]\nname = "{0}"\nworkload = "mine.bench:{0}"\nbatch = 8\ndevices = "cpu*2"\nthreshold = "3%"\n'
@@ -105,9 +105,9 @@ def repository(tmp_path, monkeypatch):
         git(folder, "add", "--all")
         git(folder, "commit", "--quiet", "-m", "one more")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(counters, "checked_cases", lambda: [CASE])
+    monkeypatch.setattr(tier0, "checked_cases", lambda: [CASE])
     for more in ("gate_cases", "growth_cases"):
-        monkeypatch.setattr(counters, more, tuple)
+        monkeypatch.setattr(tier0, more, tuple)
     return folder
 
 

@@ -1,12 +1,24 @@
-"""One verdict from the findings of all tiers."""
+"""One verdict from the findings of all tiers: which are accepted, which are traded, and what is left."""
 
 from datetime import date
 
 import pytest
 
-from dpbench.gate.judgement import Accepted, Verdict
-from dpbench.gate.overall_verdict import overall_verdict
-from tests.report.gate.making_gate import counter, drift, time
+from dpbench.gate import prepare, run_gate
+from dpbench.gate.judgement import Accepted, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
+from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
+from dpbench.gate.prepare import GateRequest
+from dpbench.gate.settings import Benchmark, Settings
+from dpbench.gate.tier1 import Times
+from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.results.record import Outcome
+from dpbench.run.messages import CountJobs, CountRecords
+from dpbench.sweep.names import Mode
+from tests.cli.repositories import git
+from tests.fakes import ended
+from tests.gate.test_tier0 import CASE
+from tests.report.gate.making_gate import counter, drift, time, unmeasured
+from tests.results.making import ENVIRONMENT
 
 ENTRY = Accepted(benchmark="*", revision="0123456789", reason="it had to be", expires=date(2027, 1, 1))
 
@@ -61,3 +73,215 @@ def test_accepted_regressions_pass_and_are_counted():
     assert overall_verdict(*found) == (Verdict.PASS, "nothing is slower but what is accepted (3)")
     assert overall_verdict((), (time("a", "undecided", accepted=ENTRY),), ())[0] is Verdict.PASS
     assert overall_verdict((), (*found[1], time("b", "slower")), ()) == (Verdict.SLOWER, "slower: b")
+
+
+COMMIT, OTHER_COMMIT = "1f2e3d4" + "a" * 33, "1f2e3d4" + "b" * 33
+TODAY = date(2027, 1, 31)
+
+
+def entry(benchmark: str = "wide", revision: str = COMMIT, expires: date = TODAY) -> Accepted:
+    return Accepted(benchmark=benchmark, revision=revision, reason="so", expires=expires)
+
+
+def slower(benchmark: str = "wide", verdict: Verdict = Verdict.SLOWER) -> TimeJudgement:
+    return TimeJudgement(benchmark=benchmark, verdict=verdict, why="", threshold=0.03, rounds=5, looks=1, cores="0")
+
+
+def change(benchmark: str, is_worse: bool | None) -> CounterChange:
+    return CounterChange(benchmark=benchmark, counter="forward.copies", base=1, head=2, is_worse=is_worse)
+
+
+def drift_since(since_commit: str) -> Drift:
+    return Drift(benchmark="wide", before_s=1, after_s=1.1, since_commit=since_commit, since="2027-01-01", points=8)
+
+
+def test_an_entry_covers_its_benchmark_and_no_other_and_the_verdict_stays() -> None:
+    found = (slower("wide"), slower("narrow"))
+    covered, notes = apply_accepted(found, [entry()], {COMMIT}, TODAY)
+    assert covered == (found[0].model_copy(update={"accepted": entry()}), found[1])
+    assert covered[0].verdict is Verdict.SLOWER
+    assert notes == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covers"), [("*", True), ("wi?e", True), ("w*", True), ("Wide", False), ("wid", False)]
+)
+def test_benchmarks_are_matched_as_file_names_are(pattern: str, covers: bool) -> None:
+    (found,), _ = apply_accepted([slower()], [entry(pattern)], {COMMIT}, TODAY)
+    assert (found.accepted is not None) is covers
+
+
+@pytest.mark.parametrize(
+    ("revision", "covers"),
+    [(COMMIT, True), (COMMIT[:8], True), (COMMIT[:7], True), (COMMIT[:6], False), ("f" * 40, False), ("", False)],
+)
+def test_a_revision_is_a_commit_of_the_range_or_its_beginning(revision: str, covers: bool) -> None:
+    (found,), notes = apply_accepted([slower()], [entry(revision=revision)], {COMMIT, "0" * 40}, TODAY)
+    assert (found.accepted is not None) is covers
+    assert notes == ()
+
+
+def test_a_beginning_of_two_commits_covers_nothing_and_is_one_note() -> None:
+    found, notes = apply_accepted([slower(), slower()], [entry(revision=COMMIT[:7])], {COMMIT, OTHER_COMMIT}, TODAY)
+    assert [each.accepted for each in found] == [None, None]
+    assert notes == (
+        "accepted: 'wide' at 1f2e3d4 is ambiguous: 2 commits of base..head begin so; allowed: more digits",
+    )
+
+
+def test_an_entry_holds_on_its_last_day_and_is_a_note_after_it() -> None:
+    old = entry(expires=date(2027, 1, 30))
+    assert apply_accepted([slower()], [entry()], {COMMIT}, TODAY)[0][0].accepted == entry()
+    (found,), notes = apply_accepted([slower()], [old], {COMMIT}, TODAY)
+    assert found.accepted is None
+    assert notes == (f"accepted: 'wide' at {COMMIT} expired on 2027-01-30",)
+
+
+def test_an_expired_entry_is_no_note_if_another_holds_or_nothing_would_be_covered() -> None:
+    old = entry(expires=date(2027, 1, 30))
+    (found,), notes = apply_accepted([slower()], [old, entry("*")], {COMMIT}, TODAY)
+    assert (found.accepted, notes) == (entry("*"), ())
+    assert apply_accepted([slower()], [old], {OTHER_COMMIT}, TODAY)[1] == ()
+    assert apply_accepted([slower("narrow")], [old], {COMMIT}, TODAY)[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "covers"),
+    [(Verdict.SLOWER, True), (Verdict.UNDECIDED, True), (Verdict.PASS, False), (Verdict.BROKEN, False)],
+)
+def test_only_slower_and_undecided_benchmarks_can_be_accepted(verdict: Verdict, covers: bool) -> None:
+    (found,), _ = apply_accepted([slower(verdict=verdict)], [entry()], {COMMIT}, TODAY)
+    assert (found.accepted is not None) is covers
+
+
+@pytest.mark.parametrize(("is_worse", "covers"), [(True, True), (None, True), (False, False)])
+def test_counters_are_covered_unless_they_are_better(is_worse: bool | None, covers: bool) -> None:
+    (found,), _ = apply_accepted([change("counts tuned|mlp", is_worse)], [entry("counts *")], {COMMIT}, TODAY)
+    assert (found.accepted is not None) is covers
+
+
+def test_a_drift_is_covered_by_the_commit_that_began_it_also_outside_the_range() -> None:
+    found, notes = apply_accepted(
+        [drift_since(COMMIT), drift_since(OTHER_COMMIT)], [entry(revision=COMMIT[:8])], {OTHER_COMMIT}, TODAY
+    )
+    assert [each.accepted is not None for each in found] == [True, False]
+    assert notes == ()
+
+
+CALLS, OTHER = "forward.python_calls", "counts convnet/tiny cpu*4"
+TIMED = {"counts mlp/tiny cpu*4": ("a", "b"), "counts x": ("c",), OTHER: ()}
+
+
+def calls(base=1000, head=1001, benchmark="counts mlp/tiny cpu*4", **fields):
+    return counter(base, head, benchmark=benchmark, **{"counter": CALLS, **fields})
+
+
+def timed(name, high, verdict="pass"):
+    return time(name, verdict, ratio=TimeRatio(value=high - 0.01, low=high - 0.02, high=high))
+
+
+def traded(changes, times):
+    found = with_trades(changes, times, TIMED)
+    assert [each.model_copy(update={"traded_for": None}) for each in found] == list(changes)
+    return [each.traded_for for each in found]
+
+
+@pytest.mark.parametrize(
+    ("change", "a", "b", "is_traded"),
+    [
+        (calls(), 0.96, 0.97, True),
+        (calls(1000, 2000), 0.99, 0.99, True),  # faster: any number of calls
+        (calls(None, 3), 0.99, 0.99, True),
+        (calls(), 1.009, 0.96, True),
+        (calls(1000, 1020), 1.009, 1.009, True),  # as fast: 2 % more calls
+        (calls(1000, 1021), 1.009, 1.009, False),
+        (calls(1000, 1021), 1.0, 0.9, False),  # the bound excludes an equal time only below 1
+        (calls(None, 3), 1.005, 1.005, False),
+        (calls(), 1.01, 0.9, False),
+        (calls(), 0.9, 1.02, False),  # every timed benchmark of the case must allow it
+        *(
+            (calls(counter=name), 0.9, 0.9, False)
+            for name in ("forward.operators", "forward.kernels", "forward.allocations")
+        ),
+        (calls(counter="backward.copies.sim:0->sim:1.size_bytes"), 0.9, 0.9, False),
+        (calls(counter="forward.host_calls.synchronize"), 0.9, 0.9, False),
+        (calls(counter="forward.peak_bytes.sim:0"), 0.9, 0.9, False),
+        (calls(1001, 1000, is_worse=False), 0.9, 0.9, False),
+        (calls(accepted=ENTRY), 0.9, 0.9, False),
+    ],
+)
+def test_only_a_time_that_is_not_longer_outvotes_python_calls(change, a, b, is_traded):
+    assert traded([change], [timed("a", a), timed("b", b)]) == ["a, b" if is_traded else None]
+
+
+@pytest.mark.parametrize("verdict", ["slower", "undecided"])
+def test_a_time_that_did_not_pass_outvotes_nothing(verdict):
+    assert traded([calls()], [timed("a", 0.9, verdict), timed("b", 0.9)]) == [None]
+
+
+def test_tier_0_alone_trades_nothing():
+    assert traded([calls()], []) == [None]
+    assert traded([calls(), calls(benchmark=OTHER)], [unmeasured("a", "pass"), timed("b", 0.9)]) == [None, None]
+
+
+def test_a_case_without_times_is_traded_for_calls_that_other_times_have_seen():
+    times = [timed("a", 0.9), timed("b", 0.9)]
+    assert traded([calls(50, 52), calls(10, 12, OTHER)], times) == ["a, b", "a, b"]
+    assert traded([calls(50, 52), calls(10, 13, OTHER)], times) == ["a, b", None]
+    assert traded([calls(10, 12, OTHER)], times) == [None]
+    assert traded([calls(50, 52), calls(10, 12, OTHER, counter="backward.python_calls")], times) == ["a, b", None]
+    assert traded([calls(50, 52), calls(10, 11, "counts x")], [*times, timed("c", 1.02)]) == ["a, b", None]
+
+
+def test_a_case_is_timed_by_the_benchmarks_of_its_workload_in_its_mode():
+    same, infer = (
+        Benchmark(name=name, workload="mlp/tiny", batch=64, devices="cpu*4", mode=mode, threshold=0.03)
+        for name, mode in (("same", Mode.TRAIN), ("infer", Mode.INFER))
+    )
+    other = same.model_copy(update={"name": "other", "workload": "mlp/small"})
+    assert timed_by({"counted": CASE}, [same, infer, other]) == {"counted": ("same",)}
+
+
+def test_the_verdict_says_traded_and_passes_only_if_nothing_else_is_worse():
+    times = [timed("a", 0.95), timed("b", 0.95)]
+    verdict, why = overall_verdict(with_trades([calls()], times, TIMED), times, ())
+    assert (verdict, why) == (
+        "pass",
+        "nothing is slower; traded: 1 counters of Python calls are worse, and the step times are not",
+    )
+    with_operator = with_trades([calls(), calls(counter="forward.operators")], times, TIMED)
+    assert overall_verdict(with_operator, times, ()) == ("slower", "1 counter is worse, of 1 case")
+
+
+def counted(command, stdin_text, timeout_s):
+    """A launcher: head makes one Python call more than base."""
+    asked = CountJobs.model_validate_json(stdin_text)
+    phases = {Phase.FORWARD: PhaseCounts(python_calls=100 + asked.folder.endswith("head"))}
+    records = tuple(
+        CountRecord(case=job.case, outcome=Outcome.OK, counts=Counts(phases=phases), environment=ENVIRONMENT)
+        for job in asked.jobs
+    )
+    return ended(0, CountRecords(records=records).model_dump_json().encode())
+
+
+@pytest.mark.parametrize(
+    ("tiers", "high", "verdict"), [((0, 1), 0.97, "pass"), ((0, 1), 1.02, "slower"), ((0,), 0.97, "slower")]
+)
+def test_a_whole_gate_trades_a_call_for_a_shorter_time(tmp_path, monkeypatch, tiers, high, verdict):
+    (tmp_path / "mine.py").write_text("def step(): ...\n")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    for message in ("base", "head"):
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", message)
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(
+        benchmarks=(Benchmark(name="a", workload="mine:step", batch=8, devices="cpu*2", threshold=0.03),)
+    )
+    monkeypatch.setattr(prepare, "timed_settings", lambda *_: (("cpu",), settings))
+    monkeypatch.setattr(prepare, "_read_settings", lambda *_: settings)
+    monkeypatch.setattr(run_gate, "measure_times", lambda *_, **__: Times((timed("a", high),), {}, None))
+    found = run_gate.run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
+    assert found.verdict == verdict
+    assert [(each.base, each.head, each.traded_for) for each in found.counters] == [
+        (100, 101, "a" if verdict == "pass" else None)
+    ] * 2

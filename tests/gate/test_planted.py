@@ -1,14 +1,67 @@
 """Regressions planted in the wrapper, each named by tier 0 in the cases that only the gate counts."""
 
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 
-from dpbench.gate.tier0.counters import plain_cases
-from dpbench.gate.tier0.gate_cases import CPU, SIMULATED, gate_cases
-from dpbench.gate.tier0.growth import growth_cases
+from dpbench.gate.judgement import CounterChange
+from dpbench.gate.tier0 import (
+    CPU,
+    SIMULATED,
+    choice_case,
+    compare_records,
+    count_side,
+    gate_cases,
+    growth_cases,
+    plain_cases,
+)
+from dpbench.results.counts import CountRecord
+from dpbench.run.count_all import run_jobs
+from dpbench.run.launch import launch
+from dpbench.run.messages import CountJob
+from dpbench.sweep.case import Case
 from dpbench.sweep.names import Mode
 from dpbench.sweep.variants import VariantName
-from tests.gate.planting import Edit, counted, planted, worse
 from tests.simulated import needs_simulator
+
+WRAPPER = Path("dpbench/parallel")
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replaces the first `old` by `new` in a file of the wrapper."""
+
+    file: str
+    old: str
+    new: str
+
+
+def planted(folder: Path, *edits: Edit) -> Path:
+    """Write a copy of the wrapper with these edits into a new folder, and return the folder."""
+    shutil.copytree(ROOT / WRAPPER, folder / WRAPPER, ignore=shutil.ignore_patterns("__pycache__"))
+    for edit in edits:
+        path = folder / WRAPPER / edit.file
+        text = path.read_text()
+        assert edit.old in text, f"{edit.file} has no {edit.old!r}"
+        path.write_text(text.replace(edit.old, edit.new, 1))
+    return folder
+
+
+def counted(cases: Sequence[Case], folder: Path) -> dict[Case, CountRecord]:
+    """Count these cases of a commit as tier 0 does."""
+    return dict(zip(cases, count_side("base", cases, folder, launch), strict=True))
+
+
+def worse(base: dict[Case, CountRecord], cases: Sequence[Case], folder: Path) -> list[CounterChange]:
+    """The counters that tier 0 calls worse in these cases of the folder's commit."""
+    head = count_side("head", cases, folder, launch)
+    found = compare_records([base[case] for case in cases], head)
+    return [change for change in found if change.is_worse]
+
 
 BUCKETS = next(case for case in gate_cases() if case.variant != VariantName.TUNED)
 PLAIN = next(case for case in plain_cases() if case.workload == "mlp/tiny" and case.devices == SIMULATED)
@@ -128,3 +181,33 @@ def test_memory_that_each_step_keeps_is_named(named):
     assert found["kept.python_blocks"][0] == 0 < found["kept.python_blocks"][1]
     assert found["kept.malloc_bytes"][0] == 0
     assert found["kept.malloc_bytes"][1] >= 256
+
+
+COUNTER = "auto.slower_choices"
+FASTEST = "min(least_s"
+GAIN = "LEAST_GAIN = 0.05"
+DEFAULT = "    dispatch: Dispatch = Dispatch.AUTO"
+
+
+def choices_of(folder, *edits):
+    return run_jobs([CountJob(case=choice_case(), choices=True)], folder=planted(folder, *edits))
+
+
+@pytest.fixture(scope="module")
+def chosen_base(tmp_path_factory):
+    return choices_of(tmp_path_factory.mktemp("chosen_base"))
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        Edit("dispatch/autotune.py", FASTEST, FASTEST.replace("min", "max")),
+        Edit("dispatch/autotune.py", GAIN, GAIN.replace("0.05", "0.0")),
+        Edit("policy.py", DEFAULT, DEFAULT.replace("AUTO", "SEQUENCE")),
+        Edit("policy.py", DEFAULT, DEFAULT.replace("AUTO", "THREADS")),
+    ],
+    ids=["the slowest", "for any gain", "always in sequence", "always on threads"],
+)
+def test_a_wrong_choice_is_worse(chosen_base, tmp_path, plant):
+    found = {change.counter: change for change in compare_records(chosen_base, choices_of(tmp_path / "head", plant))}
+    assert (found[COUNTER].base, found[COUNTER].head, found[COUNTER].is_worse) == (0, 1, True)

@@ -1,15 +1,13 @@
 """The contents of files that are right except for the named change."""
 
 import json
-import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from dpbench.gate.self_test.trials import Condition
+from dpbench.gate.false_alarms import EQUAL
 from tests.results.making import ENVIRONMENT, case, ok
 
 COMMIT = "a" * 40
@@ -35,22 +33,6 @@ def record_line(change: Mapping[str, object]) -> bytes:
 
 def asv_machine_file() -> bytes:
     return encoded({"version": 1, "m": {"machine": "m", "cpu": "a CPU"}})
-
-
-def asv_result(digit: str, row: object = None, **change: object) -> bytes:
-    """Return asv's results of the commit whose hash repeats `digit`. `row` replaces its one row."""
-    fields: dict[str, Any] = {
-        "version": 2,
-        "commit_hash": digit * 40,
-        "env_name": "e",
-        "date": 0,
-        "params": {"machine": "m"},
-        "python": "3.11",
-        "requirements": {},
-        "result_columns": ["result", "params", "version"],
-        "results": {"b": [[1.0], [["1"]], "1"] if row is None else row},
-    }
-    return encoded(fields | change)
 
 
 def counts_file(schema: object = 1, **change: object) -> bytes:
@@ -79,7 +61,7 @@ def self_test(
             "median_s": None,
             "longest_s": None,
         }
-        for condition in Condition
+        for condition in (EQUAL, "5 % slower")
     ]
     fields = {
         "tested": conditions if tested is None else tested,
@@ -92,27 +74,9 @@ def self_test(
     return encoded(fields | change)
 
 
-def trial_line(schema: object = 1, **change: object) -> bytes:
-    """Return a line of a self-test's trials, without its newline."""
-    fields = {
-        "schema": schema,
-        "condition": Condition.EQUAL,
-        "number": 0,
-        "started_at": "2025-01-01T00:00:00+00:00",
-        "duration_s": 1.0,
-        "environment": ENVIRONMENT.model_dump() | {"cpu_model": "\x1b[31m"},
-    }
-    return encoded(fields | change)
-
-
 def gate_files(settings: bytes = b"") -> dict[str, bytes]:
     """Return a repository of two commits with a wrapper, its working tree, and the settings as ``g.toml``."""
     return {**_repository(), "g.toml": settings}
-
-
-def trials_file() -> str:
-    """Return the path of the trials that a self-test on this machine reads."""
-    return f"results/gate/self-test-{socket.gethostname()}.jsonl"
 
 
 @cache

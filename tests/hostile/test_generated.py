@@ -13,13 +13,10 @@ from tests import sampling
 from tests.hostile.attack import assert_unharmed, attack
 from tests.hostile.files import (
     asv_machine_file,
-    asv_result,
     counts_file,
     gate_files,
     record_line,
     self_test,
-    trial_line,
-    trials_file,
 )
 
 FRAGMENTS = (
@@ -57,8 +54,7 @@ OPTIONS = {
     "counts": "variants workloads batch devices events expected",
     "asv-machine": "machine machine-file",
     "asv-export": "results machine machine-file",
-    "asv-compare": "results machine factor",
-    "gate": "base head tiers budget settings results markdown junit bencher csv badge rounds gates",
+    "gate": "base head tiers budget settings results markdown junit bencher",
 }
 
 
@@ -84,7 +80,7 @@ def drawn(few: int) -> Any:
 def test_options(command, data):
     names = data.draw(st.lists(st.sampled_from(OPTIONS[command].split()), min_size=1, max_size=3, unique=True))
     words = [f"--{name}={data.draw(TEXTS)}".replace("\0", "") for name in names]
-    arguments = {"sweep": 1, "asv-export": 1, "asv-compare": 2}.get(command, 0)
+    arguments = {"sweep": 1, "asv-export": 1}.get(command, 0)
     words += [data.draw(TEXTS).replace("\0", "") for _ in range(arguments)]
     assert_unharmed(attack((command, *(word for word in words if "dev/null" not in word))))
 
@@ -122,17 +118,6 @@ def test_records(name, value):
     assert_unharmed(attack(("asv-export", "r.jsonl", "--machine=m", "--machine-file=m.json", "--results=asv"), files))
 
 
-@drawn(60)
-@given(words_of("commit_hash env_name date params python result_columns results version"), VALUES)
-def test_asv_results(name, value):
-    files = {
-        "results/asv/m/machine.json": b"{}",
-        "results/asv/m/aaaaaaaa-e.json": asv_result("a", **{name: value}),
-        "results/asv/m/bbbbbbbb-e.json": asv_result("b"),
-    }
-    assert_unharmed(attack(("asv-compare", "aaaaaaaa", "bbbbbbbb"), files))
-
-
 @drawn(40)
 @given(words_of("format schema torch python cases x"), VALUES)
 def test_expected_counts(name, value):
@@ -146,13 +131,6 @@ def test_expected_counts(name, value):
 def test_self_test_results(name, value):
     files = {**gate_files(), "results/gate/self-test-x.json": self_test(**{name: value})}
     assert_unharmed(attack(("gate", "--base=HEAD~1", "--tiers=1"), files))
-
-
-@drawn(15)
-@given(words_of("schema condition number started_at duration_s rounds gate verdict planted_in x"), VALUES)
-def test_self_test_trials(name, value):
-    files = {**gate_files(), trials_file(): trial_line(**{name: value}) + b"\n"}
-    assert_unharmed(attack(("gate", "--self-test", "--rounds=2", "--gates=0", "--base=HEAD"), files))
 
 
 def toml(key: str, value: object) -> bytes:

@@ -1,12 +1,11 @@
 """What `make` installs: packages with hashes, this project without its dependencies, and the chosen torch."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
-
-from tests.packaging.test_test_python import without_make
 
 ROOT = Path(__file__).parents[2]
 PINNED = re.findall(r"^torch==.*", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
@@ -79,6 +78,8 @@ def test_the_tests_children_keep_their_byte_code(tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\necho \"byte code: '$PYTHONDONTWRITEBYTECODE'\"\n")
     python.chmod(0o755)
     command = ["make", "test", f"BIN={tmp_path}", f"READY={ready}"]
-    environment = without_make() | {"PYTHONDONTWRITEBYTECODE": "1"}
+    of_outer_make = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "TORCH", "ARGS"}
+    environment = {name: value for name, value in os.environ.items() if name not in of_outer_make}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.splitlines()[-1] == "byte code: ''"

@@ -1,15 +1,9 @@
 """The forms in which a gate's judgement is read.
 
     terminal            tables on standard output
-    json_form           one JSON object, and the exit codes
     markdown            a comment on a pull request, and the summary of a GitHub step
-    annotations         GitHub's workflow commands
-    junit               JUnit XML
-    csv_form            CSV
-    bencher             Bencher Metric Format
-    badge               an SVG image of the verdict
-    self_test_tables    the result of a self-test, as tables and as JSON
+    json_forms          one JSON object, the exit codes, and Bencher Metric Format
+    per_benchmark       one finding for each benchmark: JUnit XML, and GitHub's annotations
 
-`tables`, `what_changed` and `wording` have the rows, lines and words that these forms share.
-`per_benchmark` has one finding for each benchmark, for the forms without tables.
+`tables` and `wording` have the rows, lines and words that these forms share.
 """

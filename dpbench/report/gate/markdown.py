@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.tables import (
+    MOST_GROUPS,
+    TITLE,
     Grid,
     acceptances,
     counters_grid,
@@ -11,8 +13,8 @@ from dpbench.report.gate.tables import (
     precision_grid,
     slowest_first,
     times_grid,
+    what_changed,
 )
-from dpbench.report.gate.what_changed import MOST_GROUPS, TITLE, what_changed
 from dpbench.report.gate.wording import acceptance, circumstances, headline, reliability, revision
 from dpbench.report.markdown import MAX_CHARACTERS, code, escaped, items, row
 

@@ -1,12 +1,28 @@
-"""A gate's judgement as tables of text, for every form that has tables."""
+"""A gate's judgement as tables and lines of text, for every form that has tables.
+
+A ratio is drawn with characters on a line around 1. They mean nothing in markdown, so they need no escape:
+
+    ┄┄┄┄┄┄┄┄┄┄│┄━━●━━┄┄┄┄    surely above 1
+    ┄┄┄┄┄┄┄━━━┿●━━┄┄┄┄┄┄┄    not decided
+    ◄━━━━━━━━━│┄┄┄┄┄┄┄┄┄┄    goes on to the left
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import exp, inf, log
 
-from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
-from dpbench.report.gate.interval_line import ends_of, interval_line, span_of
+from dpbench.gate.judgement import (
+    Accepted,
+    Blame,
+    Cause,
+    CounterChange,
+    Drift,
+    Judgement,
+    TimeJudgement,
+    TimeRatio,
+    Verdict,
+)
 from dpbench.report.gate.wording import NONE, counted, growth, growth_between, interval, share
 from dpbench.report.units import number, time_unit
 from dpbench.sweep.outside import one_line
@@ -170,3 +186,85 @@ def _unit(times_s: Iterable[float | None]) -> tuple[float, str]:
 
 def _in(time_s: float | None, unit_s: float) -> str:
     return NONE if time_s is None else number(time_s / unit_s)
+
+
+_HALF = 10
+_LEAST_SPAN, _MOST_SPAN = log(1.02), log(2.0)
+_LINE, _ONE, _INTERVAL, _ONE_INSIDE, _VALUE, _LEFT, _RIGHT = "┄│━┿●◄►"
+
+
+def span_of(ratios: Iterable[TimeRatio]) -> float:
+    """Return the logarithm at a line's end that shows all of the ratios, between those of 1.02 and of 2."""
+    ends = [abs(log(end)) for each in ratios for end in (each.low, each.high) if end > 0]
+    return min(max([_LEAST_SPAN, *ends]), _MOST_SPAN)
+
+
+def ends_of(span: float) -> str:
+    """Return the ratios at both ends of a line, such as ``0.95 … 1 … 1.05``."""
+    return f"{exp(-span):.2f} … 1 … {exp(span):.2f}"
+
+
+def interval_line(ratio: TimeRatio, span: float) -> str:
+    """Return the line of a ratio: 21 characters, with 1 in the middle. An end that lies outside is an arrow."""
+    low, value, high = (_place(end, span) for end in (ratio.low, ratio.value, ratio.high))
+    cells = [_LINE] * (2 * _HALF + 1)
+    cells[_HALF] = _ONE
+    for place in range(max(low, 0), min(high, 2 * _HALF) + 1):
+        cells[place] = _ONE_INSIDE if place == _HALF else _INTERVAL
+    if _is_beside_one(ratio):
+        cells[_HALF] = _ONE
+    cells[min(max(value, 0), 2 * _HALF)] = _VALUE
+    if low < 0:
+        cells[0] = _LEFT
+    if high > 2 * _HALF:
+        cells[-1] = _RIGHT
+    return "".join(cells)
+
+
+def _is_beside_one(ratio: TimeRatio) -> bool:
+    """Whether the interval does not contain 1, though its nearest end may round to the middle."""
+    return ratio.low > 1 or ratio.high < 1
+
+
+def _place(ratio: float, span: float) -> int:
+    """Return the cell of a ratio: below 0 or above 20 if it lies outside."""
+    where = _HALF * (1 + log(ratio) / span) if ratio > 0 else -1.0
+    return round(min(max(where, -1), 2 * _HALF + 1))
+
+
+TITLE = "What changed"
+MOST_GROUPS = 8
+"""Groups of blames in a form: one call more changes several counters of every case."""
+_LONGEST_TEXT = 60
+
+
+def what_changed(judgement: Judgement, most: int = MOST_GROUPS) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return a heading and its lines for each group of worse counters with the same causes.
+
+    The last heading says how many groups are left out.
+    """
+    groups: dict[tuple[str, ...], list[Blame]] = {}
+    for blame in judgement.blames:
+        groups.setdefault((blame.counter, *cause_lines(blame)), []).append(blame)
+    shown = [(_heading(blames), lines) for (_, *lines), blames in list(groups.items())[:most]]
+    more = [(f"... and {len(groups) - most:,} more counters", ())] if len(groups) > most else []
+    return (*((heading, tuple(lines)) for heading, lines in shown), *more)
+
+
+def cause_lines(blame: Blame) -> Iterator[str]:
+    """Yield a line for each cause, and one for those that are left out."""
+    yield from map(_line, blame.causes)
+    if blame.more:
+        yield f"... and {blame.more:,} more"
+
+
+def _heading(blames: Sequence[Blame]) -> str:
+    others = f" and {len(blames) - 1:,} more" if len(blames) > 1 else ""
+    return one_line(f"{blames[0].counter} of {blames[0].benchmark}{others}")
+
+
+def _line(cause: Cause) -> str:
+    lines = ", ".join(map(str, cause.lines))
+    text = cause.text if len(cause.text) <= _LONGEST_TEXT else f"{cause.text[:_LONGEST_TEXT]} ..."
+    numbers = f"{cause.head - cause.base:+,} ({cause.base:,} -> {cause.head:,})"
+    return one_line(f"{numbers} {cause.what}, in {cause.function} at {cause.file}:{lines}: {text}")

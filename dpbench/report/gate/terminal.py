@@ -9,6 +9,7 @@ from rich.text import Text
 
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.tables import (
+    TITLE,
     Grid,
     acceptances,
     counters_grid,
@@ -16,8 +17,8 @@ from dpbench.report.gate.tables import (
     precision_grid,
     slowest_first,
     times_grid,
+    what_changed,
 )
-from dpbench.report.gate.what_changed import TITLE, what_changed
 from dpbench.report.gate.wording import acceptance, circumstances, headline, reliability, revision
 from dpbench.sweep.outside import one_line
 

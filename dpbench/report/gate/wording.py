@@ -86,7 +86,7 @@ def circumstances(judgement: Judgement) -> str:
 
 def _false_alarms(found: FalseAlarms | None, by_design: float) -> str:
     measured = (
-        "not measured on this machine: run `dpbench gate --self-test`"
+        "not measured on this machine; benchmarks/gate_self_test.py of dpbench's checkout measures it"
         if found is None
         else f"{found.alarms:,} of {found.of:,}, at most {share(found.upper)}; {one_line(found.gates)}"
     )

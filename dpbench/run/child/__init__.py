@@ -12,6 +12,5 @@ writes one to its record pipe and dies with its parent.
     lockstep_side.py   one side of a gate's round: it holds one commit's step
     startup.py         time the import, the construction and the first forward of each side
     forks.py           a side as a fork, and the pipe to it
-    busy_core.py       keep one core busy, for the gate's self-test
     process.py         what every child does while it imports, and when it ends
 """

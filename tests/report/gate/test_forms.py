@@ -8,11 +8,9 @@ import pytest
 from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
-from dpbench.report.gate.annotations import annotations
-from dpbench.report.gate.csv_form import gate_csv
-from dpbench.report.gate.json_form import gate_json
-from dpbench.report.gate.junit import gate_junit
+from dpbench.report.gate.json_forms import gate_json
 from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.report.gate.terminal import gate_text
 from tests.report.gate.making_gate import counter, drift, judged, time
 
@@ -29,7 +27,6 @@ FORMS: dict[str, Callable[[Judgement], str]] = {
     "markdown": gate_markdown,
     "annotations": annotations,
     "junit": gate_junit,
-    "csv": gate_csv,
 }
 COUNTED = [f"counted {n}" for n in range(15)]
 TIMED = [f"timed {n}" for n in range(15)]

@@ -1,15 +1,48 @@
-"""The rows of the tables, which several forms print."""
+"""The tables, the drawn intervals and the code behind worse counters, which several forms print."""
 
+import json
+import re
+from math import exp, log
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from dpbench.gate.judgement import Blame, Cause, TimeRatio
+from dpbench.report.gate.json_forms import gate_json
+from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.per_benchmark import gate_junit
 from dpbench.report.gate.tables import (
+    MOST_GROUPS,
     acceptances,
     counters_grid,
     drifts_grid,
+    ends_of,
+    interval_line,
     precision_grid,
     slowest_first,
+    span_of,
     times_grid,
+    what_changed,
     worst_first,
 )
-from tests.report.gate.making_gate import ACCEPTED, LANES, SLOWER, STEP, counter, drift, judged, ratio, time, unmeasured
+from dpbench.report.gate.terminal import gate_text
+from dpbench.report.markdown import escaped
+from tests.report.gate.making_gate import (
+    ACCEPTED,
+    HOSTILE,
+    LANES,
+    SLOWER,
+    STEP,
+    counter,
+    drift,
+    judged,
+    ratio,
+    time,
+    unmeasured,
+)
 
 
 def test_a_changed_counter_has_both_values_and_whether_it_is_worse() -> None:
@@ -96,3 +129,116 @@ def test_each_accepted_entry_is_listed_once() -> None:
         counters=(counter(accepted=ACCEPTED), counter()), times=(time(accepted=ACCEPTED),), drifts=(drift(),)
     )
     assert list(acceptances(found)) == [ACCEPTED]
+
+
+TENTH = 10 * log(1.01)
+
+
+def line(value: float, low: float, high: float, span: float = TENTH) -> str:
+    return interval_line(TimeRatio(value=value, low=low, high=high), span)
+
+
+@pytest.mark.parametrize(
+    ("found", "drawn"),
+    [
+        ((1.0, 1.0, 1.0), "┄┄┄┄┄┄┄┄┄┄●┄┄┄┄┄┄┄┄┄┄"),
+        ((1.03, 0.98, 1.05), "┄┄┄┄┄┄┄┄━━┿━━●━━┄┄┄┄┄"),
+        ((1.05, 1.03, 1.06), "┄┄┄┄┄┄┄┄┄┄│┄┄━━●━┄┄┄┄"),
+        ((0.95, 0.93, 0.96), "┄┄┄━━●━┄┄┄│┄┄┄┄┄┄┄┄┄┄"),
+        ((1.3, 1.05, 1.5), "┄┄┄┄┄┄┄┄┄┄│┄┄┄┄━━━━━►"),
+        ((0.5, 0.4, 0.99), "◄━━━━━━━━━│┄┄┄┄┄┄┄┄┄┄"),
+        ((1.02, 1.001, 1.04), "┄┄┄┄┄┄┄┄┄┄│━●━━┄┄┄┄┄┄"),
+    ],
+)
+def test_the_value_its_interval_and_one_have_their_places(found, drawn):
+    assert line(*found) == drawn
+    assert len(drawn) == 21
+
+
+@given(
+    st.floats(0.01, 100),
+    st.floats(0, 5),
+    st.floats(0, 5),
+    st.floats(0.01, 1),
+)
+def test_every_line_has_one_value_at_most_and_the_same_length(value, below, above, span):
+    drawn = line(value, value * exp(-below), value * exp(above), span)
+    assert len(drawn) == 21
+    assert drawn.count("●") <= 1
+    if abs(log(value)) < span:
+        assert "●" in drawn or drawn[0] == "◄" or drawn[-1] == "►"
+
+
+def test_a_line_shows_all_ratios_but_neither_less_than_two_percent_nor_more_than_double():
+    def span(*ends):
+        return exp(span_of([TimeRatio(value=1, low=1, high=end) for end in ends]))
+
+    assert span() == pytest.approx(1.02)
+    assert span(1.001) == pytest.approx(1.02)
+    assert span(1.1, 1.3) == pytest.approx(1.3)
+    assert span(40) == pytest.approx(2)
+    assert ends_of(log(1.25)) == "0.80 … 1 … 1.25"
+
+
+def test_a_ratio_of_zero_is_an_arrow():
+    assert line(0.0, 0.0, 0.0) == "◄┄┄┄┄┄┄┄┄┄│┄┄┄┄┄┄┄┄┄┄"
+
+
+def test_the_characters_are_no_markdown():
+    assert not set("┄│━┿●◄►") & set("|`*_~<>&[]!#@:-\\")
+    assert escaped("┄") != "┄"  # `escaped` would spend ten bytes on each
+
+
+CAUSE = Cause(what="aten.clone", function="A.f", file="a/b.py", lines=(3, 9), text="x.clone()", base=1, head=1_201)
+LINE = "+1,200 (1 -> 1,201) aten.clone, in A.f at a/b.py:3, 9: x.clone()"
+
+
+def judgement(*blames):
+    counters = [counter(benchmark=blame.benchmark, counter=blame.counter) for blame in blames]
+    return judged("slower", counted_cases=1, counters=tuple(counters), blames=blames)
+
+
+def blame(benchmark="case", name="forward.operators", cause=CAUSE, more=0):
+    return Blame(benchmark=benchmark, counter=name, causes=(cause,), more=more)
+
+
+def shown(found):
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(gate_text(found))
+    return captured.get()
+
+
+def test_every_form_has_the_code():
+    found = judgement(blame(more=2))
+    text = shown(found)
+    assert text.index("Counters that changed") < text.index("What changed") < text.index(LINE)
+    assert "... and 2 more" in text
+    cause = json.loads(json.dumps(gate_json(found)))["blames"][0]["causes"][0]
+    assert (cause["lines"], cause["head"]) == ([3, 9], 1201)
+    assert "  - " in gate_markdown(found).partition("#### What changed")[2]
+    (case,) = ET.fromstring(gate_junit(found)).iter("failure")
+    assert f"    {LINE}\n    ... and 2 more" in case.text
+
+
+def test_the_same_causes_in_several_cases_are_one_group_and_many_groups_are_cut():
+    ((heading, lines),) = what_changed(judgement(blame("one"), blame("two"), blame("three")))
+    assert (heading, lines) == ("forward.operators of one and 2 more", (LINE,))
+    many = what_changed(judgement(*(blame(name=f"c{i}") for i in range(MOST_GROUPS + 2))))
+    assert len(many) == MOST_GROUPS + 1
+    assert many[-1] == ("... and 2 more counters", ())
+
+
+def test_without_a_blame_there_is_no_heading():
+    found = judged("slower", counted_cases=1, counters=(counter(),))
+    assert "What changed" not in shown(found) + gate_markdown(found)
+
+
+def test_hostile_code_is_escaped_in_every_form():
+    evil = CAUSE.model_copy(update=dict.fromkeys(("what", "function", "file", "text"), HOSTILE))
+    found = judgement(blame(HOSTILE, HOSTILE, evil))
+    assert "\x07" not in shown(found)
+    assert not re.search(r"^\s*::|##\[", shown(found), re.MULTILINE)
+    assert "<script>" not in gate_markdown(found)
+    assert "@octocat" not in gate_markdown(found)
+    ET.fromstring(gate_junit(found))

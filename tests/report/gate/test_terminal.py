@@ -67,7 +67,7 @@ def test_no_table_if_nothing_was_measured() -> None:
         "base 0123456789 (main) The base",
         "head no-such",
         "",
-        "identical code called slower: not measured on this machine: run `dpbench gate ",
+        "identical code called slower: not measured on this machine; ",
     ]
 
 

@@ -77,8 +77,8 @@ def test_reliability_has_the_rate_of_false_alarms() -> None:
 
 def test_reliability_names_the_command_to_run_if_nothing_was_measured() -> None:
     assert reliability(BROKEN) == (
-        "identical code called slower: not measured on this machine: run `dpbench gate --self-test` "
-        "(by design at most 1 % of suites)",
+        "identical code called slower: not measured on this machine; benchmarks/gate_self_test.py of dpbench's "
+        "checkout measures it (by design at most 1 % of suites)",
         "smallest detectable change: not known, nothing was measured",
     )
 

@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from benchmarks.asv_html import LocaliseError, Package, Packages
+from benchmarks.page_assets import Package, PackageError, Packages
 from tests.cli.conftest import ROOT
 from tests.report.page.chromium import chromium
 
@@ -24,7 +24,7 @@ def tab(tmp_path_factory):
 def axe():
     try:
         archive = Packages(ROOT / "build/npm", "https://registry.npmjs.org").archive(AXE)
-    except LocaliseError as error:
+    except PackageError as error:
         pytest.skip(f"axe-core cannot be fetched: {error}")
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         return members.extractfile("package/axe.min.js").read().decode()

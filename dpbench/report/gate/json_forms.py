@@ -1,15 +1,36 @@
-"""A gate's judgement in Bencher Metric Format: JSON for ``bencher run --adapter json --file FILE``.
+"""A gate's judgement as JSON: dpbench's own object with the exit code, and Bencher Metric Format.
 
-The format is https://bencher.dev/docs/reference/bencher-metric-format: an object by benchmark, and in it by measure. A
-measure has ``value``, and the ends of its interval as ``lower_value`` and ``upper_value``. All values are head's,
-because Bencher compares them with the earlier ones.
+``bencher run --adapter json --file FILE`` reads the second: https://bencher.dev/docs/reference/bencher-metric-format.
+It is an object by benchmark, and in it by measure. A measure has ``value``, and the ends of its interval as
+``lower_value`` and ``upper_value``. All values are head's, because Bencher compares them with the earlier ones.
+
+SCHEMA history
+    1  first.
 """
 
 import json
 from collections import defaultdict
+from typing import Any
 
-from dpbench.gate.judgement import Judgement, TimeJudgement
+from dpbench.gate.judgement import Judgement, TimeJudgement, Verdict
 from dpbench.sweep.outside import one_line
+
+SCHEMA = 1
+EXIT_CODES = {Verdict.PASS: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.BROKEN: 3}
+
+
+def gate_json(judgement: Judgement) -> dict[str, Any]:
+    """Return ``{"schema", "verdict", "exit_code", ...}`` and the fields of `Judgement`.
+
+    All numbers are finite.
+    """
+    return {
+        "schema": SCHEMA,
+        "verdict": str(judgement.verdict),
+        "exit_code": EXIT_CODES[judgement.verdict],
+        **judgement.model_dump(mode="json"),
+    }
+
 
 LATENCY = "latency"
 """Bencher's own measure, in nanoseconds."""

@@ -1,0 +1,331 @@
+"""How often the gate is right on this machine: its verdicts on equal code, and on code that is slower by a known share.
+
+    python -m benchmarks.gate_self_test [--base HEAD] [--rounds 60] [--gates 10] [--results results]
+
+Under each condition it records rounds and whole gates of a commit and its copy. The copy's forward has an empty loop,
+whose length is a share of a step. From the rounds it draws gates, by the gate's own loop and rules. It takes an hour.
+
+    gate/self-test-HOST.jsonl   a line for each round and each whole gate; a later call records only what is missing
+    gate/self-test-HOST.json    the verdicts, which later gates on such machines cite
+
+The exit code is 1 if equal code is called slower more often than designed, and 2 if the gate cannot be tested.
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import exp, expm1
+from pathlib import Path
+from random import Random
+from statistics import fmean, median, stdev
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.about import heading
+from dpbench.errors import ReportedError
+from dpbench.gate.false_alarms import EQUAL
+from dpbench.gate.history import machine_of
+from dpbench.gate.judgement import TimeJudgement, Verdict
+from dpbench.gate.prepare import timed_settings
+from dpbench.gate.ratio import RoundRatio
+from dpbench.gate.revisions import Repository, gate_folder
+from dpbench.gate.settings import Benchmark, Cores, Settings
+from dpbench.gate.take_round import Sides, SuiteRound, take_round
+from dpbench.gate.tier1 import measure_times, verdict_of
+from dpbench.results.files import append_once, replace_text
+from dpbench.results.record import Environment
+from dpbench.run.launch import Launcher, launch
+from dpbench.run.messages import Timed
+from dpbench.run.wrapper_of import has_wrapper
+from dpbench.stats.binomial import clopper_pearson
+from dpbench.sweep.outside import one_line, open_input
+
+LOADED = "equal, one core loaded"
+SLOWDOWNS = {EQUAL: 0.0, LOADED: 0.0, "2 % slower": 0.02, "5 % slower": 0.05, "10 % slower": 0.10}
+"""The share by which head is slower than base, by condition."""
+BUDGET_S, DRAWN = 300.0, 2000
+LOOPS = "DPBENCH_INJECTED_LOOPS"
+"""The environment variable with the iterations of the loop in each forward, so that one folder serves all slowdowns."""
+INJECTED = f"""
+
+def _inject() -> None:
+    import os
+
+    loops, forward = int(os.environ.get("{LOOPS}", "0")), DataParallel.forward
+
+    def slower(self, *inputs, **kwargs):
+        for _ in range(loops):
+            pass
+        return forward(self, *inputs, **kwargs)
+
+    DataParallel.forward = slower
+
+
+_inject()
+"""
+
+
+class Trial(BaseModel):
+    """A round with its ratios by benchmark, or a whole gate with its judgements and the slowed benchmark."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
+    condition: str
+    number: int
+    started_at: str
+    duration_s: float = Field(gt=0, allow_inf_nan=False)
+    rounds: dict[str, RoundRatio] = {}
+    gate: tuple[TimeJudgement, ...] | None = None
+    verdict: Verdict | None = None
+    planted_in: str | None = None
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all trials share: `base` is a commit's folder, `slowed` another one with the loop injected."""
+
+    settings: Settings
+    lanes: tuple[str, ...]
+    base: Path
+    slowed: Path
+    launch: Launcher = launch
+
+    def take(self, benchmarks: Sequence[Benchmark], number: int, loops: Mapping[str, float]) -> SuiteRound:
+        """Take a round with loops of these lengths, by benchmark."""
+        injected = {name: {LOOPS: str(round(count))} for name, count in loops.items()}
+        return take_round(benchmarks, Sides(self.base, self.slowed, injected), number, self.lanes, self.launch)
+
+
+def one_core(settings: Settings) -> list[Benchmark]:
+    """Return the benchmarks that can get a slowdown: the steps on one core."""
+    return [each for each in settings.benchmarks if each.cores is Cores.ONE and each.timed is Timed.STEP]
+
+
+def slowed_in_turn(settings: Settings, slowdown: float) -> list[str]:
+    """Return those of `one_core` whose threshold is below the slowdown; all of them if none is."""
+    able = one_core(settings)
+    return [each.name for each in able if each.threshold < slowdown] or [each.name for each in able]
+
+
+def loops_per_step(setup: Setup) -> dict[str, float]:
+    """Return by benchmark how many iterations take as long as a step: roughly, then at a tenth of a step."""
+    benchmarks = one_core(setup.settings)
+    injected, per_step = {each.name: 20_000.0 for each in benchmarks}, dict[str, float]()
+    for rounds in (2, 6):
+        taken = [setup.take(benchmarks, number, injected).ratios for number in range(rounds)]
+        for name, count in injected.items():
+            per_step[name] = round(count) / max(median(expm1(each[name].contrast) for each in taken), 0.01)
+        injected = {name: count / 10 for name, count in per_step.items()}
+    return per_step
+
+
+def record(setup: Setup, path: Path, rounds: int, gates: int) -> list[Trial]:
+    """Append the missing trials to the file, and return all. Conditions alternate, so that a drift hits all alike."""
+    trials = read_trials(path, setup.settings)
+    done = {(trial.condition, trial.number, trial.gate is None) for trial in trials}
+    missing = [each for each in wanted(rounds, gates) if each not in done]
+    loops = loops_per_step(setup) if missing else {}
+    for count, (condition, number, is_round) in enumerate(missing):
+        kind = "round" if is_round else "gate"
+        print(f"{count} of {len(missing)} done; {kind} {number + 1}, {condition}", file=sys.stderr)
+        started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+        with busy_core() if condition == LOADED else nullcontext():
+            found = (round_of if is_round else gate_of)(setup, condition, number, loops)
+        timed = {"started_at": started_at, "duration_s": time.monotonic() - start_s}
+        trial = Trial(condition=condition, number=number, **timed, **found)
+        if trials and machine_of(trials[0].environment) != machine_of(trial.environment):
+            raise ValueError(
+                f"{path}: has trials of another machine of this name; allowed: this one's, so move it away"
+            )
+        trials.append(trial)
+        append_once(path, trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n", "a trial", 5.0)
+    return trials
+
+
+def read_trials(path: Path, settings: Settings) -> list[Trial]:
+    """Return the trials of the file; none if there is none. A torn end is left out. Raises ValueError."""
+    if not path.exists():
+        return []
+    with open_input(path) as file:
+        trials = [Trial.model_validate_json(line) for line in file if line.endswith(b"\n")]
+    recorded, asked = {name for trial in trials for name in trial.rounds}, {each.name for each in settings.benchmarks}
+    if (recorded and recorded != asked) or any(trial.condition not in SLOWDOWNS for trial in trials):
+        raise ValueError(f"{path}: has other trials; allowed: those of {', '.join(sorted(asked))}, so move it away")
+    return trials
+
+
+def wanted(rounds: int, gates: int) -> Iterator[tuple[str, int, bool]]:
+    """Yield condition, number and whether it is a round. A test that is stopped early has rounds and gates."""
+    most = max(rounds, gates)
+    for number in range(most):
+        for is_round, count in ((True, rounds), (False, gates)):
+            for each in range(number * count // most, (number + 1) * count // most):
+                yield from ((condition, each, is_round) for condition in SLOWDOWNS)
+
+
+def round_of(setup: Setup, condition: str, number: int, loops: Mapping[str, float]) -> dict[str, Any]:
+    """Take a round of all benchmarks; if head is slower, of those on one core, each with the slowdown."""
+    slowdown = SLOWDOWNS[condition]
+    benchmarks = one_core(setup.settings) if slowdown else setup.settings.benchmarks
+    taken = setup.take(benchmarks, number, {name: each * slowdown for name, each in loops.items()})
+    return {"rounds": taken.ratios, "environment": taken.environment}
+
+
+def gate_of(setup: Setup, condition: str, number: int, loops: Mapping[str, float]) -> dict[str, Any]:
+    """Run tier 1 of a whole gate. A slowdown is in one benchmark, and in the next one in the next gate."""
+    slowdown, able = SLOWDOWNS[condition], slowed_in_turn(setup.settings, SLOWDOWNS[condition])
+    slowed = able[number % len(able)] if slowdown else None
+    injected = {slowed: loops[slowed] * slowdown} if slowed else {}
+    found = measure_times(
+        setup.settings.benchmarks,
+        lambda benchmarks, number: setup.take(benchmarks, number, injected),
+        alarm_rate=setup.settings.alarm_rate,
+        budget_s=BUDGET_S,
+    )
+    verdict = verdict_of(found.judgements)
+    return {"gate": found.judgements, "verdict": verdict, "planted_in": slowed, "environment": found.environment}
+
+
+@contextmanager
+def busy_core() -> Iterator[None]:
+    """Run a process that keeps one core busy, on a core of the scheduler's choice. It ends with this process."""
+    spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as spinner:
+        try:
+            yield
+        finally:
+            spinner.kill()
+
+
+Ratios = Mapping[str, Sequence[RoundRatio]]
+"""The recorded rounds of one condition, by benchmark."""
+
+
+def draw_gates(settings: Settings, equal: Ratios, slower: Ratios, slowdown: float, round_s: float) -> list[Verdict]:
+    """Return the verdicts of gates whose rounds are drawn with replacement. Each round moves the gate's clock.
+
+    Gate i draws the benchmark at i of `slowed_in_turn` from `slower`, the others from `equal`.
+    """
+    able, rng = slowed_in_turn(settings, slowdown), Random(0)
+    slowed = [able[number % len(able)] for number in range(DRAWN)]
+    return [_drawn(settings, {**equal, name: slower[name]}, round_s, rng) for name in slowed]
+
+
+def _drawn(settings: Settings, ratios: Ratios, round_s: float, rng: Random) -> Verdict:
+    now_s = 0.0
+
+    def take(benchmarks: Sequence[Benchmark], _: int) -> SuiteRound:
+        nonlocal now_s
+        now_s += round_s * len(benchmarks) / len(ratios)  # a round of fewer benchmarks is shorter in proportion
+        return SuiteRound({each.name: rng.choice(ratios[each.name]) for each in benchmarks})
+
+    benchmarks, rate = settings.benchmarks, settings.alarm_rate
+    found = measure_times(benchmarks, take, alarm_rate=rate, budget_s=BUDGET_S, clock=lambda: now_s)
+    return verdict_of(found.judgements)
+
+
+def result_of(trials: Sequence[Trial], settings: Settings) -> dict[str, Any]:
+    """Return the fields of the result's file. The trials need two rounds of every condition."""
+    return {
+        "tested": [_tested(condition, trials, settings) for condition in SLOWDOWNS],
+        "alarm_rate": settings.alarm_rate,
+        "budget_s": BUDGET_S,
+        "began": min(trial.started_at for trial in trials),
+        "ended": max(trial.started_at for trial in trials),
+        "environment": trials[-1].environment.model_dump(mode="json"),
+    }
+
+
+def _tested(condition: str, trials: Sequence[Trial], settings: Settings) -> dict[str, Any]:
+    """Return the verdicts of drawn and whole gates, and the standard deviations between rounds, of logarithms."""
+    slowdown = SLOWDOWNS[condition]
+    of, equal = ([each for each in trials if each.condition == name] for name in (condition, EQUAL))
+    equal = equal if slowdown else of
+    whole = [trial for trial in of if trial.gate is not None]
+    named = [{each.benchmark for each in trial.gate or () if each.verdict is Verdict.SLOWER} for trial in whole]
+    round_s = fmean(trial.duration_s for trial in equal if trial.gate is None)
+    ratios = _ratios(of)
+    return {
+        "condition": condition,
+        "spreads": [
+            {
+                "benchmark": name,
+                "rounds": len(found),
+                "ratio": exp(fmean(each.contrast for each in found)),
+                "spread": stdev([each.contrast for each in found]),
+                "twin_spread": stdev([each.twin for each in found]),
+            }
+            for name, found in ratios.items()
+        ],
+        "drawn": _counted(draw_gates(settings, _ratios(equal), ratios, slowdown, round_s)),
+        "whole": _counted([trial.verdict for trial in whole]),
+        "found": sum(trial.planted_in in slower for trial, slower in zip(whole, named, strict=True)),
+        "median_s": median([trial.duration_s for trial in whole]) if whole else None,
+        "longest_s": max((trial.duration_s for trial in whole), default=None),
+    }
+
+
+def _ratios(trials: Sequence[Trial]) -> Ratios:
+    names = sorted({name for trial in trials for name in trial.rounds})
+    return {name: [trial.rounds[name] for trial in trials if name in trial.rounds] for name in names}
+
+
+def _counted(verdicts: Sequence[Verdict | None]) -> dict[str, int]:
+    names = {"slower": Verdict.SLOWER, "undecided": Verdict.UNDECIDED, "passed": Verdict.PASS}
+    return {name: verdicts.count(verdict) for name, verdict in names.items()}
+
+
+def self_test(base: str, rounds: int, gates: int, results: Path) -> dict[str, Any]:
+    """Record the trials of a commit of the current folder's repository, write the result and return it."""
+    repository = Repository(Path.cwd())
+    commit = str(repository.resolve("--base", base).commit)
+    lanes, settings = timed_settings(repository, None, launch)
+    if not one_core(settings):
+        raise ValueError('benchmarks: none is a step on one core; allowed: at least one with cores = "one"')
+    with gate_folder() as folder:
+        setup = Setup(settings, lanes, folder / "base", folder / "slowed")
+        for side in (setup.base, setup.slowed):
+            repository.write_commit(commit, side)
+        if not has_wrapper(setup.slowed):
+            raise ValueError(f"--base: {base!r} has no wrapper to inject a slowdown into; allowed: one that has")
+        with (setup.slowed / "dpbench/parallel/__init__.py").open("a", encoding="utf-8") as file:
+            file.write(INJECTED)
+        trials = record(setup, results / f"gate/self-test-{socket.gethostname()}.jsonl", rounds, gates)
+    found = result_of(trials, settings)
+    path = results / f"gate/self-test-{found['environment']['hostname']}.json"
+    replace_text(path, json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gate_self_test")
+    parser.add_argument("--base", default="HEAD")
+    parser.add_argument("--rounds", type=int, choices=range(2, 10_001), default=60, metavar="2..10000")
+    parser.add_argument("--gates", type=int, choices=range(10_001), default=10, metavar="0..10000")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    asked = parser.parse_args()
+    print(heading("benchmarks.gate_self_test"), flush=True)
+    try:
+        found = self_test(asked.base, asked.rounds, asked.gates, asked.results)
+    except (ReportedError, OSError, ValueError) as error:
+        parser.exit(2, f"gate_self_test: {one_line(str(error))}\n")
+    for each in found["tested"]:
+        print(f"{each['condition']:24} drawn gates: {each['drawn']}; whole gates: {each['whole']}")
+    equal = [each["drawn"] for each in found["tested"] if not SLOWDOWNS[each["condition"]]]
+    least = max(clopper_pearson(each["slower"], sum(each.values()))[0] for each in equal)
+    sys.exit(least > found["alarm_rate"])  # the lower end of the 95 % interval
+
+
+if __name__ == "__main__":
+    main()

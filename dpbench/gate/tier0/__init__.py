@@ -1,1 +1,0 @@
-"""Tier 0: exact counts."""
