@@ -21,14 +21,11 @@ from dpbench.run.project_all import project_machine, record_all
 from dpbench.run.ways import described_links
 from dpbench.sweep.variants import VariantId
 
-INTERLEAVED = ("star", "chain", "tree", "host")
+INTERLEAVED = ("star", "chain")
 TUNED = {
     "sequence, star": "tuned[dispatch=sequence,route=star]",
     "sequence, chain": "tuned[dispatch=sequence,route=chain]",
-    **{
-        f"interleaved, {route}": f"tuned[dispatch=interleaved,route={route}]"
-        for route in ("star", "chain", "tree", "host")
-    },
+    **{f"interleaved, {route}": f"tuned[dispatch=interleaved,route={route}]" for route in INTERLEAVED},
 }
 COLUMNS = {
     "stock": VariantId("torch_dp"),

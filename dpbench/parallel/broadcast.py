@@ -35,7 +35,6 @@ from dpbench.parallel.link_nodes import Mailbox, connect_links
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import Policy, Route
 from dpbench.parallel.replicatable import check_not_transformed
-from dpbench.parallel.routes.host import HostRoute
 from dpbench.parallel.routes.nccl import send_to_all
 from dpbench.parallel.routes.plan import downwards
 from dpbench.parallel.transfer import copy_to
@@ -65,9 +64,7 @@ class Bucket:
     `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
     """
 
-    def __init__(
-        self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer, host: HostRoute
-    ) -> None:
+    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer) -> None:
         self.indices = list(indices)
         self.shapes = [shape_of(source) for source in sources]
         self._byte_count = flat_count(self.shapes, sources[0].dtype) * sources[0].element_size()
@@ -75,7 +72,6 @@ class Bucket:
         if not self._is_flat:
             staging.reserve(self._byte_count)
         self._staging = staging
-        self._host = host
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
@@ -106,10 +102,10 @@ class Bucket:
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
         """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
 
-        On routes "host" and "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
+        On route "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
         """
         base = lanes[0]
-        together = [number for number in outdated if lanes[number].route in (Route.HOST, Route.NCCL)]
+        together = [number for number in outdated if lanes[number].route is Route.NCCL]
         first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
         if first_hops or together:
             packed = self._pack(sources, base)
@@ -154,15 +150,12 @@ class Bucket:
         return record_event(above, lane.above)
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
-        """Send to these lanes through the host or by NCCL; return the event after which `packed` has been read."""
+        """Send to these lanes by NCCL; return the event after which `packed` has been read."""
         base, up = lanes[0], lanes[1].near
         if up != base.near:
             wait_event(up, packed_at)
         receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
-        if lanes[numbers[0]].route is Route.NCCL:
-            send_to_all(packed, up, receivers)
-        else:
-            self._host.send(packed, up, base, receivers)
+        send_to_all(packed, up, receivers)
         return record_event(base.device, up)
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
@@ -192,9 +185,8 @@ class Broadcaster:
         )
         flat = [indices for indices in planned if fits_flat(tensors[indices[0]])]
         buffers = [StagingBuffer() for _ in range(STAGING_BUFFERS)]
-        self._host = HostRoute()
         self._buckets = [
-            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS], self._host)
+            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS])
             for number, indices in enumerate(flat)
         ]
         self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
@@ -252,7 +244,7 @@ class Broadcaster:
             return
         if shapes is not None and len(wanted) < len(indices):
             shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
-        mailbox = Mailbox(lanes, shapes, self._host, part)
+        mailbox = Mailbox(lanes, shapes, part)
         connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:

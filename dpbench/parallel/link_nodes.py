@@ -41,7 +41,6 @@ from dpbench.parallel.flat_sums import (
 )
 from dpbench.parallel.gradient_sums import is_dense, sum_each, zeros_for_hooks
 from dpbench.parallel.lanes import Lane, record_event, use_stream
-from dpbench.parallel.routes.host import HostRoute
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,6 @@ class Mailbox:
 
     lanes: Sequence[Lane]
     shapes: Sequence[Shape] | None
-    host: HostRoute
     part: Part
     packages: dict[int, dict[int, Package]] = field(default_factory=dict)
 
@@ -134,7 +132,8 @@ def _accumulate(mailbox: Mailbox, number: int, sum_node: Any, grads: Grads) -> t
     merged = mailbox.part.merge(sum_node, mailbox.lanes, mailbox.shapes, number, grads)
     if merged is not None:
         return merged.dense, merged.flat
-    return tuple(mailbox.part.keep(sum_node, mailbox.lanes, mailbox.shapes, number, grads)), None
+    is_kept = mailbox.part.keep(sum_node, mailbox.lanes, mailbox.shapes, number, grads)
+    return () if is_kept else tuple(grads), None
 
 
 def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
@@ -171,7 +170,7 @@ class SumNode(Function):
         sums: list[Tensor | None] = [None] * ctx.count
         is_alike = len(columns) == 1 and [lane for lane, _ in having] == list(lanes)
         if is_alike and (dense := columns.pop()):
-            total = sum_with_graph(having) if torch.is_grad_enabled() else sum_along_route(having, ctx.mailbox.host)
+            total = sum_with_graph(having) if torch.is_grad_enabled() else sum_along_route(having)
             if is_apart(base):
                 _keep_until_the_end(total)
             put(unpack(total, [shapes[i] for i in dense]), sums, dense)

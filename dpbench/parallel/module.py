@@ -23,16 +23,14 @@ from dpbench.parallel.dispatch.dispatcher import Dispatcher
 from dpbench.parallel.gather import gather, gather_to, resolve_target
 from dpbench.parallel.join import Target
 from dpbench.parallel.lanes import Lane
-from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, Shares, check_policy, shares_of_lanes
 from dpbench.parallel.replicas import ReplicaPool, replicate
 from dpbench.parallel.replicatable import check_device
 from dpbench.parallel.scatter import scatter_kwargs, scatter_to
-from dpbench.parallel.shares.measured import MeasuredShares
-from dpbench.parallel.shares.sizes import AUTO, Shares, shares_of_lanes
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_measured_shares", "_accumulation")
+_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_accumulation")
 """Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -84,8 +82,6 @@ class DataParallel(nn.DataParallel[T]):
         self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
         self._shares = shares_of_lanes(self.policy.shares, len(devices))
-        is_auto = self.policy.shares == AUTO
-        self._measured_shares = MeasuredShares(devices, self._accumulation.is_open) if is_auto else None
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
@@ -106,9 +102,6 @@ class DataParallel(nn.DataParallel[T]):
                 return module(*inputs, **kwargs)
             check_not_capturing(self.src_device_obj)
             self._pool().check_device(module)
-            if self._measured_shares is not None:
-                self._measured_shares.begin((inputs, kwargs), self.dim)
-                self._shares = self._measured_shares.shares
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
@@ -136,13 +129,7 @@ class DataParallel(nn.DataParallel[T]):
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
             devices = self._pool().devices[: len(replicas)]
-            measured = self._measured_shares
-            if measured is None:
-                return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
-            outputs = apply_with(self._dispatcher, replicas, inputs, kwargs, devices, timed=measured.around)
-            if not self._dispatcher.was_trial:
-                measured.end()
-            return outputs
+            return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
         finally:
             self._replicas.settle()
 
@@ -157,16 +144,8 @@ class DataParallel(nn.DataParallel[T]):
 
     @property
     def shares(self) -> Shares | None:
-        """The lanes' shares, for `chunk_weights`: `Policy.shares`, or under "auto" those of the last forward.
-
-        None stands for equal chunks.
-        """
-        if not isinstance(self.policy.shares, str):
-            return self.policy.shares
-        if not self.device_ids:
-            return None
-        self._pool()
-        return self._shares
+        """The lanes' shares, for `chunk_weights`; None stands for equal chunks."""
+        return self.policy.shares
 
     @property
     def trials_left(self) -> int:
@@ -181,10 +160,8 @@ class DataParallel(nn.DataParallel[T]):
         self._pool()
         if not self._dispatcher.has_run:
             return 1
-        shares = self._measured_shares
-        of_shares = 0 if shares is None or shares.is_fixed else 1
         devices = self._replicas.devices
-        return max(of_shares, self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training, devices))
+        return self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training, devices)
 
     def accumulate(self) -> AbstractContextManager[None]:
         """Keep the gradients of the forwards inside on the lanes. The next backward from outside reduces them once.

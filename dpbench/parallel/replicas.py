@@ -23,8 +23,8 @@ from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_poli
 from dpbench.parallel.reference_counts import COUNTS_ARE_EXACT
 from dpbench.parallel.replicatable import are_on, check_device, check_replicatable
 from dpbench.parallel.routes.nccl import check_route
+from dpbench.parallel.routes.probe import find_links
 from dpbench.parallel.shells import Shells, states_of
-from dpbench.parallel.transfer import find_links
 from dpbench.parallel.unchanged import ChangeWatch
 
 Result = TypeVar("Result")

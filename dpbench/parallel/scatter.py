@@ -4,7 +4,10 @@ Autograd's own nodes are the adjoint: they join the chunks' gradients.
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,8 +15,7 @@ from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.lanes import Lane, SideStreams
-from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
-from dpbench.parallel.shares.sizes import Shares, checked_shares, chunk_sizes, shares_of_lanes
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, Shares, check_policy, checked_shares, shares_of_lanes
 from dpbench.parallel.transfer import send
 
 Chunks = list[Any]
@@ -23,8 +25,8 @@ Cut = Callable[[Tensor], Sequence[Tensor]]
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
     """Slice tensors along `dim` into chunks of ceil(size / devices), one per device.
 
-    There are fewer chunks if the batch is short. `Policy.shares` gives other sizes (`chunk_sizes`); "auto" does not,
-    since one call is not enough to measure. Raises ValueError unless there is one share for each device.
+    There are fewer chunks if the batch is short. `Policy.shares` gives other sizes (`chunk_sizes`). Raises
+    ValueError unless there is one share for each device.
 
     Tuples, named tuples, lists and dicts are searched for tensors, unless they are empty. Every device gets the same
     reference to any other object. Returns a tuple for a tensor, a list for anything else. A chunk that is already on
@@ -85,15 +87,13 @@ def scatter_to(
 def chunk_weights(batch: int, devices: int | Sequence[DeviceLike], shares: Shares | None = None) -> Tensor:
     """Each chunk's part of the batch, as a vector that sums to 1.
 
-    `shares` are those of `Policy.shares`, or ``DataParallel.shares`` after a forward under "auto". Raises ValueError
-    if the batch or the number of devices is below 1, or unless there is one share for each device.
+    `shares` are those of `Policy.shares`. Raises ValueError if the batch or the number of devices is below 1, or unless
+    there is one share for each device.
 
     ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered
     vector of the replicas' mean losses. Its plain mean is right only if all chunks are equally long. Those of 9 items
     on 2 devices are not.
     """
-    if isinstance(shares, str):
-        raise ValueError(f"shares is {shares!r}; numbers are allowed, such as DataParallel.shares of the last forward")
     lanes = devices if isinstance(devices, int) else len(devices)
     if batch < 1 or lanes < 1:
         raise ValueError(f"batch is {batch} and devices {lanes}; both must be at least 1")
@@ -181,3 +181,39 @@ def _copies(value: Any, count: int) -> Chunks:
     if hasattr(value, "_fields"):
         return [type(value)(*column) for column in columns]
     return columns if type(value) is tuple else [value] * count
+
+
+@lru_cache(maxsize=256)
+def chunk_sizes(batch: int, lanes: int, shares: Shares | None = None) -> tuple[int, ...]:
+    """The number of items of each chunk, for the first lanes; they sum to `batch`.
+
+    Equal shares give stock's chunks of ceil(batch / lanes). There are fewer chunks than lanes if the batch is short,
+    or if shares at the end are 0. With other shares each of the first `batch` lanes with a share gets at least one
+    item, however small its share is. A batch of 0 items gives each of these lanes a chunk of 0. Raises ValueError
+    unless there is one share for each lane.
+    """
+    used = shares_of_lanes(shares, lanes) or (1.0,) * lanes
+    if not batch:
+        return (0,) * len(used)
+    if min(used) == max(used):
+        chunk = -(-batch // len(used))
+        return tuple(min(chunk, batch - start) for start in range(0, batch, chunk))
+    return _apportioned(batch, used[:batch])
+
+
+def _apportioned(batch: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """The sizes by largest remainder, each at least 1. Fractions are exact, so the sizes sum to `batch`."""
+    left, weights = batch, dict(enumerate(Fraction(share) for share in shares))
+    sizes = [1] * len(shares)
+    # A lane below one item gets one. That leaves fewer for the others, so one of them may then be below one too.
+    while small := [lane for lane, weight in weights.items() if left * weight < sum(weights.values())]:
+        left -= len(small)
+        weights = {lane: weight for lane, weight in weights.items() if lane not in small}
+    total = sum(weights.values())
+    exact = {lane: left * weight / total for lane, weight in weights.items()}
+    for lane, part in exact.items():
+        sizes[lane] = math.floor(part)
+    remainders = sorted(exact, key=lambda lane: (sizes[lane] - exact[lane], lane))
+    for lane in remainders[: batch - sum(sizes)]:
+        sizes[lane] += 1
+    return tuple(sizes)

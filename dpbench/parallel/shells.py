@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from dpbench.parallel.arrival import AwaitedTable
+from dpbench.parallel.arrival import AwaitedTable, ChildTable
 from dpbench.parallel.broadcast import Delivery
-from dpbench.parallel.dispatch.interleaved import ChildTable
 from dpbench.parallel.module_tree import ModuleTree, Node, Slots
 from dpbench.parallel.reference_counts import count_links, count_own_references, count_references
 

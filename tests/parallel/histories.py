@@ -116,7 +116,7 @@ def random_policy(draw):
         overlap_reduce=draw.random() < 0.8,
         overlap_copies=draw.random() < 0.8,
         host_staged=draw.random() < 0.2,
-        route=draw.choice(["star", "chain", "tree", "host"]),
+        route=draw.choice(["star", "chain"]),
     )
 
 

@@ -8,7 +8,8 @@ Where the forward ran decides, not where its backward runs. These gradients are 
 
 1. those of `torch.autograd.grad`, of ``backward(inputs=...)`` and of ``create_graph=True``,
 2. sparse ones and others that are in no flat,
-3. those of parameters with a hook of either kind: torch runs it in each step, so it must find the step's gradient,
+3. those of a bucket in which a parameter has a hook of either kind: torch runs it in each step, so it must find the
+   step's gradient,
 4. those of bases that are no leaves, such as a wrapper inside another one's replica.
 """
 
@@ -43,16 +44,13 @@ class Part:
         # The sums that this forward's backward reduces. If it fails they are gone with its graph.
         self._claimed: dict[tuple[Any, ...], KeptBucket] = {}
 
-    def keep(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads) -> Grads:
-        """Keep a lane's gradients, on its compute stream; return those that are to be reduced at once."""
+    def keep(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads) -> bool:
+        """Keep a lane's gradients, on its compute stream; return False if they are to be reduced at once."""
         parameters = None if torch.is_grad_enabled() else accumulating(sum_node)
-        if self._generation is None or parameters is None:
-            return grads
-        kept = {i: grad for i, grad in grads.items() if not has_hooks(parameters[i])}
+        if self._generation is None or parameters is None or not grads or any(map(has_hooks, parameters)):
+            return False
         bucket = KeptBucket(parameters, shapes, lanes[0])
-        if not kept or not self.sums.keep(bucket, number, lanes[number], kept, self._generation):
-            return grads
-        return {i: grad for i, grad in grads.items() if i not in kept}
+        return self.sums.keep(bucket, number, lanes[number], grads, self._generation)
 
     def merge(
         self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads
@@ -155,10 +153,6 @@ class Accumulation:
         with self._lock:
             self.is_new = False
             self._depth += levels
-
-    def is_open(self) -> bool:
-        """Whether a forward has run inside, and none with grad mode outside since. The lanes' shares must stay."""
-        return self._is_open
 
     def begin_forward(self, has_links: bool) -> Part:
         """The part of a forward that begins now. Without links its backward keeps nothing: nothing would be sent."""

@@ -20,11 +20,6 @@ from dpbench.parallel.policy import Dispatch, Policy
 
 Call = Callable[[], Any]
 
-MAX_SLOW_RUNS = 2
-"""Slow runs after which replicas always get threads.
-
-One may be slow for another reason, such as a first forward that reads files. After a wait for a lock one is enough.
-"""
 HAZARD_CHECKS = 100
 """Forwards on threads, by the user's choice, that are checked for use of shared state."""
 _STALLED = (
@@ -45,7 +40,6 @@ class Dispatcher:
         self._dispatch = policy.dispatch
         self._pools = ThreadPools()
         self._watchdog = StallWatchdog()
-        self._slow_runs = 0
         self._has_warned = False
         self._checks_left = HAZARD_CHECKS
         self._autotuners: dict[Hashable, Autotuner[Dispatch]] = {}
@@ -53,8 +47,6 @@ class Dispatcher:
         """Whether a forward of the wrapper has ended. The first one may choose a route."""
         self._lanes: int | None = None
         """The number of replicas in the last run that could choose; None before it, and after one that could not."""
-        self.was_trial = False
-        """Whether the last run was one to choose a way, with waits of the host."""
 
     def run(
         self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, is_training: Any
@@ -63,7 +55,7 @@ class Dispatcher:
 
         `devices` are those of the lanes. Replicas in training are measured apart from replicas in evaluation.
         """
-        self.was_trial, self._lanes = False, None
+        self._lanes = None
         if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
             return [state.run_here(call) for call in calls]
         if self._dispatch is Dispatch.THREADS:
@@ -101,7 +93,7 @@ class Dispatcher:
             return self._run_watched(SequentialRun(calls, devices, state, self._pools))
         choice = autotuner.next_choice()
         hazards = ThreadHazards(devices)
-        is_trial = self.was_trial = autotuner.chosen is None
+        is_trial = autotuner.chosen is None
         if is_trial:
             wait_for_all(devices)  # the time of a trial is that of the devices, not that of issuing their work
         with autotuner.timed(choice):
@@ -120,13 +112,11 @@ class Dispatcher:
         return results
 
     def _run_watched(self, run: WatchedRun) -> list[Any]:
-        """Run one replica at a time; if the run stalls, let the watchdog start the others on threads, and warn."""
+        """Run one replica at a time. If the run stalls, the watchdog starts the others on threads, for good."""
         results = self._watchdog.run(run)
         if run.was_rescued:
             warnings.warn(_STALLED, stacklevel=2)
-            self._slow_runs += 1
-            if run.was_waiting or self._slow_runs >= MAX_SLOW_RUNS:
-                self._dispatch = Dispatch.THREADS
+            self._dispatch = Dispatch.THREADS
             if run.hazards is not None:
                 self._warn(run.hazards.uses())
         return results

@@ -11,20 +11,18 @@ Outside of an interleaved run, and in threads that the forward itself has starte
 """
 
 import contextvars
-import threading
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, ValuesView
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
+from dpbench.parallel.arrival import here
 from dpbench.parallel.dispatch.baton import Baton
 from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.standstill import WatchedThread
 from dpbench.parallel.dispatch.thread_hazards import ThreadHazards
 from dpbench.parallel.dispatch.thread_pool import ThreadPools
-from dpbench.parallel.dispatch.watchdog import WatchedRun
+from dpbench.parallel.dispatch.watchdog import WatchedRun, WatchedThread
 from dpbench.parallel.dispatch.whole_sections import section
 
 Call = Callable[[], Any]
@@ -51,62 +49,6 @@ class _LaneInTurn:
             self._leaves, self._most = 0, min(2 * self._most, MOST_LEAVES)
             self._baton.pass_on(self._lane)
         self._leaves += is_leaf
-
-
-class _Here(threading.local):
-    """What the calling thread runs; `lane` is None outside of an interleaved run."""
-
-    lane: _LaneInTurn | None = None
-
-
-_here = _Here()
-
-
-class ChildTable(dict[str, Any]):
-    """A replica module's table of children: each read of a child by its name may pass the baton on.
-
-    `leaves` are the names of the children that count.
-    """
-
-    __slots__ = ("leaves",)
-
-    def __init__(self, leaves: Collection[str]) -> None:
-        super().__init__()
-        self.leaves = leaves
-
-    def __getitem__(self, name: str) -> Any:
-        lane = None if is_dynamo_compiling() else _here.lane  # dynamo would break its graph in `reach`
-        if lane is not None:
-            lane.reach(name in self.leaves)
-        return dict.__getitem__(self, name)
-
-    def values(self) -> Any:
-        """The children; a loop over them, as in ``nn.Sequential``, reads one after the other."""
-        return dict.values(self) if is_dynamo_compiling() or _here.lane is None else _ChildView(self)
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self.items())
-
-    def __reduce__(self) -> Any:
-        return dict, (self.copy(),)
-
-
-class _ChildView(ValuesView[Any]):
-    def __init__(self, table: ChildTable) -> None:
-        super().__init__(table)
-        self._table = table
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._read(self._table.items())
-
-    def __reversed__(self) -> Iterator[Any]:
-        return self._read(reversed(self._table.items()))
-
-    def _read(self, items: Any) -> Iterator[Any]:
-        for name, child in items:
-            if _here.lane is not None:
-                _here.lane.reach(name in self._table.leaves)
-            yield child
 
 
 class InterleavedRun(WatchedRun):
@@ -168,8 +110,8 @@ class InterleavedRun(WatchedRun):
 
 def _as_lane(lane: _LaneInTurn, call: Call) -> Any:
     """Call `call` as this lane; a run around this one goes on afterwards."""
-    around, _here.lane = _here.lane, lane
+    around, here.lane = here.lane, lane
     try:
         return call()
     finally:
-        _here.lane = around
+        here.lane = around

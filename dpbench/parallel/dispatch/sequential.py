@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.standstill import WatchedThread
 from dpbench.parallel.dispatch.thread_hazards import ThreadHazards
 from dpbench.parallel.dispatch.thread_pool import ThreadPools
-from dpbench.parallel.dispatch.watchdog import WatchedRun
+from dpbench.parallel.dispatch.watchdog import WatchedRun, WatchedThread
 
 Call = Callable[[], Any]
 _END: Any = object()

@@ -3,68 +3,87 @@
 Replicas may wait for each other, for example at the barrier of a synchronised batch norm. If only one of them runs at
 a time, the first would wait for ever. The watchdog lets the others run at the same time in two cases:
 
-waiting   the running replica waits for a lock while the process is idle (`standstill.py`), in a few checks running
-slow      the run has made no progress for seconds, as when replicas poll, or on a system that does not show waits; in
-          a wrapper's first run for minutes
+waiting   the running replica waits for a lock while the process is idle. On Linux the kernel names the call in which a
+          thread waits: a lock, condition, queue or barrier is a *futex*
+slow      the run has made no progress for seconds; in a wrapper's first run, which may load kernels, for minutes
 
 Neither holds while the replica is in a compiler or a debugger. If the replica did not wait for the others, the rescue
 changes nothing but the order of the calls: a mistake costs time, and the order in which random numbers are drawn.
 """
 
 import os
+import sys
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from collections.abc import Iterable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from dpbench.parallel.dispatch.standstill import Moment, WatchedThread
 from dpbench.parallel.dispatch.thread_hazards import ThreadHazards
 
 CHECK_EVERY_S = 0.25
 WAITING_CHECKS = 2
-"""A replica that waits for a lock, in an idle process, is rescued after this many checks without a change."""
+"""A replica that waits for a lock, in an idle process, is rescued after this many checks without progress."""
 SLOW_CHECKS = 40
-"""Any run is rescued after this many checks without progress, unless it compiles."""
+"""Any run is rescued after this many checks without progress."""
 FIRST_FACTOR = 12
-"""Before a run of the wrapper has ended, a slow one gets this many times more checks.
+"""Before a run of the wrapper has ended, a slow one gets this many times more checks."""
+BUSY_SHARE = 0.1
+"""The process is idle if it uses less than this share of one core."""
 
-A first forward may compile, autotune or load kernels, for a minute and more, and threads would disturb that.
-"""
-_numbers = count()
+_ON_THEIR_OWN = (
+    *("torch._dynamo.convert_frame", "torch._inductor", "torch.utils.cpp_extension", "torch.utils.file_baton"),
+    *("triton.compiler", "triton.runtime.build", "subprocess", "bdb", "debugpy", "pydevd", "_pydevd_bundle"),
+)
+"""Compilers, child processes and debuggers: they wait for work of their own, or for the user, never for a replica."""
 
 
-class Sighting(NamedTuple):
-    """What the watchdog saw of a run: for how many checks it made no progress, and for how many its thread was idle.
+class WatchedThread:
+    """The calling thread, to be watched from another one."""
 
-    Without a reference to the run or its replicas.
-    """
+    __slots__ = ("_ident", "_wait_channel")
 
-    progress: int | None
-    moment: Moment | None
-    checks: int = 0
-    idle_checks: int = 0
+    def __init__(self) -> None:
+        self._ident = threading.get_ident()
+        self._wait_channel = f"/proc/self/task/{threading.get_native_id()}/wchan"
+
+    def waits_for_a_lock(self) -> bool:
+        """Whether the kernel says that the thread waits for a lock; False where it does not say."""
+        try:
+            with open(self._wait_channel) as file:
+                return "futex" in file.read()
+        except OSError:
+            return False
+
+    def is_on_its_own(self, until: str) -> bool:
+        """Whether a compiler, a debugger or the like is on the thread's stack, above the module `until`."""
+        frame = sys._current_frames().get(self._ident)
+        while frame is not None and (name := str(frame.f_globals.get("__name__"))) != until:
+            if any(f"{name}.".startswith(f"{module}.") for module in _ON_THEIR_OWN):
+                return True
+            frame = frame.f_back
+        return False
 
 
 class WatchedRun(ABC):
     """The calls of one forward, of which one runs at a time.
 
-    `hazards` is their shared state at the moment of a rescue, else None. `was_waiting` says that the running call then
-    waited for a lock in an idle process. `slow_checks` is the number of checks after which a run is slow.
+    `hazards` is their shared state at the moment of a rescue, else None. `slow_checks` is the number of checks after
+    which a run is slow.
     """
 
-    __slots__ = ("_devices", "hazards", "number", "slow_checks", "was_waiting")
+    __slots__ = ("_checks", "_devices", "_idle_checks", "_last", "hazards", "slow_checks")
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
-        self.number = next(_numbers)
         self._devices = devices
         self.hazards: ThreadHazards | None = None
-        self.was_waiting = False
         self.slow_checks = SLOW_CHECKS
+        self._checks = self._idle_checks = 0
+        self._last: tuple[int | None, float, float] = (None, 0.0, 0.0)
 
     @abstractmethod
     def run(self) -> list[Any]:
@@ -89,24 +108,20 @@ class WatchedRun(ABC):
     def rescue_others(self) -> None:
         """Let all other calls run, each on a thread."""
 
-    def look(self, last: Sighting | None) -> Sighting:
-        """The progress since the last sighting."""
-        progress, moment = self.progress, None if self.thread is None else self.thread.moment()
-        if last is None or last.progress != progress:
-            return Sighting(progress, moment)
-        is_idle = moment is not None and last.moment is not None and moment.is_idle_since(last.moment)
-        return Sighting(progress, moment, last.checks + 1, last.idle_checks + 1 if is_idle else 0)
-
-    def rescue_if_stalled(self, sighting: Sighting) -> None:
+    def check(self) -> None:
         """Rescue the other calls if the running one waits for a lock, or is slow."""
+        progress, used_s, now_s = self.progress, time.process_time(), time.monotonic()
+        last_progress, last_used_s, last_s = self._last
+        self._last = progress, used_s, now_s
         thread = self.thread
-        if sighting.progress is None or thread is None:
+        if progress != last_progress or progress is None or thread is None:
+            self._checks = self._idle_checks = 0
             return
-        is_waiting = sighting.idle_checks >= WAITING_CHECKS and thread.waits_for_a_lock()
-        if (is_waiting or sighting.checks >= self.slow_checks) and not thread.is_on_its_own(
-            until=type(self).__module__
-        ):
-            self.was_waiting = is_waiting
+        self._checks += 1
+        is_idle = used_s - last_used_s < BUSY_SHARE * (now_s - last_s) and thread.waits_for_a_lock()
+        self._idle_checks = self._idle_checks + 1 if is_idle else 0
+        is_stalled = self._idle_checks >= WAITING_CHECKS or self._checks >= self.slow_checks
+        if is_stalled and not thread.is_on_its_own(until=type(self).__module__):
             self.rescue_others()
 
 
@@ -140,18 +155,14 @@ class StallWatchdog:
 
 
 def _watch(ending: SimpleQueue[None], running: set[WatchedRun]) -> None:
-    seen: Mapping[int, Sighting] = {}
     while True:
         try:
             return ending.get(timeout=CHECK_EVERY_S)
         except Empty:
-            seen = check_progress(list(running), seen)
+            check_all(list(running))
 
 
-def check_progress(running: Iterable[WatchedRun], seen: Mapping[int, Sighting]) -> dict[int, Sighting]:
-    """Rescue the runs that have stalled; return what was seen now, by the run's number."""
-    now = {}
+def check_all(running: Iterable[WatchedRun]) -> None:
+    """Check each run. Nothing here refers to a run between two checks."""
     for run in running:
-        now[run.number] = run.look(seen.get(run.number))
-        run.rescue_if_stalled(now[run.number])
-    return now
+        run.check()

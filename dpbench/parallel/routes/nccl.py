@@ -48,7 +48,7 @@ def why_unsupported(devices: Sequence[torch.device], is_staged: bool) -> str | N
     return "Policy.host_staged is True" if is_staged else None
 
 
-def broadcast(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
+def broadcast_by_nccl(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
     """Copy the first flat to the others, each on the stream of its device."""
     parts = [flat.view(torch.uint8) for flat in flats]  # as bytes, because NCCL has not all of torch's types
     with _one_call:
@@ -60,12 +60,12 @@ def send_to_all(packed: Tensor, up: Stream, receivers: Sequence[tuple[Any, Lane]
     for copy, lane in receivers:
         with use_stream(lane.device, lane.far):
             copy.prepare(len(packed), lane)
-    broadcast([packed, *[copy.flat for copy, _ in receivers]], [up, *[lane.far for _, lane in receivers]])
+    broadcast_by_nccl([packed, *[copy.flat for copy, _ in receivers]], [up, *[lane.far for _, lane in receivers]])
     for copy, lane in receivers:
         copy.note_arrival(lane, is_last=True)
 
 
-def sum_into_first(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
+def sum_by_nccl(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
     """Add all flats into the first one, each on the stream of its device."""
     parts = [torch.view_as_real(flat) if flat.is_complex() else flat for flat in flats]
     with _one_call:
