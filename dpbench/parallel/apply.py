@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch._utils import ExceptionWrapper
 
 from dpbench.parallel.devices import DeviceLike, current_device, resolve_device
-from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.dispatcher import Dispatcher
+from dpbench.parallel.dispatch import Dispatcher
 from dpbench.parallel.lanes import Stream, current_stream, use_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
+from dpbench.parallel.thread_state import ThreadState
 
 Call = Callable[[], Any]
 

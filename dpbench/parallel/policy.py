@@ -28,7 +28,7 @@ class Dispatch(StrEnum):
 
 
 class Route(StrEnum):
-    """Which lane sends weights to which, and gradients back (`routes/plan.py`). AUTO chooses from the links."""
+    """Which lane sends weights to which, and gradients back (`routes.py`). AUTO chooses from the links."""
 
     AUTO = "auto"
     STAR = "star"
@@ -66,7 +66,7 @@ class Policy:
     back.
 
     `dispatch` "interleaved" has all lanes under way at once, but one runs at a time, so that all devices have work
-    early. The order of the operators is the same in every run (`dispatch/interleaved.py`). Replicas that wait for each
+    early. The order of the operators is the same in every run (`interleaved.py`). Replicas that wait for each
     other run on threads from then on, with a warning.
 
     `bucket_bytes` limits the tensors that are sent together; the stock wrapper's limit is 10 MiB too.
@@ -104,7 +104,7 @@ class Policy:
     def ways(self, devices: Sequence[torch.device]) -> tuple[Dispatch, ...]:
         """The ways to call replicas on these devices that the policy allows; "auto" measures them in this order.
 
-        It leaves the first one only for a gain above 5 % (`dispatch/autotune.py`). On the CPU a call ends when
+        It leaves the first one only for a gain above 5 % (`dispatch.py`). On the CPU a call ends when
         its work is done: interleaved, no device has work earlier, so it is not tried.
         """
         if self.dispatch is not Dispatch.AUTO:

@@ -26,8 +26,8 @@ def base(tmp_path_factory):
 @pytest.mark.parametrize(
     "plant",
     [
-        Edit("dispatch/autotune.py", FASTEST, FASTEST.replace("min", "max")),
-        Edit("dispatch/autotune.py", GAIN, GAIN.replace("0.05", "0.0")),
+        Edit("dispatch.py", FASTEST, FASTEST.replace("min", "max")),
+        Edit("dispatch.py", GAIN, GAIN.replace("0.05", "0.0")),
         Edit("policy.py", DEFAULT, DEFAULT.replace("AUTO", "SEQUENCE")),
         Edit("policy.py", DEFAULT, DEFAULT.replace("AUTO", "THREADS")),
     ],

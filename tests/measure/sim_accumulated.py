@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.measure.fairness import error_against_oracle
 from dpbench.measure.session import open_session
-from dpbench.parallel.accumulation.kept_sums import KeptSums
+from dpbench.parallel.accumulate import KeptSums
 from dpbench.sweep.case import Case
 
 

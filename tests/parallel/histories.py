@@ -14,8 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
 
-from dpbench.parallel import Policy
-from dpbench.parallel.dispatch import interleaved
+from dpbench.parallel import Policy, interleaved
 from tests.parallel import random_models
 from tests.parallel.random_actions import ACTIONS
 from tests.parallel.random_models import WIDTH, Block, Log, Model

@@ -8,13 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.flat import cut
+from dpbench.parallel import DataParallel, Policy, routes
+from dpbench.parallel.buckets import cut
+from dpbench.parallel.links import ProbeTimes, measure
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import plan as routes
-from dpbench.parallel.routes.nccl import check_route
-from dpbench.parallel.routes.plan import Links, choose, downwards, hops_of, parents_of, reason
-from dpbench.parallel.routes.probe import ProbeTimes, measure
+from dpbench.parallel.routes import Links, choose, downwards, hops_of, parents_of, reason
+from dpbench.parallel.transfer import check_route
 from tests.parallel.models import mlp
 
 

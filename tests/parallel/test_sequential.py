@@ -13,11 +13,10 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.dispatch import watchdog
-from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.sequential import SequentialRun
-from dpbench.parallel.dispatch.thread_pool import ThreadPools
-from dpbench.parallel.dispatch.watchdog import StallWatchdog, check_all
+from dpbench.parallel import threads as watchdog
+from dpbench.parallel.dispatch import SequentialRun
+from dpbench.parallel.thread_state import ThreadState
+from dpbench.parallel.threads import StallWatchdog, ThreadPools, check_all
 from tests.parallel.models import Call, mlp
 from tests.parallel.test_threads import has_ended
 

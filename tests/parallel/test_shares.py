@@ -22,7 +22,7 @@ from dpbench.parallel import (
     scatter_kwargs,
     with_loss,
 )
-from dpbench.parallel.shares.sizes import chunk_sizes
+from dpbench.parallel.scatter_gather import chunk_sizes
 from tests.parallel.models import Call, mlp, normed
 from tests.parallel.oracle import assert_grads
 from tests.parallel.remote import take_remote_paths

@@ -11,11 +11,10 @@ import time
 import pytest
 import torch
 
-from dpbench.parallel.dispatch import watchdog
-from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.sequential import SequentialRun
-from dpbench.parallel.dispatch.thread_pool import ThreadPools
-from dpbench.parallel.dispatch.watchdog import WatchedThread
+from dpbench.parallel import threads as watchdog
+from dpbench.parallel.dispatch import SequentialRun
+from dpbench.parallel.thread_state import ThreadState
+from dpbench.parallel.threads import ThreadPools, WatchedThread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
 

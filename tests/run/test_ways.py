@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.plan import reason
+from dpbench.parallel.routes import reason
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.run.child.auto_choice import choice_on, links_on
 from dpbench.run.messages import AutoChoice, AutoChoices

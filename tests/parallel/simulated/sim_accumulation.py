@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.routes import plan as routes
+from dpbench.parallel import DataParallel, Policy, routes
 from dpbench.results.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import mlp

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, flat_sums, lanes
-from dpbench.parallel import flat as flat_module
-from dpbench.parallel.arrival import Arrival
-from dpbench.parallel.routes import plan as routes
+from dpbench.parallel import DataParallel, lanes, routes
+from dpbench.parallel import buckets as flat_module
+from dpbench.parallel import reduce as flat_sums
+from dpbench.parallel.tables import Arrival
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import DEVICES, POLICIES, steps, train

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, transfer
+from dpbench.parallel import DataParallel, Policy, routes, transfer
+from dpbench.parallel import links as links_module
 from dpbench.parallel.lanes import SideStreams
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import plan as routes
-from dpbench.parallel.routes.plan import parents_of
+from dpbench.parallel.routes import parents_of
 from dpbench.results.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import Call, normed
@@ -281,8 +281,8 @@ def test_a_chain_measures_its_links_and_goes_around_a_slow_one(monkeypatch):
         asked.append((one.index, other.index))
         return 1e9 if asked[-1] == (1, 2) else 4e9
 
-    monkeypatch.setattr(transfer, "rate_between", rate_between)
-    links = transfer.find_links([torch.device(device) for device in DEVICES], Route.AUTO, is_staged=False)
+    monkeypatch.setattr(links_module, "rate_between", rate_between)
+    links = links_module.find_links([torch.device(device) for device in DEVICES], Route.AUTO, is_staged=False)
     assert parents_of(Route.AUTO, links) == (0, 0, 3, 1)
     assert set(asked) == {(0, 1), (1, 2), (2, 3), (1, 3)}
     assert transfer._peers_are_sound.cache_info().currsize == 2 * len(set(asked))

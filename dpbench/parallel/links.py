@@ -1,4 +1,4 @@
-"""A probe of the links: how many bytes a second a link carries, and the seconds of a bucket on each route.
+"""What is known of the links: whether they are sound, their bytes a second, and the seconds of a bucket on each route.
 
 Copies that share a link slow each other down. So the probe starts all copies of a route together, as buckets in a row
 keep all its links busy. The clock times the host, which issues the copies, and events time the devices::
@@ -23,9 +23,8 @@ from torch import Tensor
 
 from dpbench.parallel.lanes import Stream, heads_of, use_stream, wait_for_all, wait_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, MIB, Route
-from dpbench.parallel.routes.nccl import broadcast_by_nccl, sum_by_nccl, why_unsupported
-from dpbench.parallel.routes.plan import Hop, Links, Rates, Seconds, candidates, hops_of, parents_of
-from dpbench.parallel.transfer import MOST_PEERS, are_peers, is_sound
+from dpbench.parallel.routes import Hop, Links, Rates, Seconds, candidates, hops_of, parents_of
+from dpbench.parallel.transfer import MOST_PEERS, are_peers, broadcast_by_nccl, is_sound, sum_by_nccl, why_unsupported
 
 BUCKET_BYTES = DEFAULT_POLICY.bucket_bytes
 PIECE_BYTES = 32 * MIB

@@ -53,7 +53,7 @@ class Links:
 
     ``heads[i]`` is the first lane on the device of lane i. It stands for the device in `peers` and `corrupt`: pairs of
     devices that reach each other's memory, and pairs whose direct copies arrive corrupted. Both hold each pair as
-    (source, destination). `seconds` are measured, or nothing (`probe.py`). So are `rates`: by pair, the bytes a second
+    (source, destination). `seconds` are measured, or nothing (`links.py`). So are `rates`: by pair, the bytes a second
     of the slower direction. `has_nccl` is whether NCCL can serve these lanes.
     """
 

@@ -1,8 +1,10 @@
-"""The arrival of a bucket on a lane, and the wait for it when a module reads a weight.
+"""The tables of a replica's modules: a read of a weight waits for its arrival, a read of a child may let lanes run.
 
 The lane cannot wait when the owner's forward starts: ``nn.MultiheadAttention`` reads ``out_proj.weight`` without
 calling `out_proj`, and a tied head reads the embedding's weight. Every read goes through the owner's table of
 parameters or buffers, ``nn.Module.__getattr__`` included. So the table waits.
+
+Interleaved lanes take turns where a module reads a child (`interleaved.py`).
 """
 
 import threading

@@ -15,7 +15,7 @@ Some gradients go straight to the hub on every route, and are added there in the
 graph, those that not all lanes have, and those that are in no flat.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +23,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.flat import Shape, cut, shaped_views
+from dpbench.parallel.buckets import Shape, cut, shaped_views
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.nccl import sum_by_nccl
-from dpbench.parallel.routes.plan import downwards
-from dpbench.parallel.transfer import copy_to
+from dpbench.parallel.routes import downwards
+from dpbench.parallel.transfer import copy_to, sum_by_nccl
+
+
+def is_dense(grad: Tensor | None) -> bool:
+    """Whether there is a gradient, and it is strided."""
+    return grad is not None and grad.layout is torch.strided
+
+
+def sum_each(grads: Iterable[Tensor | None]) -> Tensor | None:
+    """The sum of the gradients that are there, out of place, on the current stream; None without any."""
+    total: Tensor | None = None
+    for grad in grads:
+        if grad is None or total is None:
+            total = grad if total is None else total
+        elif grad.layout is torch.strided:  # torch adds sparse to dense, not dense to sparse
+            total = grad + total
+        else:
+            total = total + grad
+    return total
+
+
+def zeros_for_hooks(node: Any) -> Tensor | None:
+    """Zeros on the current stream if the parameter has hooks, else None.
+
+    Without zeros the engine would call the hooks with None.
+
+    `node` is the node that writes the parameter's ``.grad``.
+    """
+    parameter = getattr(node, "variable", None)
+    if parameter is None or not parameter._backward_hooks:
+        return None
+    return torch.zeros_like(parameter)
+
 
 Arrived = list[tuple[Tensor, Any]]
 """A lane's sum on its parent's device: each piece, and the event after which it is there."""

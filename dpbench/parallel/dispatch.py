@@ -1,24 +1,155 @@
-"""Call the replicas in the way that the policy names, or in the one that measures fastest."""
+"""Call the replicas in the way that the policy names, or in the one that measures fastest.
+
+"auto" tries each way in turn a few times, then keeps the first or one that is clearly faster. In sequence the calls run
+one after the other in the caller's thread. If a run stalls, the watchdog (`threads.py`) starts its pending calls on
+threads, and the wrapper uses threads from then on.
+"""
 
 import contextvars
+import threading
+import time
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from dpbench.parallel.dispatch.autotune import Autotuner
-from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.interleaved import InterleavedRun
-from dpbench.parallel.dispatch.sequential import SequentialRun
-from dpbench.parallel.dispatch.thread_hazards import ThreadHazards, has_used_forward_ad
-from dpbench.parallel.dispatch.thread_pool import ThreadPools
-from dpbench.parallel.dispatch.watchdog import StallWatchdog, WatchedRun
+from dpbench.parallel.interleaved import InterleavedRun
 from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
+from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
+from dpbench.parallel.threads import StallWatchdog, ThreadPools, WatchedRun, WatchedThread
+
+Choice = TypeVar("Choice")
+
+TRIES = 4
+"""Measurements of each choice.
+
+The first of each does not count: it starts threads and warms caches.
+"""
+LEAST_GAIN = 0.05
+"""Another choice replaces the first one only if it takes less time by more than this part. Less may be noise."""
+
+
+def choose(least_s: Mapping[Choice, float]) -> Choice:
+    """The fastest choice, by the least seconds of each, if its gain is above `LEAST_GAIN`; else the first choice."""
+    usual, fastest = next(iter(least_s)), min(least_s, key=least_s.__getitem__)
+    return fastest if least_s[fastest] < (1 - LEAST_GAIN) * least_s[usual] else usual
+
+
+class Autotuner(Generic[Choice]):
+    """Gives the next choice to try, and fixes one after `TRIES` times of each. The first choice is the usual one."""
+
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        self._times_s: dict[Choice, list[float]] = {choice: [] for choice in choices}
+        self.chosen: Choice | None = None
+
+    @property
+    def trials_left(self) -> int:
+        """The number of further measurements until a choice is fixed."""
+        if self.chosen is not None:
+            return 0
+        return sum(max(0, TRIES - len(times)) for times in self._times_s.values())
+
+    def next_choice(self) -> Choice:
+        """The fixed choice if there is one, else the choice that was measured least often."""
+        if self.chosen is not None:
+            return self.chosen
+        return min(self._times_s, key=lambda choice: len(self._times_s[choice]))
+
+    @contextmanager
+    def timed(self, choice: Choice) -> Iterator[None]:
+        """Add the time of the block to the choice, unless the block raises."""
+        start_s = time.perf_counter()
+        yield
+        self.add(choice, time.perf_counter() - start_s)
+
+    def add(self, choice: Choice, time_s: float) -> None:
+        """Add one time; fix a choice when each has enough."""
+        if self.chosen is None:
+            self._times_s[choice].append(time_s)
+            if all(len(times) >= TRIES for times in self._times_s.values()):
+                # The shortest of a few times is the one with the least disturbance.
+                self.chosen = choose({choice: min(times[1:]) for choice, times in self._times_s.items()})
+
+    def fix(self, choice: Choice) -> None:
+        """Fix the choice for good, whatever the measured times."""
+        self.chosen = choice
+
 
 Call = Callable[[], Any]
+_END: Any = object()
+
+
+class SequentialRun(WatchedRun):
+    """The calls of one forward, in sequence.
+
+    `rescue` is the future of the calls that the watchdog has started, else None.
+    """
+
+    __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_state", "_thread", "rescue")
+
+    def __init__(
+        self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, pools: ThreadPools
+    ) -> None:
+        super().__init__(devices)
+        self._count = len(calls)
+        self._pending = deque([*calls, _END, _END])  # one end for each of two threads, which never take the same item
+        self._pools = pools
+        self._state = state
+        self._context = contextvars.copy_context()
+        self._lock = threading.Lock()
+        self.rescue: Future[list[Any]] | None = None
+        self._thread = WatchedThread()
+
+    @property
+    def was_rescued(self) -> bool:
+        return self.rescue is not None
+
+    @property
+    def progress(self) -> int | None:
+        """The number of calls that have not begun; None if all have."""
+        pending = len(self._pending) - 2
+        return pending if pending > 0 else None
+
+    @property
+    def thread(self) -> WatchedThread:
+        return self._thread
+
+    def run(self) -> list[Any]:
+        """The results in order, when all calls have ended.
+
+        Call it in the thread that made the run.
+        """
+        calls = iter(self._pending.popleft, _END)
+        results: list[Any] = []
+        others: list[Any] = []
+        try:
+            for call in calls:
+                results.append(self._state.run_here(call))
+        finally:
+            if len(results) < self._count:
+                list(calls)  # after an interrupt no further call begins
+                with self._lock:
+                    rescue = self.rescue
+                others = [] if rescue is None else rescue.result()
+        return results + others
+
+    def rescue_others(self) -> None:
+        """Start all calls that have not begun, each on a thread."""
+        with self._lock:
+            self.hazards = ThreadHazards(self._devices)
+            calls = [
+                partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
+                for call in iter(self._pending.popleft, _END)
+            ]
+            if calls:
+                self.rescue = ThreadPoolExecutor(1, "dp-lane").submit(self._pools.run, calls[0], calls[1:])
+
 
 HAZARD_CHECKS = 100
 """Forwards on threads, by the user's choice, that are checked for use of shared state."""
