@@ -143,14 +143,14 @@ def record_steps(folder: Path) -> None:
 
 
 def _ladder(found: PageInputs) -> Chart:
-    records = [each for each in found.records if each.case.variant.name in _LADDER]
+    records = [each for each in found.records if str(each.case.variant) in _LADDER]
     panel, place = _panel(throughput_here, records)
     below = "The upright mark is one device's speed with the whole batch, because the lanes share one CPU."
     return Chart(panel, panel.first, f"Items a second by scheme: {place}", [below, _circumstances(records)])
 
 
 def _ablation(found: PageInputs) -> Chart:
-    records = [each for each in found.records if each.case.variant.name.startswith(VariantName.TUNED)]
+    records = [each for each in found.records if each.case.variant.name is VariantName.TUNED]
     panel, place = _panel(ablation, records)
     below = "Each row is tuned with one technique changed. Right of 1 the change costs time. Lines: 95 % intervals."
     return Chart(panel, panel.first, f"What each technique is worth: {place}", [below, _circumstances(records)])

@@ -42,7 +42,7 @@ def test_messages_of_a_step(print_row, monkeypatch, size):
             devices=[f"sim:{i}" for i in range(LANES)],
             threads=1,
         )
-        for variant in (V.TUNED, V.TORCH_DP, V.TUNED_NO_COALESCE)
+        for variant in (V.TUNED, V.TORCH_DP, "tuned[coalesce=false]")
     ]
     records = count_all(cases, timeout_s=600)
     if skipped := [record.why for record in records if record.outcome is Outcome.SKIPPED]:

@@ -12,7 +12,14 @@ COMPUTE_BOUND = Setting("mlp/base", batch=512, devices=("cpu",) * 4, rounds=60)
 ONE_LANE = Setting("mlp/small", batch=64, devices=("cpu",), rounds=2000)
 
 # The techniques that have an effect on CPU lanes, where nothing overlaps.
-TECHNIQUES = (V.TUNED, V.TUNED_THREADS, V.TUNED_NO_CACHE_REPLICAS, V.TUNED_NO_COALESCE, V.TUNED_SKIP_UNCHANGED, V.NAIVE)
+TECHNIQUES = (
+    V.TUNED,
+    "tuned[dispatch=threads]",
+    "tuned[cache_replicas=false]",
+    "tuned[coalesce=false]",
+    "tuned[skip_unchanged=true]",
+    V.NAIVE,
+)
 
 
 @pytest.mark.parametrize(

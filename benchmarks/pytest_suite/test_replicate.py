@@ -4,18 +4,17 @@ import importlib
 
 import pytest
 import torch
-from dpbench.parallel.kept_sums import KeptSums
 from torch import nn
 
 from dpbench.measure.clock import make_clock
 from dpbench.measure.interleave import interleave, paired_ratio
 from dpbench.parallel import DataParallel
-from dpbench.parallel.accumulation import Part
+from dpbench.parallel.accumulate import KeptSums, Part
 from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.lanes import SideStreams
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import DEFAULT_POLICY
-from dpbench.parallel.shells import Shells, states_of
+from dpbench.parallel.replicas import Shells, states_of
 
 DEVICES = [torch.device("cpu")] * 8
 ROUNDS = {1: 200, 10: 60}

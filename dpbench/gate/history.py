@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from dpbench.errors import GateError
@@ -25,7 +25,7 @@ from dpbench.results.record import Environment, Outcome, Record
 from dpbench.results.store import Store, StoreError, holds_elastic_records
 from dpbench.sweep.bounds import Items, Moment, Positive, day_of
 from dpbench.sweep.outside import one_line, open_input, what_is_wrong
-from dpbench.sweep.variants import VariantName
+from dpbench.sweep.variants import VariantName, present_id
 
 SCHEMA = 1
 _GATE = "gate"
@@ -50,7 +50,7 @@ class StepTimes(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    case: str
+    case: Annotated[str, AfterValidator(present_id)]
     base_step_s: Positive
     head_step_s: Positive
     ratio: Positive

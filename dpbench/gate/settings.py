@@ -133,7 +133,7 @@ def _default(
     batch: int,
     mode: Mode = Mode.TRAIN,
     *,
-    variant: VariantName = VariantName.TUNED_SEQUENCE,
+    variant: str = "tuned[dispatch=sequence]",
     threshold: str = "1.5%",
 ) -> Benchmark:
     # Dispatch is fixed: where two ways are about equally fast, the wrapper's own trial chooses by chance, so two
@@ -154,17 +154,18 @@ def _start_up(timed: Timed, threshold: str) -> Benchmark:
     return Benchmark(name=timed, workload="many/base", batch=16, devices="cpu*4", timed=timed, threshold=threshold)
 
 
+_THREADS = "tuned[dispatch=threads]"
 DEFAULT_BENCHMARKS = (
     _default("launch_bound", "mlp/tiny", 64),  # not mlp/small: its tensors are whole pages and alias, 15 % by layout
     _default("many_parameters", "many/base", 16),  # 1,026 tensors
     _default("inference", "transformer/tiny", 16, Mode.INFER),
-    _default("threads", "mlp/tiny", 64, variant=VariantName.TUNED_THREADS, threshold="5%"),
+    _default("threads", "mlp/tiny", 64, variant=_THREADS, threshold="5%"),
     Benchmark(
         name="all_cores",
         workload="mlp/small",
         batch=256,
         devices="cpu*2",
-        variant=VariantId(VariantName.TUNED_THREADS),
+        variant=VariantId(_THREADS),
         cores=Cores.ALL,
         threshold="10%",
     ),

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch._utils import ExceptionWrapper
 
 from dpbench.parallel.devices import DeviceLike, current_device, resolve_device
-from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.dispatcher import Dispatcher
+from dpbench.parallel.dispatch import Dispatcher
 from dpbench.parallel.lanes import Stream, current_stream, use_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
+from dpbench.parallel.thread_state import ThreadState
 
 Call = Callable[[], Any]
 
@@ -44,10 +44,8 @@ def apply_with(
     inputs: Sequence[Any],
     kwargs_tup: Sequence[dict[str, Any]] | None,
     devices: Sequence[DeviceLike | None] | None,
-    *,
-    timed: Callable[[Sequence[Call]], Sequence[Call]] | None = None,
 ) -> list[Any]:
-    """Like `parallel_apply`, but `dispatcher` calls the replicas. `timed` returns the calls with marks around them."""
+    """Like `parallel_apply`, but `dispatcher` calls the replicas."""
     count = len(modules)
     if not count:
         raise ValueError(f"modules is {modules!r}; at least one module is needed")
@@ -61,7 +59,7 @@ def apply_with(
     ]
     is_training = getattr(modules[0], "training", None)
     state = ThreadState.of_this_thread()
-    outputs = dispatcher.run(calls if timed is None else timed(calls), places, state, is_training)
+    outputs = dispatcher.run(calls, places, state, is_training)
     if True in state.autocast:
         # Without grad mode the first lane's weights are the base's own. Autocast caches casts of them, and the weights
         # may change before the next forward. In stock the lanes' threads clear the cache.

@@ -5,41 +5,289 @@ hub      wait compute 0, pack             near 1: copy                 above 2: 
 lane                                                                   far 1: arrival                      far 2
                                                     p0' p1' p2' ...   views of the flat; a read waits for them
 
-Which lane gets its flat from which is the route (`routes/plan.py`). Here it is a chain.
+Which lane gets its flat from which is the route (`routes.py`). Here it is a chain.
+
+On one device an autograd node for each bucket leads back to the base, and its adjoint sums the lanes' gradients:
+
+    forward    base's tensors  --identity-->  lane 0's, lane 1's, ...        one node per bucket
+    backward   base's gradients  <--sum--     lane 0's, lane 1's, ...
+
+Over links the adjoints pack, send and sum the lanes' gradients:
+
+    forward    base's tensors ──> SumNode ──token──> LaneNode 0 ──> lane 0's tensors       one SumNode per bucket
+                                            └──────> LaneNode 1 ──> lane 1's tensors       and a LaneNode for each lane
+
+    backward   LaneNode i    lane i's compute stream    pack the bucket's gradients into one flat ──> mailbox
+               SumNode       hub                        take the flats; copy them here; add them to lane 0's flat
+
+The engine runs a node on the stream that was current in its forward, in its device's thread. A hook on a weight of
+lane i therefore runs on lane i's compute stream, before the flat is packed there. The token carries no gradient: it
+makes the engine run the SumNode after the LaneNodes, without an event for each gradient.
+
+The engine takes the ready node with the highest sequence number first. The nodes' numbers are raised, so that they
+run as soon as they are ready. Otherwise they would run last.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd import Function
 
-from dpbench.parallel.accumulation.context import Part
-from dpbench.parallel.arrival import Arrival
-from dpbench.parallel.broadcast_node import connect
-from dpbench.parallel.buckets import Item, plan_buckets, put
-from dpbench.parallel.flat import (
+from dpbench.parallel.accumulate import Grads, Part
+from dpbench.parallel.buckets import (
     FlatCopy,
+    Item,
     Shape,
     StagingBuffer,
     byte_count_of,
     fits_flat,
     flat_count,
+    plan_buckets,
+    put,
     shape_of,
     shaped_views,
 )
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
-from dpbench.parallel.link_nodes import Mailbox, connect_links
-from dpbench.parallel.module_tree import ModuleTree
+from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, Signature, check_not_transformed
 from dpbench.parallel.policy import Policy, Route
-from dpbench.parallel.replicatable import check_not_transformed
-from dpbench.parallel.routes.host import HostRoute
-from dpbench.parallel.routes.nccl import send_to_all
-from dpbench.parallel.routes.plan import downwards
-from dpbench.parallel.transfer import copy_to
-from dpbench.parallel.unchanged import ChangeWatch, Signature
+from dpbench.parallel.reduce import (
+    Package,
+    copy_other,
+    is_apart,
+    is_dense,
+    record_for_optimizer,
+    sum_along_route,
+    sum_columns,
+    sum_each,
+    sum_with_graph,
+    unpack,
+    zeros_for_hooks,
+)
+from dpbench.parallel.routes import downwards
+from dpbench.parallel.tables import Arrival
+from dpbench.parallel.transfer import copy_to, send_to_all
+
+FIRST = 2**62
+"""Above every sequence number that a forward can reach.
+
+Only the nodes that write into ``.grad`` have a higher one.
+"""
+
+
+def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bool) -> None:
+    """Replace every lane's `wanted` tensors by outputs of one autograd node.
+
+    The node's inputs are the first lane's tensors. `tensors` holds one list per lane, which is changed in place.
+    With `is_early` the node runs in backward as soon as its gradients are there.
+    """
+    copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
+    outputs = BroadcastNode.apply(copies, *[tensors[0][i] for i in wanted])
+    if is_early:
+        outputs[0].grad_fn._set_sequence_nr(FIRST)
+    for number, of_lane in enumerate(tensors):
+        put(outputs[number * len(wanted) : (number + 1) * len(wanted)], of_lane, wanted)
+
+
+class BroadcastNode(Function):
+    """From the base's tensors to all lanes' copies of them; backward sums over the lanes."""
+
+    @staticmethod
+    def forward(ctx: Any, copies: list[Tensor], *bases: Tensor) -> tuple[Tensor, ...]:
+        # A missing gradient stays None: a parameter that no replica used has none, as with the bare module.
+        ctx.set_materialize_grads(False)
+        ctx.count = len(bases)
+        # `detach` shares the version counter: a write to the first lane's tensor shows in the base's, and vice versa.
+        return (*[base.detach() for base in bases], *copies)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        per_lane = [grads[start : start + ctx.count] for start in range(0, len(grads), ctx.count)]
+        if all(map(is_dense, grads)):
+            return (None, *_sum_together(per_lane))
+        columns = list(zip(*per_lane, strict=True))
+        dense = [i for i, column in enumerate(columns) if all(map(is_dense, column))]
+        sums = [None if i in dense else sum_each(column) for i, column in enumerate(columns)]
+        if dense:
+            parts: list[list[Any]] = [[of_lane[i] for i in dense] for of_lane in per_lane]
+            put(_sum_together(parts), sums, dense)
+        for i, (node, _) in enumerate(ctx.next_functions):
+            if sums[i] is None:
+                sums[i] = zeros_for_hooks(node)
+        return (None, *sums)
+
+
+def _sum_together(grads: Sequence[list[Any] | tuple[Any, ...]]) -> Sequence[Tensor]:
+    """Sum dense gradients over the lanes, with one kernel per lane."""
+    total = grads[0]
+    for number, of_lane in enumerate(grads[1:]):
+        if number == 0 or torch.is_grad_enabled():
+            total = torch._foreach_add(total, of_lane)
+        else:
+            torch._foreach_add_(total, of_lane)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """One bucket's lanes and shapes, and the packages of each backward pass, by its graph task.
+
+    `shapes` are those of the tensors in a flat; None if no flat can hold them. `part` is the forward's part in an
+    accumulation.
+    """
+
+    lanes: Sequence[Lane]
+    shapes: Sequence[Shape] | None
+    part: Part
+    packages: dict[int, dict[int, Package]] = field(default_factory=dict)
+
+    def post(self, number: int, package: Package) -> None:
+        self.packages.setdefault(torch._C._current_graph_task_id(), {})[number] = package
+
+    def take(self, sum_node: Any) -> list[tuple[Lane, Package]]:
+        """The packages of the present pass, in the order of the lanes; some lanes may have sent none."""
+        packages = self.packages.pop(torch._C._current_graph_task_id(), {})
+        having = [(number, self.lanes[number], package) for number, package in packages.items()]
+        if self.part.sums.is_used and self.shapes is not None:
+            having += self.part.rest(sum_node, self.lanes, self.shapes)
+        return [(lane, package) for _, lane, package in sorted(having, key=itemgetter(0))]
+
+
+def connect_links(
+    wanted: Sequence[int],
+    tensors: Sequence[list[Tensor]],
+    mailbox: Mailbox,
+    is_early: bool,
+) -> None:
+    """Replace every lane's `wanted` tensors by outputs of its LaneNode.
+
+    The SumNode's inputs are the first lane's tensors. `tensors` holds one list per lane, which is changed in place.
+    With `is_early` the nodes run in backward as soon as their gradients are there.
+    """
+    base = mailbox.lanes[0]
+    with use_stream(base.device, base.near):
+        token = SumNode.apply(mailbox, *[tensors[0][i] for i in wanted])
+    if is_early:
+        token.grad_fn._set_sequence_nr(FIRST)
+    for number, of_lane in enumerate(tensors):
+        outputs = LaneNode.apply(token, mailbox, number, [of_lane[i] for i in wanted])
+        if is_early:
+            outputs[0].grad_fn._set_sequence_nr(FIRST)
+        put(outputs, of_lane, wanted)
+
+
+class LaneNode(Function):
+    """One lane's tensors of one bucket; backward packs their gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        token: Tensor,  # noqa: ARG004 - it links this node to the SumNode
+        mailbox: Mailbox,
+        number: int,
+        tensors: list[Tensor],
+    ) -> tuple[Tensor, ...]:
+        # A missing gradient stays None: a parameter that no replica used has none, as with the bare module.
+        ctx.set_materialize_grads(False)
+        ctx.mailbox, ctx.number = mailbox, number
+        # `detach` shares the version counter: a write to the first lane's tensor shows in the base's, and vice versa.
+        return tuple([tensor.detach() for tensor in tensors] if number == 0 else tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
+        mailbox = ctx.mailbox
+        lane = mailbox.lanes[ctx.number]
+        shapes = mailbox.shapes
+        dense = tuple(i for i, grad in enumerate(grads) if is_dense(grad)) if shapes is not None else ()
+        others = {i: grad for i, grad in enumerate(grads) if grad is not None and i not in dense}
+        flat = None
+        if mailbox.part.sums.is_used and shapes is not None:
+            present = {i: grad for i in dense if (grad := grads[i]) is not None}
+            dense, flat = _accumulate(mailbox, ctx.number, ctx.next_functions[0][0], present)
+        if dense and flat is None:
+            flat = _pack([grads[i] for i in dense], [shapes[i] for i in dense], lane)
+        ready = record_event(lane.device, lane.compute) if is_apart(mailbox.lanes[0]) else None
+        mailbox.post(ctx.number, Package(flat, dense, others, ready))
+        return None, None, None, None
+
+
+def _accumulate(mailbox: Mailbox, number: int, sum_node: Any, grads: Grads) -> tuple[tuple[int, ...], Tensor | None]:
+    """Keep a lane's gradients, or add them to its kept sum: what is to be reduced now, and its flat if it has one."""
+    assert mailbox.shapes is not None
+    merged = mailbox.part.merge(sum_node, mailbox.lanes, mailbox.shapes, number, grads)
+    if merged is not None:
+        return merged.dense, merged.flat
+    is_kept = mailbox.part.keep(sum_node, mailbox.lanes, mailbox.shapes, number, grads)
+    return () if is_kept else tuple(grads), None
+
+
+def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
+    """The gradients as one flat tensor, in the layout of the base's tensors.
+
+    With grad mode they are contiguous one after the other, by differentiable operators.
+    """
+    if torch.is_grad_enabled():
+        return torch.cat([grad.reshape(-1) for grad in grads])
+    is_read_only = lane.is_remote and not lane.children  # else others' gradients are added to the flat
+    if is_read_only and len(grads) == 1 and grads[0].stride() == shapes[0][1]:
+        whole: Tensor = grads[0].as_strided((grads[0].numel(),), (1,))
+        return whole
+    flat = grads[0].new_empty(flat_count(shapes, grads[0].dtype))
+    torch._foreach_copy_(shaped_views(flat, shapes), grads)
+    return flat
+
+
+class SumNode(Function):
+    """The base's tensors of one bucket; backward sums the lanes' gradients on the hub."""
+
+    @staticmethod
+    def forward(ctx: Any, mailbox: Mailbox, *bases: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.mailbox, ctx.count = mailbox, len(bases)
+        return torch.empty(0, device=bases[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, _: None) -> tuple[Tensor | None, ...]:
+        lanes, shapes = ctx.mailbox.lanes, ctx.mailbox.shapes
+        having = ctx.mailbox.take(ctx)
+        base: Lane = lanes[0]
+        columns = {package.dense for _, package in having}
+        sums: list[Tensor | None] = [None] * ctx.count
+        is_alike = len(columns) == 1 and [lane for lane, _ in having] == list(lanes)
+        if is_alike and (dense := columns.pop()):
+            total = sum_with_graph(having) if torch.is_grad_enabled() else sum_along_route(having)
+            if is_apart(base):
+                _keep_until_the_end(total)
+            put(unpack(total, [shapes[i] for i in dense]), sums, dense)
+        elif columns:
+            sums = sum_columns(having, base, shapes, ctx.count)
+        for i, (node, _) in enumerate(ctx.next_functions):
+            others = [copy_other(i, package, lane, base) for lane, package in having if i in package.others]
+            if others:
+                sums[i] = sum_each([sums[i], *others])
+                record_for_optimizer(sums[i], base)
+            elif sums[i] is None:
+                sums[i] = zeros_for_hooks(node)
+                record_for_optimizer(sums[i], base)
+        return (None, *sums)
+
+
+def _keep_until_the_end(total: Tensor) -> None:
+    """Keep the sum's memory until the backward pass ends. Then the compute stream has waited for the hub.
+
+    The hub may read it last: to add it to another pass's gradient, or in a hook. Which, shows too late to record it.
+    """
+    torch.autograd.Variable._execution_engine.queue_callback(partial(_drop, total))
+
+
+def _drop(total: Tensor) -> None:
+    """Do nothing: the engine forgets this call, and with it the sum, after the pass."""
+
 
 STAGING_BUFFERS = 2
 """One bucket is packed while the previous one is sent."""
@@ -65,9 +313,7 @@ class Bucket:
     `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
     """
 
-    def __init__(
-        self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer, host: HostRoute
-    ) -> None:
+    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer) -> None:
         self.indices = list(indices)
         self.shapes = [shape_of(source) for source in sources]
         self._byte_count = flat_count(self.shapes, sources[0].dtype) * sources[0].element_size()
@@ -75,7 +321,6 @@ class Bucket:
         if not self._is_flat:
             staging.reserve(self._byte_count)
         self._staging = staging
-        self._host = host
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
@@ -106,10 +351,10 @@ class Bucket:
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
         """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
 
-        On routes "host" and "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
+        On route "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
         """
         base = lanes[0]
-        together = [number for number in outdated if lanes[number].route in (Route.HOST, Route.NCCL)]
+        together = [number for number in outdated if lanes[number].route is Route.NCCL]
         first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
         if first_hops or together:
             packed = self._pack(sources, base)
@@ -154,15 +399,12 @@ class Bucket:
         return record_event(above, lane.above)
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
-        """Send to these lanes through the host or by NCCL; return the event after which `packed` has been read."""
+        """Send to these lanes by NCCL; return the event after which `packed` has been read."""
         base, up = lanes[0], lanes[1].near
         if up != base.near:
             wait_event(up, packed_at)
         receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
-        if lanes[numbers[0]].route is Route.NCCL:
-            send_to_all(packed, up, receivers)
-        else:
-            self._host.send(packed, up, base, receivers)
+        send_to_all(packed, up, receivers)
         return record_event(base.device, up)
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
@@ -192,9 +434,8 @@ class Broadcaster:
         )
         flat = [indices for indices in planned if fits_flat(tensors[indices[0]])]
         buffers = [StagingBuffer() for _ in range(STAGING_BUFFERS)]
-        self._host = HostRoute()
         self._buckets = [
-            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS], self._host)
+            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS])
             for number, indices in enumerate(flat)
         ]
         self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
@@ -252,7 +493,7 @@ class Broadcaster:
             return
         if shapes is not None and len(wanted) < len(indices):
             shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
-        mailbox = Mailbox(lanes, shapes, self._host, part)
+        mailbox = Mailbox(lanes, shapes, part)
         connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:

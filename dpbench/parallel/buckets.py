@@ -1,8 +1,24 @@
-"""The plan of the buckets: which tensors are sent together. Pure functions."""
+"""Buckets: which tensors are sent together, and the memory that they keep between forwards.
+
+A replica gets ``template.data``. It shares the flat's memory and has its own version counter, so an in-place write
+to one weight does not invalidate another. Autograd does not see that the flat under such a tensor is written.
+So the flat is written again only if nothing but its templates uses its storage (`reference_counts.py`, 9).
+Otherwise an older graph, a hook or the user may still read it, and the bucket moves to new memory.
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, wait_event, wait_stream
+from dpbench.parallel.reference_counts import count_storage_uses
+from dpbench.parallel.routes import piece_items
+from dpbench.parallel.tables import Arrival
+from dpbench.parallel.transfer import copy_into
 
 T = TypeVar("T")
 
@@ -59,3 +75,199 @@ def _fill(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: int) -> 
         if filled < (first_bucket_bytes if members is buckets[0] else bucket_bytes):
             open_buckets[item.kind] = (members, filled)
     return buckets
+
+
+ALIGNMENT_BYTES = 256
+"""Every tensor in a flat starts at a multiple of this.
+
+It is the alignment that ``cudaMalloc`` gives (CUDA C++ Programming Guide, Device Memory Accesses). Kernels that need
+16 bytes fail on less, and vectorised kernels become slower.
+"""
+Shape = tuple[torch.Size, tuple[int, ...]]
+"""Sizes and strides of a tensor whose memory has no gaps."""
+
+
+class FlatCopy:
+    """One bucket's values on one lane.
+
+    Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors, and the
+    streams above the lane's children, on which the values are passed on.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
+        self._shapes = shapes
+        self._dtype = dtype
+        self._templates: list[Tensor] = []
+        self._watched: list[Tensor] = []  # over the templates' memory; their version counters show a replica's writes
+        self._readers: list[Stream] = []
+        self._leaving: dict[int, Any] = {}  # for each child the event after which it has read the flat
+        self._leaves_on: list[Stream] = []  # the streams of these events, which `record_stream` knows
+        self.arrived: list[Any] = []  # an event for each piece, or one for all
+        self.arrival: Arrival | None = None
+        self.sent: Any = None  # the signature (`ChangeWatch`) of the base's tensors that the values come from
+        self.sent_from: list[Tensor] = []  # keeps their memory alive, so that no other tensor gets the same signature
+
+    def fill(self, source: Tensor, awaited: Sequence[Any], lane: Lane) -> None:
+        """Copy a flat of the same size here, on the stream above and the far stream, which must be current.
+
+        The stream above waits for the events of the source's pieces, or for one event for all of them. A lane that
+        passes a bucket on sends and receives it in pieces, so that the next hop starts before this one ends.
+        """
+        self.prepare(len(source), lane)
+        is_passed_on = lane.parent != 0 or bool(lane.children)
+        ends = (cut(self.flat), cut(source)) if is_passed_on else ([self.flat], [source])
+        for end, start, event in zip_longest(*ends, awaited):
+            if event is not None:
+                wait_event(lane.above, event)
+            self.receive(end, start, lane, is_last=end is ends[0][-1])
+
+    def prepare(self, count: int, lane: Lane) -> None:
+        """Make room for `count` elements on the far stream, which must be current."""
+        self.sent = None  # for the case that the copy fails
+        if self._watched and self.was_written():
+            self._watched = []
+        if not self._templates or count_storage_uses(self.flat) != self._own_uses + len(self._watched):
+            self._allocate(count, lane.device)
+        for reader in self._readers:
+            wait_stream(lane.far, reader)
+        self._readers = [reader for reader in self._readers if reader == lane.compute]  # already recorded
+        for left in self._leaving.values():
+            wait_event(lane.far, left)
+        self._leaving = {}
+        self.arrived = []
+
+    def receive(self, end: Tensor, start: Tensor, lane: Lane, *, is_last: bool) -> None:
+        """Copy a piece to its place `end`, on the current streams."""
+        copy_into(end, start, lane.is_staged)
+        self.note_arrival(lane, is_last=is_last)
+
+    def note_arrival(self, lane: Lane, *, is_last: bool) -> None:
+        """Note that a piece has arrived, or the last one, after all present work on the far stream."""
+        if lane.far is not None and (lane.children or is_last):
+            self.arrived.append(record_event(lane.device, lane.far))
+        if is_last:
+            self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
+
+    def pass_on(self, child: int, above: Stream, left: Any, lane: Lane) -> None:
+        """Note that the lane's child has read the values, on the stream `above`, at the event `left`.
+
+        The flat is not written before: neither by the next bucket nor by the lane's forward.
+        """
+        self._leaving[child] = left
+        if above not in self._leaves_on:
+            record_stream(self.flat, above)
+            self._leaves_on.append(above)
+        if above != lane.compute:
+            self.arrival = Arrival(lane.device, [*self.arrived[-1:], *self._leaving.values()])
+
+    def _allocate(self, count: int, device: torch.device) -> None:
+        self.flat = torch.empty(count, dtype=self._dtype, device=device)
+        self._templates = shaped_views(self.flat, self._shapes)
+        self._own_uses = count_storage_uses(self.flat)
+        self._watched = []
+        self._readers = []
+        self._leaving = {}
+        self._leaves_on = []
+
+    def new_tensors(self, lane: Lane, is_watched: bool) -> list[Tensor]:
+        """New tensors over the values, to be read on the lane's compute stream.
+
+        If `is_watched`, `was_written` reports writes to them. Watched values may serve several forwards. Their tensors
+        share version counters, so autograd detects that one forward has written what another's graph needs.
+        Any other change to a tensor stays with that tensor.
+        """
+        if lane.compute is not None and lane.compute not in self._readers:
+            record_stream(self.flat, lane.compute)
+            if self._readers and self.arrival is None:  # then the first reader has filled it on its own stream
+                wait_event(lane.compute, self.arrived[-1])
+            self._readers.append(lane.compute)
+        if not is_watched:
+            return [template.data for template in self._templates]
+        self._watched = self._watched or [template.data for template in self._templates]
+        return [tensor.detach() for tensor in self._watched]
+
+    def was_written(self) -> bool:
+        """Whether a replica has written in place to a watched tensor."""
+        return any(tensor._version for tensor in self._watched)
+
+
+class StagingBuffer:
+    """Memory on the base's device in which a bucket is packed before it is sent.
+
+    Several buckets use one buffer, one after the other. Producer: the hub. Consumers: the lanes' near streams; each
+    has read the buffer once its event in `leaving` has passed.
+    """
+
+    def __init__(self) -> None:
+        self._byte_count = 0
+        self._memory: Tensor | None = None
+        self.leaving: list[Any] = []
+
+    def reserve(self, byte_count: int) -> None:
+        """Make room for a bucket of that size. Call it for all buckets before the first is packed."""
+        self._byte_count = max(self._byte_count, byte_count)
+
+    def memory(self, byte_count: int, device: torch.device) -> Tensor:
+        """The first `byte_count` bytes, as a tensor of uint8."""
+        if self._memory is None:
+            self._memory = torch.empty(self._byte_count, dtype=torch.uint8, device=device)
+        return self._memory[:byte_count]
+
+    def wait_until_free(self, hub: Stream) -> None:
+        """Make the hub wait until all lanes have read the previous bucket."""
+        for event in self.leaving:
+            if event is not None:
+                hub.wait_event(event)
+
+
+def cut(flat: Tensor) -> Sequence[Tensor]:
+    """The pieces of a flat that is passed on."""
+    count = piece_items(flat.itemsize)
+    return [flat] if len(flat) <= count else flat.split(count)
+
+
+def shape_of(tensor: Tensor) -> Shape:
+    """The tensor's size and strides; contiguous strides if its own leave gaps in memory."""
+    count = 1
+    for stride, size in sorted((st, si) for st, si in zip(tensor.stride(), tensor.shape, strict=True) if si != 1):
+        if stride != count:
+            return tensor.shape, torch.empty(tensor.shape, device="meta").stride()
+        count *= size
+    return tensor.shape, tensor.stride()
+
+
+def flat_count(shapes: Sequence[Shape], dtype: torch.dtype) -> int:
+    """The number of elements of a flat for tensors of these shapes, each aligned."""
+    *_, end = _starts_and_end(shapes, dtype)
+    return end
+
+
+def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+    """Views of consecutive parts of `flat` in the given shapes, each aligned."""
+    starts = _starts_and_end(shapes, flat.dtype)
+    return [flat.as_strided(*shape, start) for shape, start in zip(shapes, starts, strict=False)]
+
+
+def _starts_and_end(shapes: Sequence[Shape], dtype: torch.dtype) -> list[int]:
+    """The first element of each tensor, and the end of the last, without a gap behind it."""
+    step = max(1, ALIGNMENT_BYTES // dtype.itemsize)
+    starts, end = [], 0
+    for size, _ in shapes:
+        start = -(-end // step) * step
+        starts.append(start)
+        end = start + size.numel()
+    return [*starts, end]
+
+
+def byte_count_of(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def fits_flat(tensor: Tensor) -> bool:
+    """Whether the tensor is dense, not quantized, and of no subclass with its own behaviour.
+
+    An empty tensor does not fit: it is there to be resized, so it needs its own memory.
+    """
+    ordinary = (torch.nn.Parameter, type(torch.empty(0, device=tensor.device)))
+    is_plain = tensor.layout is torch.strided and not tensor.is_quantized and tensor.numel() > 0
+    return is_plain and type(tensor) in ordinary

@@ -15,7 +15,7 @@ Each lane has two side streams, so that transfers of different lanes run at the 
 The inbound stream carries nothing else, so that the next batch arrives while the last step still runs.
 Lane 0 is the base's. Its near stream is the *hub*, on which buckets are packed and gradients are summed.
 
-Weights and gradients go between a lane and its parent (`routes/plan.py`). Their end at the parent's device is the
+Weights and gradients go between a lane and its parent (`routes.py`). Their end at the parent's device is the
 stream *above*. Where the parent is lane 0, it is the near stream::
 
     chain       hub, near 1         far 1, above 2       far 2, above 3       far 3
@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.plan import Links, children_of, choose, parents_of
+from dpbench.parallel.routes import Links, children_of, choose, parents_of
 
 Stream = Any
 """A ``Stream`` of the device type's module; None on the CPU."""

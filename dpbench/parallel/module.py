@@ -1,15 +1,23 @@
-"""`DataParallel`: run a module on several devices at once, on one chunk of the batch each."""
+"""`DataParallel`: run a module on several devices at once, on one chunk of the batch each.
 
-from collections.abc import Sequence
+`with_loss` puts the loss inside the model, so that a replica returns the loss and its outputs stay on its lane. For a
+language model the outputs are large: the gathered logits of GPT-2 are two thirds of what a step sends
+(huggingface/transformers#9371, two TITAN RTX: 823 of 2,120 MB, and 302 MB of caches)::
+
+    DataParallel(model)                    lane i: outputs  ── sent ──>  base: loss over the batch
+    DataParallel(with_loss(model, loss))   lane i: outputs, loss  ── one number for each item ──>  base: mean
+"""
+
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C._profiler import _RecordFunctionFast  # `record_function`, but without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
 
-from dpbench.parallel.accumulation.context import Accumulation
+from dpbench.parallel.accumulate import Accumulation
 from dpbench.parallel.apply import apply_with, parallel_apply
 from dpbench.parallel.devices import (
     DeviceLike,
@@ -19,20 +27,16 @@ from dpbench.parallel.devices import (
     resolve_device,
     resolve_device_ids,
 )
-from dpbench.parallel.dispatch.dispatcher import Dispatcher
-from dpbench.parallel.gather import gather, gather_to, resolve_target
-from dpbench.parallel.join import Target
+from dpbench.parallel.dispatch import Dispatcher
 from dpbench.parallel.lanes import Lane
-from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
+from dpbench.parallel.module_tree import check_device
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, Shares, check_policy, shares_of_lanes
 from dpbench.parallel.replicas import ReplicaPool, replicate
-from dpbench.parallel.replicatable import check_device
-from dpbench.parallel.scatter import scatter_kwargs, scatter_to
-from dpbench.parallel.shares.measured import MeasuredShares
-from dpbench.parallel.shares.sizes import AUTO, Shares, shares_of_lanes
+from dpbench.parallel.scatter_gather import Target, gather, gather_to, resolve_target, scatter_kwargs, scatter_to
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_measured_shares", "_accumulation")
+_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_accumulation")
 """Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -84,8 +88,6 @@ class DataParallel(nn.DataParallel[T]):
         self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
         self._shares = shares_of_lanes(self.policy.shares, len(devices))
-        is_auto = self.policy.shares == AUTO
-        self._measured_shares = MeasuredShares(devices, self._accumulation.is_open) if is_auto else None
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
@@ -106,9 +108,6 @@ class DataParallel(nn.DataParallel[T]):
                 return module(*inputs, **kwargs)
             check_not_capturing(self.src_device_obj)
             self._pool().check_device(module)
-            if self._measured_shares is not None:
-                self._measured_shares.begin((inputs, kwargs), self.dim)
-                self._shares = self._measured_shares.shares
             chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
             if not chunks and not kwarg_chunks:
                 chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
@@ -136,13 +135,7 @@ class DataParallel(nn.DataParallel[T]):
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
             devices = self._pool().devices[: len(replicas)]
-            measured = self._measured_shares
-            if measured is None:
-                return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
-            outputs = apply_with(self._dispatcher, replicas, inputs, kwargs, devices, timed=measured.around)
-            if not self._dispatcher.was_trial:
-                measured.end()
-            return outputs
+            return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
         finally:
             self._replicas.settle()
 
@@ -157,16 +150,8 @@ class DataParallel(nn.DataParallel[T]):
 
     @property
     def shares(self) -> Shares | None:
-        """The lanes' shares, for `chunk_weights`: `Policy.shares`, or under "auto" those of the last forward.
-
-        None stands for equal chunks.
-        """
-        if not isinstance(self.policy.shares, str):
-            return self.policy.shares
-        if not self.device_ids:
-            return None
-        self._pool()
-        return self._shares
+        """The lanes' shares, for `chunk_weights`; None stands for equal chunks."""
+        return self.policy.shares
 
     @property
     def trials_left(self) -> int:
@@ -181,10 +166,8 @@ class DataParallel(nn.DataParallel[T]):
         self._pool()
         if not self._dispatcher.has_run:
             return 1
-        shares = self._measured_shares
-        of_shares = 0 if shares is None or shares.is_fixed else 1
         devices = self._replicas.devices
-        return max(of_shares, self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training, devices))
+        return self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training, devices)
 
     def accumulate(self) -> AbstractContextManager[None]:
         """Keep the gradients of the forwards inside on the lanes. The next backward from outside reduces them once.
@@ -197,7 +180,7 @@ class DataParallel(nn.DataParallel[T]):
             loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
 
         Each lane adds its steps in their order. Then the lanes are added as always. Until then ``.grad`` gets only
-        what cannot be kept: `accumulation/context.py` lists it.
+        what cannot be kept: `accumulate.py` lists it.
 
         The first forward inside sends the weights. A later one sends them if they have changed, as
         `Policy.skip_unchanged` describes. Every forward sends the buffers. A forward inside counts on any thread; its
@@ -262,3 +245,55 @@ def data_parallel(  # noqa: PLR0917 - the stock signature
     used = devices[: len(chunks)]
     outputs = parallel_apply(replicate(module, used, policy=policy), chunks, kwarg_chunks, used, policy)
     return gather(outputs, devices[0] if output_device is None else output_device, dim, policy)
+
+
+Loss = Callable[[Any, Tensor], Tensor]
+
+
+class ModelWithLoss(nn.Module):
+    """Calls `module` and `loss` on it. Its parameters are those of `module`, with the prefix ``module.``."""
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.module = module
+        self.loss = loss
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of each item. The last positional argument is the target, with the batch as dimension 0."""
+        if not inputs or not isinstance(inputs[-1], Tensor) or inputs[-1].dim() == 0:
+            raise ValueError(
+                "with_loss: the last positional argument must be the target, a tensor with a batch dimension"
+            )
+        *given, target = inputs
+        value = self.loss(self.module(*given, **kwargs), target)
+        count = len(target)
+        if not isinstance(value, Tensor) or value.shape not in ((), (count,)) or not value.is_floating_point():
+            raise ValueError(
+                f"with_loss: loss(output, target) returned {_kind(value)}; a floating scalar, the mean over the items, "
+                f"or a floating vector with an entry for each of the {count} items is allowed"
+            )
+        return value.expand(count)
+
+
+def with_loss(module: nn.Module, loss: Loss) -> ModelWithLoss:
+    """Return a module that takes the inputs and the target, and returns the loss of each item.
+
+    `loss(output, target)` returns the mean over the items as a scalar, or a vector with the loss of each item. A
+    scalar is repeated for each item of its chunk. So the mean of what the wrapper returns is weighted by the chunks'
+    sizes, and equals the mean over the batch also if chunks are uneven::
+
+        model = DataParallel(with_loss(net, nn.functional.cross_entropy))
+        loss = model(images, labels).mean()
+        loss.backward()
+
+    What you give up: the outputs. To get them too, call ``net`` or another wrapper around it. A loss that is no mean
+    over items, such as one that normalises by a count in the whole batch, has another value than without the wrapper.
+    Calling it raises ValueError if the loss is neither a scalar nor such a vector.
+    """
+    return ModelWithLoss(module, loss)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and {value.dtype}"
+    return f"a {type(value).__name__}"

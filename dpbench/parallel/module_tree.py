@@ -1,17 +1,36 @@
-"""The base's modules and tensors, read once, and the check that they are still the same."""
+"""The base's modules and tensors, read once: whether they are still the same, and whether they can be replicated.
+
+Under `Policy.skip_unchanged` tensors are not sent again if they provably have not changed. A version counter
+alone proves nothing, since fused optimizers do not raise it. A tensor counts as unchanged if:
+
+1. its memory and its version are the same,
+2. no optimizer has stepped on it since,
+3. the user has not called `mark_dirty` since.
+
+Some writes escape all three: through ``.data``, NumPy or the storage, by collectives or other processes, and by fused
+kernels called without an optimizer. A user who writes so must call `mark_dirty`, or not opt in.
+"""
 
 import gc
 import sys
+import warnings
+import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter, countOf, is_
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from dpbench.parallel.devices import CPU
 
 _LAYOUT = attrgetter("shape", "dtype", "device", "requires_grad", "layout")
 _TABLES = tuple(map(attrgetter, ("_modules", "_parameters", "_buffers")))
@@ -146,3 +165,115 @@ def _is_compiled(module: nn.Module) -> bool:
     # From sys.modules: importing dynamo takes seconds, and no module is compiled without it.
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
+
+
+_DEVICE, _IS_CPU = attrgetter("device"), attrgetter("is_cpu")
+
+
+def are_on(device: torch.device, tensors: Sequence[Tensor]) -> bool:
+    """Whether all tensors are on `device`."""
+    if device == CPU:
+        return all(map(_IS_CPU, tensors))  # makes no device objects, which halves the time
+    return countOf(map(_DEVICE, tensors), device) == len(tensors)
+
+
+def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
+    """Raise RuntimeError, with the stock text, unless all tensors are on `device`."""
+    if not are_on(device, tensors):
+        stray = next(tensor.device for tensor in tensors if tensor.device != device)
+        raise RuntimeError(
+            "module must have its parameters and buffers "
+            f"on device {device} (device_ids[0]) but found one of "
+            f"them on device: {stray}"
+        )
+
+
+def check_replicatable(tree: ModuleTree) -> None:
+    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule.
+
+    The texts are stock's. Warn of compiled modules.
+    """
+    _warn_of_compiled(tree)
+    if tree.is_lazy:
+        raise RuntimeError(
+            "Modules with uninitialized parameters can't be used with `DataParallel`. "
+            "Run a dummy forward pass to correctly initialize the modules"
+        )
+    for module in tree.modules:
+        if isinstance(module, torch.jit.ScriptModule) and not all(
+            isinstance(child, torch.jit.ScriptModule) for child in module.modules()
+        ):
+            raise RuntimeError("Cannot replicate network where python modules are children of ScriptModule")
+
+
+def check_not_transformed(tensors: Sequence[Tensor]) -> None:
+    """Raise NotImplementedError for tensors with tangents or under ``torch.func``.
+
+    Only plain values are sent, so derivatives would silently lack the other lanes' share. Inputs may be both.
+    """
+    has_transforms = torch._C._are_functorch_transforms_active()
+    if not has_transforms and forward_ad._current_level < 0:
+        return
+    for tensor in tensors:
+        if (
+            torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+            or forward_ad.unpack_dual(tensor).tangent is not None
+        ):
+            raise NotImplementedError(
+                "the parameters and buffers of `DataParallel` cannot be differentiated or mapped over by torch.func, "
+                "nor have tangents; its inputs can. Use the bare module, or take gradients by autograd"
+            )
+
+
+def _warn_of_compiled(tree: ModuleTree) -> None:
+    if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
+        warnings.warn(
+            "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "
+            "torch.compile is not thread-safe. Compile functions that the module calls instead, or use "
+            "DistributedDataParallel",
+            stacklevel=2,
+        )
+
+
+Signature = tuple[Any, ...]
+
+
+class ChangeWatch:
+    """Counts the optimizer steps on each tensor in the process, as long as the watch lives.
+
+    A step counts at its start and at its end. A step that fails may have written before it failed, and a step with a
+    closure writes after the closure's forward.
+    """
+
+    def __init__(self) -> None:
+        self._steps: Counter[int] = Counter()
+        self._mark = object()
+        watch = weakref.ref(self)
+
+        def note_step(optimizer: Optimizer, *_: Any) -> None:
+            if (alive := watch()) is not None:
+                alive._note_step(optimizer)
+
+        for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook):
+            weakref.finalize(self, register(note_step).remove)
+
+    def _note_step(self, optimizer: Optimizer) -> None:
+        # `requires_grad` too, because a step may have set the gradients that it used to None.
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._steps.update(id(p) for p in parameters if p.requires_grad or p.grad is not None)
+
+    def mark_dirty(self) -> None:
+        """Make every later signature differ from the present ones."""
+        self._mark = object()
+
+    def signature(self, tensors: Sequence[Tensor]) -> Signature:
+        """A value that is equal to an earlier one only if the tensors provably have not changed.
+
+        The caller must keep the tensors and their memory alive in between.
+        """
+        return (self._mark, *[(t.data_ptr(), _version(t), self._steps[id(t)]) for t in tensors])
+
+
+def _version(tensor: Tensor) -> Any:
+    # An inference tensor does not count writes. A new object never equals another, so the tensor is always sent.
+    return object() if tensor.is_inference() else tensor._version

@@ -1,15 +1,21 @@
 """The wrapper's techniques: each has a switch, so that its effect can be measured."""
 
+import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from numbers import Real
+from typing import Any
 
 import torch
 
-from dpbench.parallel.shares.sizes import Shares, checked_shares
-
 MIB = 1024 * 1024
+Shares = tuple[float, ...]
+_ALLOWED = (
+    "None, or a tuple with a finite number for each lane is allowed; the first number must be above 0, the "
+    "others from 0 up, with zeros at the end only"
+)
 
 
 class Dispatch(StrEnum):
@@ -22,14 +28,27 @@ class Dispatch(StrEnum):
 
 
 class Route(StrEnum):
-    """Which lane sends weights to which, and gradients back (`routes/plan.py`). AUTO chooses from the links."""
+    """Which lane sends weights to which, and gradients back (`routes.py`). AUTO chooses from the links."""
 
     AUTO = "auto"
     STAR = "star"
     CHAIN = "chain"
-    TREE = "tree"
-    HOST = "host"
     NCCL = "nccl"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Route | None":
+        """The route in place of one that only a pickle of an older version can name."""
+        if value not in _OLD_ROUTES:
+            return None
+        _warn_of_old(f"route {value!r}", "'chain'")
+        return cls.CHAIN
+
+
+_OLD_ROUTES = ("tree", "host")
+
+
+def _warn_of_old(choice: str, present: str) -> None:
+    warnings.warn(f"the loaded policy has {choice}, which is no longer a choice; {present} replaces it", stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -47,7 +66,7 @@ class Policy:
     back.
 
     `dispatch` "interleaved" has all lanes under way at once, but one runs at a time, so that all devices have work
-    early. The order of the operators is the same in every run (`dispatch/interleaved.py`). Replicas that wait for each
+    early. The order of the operators is the same in every run (`interleaved.py`). Replicas that wait for each
     other run on threads from then on, with a warning.
 
     `bucket_bytes` limits the tensors that are sent together; the stock wrapper's limit is 10 MiB too.
@@ -61,9 +80,8 @@ class Policy:
     take every route but "nccl", which needs CUDA devices with a lane each. Lanes without links, such as CPU lanes, have
     none. Three lanes or more take under "auto" what measures faster, so two runs may add gradients in another order.
     `shares` cuts the batch unevenly: a tuple of numbers, one for each lane, such as ``(1, 2, 2)``. The first is above
-    0, and zeros are allowed at the end, where they mean fewer lanes (`shares/sizes.py`). None gives equal chunks, as
-    stock. "auto" measures the first training steps, then keeps one choice (`shares/measured.py`). With batch norm,
-    the chunks' sizes change the numbers. So under "auto" two runs may differ.
+    0, and zeros are allowed at the end, where they mean fewer lanes (`chunk_sizes`). None gives equal chunks, as
+    stock. With batch norm, the chunks' sizes change the numbers.
 
     The functions take a policy too, and use the fields that serve one call on the caller's own streams: `replicate`
     the buckets, `route` and `host_staged`; `scatter` `shares` and `host_staged`; `gather` `host_staged`;
@@ -81,18 +99,25 @@ class Policy:
     host_staged: bool = False
     dispatch: Dispatch = Dispatch.AUTO
     route: Route = Route.AUTO
-    shares: Shares | Literal["auto"] | None = None
+    shares: Shares | None = None
 
     def ways(self, devices: Sequence[torch.device]) -> tuple[Dispatch, ...]:
         """The ways to call replicas on these devices that the policy allows; "auto" measures them in this order.
 
-        It leaves the first one only for a gain above 5 % (`dispatch/autotune.py`). On the CPU a call ends when
+        It leaves the first one only for a gain above 5 % (`dispatch.py`). On the CPU a call ends when
         its work is done: interleaved, no device has work earlier, so it is not tried.
         """
         if self.dispatch is not Dispatch.AUTO:
             return (self.dispatch,)
         is_asynchronous = any(device.type != "cpu" for device in devices)
         return Dispatch.SEQUENCE, Dispatch.THREADS, *([Dispatch.INTERLEAVED] if is_asynchronous else [])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Load a pickle, also one of a version in which `shares` could be "auto"."""
+        if state.get("shares") == "auto":
+            _warn_of_old("shares 'auto'", "None, for equal chunks,")
+            state = {**state, "shares": None}
+        self.__dict__.update(state)
 
     def __post_init__(self) -> None:
         for name in ("bucket_bytes", "first_bucket_bytes"):
@@ -121,10 +146,47 @@ _SWITCHES = (
     "skip_unchanged",
     "host_staged",
 )
-DEFAULT_POLICY = Policy()
+
+
+def checked_shares(shares: Any) -> Any:
+    """`Policy.shares` as it is kept: None or a tuple of floats. Raises ValueError for anything else."""
+    if shares is None:
+        return None
+    error = ValueError(f"Policy.shares is {shares!r}; {_ALLOWED}")
+    if not isinstance(shares, tuple | list) or not all(_is_number(share) for share in shares):
+        raise error
+    try:
+        numbers = tuple(float(share) for share in shares)
+    except OverflowError:
+        raise error from None
+    used = sum(number > 0 for number in numbers)
+    if not used or not all(math.isfinite(number) for number in numbers):
+        raise error
+    if min(numbers[:used]) <= 0 or any(numbers[used:]):
+        raise error
+    return numbers
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def shares_of_lanes(shares: Any, lanes: int) -> Shares | None:
+    """The shares of the lanes that get items, for a checked `Policy.shares`; None if all lanes get equal chunks.
+
+    Raises ValueError unless there is one share for each lane.
+    """
+    if shares is None:
+        return None
+    if len(shares) != lanes:
+        raise ValueError(f"Policy.shares is {shares!r}, with {len(shares)} shares for {lanes} lanes; {_ALLOWED}")
+    return None if min(shares) == max(shares) else tuple(share for share in shares if share > 0)
 
 
 def check_policy(policy: Any) -> None:
     """Raise TypeError if `policy` is no `Policy`."""
     if not isinstance(policy, Policy):
         raise TypeError(f"policy is {policy!r}; a Policy is allowed")
+
+
+DEFAULT_POLICY = Policy()

@@ -1,27 +1,35 @@
-"""Copies between devices: direct, or through the host if the direct link corrupts bytes.
+"""Copies between devices: direct, through the host if the direct link corrupts bytes, or by NCCL.
 
 On some machines peer-to-peer copies silently deliver wrong bytes (NVIDIA/open-gpu-kernel-modules#1257;
 pytorch #13045, an IOMMU in between). So each link is tested once per process with a known pattern, before the first
 parameter goes over it.
+
+On route "nccl" one call sends a bucket to all lanes, and one call adds the gradients of all lanes::
+
+    forward     hub: pack ──> near 1, far 1, far 2, far 3: broadcast        near 1 is lane 0's end
+    backward    hub, far 1, far 2, far 3: reduce into lane 0's flat
+
+NCCL chooses the links and the order of additions. So the order of a sum is not the documented one of other routes.
+
+torch makes a communicator for each list of devices, and keeps it. A batch for fewer lanes than devices goes by a star,
+because a short last batch is not worth another one. The calls are made one at a time: two calls from two threads could
+reach the devices in different orders, and then wait for each other.
 """
 
+import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cache
-from itertools import permutations
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dpbench.parallel.devices import CPU
-from dpbench.parallel.lanes import Lane, Stream, current_stream, heads_of, record_stream, use_stream, wait_stream
-from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import nccl
-from dpbench.parallel.routes.plan import Links, Rates, candidates, hops_of, parents_of
-from dpbench.parallel.routes.probe import measure, rate_between
+from dpbench.parallel.lanes import Lane, Stream, current_stream, record_stream, use_stream, wait_stream
+from dpbench.parallel.policy import Policy, Route
 
 PROBE_ELEMENTS = 1 << 20
 MOST_PEERS = 8
@@ -88,58 +96,17 @@ def are_sound(one: torch.device, other: torch.device) -> bool:
 
     A corrupting link gives a UserWarning, and a device without a peer left a RuntimeWarning.
     """
-    return all([_is_sound(one, other), _is_sound(other, one)])
-
-
-def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
-    """What a plan of the route needs to know of the links.
-
-    The links of the plan are tested, and a chain's are measured. If one of them is unsound or slow, the plan may
-    change, and its new links are tested. Other links, such as those of the batch and the outputs on a chain, are tested
-    by their first copy. So the plan's links are the first of the few peers that a device may have.
-    """
-    heads = heads_of(devices)
-    numbers = sorted(set(heads))
-    if is_staged or len(numbers) == 1 or route in (Route.HOST, Route.NCCL):
-        return Links(heads, frozenset())
-    peers = [(one, other) for one, other in permutations(numbers, 2) if _are_peers(devices[one], devices[other])]
-    links = Links(
-        heads, frozenset(peers), has_nccl=route is Route.AUTO and nccl.why_unsupported(devices, is_staged) is None
-    )
-    while True:
-        parents = parents_of(route, links)
-        hops = {(heads[parent], head) for head, parent in enumerate(parents) if heads[head] == head != 0}
-        tested = {*hops, *[(head, parent) for parent, head in hops]}
-        corrupt = {(one, other) for one, other in tested if not _is_sound(devices[one], devices[other])}
-        known = replace(links, corrupt=links.corrupt | corrupt)
-        if any(parents) and route in (Route.AUTO, Route.CHAIN):  # a chain, which may have a choice of links
-            known = replace(known, rates=_rates(devices, hops, known))
-        if known == links:
-            break
-        links = known
-    if route is not Route.AUTO or len(numbers) <= 2:
-        return links
-    # A star that is not needed would take the peers that others may need, if a device cannot have them all.
-    tried = [route for route in candidates(links) if route is not Route.STAR or len(numbers) <= 1 + MOST_PEERS]
-    measured = tuple([(route, hops_of(route, links)) for route in tried])
-    return replace(links, seconds=measure(tuple(devices), measured)) if len(measured) > 1 else links
-
-
-def _rates(devices: Sequence[torch.device], hops: Iterable[tuple[int, int]], links: Links) -> Rates:
-    """The known rates of links, and those of these hops."""
-    pairs = {(min(hop), max(hop)) for hop in hops if links.are_fast(*hop)}
-    measured = {(one, other): rate_between(devices[one], devices[other]) for one, other in pairs}
-    return tuple(sorted({**dict(links.rates), **{pair: rate for pair, rate in measured.items() if rate}}.items()))
+    return all([is_sound(one, other), is_sound(other, one)])
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
     """Whether to bypass the host: staging is off, and the link passed its test."""
     if is_staged and source != destination and CPU not in (source, destination):
         return False
-    return _is_sound(source, destination)
+    return is_sound(source, destination)
 
 
-def _is_sound(source: torch.device, destination: torch.device) -> bool:
+def is_sound(source: torch.device, destination: torch.device) -> bool:
     """Whether direct copies are possible and arrive without corrupted bytes.
 
     Only links between peers are tested: other copies go through the host.
@@ -150,7 +117,7 @@ def _is_sound(source: torch.device, destination: torch.device) -> bool:
 
 
 @cache
-def _are_peers(source: torch.device, destination: torch.device) -> bool:
+def are_peers(source: torch.device, destination: torch.device) -> bool:
     """Whether the devices reach each other's memory; a device reaches its own."""
     are_peers = getattr(torch.get_device_module(source), "can_device_access_peer", lambda *_: False)
     return source == destination or bool(are_peers(source, destination))
@@ -158,7 +125,7 @@ def _are_peers(source: torch.device, destination: torch.device) -> bool:
 
 @cache
 def _peers_are_sound(source: torch.device, destination: torch.device) -> bool:
-    if not _are_peers(source, destination):
+    if not are_peers(source, destination):
         return True
     # The first copy over a link may be that of a forward. Its dispatch modes need not see this test, and its side
     # streams need not keep memory for it.
@@ -202,3 +169,53 @@ def _main_stream(device: torch.device) -> Stream:
 
 def _direct_copy(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
+
+
+_one_call = threading.Lock()
+
+
+def check_route(policy: Policy, devices: Sequence[torch.device]) -> None:
+    """Raise ValueError if the policy's route is one that the devices cannot take."""
+    if policy.route is not Route.NCCL:
+        return
+    reason = why_unsupported(devices, policy.host_staged)
+    if reason is not None:
+        raise ValueError(
+            f"Policy.route is 'nccl', but {reason}; CUDA devices, each in one lane, are allowed, without host_staged"
+        )
+
+
+def why_unsupported(devices: Sequence[torch.device], is_staged: bool) -> str | None:
+    """Why NCCL cannot serve lanes on these devices, or None."""
+    if devices[0].type != "cuda":
+        return f"the lanes are on {devices[0].type!r}"
+    if len(set(devices)) < len(devices):
+        repeated = next(device for device in devices if devices.count(device) > 1)
+        return f"{repeated} has several lanes"
+    if not hasattr(torch._C, "_nccl_broadcast"):
+        return "this torch has no NCCL"
+    return "Policy.host_staged is True" if is_staged else None
+
+
+def broadcast_by_nccl(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
+    """Copy the first flat to the others, each on the stream of its device."""
+    parts = [flat.view(torch.uint8) for flat in flats]  # as bytes, because NCCL has not all of torch's types
+    with _one_call:
+        torch.cuda.nccl.broadcast(parts, streams=streams)
+
+
+def send_to_all(packed: Tensor, up: Stream, receivers: Sequence[tuple[Any, Lane]]) -> None:
+    """Copy a packed bucket to all receivers, each a `FlatCopy` and its lane; lane 0's end is on the stream `up`."""
+    for copy, lane in receivers:
+        with use_stream(lane.device, lane.far):
+            copy.prepare(len(packed), lane)
+    broadcast_by_nccl([packed, *[copy.flat for copy, _ in receivers]], [up, *[lane.far for _, lane in receivers]])
+    for copy, lane in receivers:
+        copy.note_arrival(lane, is_last=True)
+
+
+def sum_by_nccl(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
+    """Add all flats into the first one, each on the stream of its device."""
+    parts = [torch.view_as_real(flat) if flat.is_complex() else flat for flat in flats]
+    with _one_call:
+        torch.cuda.nccl.reduce(parts, parts[0], streams=streams)

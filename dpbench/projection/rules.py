@@ -78,14 +78,14 @@ _RULES = {
 
 def rule_of(variant: VariantId) -> Rule:
     """Return the rule of a variant. Raise ProjectionError if it has none."""
-    is_tuned = "dispatch" in {*variant.name.parameters, *variant.name.fixed}
-    if is_tuned and not variant.takes_nccl_route and "accumulate" not in variant.values:
+    is_unruled = variant.takes_nccl_route or variant.former is not None or "accumulate" in variant.values
+    if variant.name is VariantName.TUNED and not is_unruled:
         is_interleaved = variant.values.get("dispatch") == "interleaved"
         is_cached = variant.values.get("cache_replicas", True)
         return Rule(_in_turns if is_interleaved else _as_recorded, is_replicated=not is_cached)
     rule = _RULES.get(variant.name)
     if rule is None or (variant.name is VariantName.DDP and variant.values):
-        allowed = ", ".join([*_RULES, "tuned and its ablations but for route nccl and accumulate"])
+        allowed = ", ".join([*_RULES, "tuned but for route nccl and accumulate"])
         raise ProjectionError(f"variants: {str(variant)!r} has no rule for a projection; allowed: {allowed}")
     return rule
 

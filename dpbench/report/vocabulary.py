@@ -58,10 +58,7 @@ def _parameters_json() -> list[dict[str, Any]]:
 
 
 def _parameters() -> dict[str, str]:
-    """Return a line for each parameter.
-
-    Each tuned_... takes those of tuned, without the parameter that its name sets.
-    """
+    """Return a line for each parameter."""
     return {
         f"{scheme}[{name}=...]": f"{parameter.sentence}: {parameter.allowed}"
         for scheme in SCHEMES

@@ -1,7 +1,7 @@
 """Where the counters of a step come from: what was done, and the line of code that did it. Pure.
 
     counter                      what                            line that did it                         value
-    forward.python_calls         scatter (parallel/scatter.py)   DataParallel.forward, module.py:120          4
+    forward.python_calls         scatter (scatter_gather.py)     DataParallel.forward, module.py:120          4
     forward.operators            aten.clone.default              DataParallel.gather, module.py:170           1
     forward.copies.host->sim:0   1,024 bytes                     to_devices, transfer.py:42                   1
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dpbench.simulator import autograd, comm, current, routing, torch_sim
-from dpbench.simulator.simulation import running, start, the_simulation
+from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
 from dpbench.simulator.ties import serve_modules
 from dpbench.simulator.torch_versions import function_apply, why_unsupported
@@ -104,7 +104,6 @@ def _register() -> None:
     everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     aten.impl("copy_", partial(_run, torch.ops.aten.copy_.default), "PrivateUse1")
-    aten.impl("_pin_memory", _pin_memory, "CPU")
     for name in _CAST_BY_AUTOCAST.split():
         aten.impl(name, partial(_under_autocast, name), "AutocastPrivateUse1")
     _libraries.extend((everything, aten))
@@ -118,15 +117,6 @@ def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     These are factories, copies from the CPU, and the operators inside `torch.tensor`.
     """
     return routing.run(func, args, kwargs)
-
-
-def _pin_memory(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
-    """Return a copy of a CPU tensor that the simulator knows as pinned."""
-    pinned = torch.empty_like(tensor).copy_(tensor)
-    simulation = the_simulation()
-    with simulation.lock:
-        simulation.pinned.add(pinned)
-    return pinned
 
 
 def _under_autocast(name: str, *_: Any, **__: Any) -> Any:

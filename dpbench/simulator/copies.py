@@ -8,7 +8,7 @@ destination, which then waits for the copy (aten/src/ATen/native/cuda/Copy.cu)::
     source stream  ── waits ── copy ──┘
 
 A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is a copy with
-`non_blocking` from the host, or to pinned memory. A copy to other memory of the host makes the host wait, as on CUDA.
+`non_blocking` from the host. As on CUDA, a copy to memory of the host that is not pinned makes the host wait.
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ from dpbench.simulator.tensor import SimTensor, parts
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
     """Return the copy that ``Tensor.to`` and similar methods make.
 
-    Raise NotImplementedError for a copy into new pinned memory.
+    Raise NotImplementedError for a copy into pinned memory.
     """
     source: Tensor = args[0]
     target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
         return compute(func, args, {**kwargs, "device": None})
     if kwargs.get("pin_memory"):
-        raise NotImplementedError("the simulator does not support copies into new pinned memory")
+        raise NotImplementedError("the simulator does not support copies into pinned memory")
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
     simulation = the_simulation()
@@ -110,7 +110,7 @@ def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blo
     assert stream is not None
     if from_stream is not None and to_stream is not None:
         simulation.wait_stream(from_stream, to_stream)
-    reads, writes = (_accesses(simulation, tensor) for tensor in (source, destination))
+    reads, writes = (_accesses(tensor) for tensor in (source, destination))
     launch, inputs = simulation.launch(f"copy {source.device} to {destination.device}", stream, reads, writes)
     if simulation.recorder.running:
         simulation.recorder.add(
@@ -128,7 +128,7 @@ def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blo
         )
     if from_stream is not None and to_stream is not None:
         simulation.wait_stream(to_stream, from_stream)
-    elif not non_blocking or (to_stream is None and not writes):
+    elif not non_blocking or to_stream is None:
         simulation.host_wait([stream])
     if isinstance(destination, SimTensor):
         destination.made_on = to_stream
@@ -139,12 +139,9 @@ def _stream(tensor: Tensor, source: Tensor) -> int | None:
     return autograd.stream_of(tensor.device.index, [source]) if isinstance(tensor, SimTensor) else None
 
 
-def _accesses(simulation: Simulation, tensor: Tensor) -> Sequence[Access]:
-    """Return the bytes that a copy touches; none of the host's, unless they are pinned."""
-    if isinstance(tensor, SimTensor):
-        return tensor.accesses()
-    pinned = simulation.pinned.access(tensor)
-    return [] if pinned is None else [pinned]
+def _accesses(tensor: Tensor) -> Sequence[Access]:
+    """Return the bytes of a device that a copy touches."""
+    return tensor.accesses() if isinstance(tensor, SimTensor) else []
 
 
 def _index(tensor: Tensor) -> int | None:

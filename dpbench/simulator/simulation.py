@@ -23,7 +23,6 @@ from dpbench.results.recording import (
     Wait,
 )
 from dpbench.simulator.memory.allocator import Allocator, MemoryBlock
-from dpbench.simulator.memory.pinned import PinnedStorage, PinnedTable
 from dpbench.simulator.memory.races import Launch, RaceError
 from dpbench.simulator.memory.regions import Region
 from dpbench.simulator.memory.storages import SimStorage, StorageTable
@@ -31,7 +30,7 @@ from dpbench.simulator.recorder import Recorder, thread_key
 from dpbench.simulator.streams import StreamOrder, VectorClock
 
 _HIDDEN = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
-Access = tuple[SimStorage | PinnedStorage, Region]
+Access = tuple[SimStorage, Region]
 
 
 class Simulation:
@@ -51,7 +50,6 @@ class Simulation:
         self.order = StreamOrder()
         self.allocators = [Allocator((index + 1) << 40, self.order) for index in range(devices)]
         self.storages = StorageTable()
-        self.pinned = PinnedTable(self.order)
         self.recorder = Recorder()
         self.generators = [torch.Generator().manual_seed(torch.initial_seed()) for _ in range(devices)]
         self._device_of_stream = list(range(devices))

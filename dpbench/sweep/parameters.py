@@ -85,14 +85,16 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
     "skip_unchanged": _switch("send only the parameters that changed"),
     "host_staged": _switch("send through the host"),
     "dispatch": _choice("threads", "sequence", "interleaved", "auto", sentence="how the replicas are called"),
-    "route": _choice("auto", "star", "chain", "tree", "host", "nccl", sentence="which lane sends parameters to which"),
-    "shares": _choice("auto", sentence="chunk sizes by measured times of the lanes; equal chunks without it"),
+    "route": _choice("auto", "star", "chain", "nccl", sentence="which lane sends parameters to which"),
 }
-"""For `tuned`: the fields of `dpbench.parallel.Policy`. A test compares them."""
+"""For `tuned`: the fields of `dpbench.parallel.Policy` but `shares`. A test compares them."""
 
 TUNED_PARAMETERS: Mapping[str, Parameter] = {
     **POLICY_PARAMETERS,
     "accumulate": _micro_batches("how many micro-batches a step has; all but the last run under accumulate()"),
+    "loss": _choice(
+        "outputs", "replicas", sentence="compute the loss on the gathered outputs, or in each replica; for training"
+    ),
 }
 """For `tuned`: its policy, and what is set up around the wrapper."""
 

@@ -16,15 +16,19 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
     kinds = sorted({device.partition(":")[0] for device in case.devices})
     if "sim" in kinds:
         return "simulated devices have no times; `dpbench counts` counts what a step does on them"
-    if case.variant.name is VariantName.TUNED_WITH_LOSS and case.mode is Mode.INFER:
-        return "it returns losses, and inference has none; mode train is allowed"
     if case.variant.name is VariantName.TORCH_DP:
         return _why_unsupported_torch_dp(kinds, machine)
     if case.variant.is_per_rank:
         return _why_no_ranks(case, kinds, machine) or why_rank_unsupported(case)
-    if case.variant.takes_nccl_route and (reason := _why_no_nccl_route(case, kinds, machine)):
-        return reason
-    return why_not_accumulated(case)
+    return _why_not_tuned(case, kinds, machine) or why_not_accumulated(case)
+
+
+def _why_not_tuned(case: Case, kinds: list[str], machine: MachineInfo) -> str | None:
+    if case.variant.former is not None:
+        return f"the wrapper no longer has {case.variant.former}"
+    if case.variant.has_loss_in_replicas and case.mode is Mode.INFER:
+        return "it returns losses, and inference has none; mode train is allowed"
+    return _why_no_nccl_route(case, kinds, machine) if case.variant.takes_nccl_route else None
 
 
 def _why_no_nccl_route(case: Case, kinds: list[str], machine: MachineInfo) -> str | None:

@@ -20,24 +20,39 @@ from pydantic_core import CoreSchema, core_schema
 from dpbench.sweep.explain import nearest, one_of
 from dpbench.sweep.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, shown
 
-_Row = tuple[str, str, str, Mapping[str, Parameter], Mapping[str, Value]]
+FORMER_NAMES: Mapping[str, str] = {
+    "tuned_no_cache_replicas": "cache_replicas=false",
+    "tuned_no_coalesce": "coalesce=false",
+    "tuned_no_overlap_broadcast": "overlap_broadcast=false",
+    "tuned_no_overlap_reduce": "overlap_reduce=false",
+    "tuned_no_overlap_copies": "overlap_copies=false",
+    "tuned_threads": "dispatch=threads",
+    "tuned_sequence": "dispatch=sequence",
+    "tuned_interleaved": "dispatch=interleaved",
+    "tuned_skip_unchanged": "skip_unchanged=true",
+    "tuned_host_staged": "host_staged=true",
+    "tuned_with_loss": "loss=replicas",
+    "tuned_star": "route=star",
+    "tuned_chain": "route=chain",
+    "tuned_tree": "route=tree",
+    "tuned_host": "route=host",
+    "tuned_nccl": "route=nccl",
+    "tuned_shares_auto": "shares=auto",
+}
+"""Names that older records, sweep files and asv results have, and the parameter of `tuned` that each stands for."""
 
-
-def _tuned(name: str, sentence: str, **fixed: Value) -> _Row:
-    """Return the row of `dpbench.DataParallel` with these fields of its policy fixed."""
-    return name, "variant:TUNED", sentence, TUNED_PARAMETERS, fixed
+FORMER_VALUES = frozenset({("route", "tree"), ("route", "host"), ("shares", "auto")})
+"""Parameters of `tuned` that only old records have. They can be read, not measured."""
 
 
 class VariantName(StrEnum):
     """A way to run one training step on several devices.
 
     A row is: name; ``module:attribute`` of the wrapper in `dpbench.variants`; sentence for `dpbench list`; parameters.
-    `fixed` holds the parameters that the name itself sets, `parameters` those that a user may set beside them.
     """
 
     wrapper: str
     sentence: str
-    fixed: Mapping[str, Value]
     parameters: Mapping[str, Parameter]
 
     def __new__(
@@ -46,12 +61,10 @@ class VariantName(StrEnum):
         wrapper: str = "",
         sentence: str = "",
         parameters: Mapping[str, Parameter] | None = None,
-        fixed: Mapping[str, Value] | None = None,
     ) -> Self:
         member = str.__new__(cls, name)
         member._value_ = name
-        member.wrapper, member.sentence, member.fixed = wrapper, sentence, fixed or {}
-        member.parameters = {key: each for key, each in (parameters or {}).items() if key not in member.fixed}
+        member.wrapper, member.sentence, member.parameters = wrapper, sentence, parameters or {}
         return member
 
     SINGLE = "single", "variant:SINGLE", "the plain model on the first device: the single-device baseline"
@@ -62,7 +75,12 @@ class VariantName(StrEnum):
         "floor:FLOOR",
         "the plain model on each chunk in turn and one backward: no scheme on shared lanes does less",
     )
-    TUNED = _tuned("tuned", "dpbench.DataParallel: cached replicas, coalesced copies, long-lived threads")
+    TUNED = (
+        "tuned",
+        "variant:TUNED",
+        "dpbench.DataParallel: cached replicas, coalesced copies, long-lived threads",
+        TUNED_PARAMETERS,
+    )
     DDP = (
         "ddp",
         "ddp:DDP",
@@ -74,63 +92,21 @@ class VariantName(StrEnum):
         "fsdp:FSDP",
         "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter",
     )
-    TUNED_NO_CACHE_REPLICAS = _tuned(
-        "tuned_no_cache_replicas", "tuned, but all replicas are built anew every forward", cache_replicas=False
-    )
-    TUNED_NO_COALESCE = _tuned("tuned_no_coalesce", "tuned, but every tensor is sent alone", coalesce=False)
-    TUNED_NO_OVERLAP_BROADCAST = _tuned(
-        "tuned_no_overlap_broadcast", "tuned, but parameters are sent on the compute streams", overlap_broadcast=False
-    )
-    TUNED_NO_OVERLAP_REDUCE = _tuned(
-        "tuned_no_overlap_reduce",
-        "tuned, but gradients are added after backward, on the compute streams",
-        overlap_reduce=False,
-    )
-    TUNED_NO_OVERLAP_COPIES = _tuned(
-        "tuned_no_overlap_copies", "tuned, but inputs and outputs are sent on the compute streams", overlap_copies=False
-    )
-    TUNED_THREADS = _tuned("tuned_threads", "tuned, always a thread per lane", dispatch="threads")
-    TUNED_SEQUENCE = _tuned("tuned_sequence", "tuned, always one lane after the other", dispatch="sequence")
-    TUNED_INTERLEAVED = _tuned(
-        "tuned_interleaved", "tuned, always all lanes at once, one at a time", dispatch="interleaved"
-    )
-    TUNED_SKIP_UNCHANGED = _tuned(
-        "tuned_skip_unchanged", "tuned, but parameters that did not change are not sent again", skip_unchanged=True
-    )
-    TUNED_HOST_STAGED = _tuned(
-        "tuned_host_staged", "tuned, but copies between devices go through the host", host_staged=True
-    )
-    TUNED_WITH_LOSS = (
-        "tuned_with_loss",
-        "variant:TUNED_WITH_LOSS",
-        "tuned, but each replica computes its loss, and the outputs stay there; for training only",
-        TUNED_PARAMETERS,
-    )
-    TUNED_STAR = _tuned("tuned_star", "tuned, parameters go from the first device straight to each other", route="star")
-    TUNED_CHAIN = _tuned("tuned_chain", "tuned, parameters go from device to device", route="chain")
-    TUNED_TREE = _tuned("tuned_tree", "tuned, each device passes parameters on to two others", route="tree")
-    TUNED_HOST = _tuned(
-        "tuned_host", "tuned, parameters go once to the host, and from there to all devices", route="host"
-    )
-    TUNED_NCCL = _tuned("tuned_nccl", "tuned, NCCL sends parameters and adds gradients", route="nccl")
-    TUNED_SHARES_AUTO = _tuned(
-        "tuned_shares_auto", "tuned, with less of the batch for devices that end late", shares="auto"
-    )
 
 
 PER_RANK = frozenset({VariantName.DDP, VariantName.FSDP})
 """The variants with one process per device. A test compares them with the wrappers."""
 
-SCHEMES = tuple(name for name in VariantName if not name.startswith("tuned_") and name is not VariantName.FSDP)
-"""The variants compared by default: the data-parallel schemes, without the ablations of the tuned one."""
+SCHEMES = tuple(name for name in VariantName if name is not VariantName.FSDP)
+"""The variants compared by default."""
 
-VARIANT = f"{one_of(SCHEMES)}, {VariantName.FSDP}, or one of the tuned_... that `dpbench list` shows"
 _EXAMPLE = "tuned[dispatch=threads,coalesce=false]"
+VARIANT = f"{one_of(VariantName)}, or one with parameters in brackets, such as {_EXAMPLE}"
 _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 
 
 class VariantId(str):
-    """A variant as text. `values` are those that its `name` and its parameters set.
+    """A variant as text. `values` are those of its parameters. A former name gives the text that replaces it.
 
     Raise ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
     """
@@ -142,13 +118,15 @@ class VariantId(str):
         match = _TEXT.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{text!r} has wrong brackets; allowed: one pair after the name, as in {_EXAMPLE}")
-        word = match["name"].strip()
+        word, inside = match["name"].strip(), match["parameters"] or ""
+        if word in FORMER_NAMES:
+            word, inside = VariantName.TUNED, f"{FORMER_NAMES[word]},{inside}"
         if word not in list(VariantName):
             raise ValueError(f"{text!r} is no variant{nearest(word, VariantName)}")
         name = VariantName(word)
-        given = dict(sorted(_parameters(name, text, match["parameters"] or "").items()))
+        given = dict(sorted(_parameters(name, text, inside).items()))
         found = super().__new__(cls, _text(name, given))
-        found.name, found.values = name, {**name.fixed, **given}
+        found.name, found.values = name, given
         return found
 
     @classmethod
@@ -159,20 +137,17 @@ class VariantId(str):
 
     def with_parameters(self, **values: Value) -> Self:
         """Return the variant with these parameters added to its own, or in their place."""
-        own = {key: value for key, value in self.values.items() if key not in self.name.fixed}
-        return type(self)(_text(self.name, {**own, **values}))
+        return type(self)(_text(self.name, {**self.values, **values}))
 
     @property
     def chooses_dispatch(self) -> bool:
         """Whether the wrapper itself chooses the dispatch, by trying each way."""
-        has_dispatch = "dispatch" in self.name.parameters or "dispatch" in self.name.fixed
-        return has_dispatch and self.values.get("dispatch", "auto") == "auto"
+        return "dispatch" in self.name.parameters and self.values.get("dispatch", "auto") == "auto"
 
     @property
     def chooses_route(self) -> bool:
         """Whether the wrapper itself chooses the route, by measuring the links."""
-        has_route = "route" in self.name.parameters
-        return has_route and self.values.get("route", "auto") == "auto"
+        return "route" in self.name.parameters and self.values.get("route", "auto") == "auto"
 
     def __getnewargs__(self) -> tuple[str]:
         return (str(self),)
@@ -180,7 +155,17 @@ class VariantId(str):
     @property
     def takes_nccl_route(self) -> bool:
         """Whether NCCL sends the wrapper's weights and adds its gradients."""
-        return {**self.name.fixed, **self.values}.get("route") == "nccl"
+        return self.values.get("route") == "nccl"
+
+    @property
+    def has_loss_in_replicas(self) -> bool:
+        """Whether each replica computes its loss, and the outputs stay on its lane."""
+        return self.values.get("loss") == "replicas"
+
+    @property
+    def former(self) -> str | None:
+        """The parameter that the wrapper no longer has, such as ``route=tree``, or None."""
+        return next((f"{key}={value}" for key, value in self.values.items() if (key, value) in FORMER_VALUES), None)
 
     @property
     def is_per_rank(self) -> bool:
@@ -211,6 +196,9 @@ def _parameters(name: VariantName, text: str, inside: str) -> dict[str, Value]:
     given: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
+        if name is VariantName.TUNED and (key, value) in FORMER_VALUES and key not in given:
+            given[key] = value
+            continue
         fault = _fault(name, key, given)
         if fault is not None:
             allowed = one_of(name.parameters) or f"{name} without brackets"
@@ -228,6 +216,10 @@ def _fault(name: VariantName, key: str, given: Mapping[str, Value]) -> str | Non
     """Return why this parameter cannot be set, or None."""
     if key in given:
         return "is given twice"
-    if key in name.fixed:
-        return f"is set by the name {name}: {key}={shown(name.fixed[key])}"
     return None if key in name.parameters else f"is no parameter of {name}{nearest(key, name.parameters)}"
+
+
+def present_id(text: str) -> str:
+    """Return a case's id, such as ``tuned_threads|mlp/small|...``, with the present text of its variant."""
+    variant, bar, rest = text.partition("|")
+    return f"{VariantId(variant)}{bar}{rest}" if variant.partition("[")[0] in FORMER_NAMES else text

@@ -9,9 +9,14 @@ from dpbench.variants.variant import Variant
 
 
 def variant_of(variant: VariantId) -> Variant:
-    """Return the scheme. The parameters in the id are bound to its `wrap`; `accumulate` sets its micro-batches."""
+    """Return the scheme. The parameters in the id are bound to its `wrap`.
+
+    But `accumulate` sets its micro-batches, and `loss` where the loss is computed.
+    """
     module, _, attribute = variant.name.wrapper.partition(":")
     found: Variant = getattr(import_module(f"dpbench.variants.{module}"), attribute)
     values = dict(variant.values)
     micro_batches = int(values.pop("accumulate", 1))
-    return replace(found, wrap=partial(found.wrap, **values) if values else found.wrap, micro_batches=micro_batches)
+    has_loss = values.pop("loss", "outputs") == "replicas"
+    wrap = partial(found.wrap, **values) if values else found.wrap
+    return replace(found, wrap=wrap, micro_batches=micro_batches, has_loss=has_loss)

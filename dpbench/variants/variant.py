@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -61,20 +61,24 @@ def _torch_dp(base: nn.Module, devices: list[torch.device]) -> Forward:
     return nn.DataParallel(base, device_ids=devices)
 
 
-def _tuned(base: nn.Module, devices: list[torch.device], **parameters: Any) -> Forward:
-    """Wrap in the module under test. `parameters` are fields of `dpbench.parallel.Policy`."""
+def _tuned(
+    base: nn.Module,
+    devices: list[torch.device],
+    *,
+    loss: Callable[[Any, Tensor], Tensor] | None = None,
+    **parameters: Any,
+) -> Forward:
+    """Wrap in the module under test. `parameters` are fields of `dpbench.parallel.Policy`.
+
+    With a `loss` each replica computes it, and the outputs stay on their lanes.
+    """
     from dpbench.parallel import DataParallel, Policy
 
+    if loss is not None:
+        from dpbench.parallel import with_loss  # here, because wrappers of old commits have none
+
+        base = with_loss(base, loss)
     return DataParallel(base, device_ids=devices, policy=Policy(**parameters))
-
-
-def _tuned_with_loss(
-    base: nn.Module, devices: list[torch.device], *, loss: Callable[[Any, Tensor], Tensor], **parameters: Any
-) -> Forward:
-    """Wrap the model with its loss inside, so that outputs stay on their lanes."""
-    from dpbench.parallel import with_loss
-
-    return _tuned(with_loss(base, loss), devices, **parameters)
 
 
 def _accumulate(scheme: Any) -> AbstractContextManager[None]:
@@ -91,4 +95,3 @@ def _trials_left(scheme: Any) -> int | None:
 SINGLE = Variant(_single, concurrent_lanes=False)
 TORCH_DP = Variant(_torch_dp)
 TUNED = Variant(_tuned, without_reduction=_accumulate, trials_left=_trials_left)
-TUNED_WITH_LOSS = replace(TUNED, wrap=_tuned_with_loss, has_loss=True)

@@ -20,7 +20,7 @@ name = "tiny"
 workload = "mlp/tiny"
 batch = 8
 devices = "cpu*2"
-variant = "tuned_sequence"
+variant = "tuned[dispatch=sequence]"
 threshold = "20%"
 """
 

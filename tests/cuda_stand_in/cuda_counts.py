@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpbench.measure.session import open_session
-from dpbench.parallel import transfer
+from dpbench.parallel import links as links_module
 from dpbench.sweep.case import Case
 from dpbench.sweep.variants import VariantId, VariantName
 from tests.cuda_stand_in import control
@@ -66,7 +66,7 @@ def of_a_step(phases):
 @pytest.fixture(autouse=True)
 def _links_are_alike(monkeypatch):
     """Let a chain keep the caller's order: the stand-in's links have no rates of their own."""
-    monkeypatch.setattr(transfer, "rate_between", lambda *_: None)
+    monkeypatch.setattr(links_module, "rate_between", lambda *_: None)
 
 
 def seen(workload):

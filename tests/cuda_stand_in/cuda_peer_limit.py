@@ -5,8 +5,9 @@ import warnings
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, Policy, transfer
-from dpbench.parallel.routes.plan import parents_of
+from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel import links as links_module
+from dpbench.parallel.routes import parents_of
 from tests.cuda_stand_in import control
 from tests.parallel.models import normed
 from tests.parallel.oracle import assert_same_step
@@ -33,8 +34,8 @@ def step(route):
 
 @pytest.mark.parametrize("route", ["chain", "auto"])
 def test_a_chain_asks_for_the_links_that_it_uses_and_is_made_without_a_warning(route, monkeypatch):
-    monkeypatch.setattr(transfer, "MOST_PEERS", 2)
-    monkeypatch.setattr(transfer, "rate_between", lambda *_: 1.0)
+    monkeypatch.setattr(links_module, "MOST_PEERS", 2)
+    monkeypatch.setattr(links_module, "rate_between", lambda *_: 1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wrapper = DataParallel(normed().to("cuda:0"), list(range(COUNT)), policy=Policy(route=route))

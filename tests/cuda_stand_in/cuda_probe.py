@@ -6,10 +6,10 @@ from itertools import permutations
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel import DataParallel, Policy, transfer
+from dpbench.parallel import links as probe
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import nccl, probe
-from dpbench.parallel.routes.plan import Links, hops_of
+from dpbench.parallel.routes import Links, hops_of
 from tests.cuda_stand_in import control
 from tests.parallel.models import mlp
 
@@ -68,13 +68,13 @@ def test_a_route_on_which_nccl_fails_is_not_taken(monkeypatch):
 
 def test_a_short_batch_makes_no_communicator(monkeypatch):
     """A list of devices without one would get it in its first call."""
-    called, broadcast = [], nccl.broadcast
+    called, broadcast = [], transfer.broadcast_by_nccl
 
     def noted(flats, streams):
         called.append(len(flats))
         broadcast(flats, streams)
 
-    monkeypatch.setattr(nccl, "broadcast", noted)
+    monkeypatch.setattr(transfer, "broadcast_by_nccl", noted)
     wrapper = DataParallel(mlp().to("cuda:0"), DEVICES, policy=Policy(route="nccl", dispatch="sequence"))
     for items in (COUNT, COUNT - 1, COUNT):
         wrapper(torch.randn(items, 5)).sum().backward()

@@ -12,7 +12,7 @@ import torch.cuda._sanitizer as sanitizer
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.arrival import Arrival
+from dpbench.parallel.tables import Arrival
 from tests.cuda_stand_in import control
 from tests.parallel.remote import take_remote_paths
 

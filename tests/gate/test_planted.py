@@ -134,7 +134,7 @@ def test_a_reduction_that_is_no_longer_early_is_named_with_several_buckets_only(
 
 @needs_simulator
 def test_sums_that_are_issued_after_the_backward_are_named(named):
-    found = named((BUCKETS,), Edit("link_nodes.py", RAISED, "        pass\n"))
+    found = named((BUCKETS,), Edit("broadcast.py", RAISED, "        pass\n"))
     assert found["dependencies.operators_before_issue"][0] == 0 < found["dependencies.operators_before_issue"][1]
 
 
@@ -145,7 +145,7 @@ def test_sums_that_are_issued_in_the_opposite_order_are_named(named):
         "        global _falling\n        _falling = (_falling - 1) % 16 + 1\n"
         "        token.grad_fn._set_sequence_nr(_falling)\n"
     )
-    plant = Edit("link_nodes.py", RAISED, falling), Edit("link_nodes.py", "@dataclass", "_falling = 16\n\n\n@dataclass")
+    plant = Edit("broadcast.py", RAISED, falling), Edit("broadcast.py", "@dataclass", "_falling = 16\n\n\n@dataclass")
     before, after = named((BUCKETS,), *plant)["dependencies.issue_swaps"]
     assert before == 0 < after
 
@@ -201,8 +201,8 @@ def chosen_base(tmp_path_factory):
 @pytest.mark.parametrize(
     "plant",
     [
-        Edit("dispatch/autotune.py", FASTEST, FASTEST.replace("min", "max")),
-        Edit("dispatch/autotune.py", GAIN, GAIN.replace("0.05", "0.0")),
+        Edit("dispatch.py", FASTEST, FASTEST.replace("min", "max")),
+        Edit("dispatch.py", GAIN, GAIN.replace("0.05", "0.0")),
         Edit("policy.py", DEFAULT, DEFAULT.replace("AUTO", "SEQUENCE")),
         Edit("policy.py", DEFAULT, DEFAULT.replace("AUTO", "THREADS")),
     ],

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from dpbench.parallel.dispatch.autotune import TRIES
+from dpbench.parallel.dispatch import TRIES
 from tests.gpu.device import DEVICE, skip_without_gpu, wrap
 from tests.parallel.models import Call
 

@@ -14,7 +14,6 @@ from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
 from dpbench.results.device_summary import TELEMETRY
 from dpbench.run.launch import launch
-from dpbench.sweep.variants import VariantName
 from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
 
 pytestmark = pytest.mark.gpu
@@ -69,7 +68,7 @@ def test_a_gates_round_finds_equal_commits_equally_fast():
             variant=variant,
             threshold="3%",
         )
-        for name, variant in (("sequence", VariantName.TUNED_SEQUENCE), ("threads", VariantName.TUNED_THREADS))
+        for name, variant in (("sequence", "tuned[dispatch=sequence]"), ("threads", "tuned[dispatch=threads]"))
     ]
     taken = take_round(suite, Sides(ROOT, ROOT), 0, lanes, launch)
     assert set(taken.ratios) == {"sequence", "threads"}

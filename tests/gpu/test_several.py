@@ -33,7 +33,6 @@ POLICIES = {
     "skip unchanged": {"skip_unchanged": True},
     "nothing cached": {"cache_replicas": False},
     "host staged": {"host_staged": True},
-    "through the host": {"route": "host", "bucket_bytes": 200, "first_bucket_bytes": 64},
     "by NCCL": {"route": "nccl", "bucket_bytes": 200, "first_bucket_bytes": 64},
     "by NCCL, no overlap": {"route": "nccl", "overlap_broadcast": False, "overlap_reduce": False},
 }

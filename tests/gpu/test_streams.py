@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from dpbench.parallel.arrival import Arrival
+from dpbench.parallel.tables import Arrival
 from tests.gpu.device import (
     DEVICE,
     IS_DRY_RUN,
@@ -68,8 +68,8 @@ def delay(target):
 PAUSES = {
     "before a batch leaves the host": delay("dpbench.parallel.transfer.copy_to"),
     "before a bucket is packed": delay("torch._foreach_copy_"),
-    "before a bucket goes to a lane": delay("dpbench.parallel.flat.copy_into"),
-    "before gradients are summed": delay("dpbench.parallel.link_nodes.sum_along_route"),
+    "before a bucket goes to a lane": delay("dpbench.parallel.buckets.copy_into"),
+    "before gradients are summed": delay("dpbench.parallel.broadcast.sum_along_route"),
     "in forward": lambda monkeypatch, base: base[4].register_forward_pre_hook(pause_here),
     "in backward": lambda monkeypatch, base: base[4].register_forward_hook(pause_in_backward),
     "before the optimizer": lambda monkeypatch, base: monkeypatch.setattr(SGD, "step", late(SGD.step)),
@@ -158,7 +158,7 @@ def assert_plain_gradients(base, x):
 @pytest.mark.usefixtures("_remote")
 @pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
 def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overlapped, monkeypatch):
-    from dpbench.parallel import flat
+    from dpbench.parallel import buckets as flat
 
     copies, pauses, first_layers, copy_into = [], [], [], flat.copy_into
 
@@ -184,7 +184,7 @@ def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overla
 @pytest.mark.usefixtures("_remote")
 @pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
 def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs(is_overlapped, monkeypatch):
-    from dpbench.parallel import link_nodes
+    from dpbench.parallel import broadcast as link_nodes
 
     hooks, pauses, sums, sum_flats = [], [], [], link_nodes.sum_along_route
 

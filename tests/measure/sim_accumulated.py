@@ -4,11 +4,11 @@ import pytest
 
 from dpbench.measure.fairness import error_against_oracle
 from dpbench.measure.session import open_session
-from dpbench.parallel.accumulation.kept_sums import KeptSums
+from dpbench.parallel.accumulate import KeptSums
 from dpbench.sweep.case import Case
 
 
-@pytest.mark.parametrize("variant", ["tuned[accumulate=3]", "tuned_with_loss[accumulate=2,dispatch=sequence]"])
+@pytest.mark.parametrize("variant", ["tuned[accumulate=3]", "tuned[accumulate=2,dispatch=sequence,loss=replicas]"])
 @pytest.mark.parametrize("workload", ["mlp/tiny", "convnet/tiny"])
 def test_kept_gradients_are_those_of_the_plain_module(variant, workload, monkeypatch):
     kept, keep = [], KeptSums.keep

@@ -3,8 +3,8 @@ import copy
 import pytest
 import torch
 
-from dpbench.parallel.dispatch import thread_hazards
-from dpbench.parallel.flat import FlatCopy
+from dpbench.parallel import thread_state as thread_hazards
+from dpbench.parallel.buckets import FlatCopy
 from tests.parallel.models import mlp
 
 

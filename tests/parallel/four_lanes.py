@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.dispatch.autotune import TRIES
+from dpbench.parallel.dispatch import TRIES
 from tests.parallel.models import Call
 
 LANES = 4

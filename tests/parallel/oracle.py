@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.parallel.shares.sizes import chunk_sizes
+from dpbench.parallel.scatter_gather import chunk_sizes
 
 
 class Chunked:

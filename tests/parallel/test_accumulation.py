@@ -21,7 +21,7 @@ from tests.parallel.models import Call
 from tests.parallel.remote import take_remote_paths
 from tests.sampling import sampled
 
-ROUTES = ("star", "chain", "tree")
+ROUTES = ("star", "chain")
 SMALL = {"bucket_bytes": 100, "first_bucket_bytes": 64}
 STEPS = ((8, 8, 8), (8, 8, 3), (8, 8, 1), (2, 8), (1, 5, 2), (9,), (4, 4))
 

@@ -3,13 +3,10 @@
 import copy
 import pickle
 import threading
-import time
 
 import pytest
 import torch
-from torch import nn
 
-from dpbench.parallel.shares import measured
 from tests.parallel.accumulating import (
     LANES,
     accumulate,
@@ -20,7 +17,7 @@ from tests.parallel.accumulating import (
     plainly,
     wrap,
 )
-from tests.parallel.models import Call, mlp, normed
+from tests.parallel.models import normed
 from tests.parallel.remote import take_remote_paths
 
 
@@ -194,54 +191,3 @@ def test_without_devices_every_step_is_added(pair):
     accumulate(wrapper, [x] * 3)
     plainly(bare, [x] * 3)
     assert_equal_grads(base, bare)
-
-
-def test_measured_shares_stay_within_an_accumulation(monkeypatch):
-    """Whatever is measured, all steps of one accumulation have the same chunks; between two they may differ."""
-    monkeypatch.setattr(measured, "SAMPLES", 2)
-
-    def forward(self, x):
-        sizes.append(len(x))
-        time.sleep(0.02 if len(sizes) % LANES == 1 else 0.001)  # lane 0 is slow
-        return self.layer(x)
-
-    sizes = []
-    wrapper = wrap(Call(forward, layer=nn.Linear(5, 3)), shares="auto")
-    seen = []
-    for _ in range(4):
-        sizes.clear()
-        for _ in range(5):
-            with wrapper.accumulate():
-                wrapper(torch.randn(40, 5)).sum().backward()
-        wrapper(torch.randn(40, 5)).sum().backward()
-        chunks = [tuple(sizes[i : i + LANES]) for i in range(0, len(sizes), LANES)]
-        assert len(chunks) == 6
-        assert len(set(chunks)) == 1
-        seen.append(chunks[0])
-    assert seen[0] == (10,) * LANES
-    assert len(set(seen)) > 1
-
-
-def test_an_accumulation_is_open_until_a_forward_with_grad_mode_outside():
-    wrapper = wrap(mlp())
-    is_open = wrapper._accumulation.is_open
-    x = torch.randn(8, 5)
-    with wrapper.accumulate():
-        assert not is_open()
-        wrapper(x)
-        assert is_open()
-    with torch.no_grad():
-        wrapper(x)
-    wrapper.mark_dirty()
-    assert is_open()
-    wrapper(x)
-    assert not is_open()
-    with pytest.raises(ZeroDivisionError):
-        leave_by_an_exception(wrapper, x)
-    assert not is_open()
-
-
-def leave_by_an_exception(wrapper, x):
-    with wrapper.accumulate():
-        wrapper(x)
-        raise ZeroDivisionError

@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils import parametrizations, parametrize
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.dispatch.autotune import TRIES, Autotuner
+from dpbench.parallel.dispatch import TRIES, Autotuner
 from tests.parallel.models import Call, mlp
 
 

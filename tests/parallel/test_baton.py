@@ -4,10 +4,9 @@ import threading
 
 import pytest
 
-from dpbench.parallel.dispatch.baton import Baton
-from dpbench.parallel.dispatch.context import ThreadState
-from dpbench.parallel.dispatch.interleaved import InterleavedRun
-from dpbench.parallel.dispatch.thread_pool import ThreadPools
+from dpbench.parallel.interleaved import Baton, InterleavedRun
+from dpbench.parallel.thread_state import ThreadState
+from dpbench.parallel.threads import ThreadPools
 
 PATIENCE_S = 60
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from dpbench.parallel import dispatch as dispatcher
 from dpbench.parallel import parallel_apply
-from dpbench.parallel.dispatch import dispatcher
-from dpbench.parallel.dispatch.autotune import TRIES
-from dpbench.parallel.dispatch.thread_hazards import ThreadHazards
+from dpbench.parallel.dispatch import TRIES
+from dpbench.parallel.thread_state import ThreadHazards
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call, mlp
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.parallel.dispatch import thread_hazards, watchdog
-from dpbench.parallel.dispatch.autotune import TRIES
+from dpbench.parallel import thread_state as thread_hazards
+from dpbench.parallel import threads as watchdog
+from dpbench.parallel.dispatch import TRIES
 from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.shares.sizes import chunk_sizes
+from dpbench.parallel.scatter_gather import chunk_sizes
 from dpbench.variants.naive import Naive
 from tests.parallel.histories import apply_in_sequence, assert_alike, interleave, play, random_policy
 from tests.parallel.remote import take_remote_paths

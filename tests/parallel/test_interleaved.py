@@ -21,9 +21,10 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.dispatch import watchdog
-from dpbench.parallel.dispatch.interleaved import MOST_LEAVES, ChildTable, _here
-from dpbench.parallel.dispatch.thread_hazards import setting_values
+from dpbench.parallel import threads as watchdog
+from dpbench.parallel.interleaved import MOST_LEAVES
+from dpbench.parallel.tables import ChildTable, here
+from dpbench.parallel.thread_state import setting_values
 from tests.parallel.four_lanes import LANES, sets_of, wrap
 from tests.parallel.models import Call, mlp, normed
 
@@ -483,7 +484,7 @@ def test_lanes_go_on_in_turns_after_a_wrapper_that_they_have_called():
     wrapper = interleaved(Call(forward, all=nn.ModuleList(members)))
     wrapper(X)
     assert log == in_turns()
-    assert _here.lane is None
+    assert here.lane is None
 
 
 def test_several_forwards_at_once_take_turns_on_their_own():

@@ -22,7 +22,7 @@ policies = st.builds(
     skip_unchanged=st.booleans(),
     host_staged=st.booleans(),
     dispatch=st.sampled_from(["sequence", "threads", "auto"]),
-    route=st.sampled_from(["auto", "star", "chain", "tree"]),
+    route=st.sampled_from(["auto", "star", "chain"]),
 )
 
 

@@ -8,13 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.flat import cut
+from dpbench.parallel import DataParallel, Policy, routes
+from dpbench.parallel.buckets import cut
+from dpbench.parallel.links import ProbeTimes, measure
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import plan as routes
-from dpbench.parallel.routes.nccl import check_route
-from dpbench.parallel.routes.plan import Links, choose, downwards, hops_of, parents_of, reason
-from dpbench.parallel.routes.probe import ProbeTimes, measure
+from dpbench.parallel.routes import Links, choose, downwards, hops_of, parents_of, reason
+from dpbench.parallel.transfer import check_route
 from tests.parallel.models import mlp
 
 
@@ -28,12 +27,9 @@ def all_peers(*heads, corrupt=()):
     [
         ("star", (0, 1, 2, 3), (0, 0, 0, 0)),
         ("chain", (0, 1, 2, 3), (0, 0, 1, 2)),
-        ("tree", (0, 1, 2, 3, 4, 5, 6, 7), (0, 0, 0, 1, 1, 2, 2, 3)),
         ("star", (0, 1, 1, 3), (0, 0, 0, 0)),
         ("chain", (0, 1, 1, 3), (0, 0, 1, 1)),
         ("chain", (0, 1, 0, 1, 4), (0, 0, 0, 1, 1)),
-        ("tree", (0, 1, 1, 3, 3, 5), (0, 0, 1, 0, 3, 1)),
-        ("host", (0, 1, 1, 3), (0, 0, 1, 1)),
         ("auto", (0, 0, 0), (0, 0, 0)),
         ("auto", (0, 1), (0, 0)),
         ("auto", (0, 1, 2), (0, 0, 1)),
@@ -77,9 +73,9 @@ STRANGERS = Links((0, 1, 2, 3), frozenset())
         (all_peers(0, 1, 2), (("chain", 0.2), ("star", 0.19)), "chain"),
         (all_peers(0, 1, 2), (("chain", 0.2), ("star", 0.1)), "star"),
         (STRANGERS, (), "star"),
-        (STRANGERS, (("star", 0.2), ("host", 0.1)), "host"),
-        (STRANGERS, (("star", 0.2), ("host", 0.19)), "star"),
-        (Links((0, 1, 1), frozenset()), (("star", 0.2), ("host", 0.1)), "star"),
+        (STRANGERS, (("star", 0.2), ("chain", 0.1)), "chain"),
+        (STRANGERS, (("star", 0.2), ("chain", 0.19)), "star"),
+        (Links((0, 1, 1), frozenset()), (("star", 0.2), ("chain", 0.1)), "star"),
     ],
 )
 def test_auto_takes_another_route_only_if_it_measures_faster(links, seconds, chosen):
@@ -145,14 +141,6 @@ def test_a_bucket_takes_as_long_as_the_host_or_the_devices():
 def test_the_copies_of_each_route():
     assert hops_of(Route.STAR, STRANGERS)[0] == ((0, 1), (0, 2), (0, 3))
     assert hops_of(Route.CHAIN, all_peers(0, 1, 1, 3)) == (((0, 1), (1, 3)), ((1, 0), (3, 1)))
-    down, up = hops_of(Route.HOST, STRANGERS)
-    assert down == ((0, None), (None, 1), (None, 2), (None, 3))
-    assert sorted(up, key=str) == sorted([(i, None) for i in (1, 2, 3)] + [(None, i) for i in (0, 1, 2)], key=str)
-
-
-def test_a_tree_avoids_links_that_corrupt_bytes():
-    assert parents_of(Route.TREE, all_peers(0, 1, 2, 3, corrupt=[(0, 1)])) == (0, 2, 0, 0)
-    assert parents_of(Route.TREE, all_peers(0, 1, corrupt=[(0, 1)])) == (0, 0)
 
 
 def test_cpu_lanes_are_not_measured():
@@ -195,11 +183,9 @@ def test_pieces_cover_a_flat_once(count, dtype, lengths, monkeypatch):
     assert torch.equal(torch.cat(list(cut(flat))), flat)
 
 
-@pytest.mark.parametrize("value", ["ring", "NCCL", None, 1])
+@pytest.mark.parametrize("value", ["ring", "tree", "host", "NCCL", None, 1])
 def test_a_route_that_does_not_exist_is_named_with_those_that_do(value):
-    with pytest.raises(
-        ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'tree', 'host', 'nccl' are allowed"
-    ):
+    with pytest.raises(ValueError, match=r"Policy.route is .*; 'auto', 'star', 'chain', 'nccl' are allowed"):
         Policy(route=value)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.backends import cuda
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dpbench.parallel.dispatch.autotune import TRIES
+from dpbench.parallel.dispatch import TRIES
 from tests.parallel.four_lanes import LANES, wrap
 from tests.parallel.models import Call
 

@@ -22,7 +22,7 @@ from dpbench.parallel import (
     scatter_kwargs,
     with_loss,
 )
-from dpbench.parallel.shares.sizes import chunk_sizes
+from dpbench.parallel.scatter_gather import chunk_sizes
 from tests.parallel.models import Call, mlp, normed
 from tests.parallel.oracle import assert_grads
 from tests.parallel.remote import take_remote_paths
@@ -102,15 +102,13 @@ def test_sizes(batch, shares, sizes):
 
 WRONG = [
     *((), (0, 0), (0, 1), (1, 0, 1), (1, -1), (1, math.nan), (math.nan, 1), (1, math.inf), (1, None), (1, "2")),
-    *((True, 1), (10**400, 1), (1, 2j), "equal", 3, 0.5, {1: 2}, torch.ones(2)),
+    *((True, 1), (10**400, 1), (1, 2j), "equal", "auto", 3, 0.5, {1: 2}, torch.ones(2)),
 ]
 
 
 @pytest.mark.parametrize("shares", WRONG, ids=lambda shares: repr(shares)[:20])
 def test_wrong_shares_are_one_clear_error(shares):
-    with pytest.raises(
-        ValueError, match=r"Policy\.shares is .*; None, 'auto', or a tuple with a finite number"
-    ) as error:
+    with pytest.raises(ValueError, match=r"Policy\.shares is .*; None, or a tuple with a finite number") as error:
         Policy(shares=shares)
     assert repr(shares) in str(error.value)
 
@@ -119,7 +117,6 @@ def test_shares_are_kept_as_floats_so_that_a_policy_stays_a_value():
     assert Policy(shares=[1, 2]) == Policy(shares=(1.0, 2.0))
     assert hash(Policy(shares=[1, 2])) == hash(Policy(shares=(1, 2)))
     assert Policy().shares is None
-    assert Policy(shares="auto").shares == "auto"
 
 
 THREE = Policy(shares=(1, 2, 0))
@@ -154,7 +151,6 @@ def test_without_devices_shares_have_no_effect():
     wrapper = DataParallel(mlp(), policy=Policy(shares=UNEVEN))
     if not wrapper.device_ids:
         assert wrapper(torch.ones(8, 5)).shape == (8, 3)
-        assert DataParallel(mlp(), policy=Policy(shares="auto")).shares is None
 
 
 def on_chunks(base, sizes, *inputs):
@@ -263,11 +259,6 @@ def test_weights_give_the_mean_over_the_batch(batch, shares):
     with pytest.warns(UserWarning, match="all input tensors were scalars"):
         losses = wrapper(x)
     torch.testing.assert_close((losses * weights).sum(), x.mean())
-
-
-def test_weights_for_auto_need_numbers():
-    with pytest.raises(ValueError, match=r"shares is 'auto'; numbers are allowed"):
-        chunk_weights(8, 4, "auto")
 
 
 def test_the_loss_in_the_replicas_keeps_the_mean():

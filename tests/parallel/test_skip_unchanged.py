@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from dpbench.parallel import DataParallel, Policy, flat
+from dpbench.parallel import DataParallel, Policy
+from dpbench.parallel import buckets as flat
 from tests.parallel.models import Call, mlp, normed
 
 LANES = 3

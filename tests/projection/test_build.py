@@ -188,7 +188,7 @@ def test_everything_that_was_recorded_runs():
     assert len(schedule(made, [1.0] * len(made)).order) == len(made)
 
 
-@pytest.mark.parametrize("variant", ["tuned_nccl", "tuned[route=nccl]", "tuned[accumulate=2]"])
+@pytest.mark.parametrize("variant", ["tuned[route=nccl]", "tuned[route=tree]", "tuned[accumulate=2]"])
 def test_route_nccl_and_accumulation_have_no_rule(variant):
     """The simulator has no NCCL, and 2 or 3 recorded items a lane are too few for many micro-batches."""
     with pytest.raises(ProjectionError, match=r"no rule for a projection; allowed: .*but for route nccl"):

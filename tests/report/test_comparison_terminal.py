@@ -25,7 +25,7 @@ FOUND = compare(
         *rounds("tuned", 0.010, 0.0101, 0.0099),
         *rounds("floor", 0.030, 0.0301, 0.0299),
         *rounds("ddp", 0.0204, 0.0190, 0.0214),
-        *rounds("tuned_threads", 0.0196, 0.0186, 0.0210),
+        *rounds("tuned[route=star]", 0.0196, 0.0186, 0.0210),
         failed(case("single", "cpu"), 0, "crashed", "signal 9"),
     ]
 )
@@ -82,7 +82,7 @@ def test_colours_say_what_is_sure_and_no_color_removes_them():
     assert "\x1b[31m" in lines["floor"]
     assert not COLOUR.search(lines["naive"])
     assert not COLOUR.search(lines["ddp"])
-    assert not COLOUR.search(lines["tuned_threads"])
+    assert not COLOUR.search(lines["tuned[route=star]"])
     assert not COLOUR.search(printed(120, NO_COLOR="1"))
     assert "█" in printed(120, NO_COLOR="1")
 

@@ -45,4 +45,3 @@ def test_the_list_has_a_line_for_each_with_what_is_allowed():
     assert set(listed) == {*TUNED_PARAMETERS, *DDP_PARAMETERS}
     assert listed["dispatch"]["allowed"] == "threads, sequence, interleaved, auto"
     assert "tuned" in listed["dispatch"]["variants"]
-    assert "tuned_threads" not in listed["dispatch"]["variants"]

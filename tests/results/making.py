@@ -8,7 +8,7 @@ from dpbench.results.record import Environment, Metrics, Outcome, Record
 from dpbench.stats.least_samples import are_enough, least_seconds
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import parse_devices
-from dpbench.sweep.variants import VariantName
+from dpbench.sweep.variants import VariantId
 
 ENVIRONMENT = Environment(
     hostname="here", os="Linux", python="3.11.9", torch="2.13.0", cpu_model="a CPU", cores=2, dpbench="0.1.0"
@@ -17,7 +17,7 @@ METRICS = Metrics(threads_per_lane=1, warmup_steps=5, stopped_by="interval")
 
 
 def case(variant: str = "tuned", devices: str = "cpu*2", batch: int = 64, workload: str = "mlp/tiny") -> Case:
-    return Case(variant=VariantName(variant), workload=workload, batch=batch, devices=parse_devices(devices), threads=2)
+    return Case(variant=VariantId(variant), workload=workload, batch=batch, devices=parse_devices(devices), threads=2)
 
 
 def ok(case: Case, round: int, samples_s: Sequence[float] = (0.1, 0.1), **fields: object) -> Record:

@@ -14,7 +14,6 @@ from dpbench.run.child.lockstep import _alternate, _blocks
 from dpbench.run.launch import launch
 from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
 from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantName
 
 ROOT = Path(__file__).parents[2]
 FORWARD = "    def forward(self, *inputs: Any, **kwargs: Any) -> Any:\n"
@@ -85,7 +84,7 @@ def job(base, head, workload="mlp/tiny", timeout_s=60.0, variables=None, **field
     side = Side(folder=str(base))
     usual = {
         "benchmark": "tiny",
-        "case": Case(variant=VariantName.TUNED_SEQUENCE, workload=workload, batch=8, devices=("cpu", "cpu"), threads=1),
+        "case": Case(variant="tuned[dispatch=sequence]", workload=workload, batch=8, devices=("cpu", "cpu"), threads=1),
         "sides": {
             SideName.BASE: side,
             SideName.TWIN: side,

@@ -12,7 +12,6 @@ from dpbench.results.record import Outcome
 from dpbench.run.launch import launch
 from dpbench.run.messages import LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
 from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantName
 
 ROOT = Path(__file__).parents[2]
 PAUSE_S = 0.4
@@ -42,7 +41,7 @@ def found(tmp_path_factory):
         file.write(PAUSES)
     base, case = (
         Side(folder=str(folder)),
-        Case(variant=VariantName.TUNED_SEQUENCE, workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1),
+        Case(variant="tuned[dispatch=sequence]", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1),
     )
     jobs = tuple(
         StartUpJob(

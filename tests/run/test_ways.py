@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.plan import reason
+from dpbench.parallel.routes import reason
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.run.child.auto_choice import choice_on, links_on
 from dpbench.run.messages import AutoChoice, AutoChoices
@@ -23,14 +23,14 @@ def links(name):
     ("machine", "route"),
     [
         ("2xV100-pcie", Route.STAR),
-        ("4x4090-pcie", Route.HOST),
-        ("8x2080Ti-pcie", Route.HOST),
+        ("4x4090-pcie", Route.CHAIN),
+        ("8x2080Ti-pcie", Route.CHAIN),
         ("4xL4-pcie", Route.CHAIN),
         ("8xV100-pcie", Route.CHAIN),
         ("8xA100-nvswitch", Route.CHAIN),
     ],
 )
-def test_a_machine_without_peers_sends_through_the_host_and_others_take_a_chain(machine, route):
+def test_more_than_two_gpus_take_a_chain(machine, route):
     assert choice_on(links(machine)).route == route
 
 
@@ -65,8 +65,7 @@ class FakeChooser:
     [
         ("tuned", ["tuned[dispatch=sequence,route=chain]", "tuned[dispatch=threads,route=chain]"]),
         ("tuned[dispatch=threads]", ["tuned[dispatch=threads,route=chain]"]),
-        ("tuned_threads", ["tuned_threads[route=chain]"]),
-        ("tuned_star", ["tuned_star[dispatch=sequence]", "tuned_star[dispatch=threads]"]),
+        ("tuned[route=star]", ["tuned[dispatch=sequence,route=star]", "tuned[dispatch=threads,route=star]"]),
     ],
 )
 def test_a_variant_has_the_ways_that_it_leaves_open(variant, expected):

@@ -37,7 +37,7 @@ def test_the_stock_wrapper_alone_has_nothing_to_count_on_cpu_lanes():
     assert [(skip.case.variant, "sim*n" in skip.reason) for skip in plan.skipped] == [("torch_dp", True)]
 
 
-@pytest.mark.parametrize("variant", ["tuned_nccl", "tuned[route=nccl]"])
+@pytest.mark.parametrize("variant", ["tuned[route=nccl]"])
 def test_route_nccl_is_counted_nowhere(variant):
     plan = plan_counts(spec(variants=["naive", variant]))
     assert {name for name, _ in places(plan)} == {"naive"}

@@ -129,7 +129,7 @@ def test_who_runs_on_which_lanes(here: MachineInfo, devices: str, skipped: str) 
         (
             machine(gpus=2),
             "cuda:0*2",
-            "tuned_nccl",
+            "tuned[route=nccl]",
             "route nccl needs CUDA devices, each in one lane, and a torch with nccl",
         ),
         (machine(gpus=1, kind="mps"), "mps:0", "ddp", "no backend of torch.distributed is known for mps"),

@@ -83,7 +83,10 @@ def test_options_may_be_numbers_already() -> None:
     assert from_options({"rounds": 3, "budget": 90.5}).budget_s == 90.5
 
 
-VARIANTS = "single, torch_dp, naive, floor, tuned, ddp, fsdp, or one of the tuned_... that `dpbench list` shows"
+VARIANTS = (
+    "single, torch_dp, naive, floor, tuned, ddp, fsdp, or one with parameters in brackets, "
+    "such as tuned[dispatch=threads,coalesce=false]"
+)
 LIST = f"allowed: a list of {VARIANTS}"
 STEPS = "a whole number from 1 to 100000"
 WHOLE_BATCH = "a list of whole numbers from 1 to 2**31 - 1"

@@ -11,8 +11,10 @@ from dpbench.results.record import Record, parse_line, to_line
 from dpbench.sweep.case import Case
 from dpbench.sweep.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, shown
 from dpbench.sweep.spec import SpecError, from_options
-from dpbench.sweep.variants import SCHEMES, VariantId, VariantName, split_list
+from dpbench.sweep.supports import why_unsupported
+from dpbench.sweep.variants import FORMER_NAMES, SCHEMES, VariantId, VariantName, present_id, split_list
 from tests.results.making import ok
+from tests.sweep.test_plan import machine
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ from tests.results.making import ok
         ("ddp[bucket_cap_mb=1]", "ddp[bucket_cap_mb=1]"),
         ("ddp[bucket_cap_mb=1.0]", "ddp[bucket_cap_mb=1]"),
         ("ddp[bucket_cap_mb=.50]", "ddp[bucket_cap_mb=0.5]"),
-        ("tuned_threads[coalesce=true]", "tuned_threads[coalesce=true]"),
+        ("tuned_threads[coalesce=true]", "tuned[coalesce=true,dispatch=threads]"),
     ],
 )
 def test_a_variant_has_one_text(text, canonical):
@@ -40,8 +42,8 @@ def test_a_variant_has_one_text(text, canonical):
 
 
 def test_values_are_those_of_the_name_and_of_its_parameters():
-    found = VariantId("tuned_no_coalesce[bucket_bytes=1KiB,dispatch=sequence,skip_unchanged=true]")
-    assert found.name is VariantName.TUNED_NO_COALESCE
+    found = VariantId("tuned[coalesce=false,bucket_bytes=1KiB,dispatch=sequence,skip_unchanged=true]")
+    assert found.name is VariantName.TUNED
     assert found.values == {
         "coalesce": False,
         "bucket_bytes": 1024,
@@ -56,7 +58,6 @@ def test_with_parameters_adds_to_them_or_replaces_them():
     tuned = VariantId("tuned[coalesce=false]")
     assert tuned.with_parameters(dispatch="threads") == "tuned[coalesce=false,dispatch=threads]"
     assert tuned.with_parameters(coalesce=True) == "tuned[coalesce=true]"
-    assert VariantId("tuned_threads").with_parameters(bucket_bytes=5) == "tuned_threads[bucket_bytes=5]"
     assert VariantId("ddp").with_parameters(bucket_cap_mb=2.0) == "ddp[bucket_cap_mb=2]"
 
 
@@ -93,10 +94,9 @@ def test_with_parameters_adds_to_them_or_replaces_them():
         ("ddp[bucket_cap_mb=nan]", "allowed: a number of MiB above 0, at most 1048576"),
         ("ddp[bucket_cap_mb=1e9]", "allowed: a number of MiB above 0, at most 1048576"),
         ("ddp[bucket_cap_mb=wide]", "bucket_cap_mb='wide' in 'ddp[bucket_cap_mb=wide]' is not allowed"),
-        (
-            "tuned_threads[dispatch=auto]",
-            "'dispatch' in 'tuned_threads[dispatch=auto]' is set by the name tuned_threads: dispatch=threads; allowed",
-        ),
+        ("tuned_threads[dispatch=auto]", "'dispatch' in 'tuned_threads[dispatch=auto]' is given twice; allowed: cache"),
+        ("tuned[route=ring]", "route='ring' in 'tuned[route=ring]' is not allowed; allowed: auto, star, chain, nccl"),
+        ("tuned[shares=equal]", "is no parameter of tuned"),
         ("tuned[dispatch=auto", "'tuned[dispatch=auto' has wrong brackets; allowed: one pair after the name, as in"),
         ("tuned]", "'tuned]' has wrong brackets"),
         ("tuned[[dispatch=auto]]", "has wrong brackets"),
@@ -139,10 +139,43 @@ def case(variant):
     return Case(variant=variant, workload="mlp/small", batch=64, devices=("cpu", "cpu"), threads=2)
 
 
-def test_ids_have_the_parameters_and_those_of_old_cases_stay():
+def test_ids_have_the_parameters_and_those_of_old_cases_the_present_text():
     rest = "|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
-    assert case("tuned_no_coalesce").id == f"tuned_no_coalesce{rest}"
+    assert case("tuned_no_coalesce").id == f"tuned[coalesce=false]{rest}"
     assert case("tuned[bucket_bytes=1KiB]").id == f"tuned[bucket_bytes=1024]{rest}"
+
+
+OLD_NAMES = (
+    *["tuned_no_cache_replicas", "tuned_no_coalesce", "tuned_no_overlap_broadcast", "tuned_no_overlap_reduce"],
+    *["tuned_no_overlap_copies", "tuned_threads", "tuned_sequence", "tuned_interleaved", "tuned_skip_unchanged"],
+    *["tuned_host_staged", "tuned_with_loss", "tuned_star", "tuned_chain", "tuned_tree", "tuned_host", "tuned_nccl"],
+    "tuned_shares_auto",
+)
+
+
+def test_all_old_names_are_mapped():
+    assert tuple(FORMER_NAMES) == OLD_NAMES
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_an_old_name_is_read_as_its_parameter_in_specs_records_and_ids(name):
+    present = f"tuned[{FORMER_NAMES[name]}]"
+    assert VariantId(name) == VariantId(present) == present
+    assert from_options({"variants": name}).variants == (present,)
+    old = to_line(ok(case(present), 0)).replace(present.encode(), name.encode())
+    assert name.encode() in old
+    read = parse_line(old)
+    assert isinstance(read, Record)
+    assert read.case == case(present)
+    rest = "|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
+    assert present_id(f"{name}{rest} import") == f"{present}{rest} import"
+    assert present_id(f"{present}{rest}") == f"{present}{rest}"
+
+
+@pytest.mark.parametrize("name", ["tuned_tree", "tuned_host", "tuned_shares_auto"])
+def test_what_the_wrapper_no_longer_has_is_read_but_not_measured(name):
+    why = why_unsupported(case(name), machine())
+    assert why == f"the wrapper no longer has {FORMER_NAMES[name]}"
 
 
 def test_cases_and_records_keep_their_parameters_in_json():
@@ -157,27 +190,25 @@ def test_cases_and_records_keep_their_parameters_in_json():
 
 
 def test_a_copy_or_a_pickle_keeps_name_and_values():
-    variant = VariantId("tuned_threads[coalesce=false]")
+    variant = VariantId("tuned[coalesce=false,dispatch=threads]")
     for other in (copy.copy(variant), copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
         assert other == variant
         assert (other.name, other.values) == (variant.name, variant.values)
         assert hash(other) == hash(variant)
     assert pickle.loads(pickle.dumps(case(variant))) == case(variant)
-    assert copy.deepcopy(case(variant)).variant.name is VariantName.TUNED_THREADS
+    assert copy.deepcopy(case(variant)).variant.name is VariantName.TUNED
 
 
 def test_tables_have_the_order_of_the_definitions_and_then_of_the_parameters():
-    texts = ["ddp", "tuned_threads", "tuned[dispatch=auto]", "tuned", "single", "tuned[coalesce=true]"]
+    texts = ["ddp", "tuned[dispatch=auto]", "tuned", "single", "tuned[coalesce=true]"]
     ordered = sorted(map(VariantId, texts), key=lambda variant: variant.order)
-    assert ordered == ["single", "tuned", "tuned[coalesce=true]", "tuned[dispatch=auto]", "ddp", "tuned_threads"]
+    assert ordered == ["single", "tuned", "tuned[coalesce=true]", "tuned[dispatch=auto]", "ddp"]
 
 
 def test_the_parameters_of_tuned_are_the_fields_of_its_policy():
-    assert list(POLICY_PARAMETERS) == [field.name for field in fields(Policy)]
-    assert POLICY_PARAMETERS["shares"].parse("auto") == "auto"
-    for field in fields(Policy):
-        if field.name == "shares":  # its default, None, is the variant without this parameter
-            continue
+    of_policy = [field for field in fields(Policy) if field.name != "shares"]  # its values are no short texts
+    assert list(POLICY_PARAMETERS) == [field.name for field in of_policy]
+    for field in of_policy:
         parsed = POLICY_PARAMETERS[field.name].parse(shown(field.default))
         assert parsed == field.default
         assert type(parsed) is (str if field.name in {"dispatch", "route"} else type(field.default))

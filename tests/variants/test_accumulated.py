@@ -21,7 +21,7 @@ def of(variant, workload="mlp/tiny", batch=14):
     return Case(variant=variant, workload=workload, batch=batch, devices=("cpu", "cpu"), threads=1)
 
 
-@pytest.mark.parametrize("variant", ["tuned[accumulate=3]", "tuned_with_loss[accumulate=3]"])
+@pytest.mark.parametrize("variant", ["tuned[accumulate=3]", "tuned[accumulate=3,loss=replicas]"])
 @pytest.mark.parametrize("workload", ["mlp/tiny", "convnet/tiny", "embedding_sparse/tiny"])
 def test_the_gradients_are_those_of_the_plain_module(variant, workload):
     assert error_against_oracle(open_session(of(variant, workload))) <= ALLOWED

@@ -8,9 +8,10 @@ import torch
 
 from dpbench.doctor.findings import Finding, note, ok, unreliable
 from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
+from dpbench.parallel.links import find_links
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.plan import choose, reason
-from dpbench.parallel.transfer import are_sound, find_links
+from dpbench.parallel.routes import choose, reason
+from dpbench.parallel.transfer import are_sound
 
 _CORRUPT = (
     "dpbench.parallel sends these copies through the host automatically, and all copies under "

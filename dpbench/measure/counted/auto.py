@@ -12,6 +12,7 @@ wrapper leaves the sequence for a gain above 5 % only.
 """
 
 import time
+from importlib import import_module
 from threading import Lock
 
 import torch
@@ -70,9 +71,10 @@ def slower_choices() -> int:
 
 
 def _leaves_sequence_for_a_small_gain() -> bool:
-    from dpbench.parallel.dispatch.autotune import Autotuner
-
-    tuner = Autotuner(list(_SMALL_GAIN))
+    dispatch = import_module("dpbench.parallel.dispatch")
+    if not hasattr(dispatch, "Autotuner"):  # a wrapper of an older commit
+        dispatch = import_module("dpbench.parallel.dispatch.autotune")
+    tuner = dispatch.Autotuner(list(_SMALL_GAIN))
     while tuner.chosen is None:
         choice = tuner.next_choice()
         tuner.add(choice, _SMALL_GAIN[choice])

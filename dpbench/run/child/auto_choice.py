@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import torch
 
+from dpbench.parallel.links import BUCKET_BYTES
 from dpbench.parallel.policy import Policy
-from dpbench.parallel.routes.plan import Links, candidates, choose, hops_of
-from dpbench.parallel.routes.probe import BUCKET_BYTES
+from dpbench.parallel.routes import Links, candidates, choose, hops_of
 from dpbench.run.child.process import answer
 from dpbench.run.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
 

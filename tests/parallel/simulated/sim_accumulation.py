@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.routes import plan as routes
+from dpbench.parallel import DataParallel, Policy, routes
 from dpbench.results.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import mlp
@@ -45,7 +44,7 @@ def run(wrapper, batches, is_kept=True):
 
 CASES = [
     pytest.param(route, devices, policy, id=f"{route}, {name}, {policy}")
-    for route in (*ROUTES, "tree")
+    for route in ROUTES
     for name, devices in (("four devices", DEVICES), ("two lanes each", TWO_LANES_EACH))
     for policy in ("default", "small buckets", "threads", "interleaved", "no overlap", "only copies", "host staged")
 ]

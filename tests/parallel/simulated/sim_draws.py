@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.dispatch.autotune import TRIES
+from dpbench.parallel.dispatch import TRIES
 from tests.parallel.models import Call
 
 APART = ["sim:0", "sim:1", "sim:2"]

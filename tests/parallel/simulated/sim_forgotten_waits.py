@@ -4,12 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, flat_sums, join, lanes, link_nodes, transfer
+from dpbench.parallel import DataParallel, Policy, lanes, transfer
 from dpbench.parallel import broadcast as broadcast_module
-from dpbench.parallel import flat as flat_module
-from dpbench.parallel.arrival import Arrival
-from dpbench.parallel.flat import StagingBuffer
+from dpbench.parallel import broadcast as link_nodes
+from dpbench.parallel import buckets as flat_module
+from dpbench.parallel import reduce as flat_sums
+from dpbench.parallel import scatter_gather as join
+from dpbench.parallel.buckets import StagingBuffer
 from dpbench.parallel.replicas import ReplicaPool
+from dpbench.parallel.tables import Arrival
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import (

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel
-from dpbench.parallel.accumulation import kept_sums
+from dpbench.parallel import accumulate as kept_sums
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call
 from tests.parallel.simulated.racing import DEVICES, POLICIES

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, join, parallel_apply, replicate
+from dpbench.parallel import DataParallel, Policy, parallel_apply, replicate
+from dpbench.parallel import scatter_gather as join
 from tests.parallel.models import Call, Tied, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
 from tests.sampling import sampled

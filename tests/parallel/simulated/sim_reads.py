@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel.arrival import Arrival
+from dpbench.parallel.tables import Arrival
 from dpbench.simulator import RaceError
 from tests.parallel.models import Call
 

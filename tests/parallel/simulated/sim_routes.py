@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, transfer
+from dpbench.parallel import DataParallel, Policy, routes, transfer
+from dpbench.parallel import links as links_module
 from dpbench.parallel.lanes import SideStreams
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import plan as routes
-from dpbench.parallel.routes.plan import parents_of
-from dpbench.results.recording import Copy, HostWait
+from dpbench.parallel.routes import parents_of
+from dpbench.results.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import Call, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
 from tests.parallel.simulated.replay import replay
 from tests.sampling import sampled
 
-ROUTES = ("star", "chain", "tree", "host")
+ROUTES = ("star", "chain")
 PLACEMENTS = {
     "four devices": DEVICES,
     "another order": ["sim:2", "sim:0", "sim:3", "sim:1"],
@@ -87,8 +87,7 @@ def test_the_order_of_additions_is_the_documented_one():
     """Each lane's gradient is a number that loses bits in other orders."""
     shares = torch.tensor([1.0, 2.0**-24, 2.0**-24, 2.0**-24])
     a, b, c, d = shares
-    wanted = {"star": ((a + b) + c) + d, "chain": a + (b + (c + d)), "tree": (a + (b + d)) + c}
-    wanted["host"] = wanted["chain"]
+    wanted = {"star": ((a + b) + c) + d, "chain": a + (b + (c + d))}
     assert len({float(total) for total in wanted.values()}) > 1
     for route, total in wanted.items():
         base = nn.Linear(1, 1, bias=False).to("sim:0")
@@ -243,28 +242,8 @@ def test_lanes_on_one_device_get_one_copy_over_the_link(route):
     wrapper = DataParallel(base, ["sim:0", "sim:1", "sim:1", "sim:1"], policy=on(route))
     with recording() as recorded, torch.no_grad():
         wrapper(torch.randn(8, 8))
-    to_lanes = copies_of(recorded)[None if route == "host" else 0, 1]
-    batch = 3 * 64 if route == "host" else 0
-    assert to_lanes - batch == (3 if route == "star" else 1) * (256 + 32)
-
-
-def test_through_the_host_each_link_carries_weights_and_gradients_once_and_nothing_waits():
-    base = nn.Linear(8, 8).to("sim:0")
-    wrapper = DataParallel(base, DEVICES, policy=on("host"))
-    x = torch.randn(8, 8).to("sim:0")
-    wrapper(x).sum().backward()  # pins memory
-    packed_bytes, chunk_bytes = 256 + 32, 2 * 8 * 4
-    with recording() as recorded:
-        out = wrapper(x)
-    up, down = {(0, None): packed_bytes}, {(None, lane): packed_bytes for lane in (1, 2, 3)}
-    chunks = {(0, lane): chunk_bytes for lane in (1, 2, 3)} | {(lane, 0): chunk_bytes for lane in (1, 2, 3)}
-    assert copies_of(recorded) == {**up, **down, **chunks}
-    assert not [event for event in recorded.events if isinstance(event, HostWait)]
-    with recording() as recorded:
-        out.sum().backward()
-    hops = {(lane, None): packed_bytes for lane in (1, 2, 3)} | {(None, lane): packed_bytes for lane in (0, 1, 2)}
-    assert copies_of(recorded) == {**hops, **{(0, lane): chunk_bytes for lane in (1, 2, 3)}}
-    assert not [event for event in recorded.events if isinstance(event, HostWait)]
+    to_lanes = copies_of(recorded)[0, 1]
+    assert to_lanes == (3 if route == "star" else 1) * (256 + 32)
 
 
 @pytest.fixture
@@ -302,8 +281,8 @@ def test_a_chain_measures_its_links_and_goes_around_a_slow_one(monkeypatch):
         asked.append((one.index, other.index))
         return 1e9 if asked[-1] == (1, 2) else 4e9
 
-    monkeypatch.setattr(transfer, "rate_between", rate_between)
-    links = transfer.find_links([torch.device(device) for device in DEVICES], Route.AUTO, is_staged=False)
+    monkeypatch.setattr(links_module, "rate_between", rate_between)
+    links = links_module.find_links([torch.device(device) for device in DEVICES], Route.AUTO, is_staged=False)
     assert parents_of(Route.AUTO, links) == (0, 0, 3, 1)
     assert set(asked) == {(0, 1), (1, 2), (2, 3), (1, 3)}
     assert transfer._peers_are_sound.cache_info().currsize == 2 * len(set(asked))

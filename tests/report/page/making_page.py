@@ -35,13 +35,13 @@ LANES = Environment(
 COSTS = {"single": 0.0, "torch_dp": 1.0, "naive": 1.05, "floor": 0.02, "tuned": 0.22, "ddp": 0.2}
 """The seconds of a variant beside its computation, over those of torch_dp."""
 ABLATIONS = {
-    "tuned_no_cache_replicas": 0.55,
-    "tuned_no_coalesce": 0.4,
-    "tuned_no_overlap_broadcast": 0.3,
-    "tuned_no_overlap_reduce": 0.27,
-    "tuned_no_overlap_copies": 0.225,
-    "tuned_threads": 0.26,
-    "tuned_interleaved": 0.21,
+    "tuned[cache_replicas=false]": 0.55,
+    "tuned[coalesce=false]": 0.4,
+    "tuned[overlap_broadcast=false]": 0.3,
+    "tuned[overlap_reduce=false]": 0.27,
+    "tuned[overlap_copies=false]": 0.225,
+    "tuned[dispatch=threads]": 0.26,
+    "tuned[dispatch=interleaved]": 0.21,
 }
 _BEGAN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 

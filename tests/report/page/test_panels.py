@@ -175,7 +175,7 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
 def test_the_ladder_is_sorted_by_worth_and_says_what_is_decided():
     rows = first(ablation(GPU_MACHINE))
     assert [row["ratio"] for row in rows] == sorted((row["ratio"] for row in rows), reverse=True)
-    assert rows[0]["variant"] == "tuned_no_cache_replicas"
+    assert rows[0]["variant"] == "tuned[cache_replicas=false]"
     assert rows[0]["verdict"] == "slower than tuned"
     assert ablation(LANES_MACHINE) is None
 

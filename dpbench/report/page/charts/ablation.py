@@ -8,7 +8,8 @@ from dpbench.report.units import estimate
 from dpbench.results.compare import Comparison
 from dpbench.results.winner import is_above_one
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
-from dpbench.sweep.variants import VariantName
+from dpbench.sweep.parameters import shown
+from dpbench.sweep.variants import VariantId, VariantName
 
 _SLOWER, _FASTER, _SAME = "slower than tuned", "faster than tuned", "not decided"
 
@@ -46,20 +47,28 @@ def _rows(found: Comparison) -> list[DataRow]:
     tuned = next((each for each in timed if str(each.case.variant) == VariantName.TUNED), None)
     if tuned is None:
         return []
-    changed = [each for each in timed if each is not tuned and each.case.variant.name.startswith(VariantName.TUNED)]
+    changed = [each for each in timed if each is not tuned and each.case.variant.name is VariantName.TUNED]
     ratios = [(each.case.variant, ratio_of_rounds(each.step_times_s, tuned.step_times_s)) for each in changed]
     ratios = sorted(ratios, key=lambda pair: -pair[1].value)
     drawn = ratio_fields([ratio for _, ratio in ratios])
     return [
         {
             "variant": str(variant),
-            "what": variant.name.sentence,
+            "what": _what(variant),
             **fields,
             "shown": estimate(ratio),
             "verdict": _verdict(ratio),
         }
         for (variant, ratio), fields in zip(ratios, drawn, strict=True)
     ]
+
+
+def _what(variant: VariantId) -> str:
+    """What the variant changes, such as ``send tensors together in buckets: false``."""
+    known = variant.name.parameters
+    return "; ".join(
+        f"{known[key].sentence if key in known else key}: {shown(value)}" for key, value in variant.values.items()
+    )
 
 
 def _verdict(ratio: Estimate) -> str:

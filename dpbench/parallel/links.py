@@ -1,4 +1,4 @@
-"""A probe of the links: how many bytes a second a link carries, and the seconds of a bucket on each route.
+"""What is known of the links: whether they are sound, their bytes a second, and the seconds of a bucket on each route.
 
 Copies that share a link slow each other down. So the probe starts all copies of a route together, as buckets in a row
 keep all its links busy. The clock times the host, which issues the copies, and events time the devices::
@@ -12,18 +12,19 @@ larger pieces, which take longer than issuing them does, and is converted.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dpbench.parallel.lanes import Stream, use_stream, wait_for_all, wait_stream
+from dpbench.parallel.lanes import Stream, heads_of, use_stream, wait_for_all, wait_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, MIB, Route
-from dpbench.parallel.routes import nccl
-from dpbench.parallel.routes.plan import Hop, Seconds
+from dpbench.parallel.routes import Hop, Links, Rates, Seconds, candidates, hops_of, parents_of
+from dpbench.parallel.transfer import MOST_PEERS, are_peers, broadcast_by_nccl, is_sound, sum_by_nccl, why_unsupported
 
 BUCKET_BYTES = DEFAULT_POLICY.bucket_bytes
 PIECE_BYTES = 32 * MIB
@@ -54,8 +55,8 @@ class ProbeTimes(NamedTuple):
 def measure(devices: tuple[torch.device, ...], hops: tuple[tuple[Route, tuple[tuple[Hop, ...], ...]], ...]) -> Seconds:
     """The seconds of a bucket of weights and of gradients on each route; nothing on devices that measure no times.
 
-    `hops` are the route's copies down, and those up, with None for the host. Their numbers are indices of `devices`.
-    A route that fails has no seconds, such as one by NCCL without shared memory, or one without enough memory.
+    `hops` are the route's copies down, and those up. Their numbers are indices of `devices`. A route that fails
+    has no seconds, such as one by NCCL without shared memory, or one without enough memory.
     """
     if not has_times(devices[0]):
         return ()
@@ -128,7 +129,7 @@ def _copies(devices: Sequence[torch.device], phase: Sequence[Hop]) -> ProbeWork:
     """The copies of a phase, each on a stream of its own."""
     sources = {source: _memory(devices, source) for source, _ in phase}
     copies = [(_memory(devices, destination), sources[source]) for source, destination in phase]
-    owners = [into.device if piece.device.type == "cpu" else piece.device for into, piece in copies]
+    owners = [piece.device for _, piece in copies]
     streams = _new_streams(owners)
 
     def issue() -> None:
@@ -144,8 +145,8 @@ def _nccl_work(devices: Sequence[torch.device]) -> list[ProbeWork]:
     flats, streams, owners = [_memory(devices, end) for end in range(len(devices))], _new_streams(devices), [*devices]
     numbers = [flat.view(torch.float32) for flat in flats]
     return [
-        ProbeWork(owners, streams, lambda: nccl.broadcast(flats, streams)),
-        ProbeWork(owners, streams, lambda: nccl.sum_into_first(numbers, streams)),
+        ProbeWork(owners, streams, lambda: broadcast_by_nccl(flats, streams)),
+        ProbeWork(owners, streams, lambda: sum_by_nccl(numbers, streams)),
     ]
 
 
@@ -153,8 +154,45 @@ def _new_streams(devices: Sequence[torch.device]) -> list[Stream]:
     return [torch.get_device_module(device).Stream(device) for device in devices]
 
 
-def _memory(devices: Sequence[torch.device], end: int | None) -> Tensor:
-    """New memory for one end of a copy; None stands for the host."""
-    if end is None:
-        return torch.zeros(PIECE_BYTES, dtype=torch.uint8).pin_memory()
+def _memory(devices: Sequence[torch.device], end: int) -> Tensor:
+    """New memory for one end of a copy."""
     return torch.empty(PIECE_BYTES, dtype=torch.uint8, device=devices[end])
+
+
+def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
+    """What a plan of the route needs to know of the links.
+
+    The links of the plan are tested, and a chain's are measured. If one of them is unsound or slow, the plan may
+    change, and its new links are tested. Other links, such as those of the batch and the outputs on a chain, are tested
+    by their first copy. So the plan's links are the first of the few peers that a device may have.
+    """
+    heads = heads_of(devices)
+    numbers = sorted(set(heads))
+    if is_staged or len(numbers) == 1 or route is Route.NCCL:
+        return Links(heads, frozenset())
+    peers = [(one, other) for one, other in permutations(numbers, 2) if are_peers(devices[one], devices[other])]
+    links = Links(heads, frozenset(peers), has_nccl=route is Route.AUTO and why_unsupported(devices, is_staged) is None)
+    while True:
+        parents = parents_of(route, links)
+        hops = {(heads[parent], head) for head, parent in enumerate(parents) if heads[head] == head != 0}
+        tested = {*hops, *[(head, parent) for parent, head in hops]}
+        corrupt = {(one, other) for one, other in tested if not is_sound(devices[one], devices[other])}
+        known = replace(links, corrupt=links.corrupt | corrupt)
+        if any(parents) and route in (Route.AUTO, Route.CHAIN):  # a chain, which may have a choice of links
+            known = replace(known, rates=_rates(devices, hops, known))
+        if known == links:
+            break
+        links = known
+    if route is not Route.AUTO or len(numbers) <= 2:
+        return links
+    # A star that is not needed would take the peers that others may need, if a device cannot have them all.
+    tried = [route for route in candidates(links) if route is not Route.STAR or len(numbers) <= 1 + MOST_PEERS]
+    measured = tuple([(route, hops_of(route, links)) for route in tried])
+    return replace(links, seconds=measure(tuple(devices), measured)) if len(measured) > 1 else links
+
+
+def _rates(devices: Sequence[torch.device], hops: Iterable[tuple[int, int]], links: Links) -> Rates:
+    """The known rates of links, and those of these hops."""
+    pairs = {(min(hop), max(hop)) for hop in hops if links.are_fast(*hop)}
+    measured = {(one, other): rate_between(devices[one], devices[other]) for one, other in pairs}
+    return tuple(sorted({**dict(links.rates), **{pair: rate for pair, rate in measured.items() if rate}}.items()))

@@ -9,16 +9,6 @@ Lane 0 has the weights, and gets the sum of the gradients. Each picture has eigh
 
     chain    0 ──> 1 ──> 2 ──> 3 ──> 4 ──> 5 ──> 6 ──> 7      no device sends anything twice; seven hops
 
-    tree     0 ─┬─> 1 ─┬─> 3 ──> 7      three hops; each device sends everything twice at most
-                │      └─> 4
-                └─> 2 ─┬─> 5
-                       └─> 6
-
-    host     0 ──> host ─┬─> 1      gradients: a chain whose hops go through the host
-                         ├─> 2
-                         ...
-                         └─> 7
-
     nccl     0, 1, ... 7 call NCCL together; it chooses the links, and the order of additions. A star for fewer lanes
 
 A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
@@ -45,8 +35,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A bucket is passed on in pieces of this size."""
 
 
-Hop = tuple[int | None, int | None]
-"""Source and destination of a copy: the first lanes on their devices; None for the host."""
+Hop = tuple[int, int]
+"""Source and destination of a copy: the first lanes on their devices."""
 Seconds = tuple[tuple[Route, float], ...]
 """The seconds that a bucket of weights and gradients takes on each measured route."""
 Rates = tuple[tuple[tuple[int, int], float], ...]
@@ -63,7 +53,7 @@ class Links:
 
     ``heads[i]`` is the first lane on the device of lane i. It stands for the device in `peers` and `corrupt`: pairs of
     devices that reach each other's memory, and pairs whose direct copies arrive corrupted. Both hold each pair as
-    (source, destination). `seconds` are measured, or nothing (`probe.py`). So are `rates`: by pair, the bytes a second
+    (source, destination). `seconds` are measured, or nothing (`links.py`). So are `rates`: by pair, the bytes a second
     of the slower direction. `has_nccl` is whether NCCL can serve these lanes.
     """
 
@@ -103,7 +93,7 @@ def choose(links: Links) -> Route:
 
 
 def candidates(links: Links) -> tuple[Route, ...]:
-    """The routes that "auto" may take, the usual one first: "host" only where no two of three devices are peers."""
+    """The routes that "auto" may take, the usual one first."""
     if len(links.heads) <= 2:
         return (Route.STAR,)
     nccl = (Route.NCCL,) if links.has_nccl and not links.corrupt else ()
@@ -111,7 +101,7 @@ def candidates(links: Links) -> tuple[Route, ...]:
         return Route.CHAIN, Route.STAR, *nccl
     heads = set(links.heads)
     has_peers = any(one in heads and other in heads for one, other in links.peers)
-    return Route.STAR, *(() if has_peers or len(heads) <= 2 else (Route.HOST,)), *nccl
+    return Route.STAR, *(() if has_peers or len(heads) <= 2 else (Route.CHAIN,)), *nccl
 
 
 def reason(links: Links) -> str:
@@ -131,29 +121,22 @@ def hops_of(route: Route, links: Links) -> tuple[tuple[Hop, ...], ...]:
     parents = parents_of(route, links)
     heads = links.heads
     down = tuple((heads[parents[lane]], lane) for lane in range(1, len(heads)) if heads[lane] not in (0, *heads[:lane]))
-    if route is not Route.HOST:
-        return down, tuple((lane, parent) for parent, lane in down)
-    lanes = [lane for _, lane in down]
-    to_all: tuple[Hop, ...] = ((0, None), *[(None, lane) for lane in lanes])
-    back: list[Hop] = [hop for parent, lane in down for hop in ((lane, None), (None, parent))]
-    return to_all, tuple(back)
+    return down, tuple((lane, parent) for parent, lane in down)
 
 
 def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     """The parent of each lane; 0 for lane 0 itself.
 
-    Chains and trees avoid links that corrupt bytes, and links between devices that are no peers, where they can. Of
-    several chains, the one with the fastest slowest link is taken, since all links carry the same bytes.
-    On route "host" the parents are those of the gradients' chain, in the caller's order.
+    A chain avoids links that corrupt bytes, and links between devices that are no peers, where it can. Of several
+    chains, the one with the fastest slowest link is taken, since all links carry the same bytes.
     """
     if route is Route.AUTO:
         route = choose(links)
     if route in (Route.STAR, Route.NCCL):
         return (0,) * len(links.heads)
     devices = tuple(dict.fromkeys(links.heads))
-    if route is Route.CHAIN:
-        devices = _fastest_path(links) or _path(links, links.are_sound) or devices
-    above = _tree(links) if route is Route.TREE else dict(zip(devices[1:], devices, strict=False))
+    devices = _fastest_path(links) or _path(links, links.are_sound) or devices
+    above = dict(zip(devices[1:], devices, strict=False))
     return tuple(head if head != lane else above.get(lane, 0) for lane, head in enumerate(links.heads))
 
 
@@ -174,22 +157,6 @@ def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
 def piece_items(item_bytes: int) -> int:
     """The number of elements in a piece of `PIECE_BYTES`, at least 1."""
     return max(1, PIECE_BYTES // item_bytes)
-
-
-def _tree(links: Links) -> dict[int, int]:
-    """The parent of each device but the first: the first device above with room for a child and a good link."""
-    remaining = list(dict.fromkeys(links.heads))
-    placed = [remaining.pop(0)]
-    above: dict[int, int] = {}
-    while remaining:
-        free = [device for device in placed if list(above.values()).count(device) < 2]
-        pairs = [(device, parent) for device in remaining for parent in free]
-        kinds = (links.are_fast, links.are_sound, lambda *_: True)
-        device, parent = next(pair for is_good in kinds for pair in pairs if is_good(*pair))
-        above[device] = parent
-        placed.append(device)
-        remaining.remove(device)
-    return above
 
 
 def _fastest_path(links: Links) -> tuple[int, ...] | None:

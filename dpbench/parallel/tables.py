@@ -1,15 +1,19 @@
-"""The arrival of a bucket on a lane, and the wait for it when a module reads a weight.
+"""The tables of a replica's modules: a read of a weight waits for its arrival, a read of a child may let lanes run.
 
 The lane cannot wait when the owner's forward starts: ``nn.MultiheadAttention`` reads ``out_proj.weight`` without
 calling `out_proj`, and a tied head reads the embedding's weight. Every read goes through the owner's table of
 parameters or buffers, ``nn.Module.__getattr__`` included. So the table waits.
+
+Interleaved lanes take turns where a module reads a child (`interleaved.py`).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import threading
+from collections.abc import Collection, Iterator, Sequence, ValuesView
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from dpbench.parallel.lanes import current_handle, current_stream
 
@@ -29,7 +33,7 @@ class Arrival:
 
     def wait(self) -> None:
         """Make the current stream of the device wait for the events, once per stream."""
-        if torch.compiler.is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one
+        if is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one
             torch.compiler.disable(Arrival.wait)(self)
             return
         handle = current_handle(self._device)
@@ -93,3 +97,66 @@ class AwaitedTable(dict[str, Tensor | None]):
     def _wait_for_all(self) -> None:
         for arrival in self._arrivals.values():
             arrival.wait()
+
+
+class Turn(Protocol):
+    """One lane of an interleaved run, which runs while it has the turn."""
+
+    def reach(self, is_leaf: bool) -> None:
+        """Let other lanes run if it is time. Called before a child is read."""
+
+
+class _Here(threading.local):
+    """What the calling thread runs; `lane` is None outside of an interleaved run."""
+
+    lane: Turn | None = None
+
+
+here = _Here()
+
+
+class ChildTable(dict[str, Any]):
+    """A replica module's table of children: each read of a child by its name may pass the baton on.
+
+    `leaves` are the names of the children that count.
+    """
+
+    __slots__ = ("leaves",)
+
+    def __init__(self, leaves: Collection[str]) -> None:
+        super().__init__()
+        self.leaves = leaves
+
+    def __getitem__(self, name: str) -> Any:
+        lane = None if is_dynamo_compiling() else here.lane  # dynamo would break its graph in `reach`
+        if lane is not None:
+            lane.reach(name in self.leaves)
+        return dict.__getitem__(self, name)
+
+    def values(self) -> Any:
+        """The children; a loop over them, as in ``nn.Sequential``, reads one after the other."""
+        return dict.values(self) if is_dynamo_compiling() or here.lane is None else _ChildView(self)
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def __reduce__(self) -> Any:
+        return dict, (self.copy(),)
+
+
+class _ChildView(ValuesView[Any]):
+    def __init__(self, table: ChildTable) -> None:
+        super().__init__(table)
+        self._table = table
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._read(self._table.items())
+
+    def __reversed__(self) -> Iterator[Any]:
+        return self._read(reversed(self._table.items()))
+
+    def _read(self, items: Any) -> Iterator[Any]:
+        for name, child in items:
+            if here.lane is not None:
+                here.lane.reach(name in self._table.leaves)
+            yield child

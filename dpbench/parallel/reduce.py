@@ -1,7 +1,7 @@
 """Sum the lanes' packed gradients: along the route, or straight on the hub.
 
 Along a chain each lane adds what arrives from below to its own flat, and sends the sum to its parent. A lane sends a
-piece as soon as it has added it, so that several links send at the same time. So it is on route "host"::
+piece as soon as it has added it, so that several links send at the same time::
 
     lane 3     flat 3 ──> send                                                far 3, above 3
     lane 2     flat 2 ─────────> add ──> send                                 far 2, above 2
@@ -9,13 +9,13 @@ piece as soon as it has added it, so that several links send at the same time. S
     lane 0     flat 0 ─────────────────────────────────> add ──> sums         hub
 
 Each lane adds its own flat and its children's in the order of the lanes, so every run gives the same bits. A chain's
-sum is g0 + (g1 + (g2 + g3)), as that of route "host"; a star's ((g0 + g1) + g2) + g3. NCCL has its own order.
+sum is g0 + (g1 + (g2 + g3)); a star's ((g0 + g1) + g2) + g3. NCCL has its own order.
 
 Some gradients go straight to the hub on every route, and are added there in the order of the lanes: those that need a
 graph, those that not all lanes have, and those that are in no flat.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -23,13 +23,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.flat import Shape, cut, shaped_views
+from dpbench.parallel.buckets import Shape, cut, shaped_views
 from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes.host import HostRoute
-from dpbench.parallel.routes.nccl import sum_into_first
-from dpbench.parallel.routes.plan import downwards
-from dpbench.parallel.transfer import copy_to
+from dpbench.parallel.routes import downwards
+from dpbench.parallel.transfer import copy_to, sum_by_nccl
+
+
+def is_dense(grad: Tensor | None) -> bool:
+    """Whether there is a gradient, and it is strided."""
+    return grad is not None and grad.layout is torch.strided
+
+
+def sum_each(grads: Iterable[Tensor | None]) -> Tensor | None:
+    """The sum of the gradients that are there, out of place, on the current stream; None without any."""
+    total: Tensor | None = None
+    for grad in grads:
+        if grad is None or total is None:
+            total = grad if total is None else total
+        elif grad.layout is torch.strided:  # torch adds sparse to dense, not dense to sparse
+            total = grad + total
+        else:
+            total = total + grad
+    return total
+
+
+def zeros_for_hooks(node: Any) -> Tensor | None:
+    """Zeros on the current stream if the parameter has hooks, else None.
+
+    Without zeros the engine would call the hooks with None.
+
+    `node` is the node that writes the parameter's ``.grad``.
+    """
+    parameter = getattr(node, "variable", None)
+    if parameter is None or not parameter._backward_hooks:
+        return None
+    return torch.zeros_like(parameter)
+
 
 Arrived = list[tuple[Tensor, Any]]
 """A lane's sum on its parent's device: each piece, and the event after which it is there."""
@@ -51,16 +81,15 @@ class Package:
 Packages = Sequence[tuple[Lane, Package]]
 
 
-def sum_along_route(packages: Packages, host: HostRoute) -> Tensor:
+def sum_along_route(packages: Packages) -> Tensor:
     """The sum of all lanes' flats, all of one size: in the memory of lane 0's, to be read on the hub.
 
     The flats of lanes with children are written to.
     """
-    routes = {lane.route for lane, _ in packages}
-    if Route.NCCL in routes:
+    if any(lane.route is Route.NCCL for lane, _ in packages):
         return _sum_by_nccl(packages)
     parents = tuple([lane.parent for lane, _ in packages])
-    is_whole = not any(parents) and Route.HOST not in routes
+    is_whole = not any(parents)
     arrived: dict[int, Arrived] = {}
     for number in reversed(downwards(parents)):
         lane, package = packages[number]
@@ -74,7 +103,7 @@ def sum_along_route(packages: Packages, host: HostRoute) -> Tensor:
                 streams.enter_context(use_stream(lane.device, lane.far))
             else:
                 _wait_for(lane.far, package, lane)
-            arrived[number] = _add_and_send(number, packages, arrived, host, is_whole)
+            arrived[number] = _add_and_send(number, packages, arrived, is_whole)
     total = packages[0][1].flat
     assert total is not None
     return total
@@ -86,13 +115,11 @@ def _sum_by_nccl(packages: Packages) -> Tensor:
         assert package.flat is not None
         _take_over(package, lane)
         flats.append(package.flat)
-    sum_into_first(flats, [lane.far for lane, _ in packages])
+    sum_by_nccl(flats, [lane.far for lane, _ in packages])
     return flats[0]
 
 
-def _add_and_send(
-    number: int, packages: Packages, arrived: dict[int, Arrived], host: HostRoute, is_whole: bool
-) -> Arrived:
+def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], is_whole: bool) -> Arrived:
     """Add the children's sums to the lane's flat, and send each piece to the parent, on the current streams."""
     lane, package = packages[number]
     parent = packages[lane.parent][0]
@@ -112,10 +139,7 @@ def _add_and_send(
             if flat is flats[-1]:
                 _give_back(child_package, below, lane)
         if number != 0:
-            if lane.route is Route.HOST:
-                copied = host.send_back(number, flat, lane, parent)
-            else:
-                copied = copy_to(flat, parent.device, lane.is_staged)
+            copied = copy_to(flat, parent.device, lane.is_staged)
             sent.append((copied, record_event(parent.device, lane.above) if lane.above != parent.far else None))
     for child in lane.children:
         arrived.pop(child, None)

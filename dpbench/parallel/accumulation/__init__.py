@@ -1,1 +1,0 @@
-"""Gradient accumulation: lanes keep their gradients until the last backward."""

@@ -1,0 +1,263 @@
+"""Call the replicas in the way that the policy names, or in the one that measures fastest.
+
+"auto" tries each way in turn a few times, then keeps the first or one that is clearly faster. In sequence the calls run
+one after the other in the caller's thread. If a run stalls, the watchdog (`threads.py`) starts its pending calls on
+threads, and the wrapper uses threads from then on.
+"""
+
+import contextvars
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from dpbench.parallel.interleaved import InterleavedRun
+from dpbench.parallel.lanes import wait_for_all
+from dpbench.parallel.policy import Dispatch, Policy
+from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
+from dpbench.parallel.threads import StallWatchdog, ThreadPools, WatchedRun, WatchedThread
+
+Choice = TypeVar("Choice")
+
+TRIES = 4
+"""Measurements of each choice.
+
+The first of each does not count: it starts threads and warms caches.
+"""
+LEAST_GAIN = 0.05
+"""Another choice replaces the first one only if it takes less time by more than this part. Less may be noise."""
+
+
+def choose(least_s: Mapping[Choice, float]) -> Choice:
+    """The fastest choice, by the least seconds of each, if its gain is above `LEAST_GAIN`; else the first choice."""
+    usual, fastest = next(iter(least_s)), min(least_s, key=least_s.__getitem__)
+    return fastest if least_s[fastest] < (1 - LEAST_GAIN) * least_s[usual] else usual
+
+
+class Autotuner(Generic[Choice]):
+    """Gives the next choice to try, and fixes one after `TRIES` times of each. The first choice is the usual one."""
+
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        self._times_s: dict[Choice, list[float]] = {choice: [] for choice in choices}
+        self.chosen: Choice | None = None
+
+    @property
+    def trials_left(self) -> int:
+        """The number of further measurements until a choice is fixed."""
+        if self.chosen is not None:
+            return 0
+        return sum(max(0, TRIES - len(times)) for times in self._times_s.values())
+
+    def next_choice(self) -> Choice:
+        """The fixed choice if there is one, else the choice that was measured least often."""
+        if self.chosen is not None:
+            return self.chosen
+        return min(self._times_s, key=lambda choice: len(self._times_s[choice]))
+
+    @contextmanager
+    def timed(self, choice: Choice) -> Iterator[None]:
+        """Add the time of the block to the choice, unless the block raises."""
+        start_s = time.perf_counter()
+        yield
+        self.add(choice, time.perf_counter() - start_s)
+
+    def add(self, choice: Choice, time_s: float) -> None:
+        """Add one time; fix a choice when each has enough."""
+        if self.chosen is None:
+            self._times_s[choice].append(time_s)
+            if all(len(times) >= TRIES for times in self._times_s.values()):
+                # The shortest of a few times is the one with the least disturbance.
+                self.chosen = choose({choice: min(times[1:]) for choice, times in self._times_s.items()})
+
+    def fix(self, choice: Choice) -> None:
+        """Fix the choice for good, whatever the measured times."""
+        self.chosen = choice
+
+
+Call = Callable[[], Any]
+_END: Any = object()
+
+
+class SequentialRun(WatchedRun):
+    """The calls of one forward, in sequence.
+
+    `rescue` is the future of the calls that the watchdog has started, else None.
+    """
+
+    __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_state", "_thread", "rescue")
+
+    def __init__(
+        self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, pools: ThreadPools
+    ) -> None:
+        super().__init__(devices)
+        self._count = len(calls)
+        self._pending = deque([*calls, _END, _END])  # one end for each of two threads, which never take the same item
+        self._pools = pools
+        self._state = state
+        self._context = contextvars.copy_context()
+        self._lock = threading.Lock()
+        self.rescue: Future[list[Any]] | None = None
+        self._thread = WatchedThread()
+
+    @property
+    def was_rescued(self) -> bool:
+        return self.rescue is not None
+
+    @property
+    def progress(self) -> int | None:
+        """The number of calls that have not begun; None if all have."""
+        pending = len(self._pending) - 2
+        return pending if pending > 0 else None
+
+    @property
+    def thread(self) -> WatchedThread:
+        return self._thread
+
+    def run(self) -> list[Any]:
+        """The results in order, when all calls have ended.
+
+        Call it in the thread that made the run.
+        """
+        calls = iter(self._pending.popleft, _END)
+        results: list[Any] = []
+        others: list[Any] = []
+        try:
+            for call in calls:
+                results.append(self._state.run_here(call))
+        finally:
+            if len(results) < self._count:
+                list(calls)  # after an interrupt no further call begins
+                with self._lock:
+                    rescue = self.rescue
+                others = [] if rescue is None else rescue.result()
+        return results + others
+
+    def rescue_others(self) -> None:
+        """Start all calls that have not begun, each on a thread."""
+        with self._lock:
+            self.hazards = ThreadHazards(self._devices)
+            calls = [
+                partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
+                for call in iter(self._pending.popleft, _END)
+            ]
+            if calls:
+                self.rescue = ThreadPoolExecutor(1, "dp-lane").submit(self._pools.run, calls[0], calls[1:])
+
+
+HAZARD_CHECKS = 100
+"""Forwards on threads, by the user's choice, that are checked for use of shared state."""
+_STALLED = (
+    "a replica waited, or ran for seconds, while others had not begun or waited for their turn, so all were let run at "
+    'once. Replicas that wait for each other need Policy(dispatch="threads"), which starts all of them at once'
+)
+_HAZARD = (
+    "replicas ran on several threads and used state that all threads share: {}. "
+    'Policy(dispatch="sequence") runs them one after the other'
+)
+
+
+class Dispatcher:
+    """Calls the replicas of one wrapper. Its threads end with it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._dispatch = policy.dispatch
+        self._pools = ThreadPools()
+        self._watchdog = StallWatchdog()
+        self._has_warned = False
+        self._checks_left = HAZARD_CHECKS
+        self._autotuners: dict[Hashable, Autotuner[Dispatch]] = {}
+        self.has_run = False
+        """Whether a forward of the wrapper has ended. The first one may choose a route."""
+        self._lanes: int | None = None
+        """The number of replicas in the last run that could choose; None before it, and after one that could not."""
+
+    def run(
+        self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, is_training: Any
+    ) -> list[Any]:
+        """The calls' results, in order. The first call runs in the caller's thread.
+
+        `devices` are those of the lanes. Replicas in training are measured apart from replicas in evaluation.
+        """
+        self._lanes = None
+        if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
+            return [state.run_here(call) for call in calls]
+        if self._dispatch is Dispatch.THREADS:
+            hazards = None if self._has_warned or self._checks_left <= 0 else ThreadHazards(devices)
+            self._checks_left -= 1
+            results = self._run_on_threads(calls, state)
+            if hazards is not None:
+                self._warn(hazards.uses())
+            return results
+        if self._dispatch is Dispatch.INTERLEAVED:
+            return self._run_watched(InterleavedRun(calls, devices, state, self._pools))
+        self._lanes = len(calls)
+        return self._run_autotuned(self._autotuner(state.grad, is_training, devices), calls, devices, state)
+
+    def _autotuner(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> Autotuner[Dispatch]:
+        key = grad, is_training, self._lanes
+        return self._autotuners.setdefault(key, Autotuner(self._policy.ways(devices)))
+
+    def trials_left(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> int:
+        """The number of runs in this mode that are still trials, with as many replicas as the last run had."""
+        if self._lanes is None or self._dispatch is not Dispatch.AUTO:
+            return 0
+        return self._autotuner(grad, is_training, devices).trials_left
+
+    def _run_autotuned(
+        self, autotuner: Autotuner[Dispatch], calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
+    ) -> list[Any]:
+        """Run in the way that measures fastest; after a use of shared state, in sequence.
+
+        The first try is in sequence, so the use is usually seen before there are threads.
+        """
+        if has_used_forward_ad():
+            autotuner.fix(Dispatch.SEQUENCE)
+        if autotuner.chosen is Dispatch.SEQUENCE:
+            return self._run_watched(SequentialRun(calls, devices, state, self._pools))
+        choice = autotuner.next_choice()
+        hazards = ThreadHazards(devices)
+        is_trial = autotuner.chosen is None
+        if is_trial:
+            wait_for_all(devices)  # the time of a trial is that of the devices, not that of issuing their work
+        with autotuner.timed(choice):
+            if choice is Dispatch.THREADS:
+                results = self._run_on_threads(calls, state)
+            else:
+                run = SequentialRun if choice is Dispatch.SEQUENCE else InterleavedRun
+                results = self._run_watched(run(calls, devices, state, self._pools))
+            if is_trial:
+                wait_for_all(devices)
+        if uses := hazards.uses():
+            autotuner.fix(Dispatch.SEQUENCE)
+            if choice is Dispatch.THREADS:
+                hazards.restore_settings()  # in sequence the same replicas left the settings unchanged
+                self._warn(uses)
+        return results
+
+    def _run_watched(self, run: WatchedRun) -> list[Any]:
+        """Run one replica at a time. If the run stalls, the watchdog starts the others on threads, for good."""
+        results = self._watchdog.run(run)
+        if run.was_rescued:
+            warnings.warn(_STALLED, stacklevel=2)
+            self._dispatch = Dispatch.THREADS
+            if run.hazards is not None:
+                self._warn(run.hazards.uses())
+        return results
+
+    def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:
+        elsewhere = [partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)) for call in calls[1:]]
+        return self._pools.run(partial(state.run_here, calls[0]), elsewhere)
+
+    def _warn(self, uses: Sequence[str]) -> None:
+        """Warn of used shared state, once per wrapper."""
+        if uses and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(_HAZARD.format("; ".join(uses)), stacklevel=2)

@@ -1,1 +1,0 @@
-"""Routes: the plan, and the ways through the host and by NCCL."""

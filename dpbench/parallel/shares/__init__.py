@@ -1,1 +1,0 @@
-"""The lanes' shares of a batch: chunk sizes, and the choice by measuring."""

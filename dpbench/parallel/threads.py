@@ -1,0 +1,233 @@
+"""The threads of a wrapper: one per lane beyond the first, the same in every forward; and the stall watchdog.
+
+The watchdog checks whether a run of replicas makes progress, and helps if it does not.
+
+Replicas may wait for each other, for example at the barrier of a synchronised batch norm. If only one of them runs at
+a time, the first would wait for ever. The watchdog lets the others run at the same time in two cases:
+
+waiting   the running replica waits for a lock while the process is idle. On Linux the kernel names the call in which a
+          thread waits: a lock, condition, queue or barrier is a *futex*. A wait for the GIL ends every 5 ms, so the
+          thread's clock goes on
+slow      the run has made no progress for seconds; in a wrapper's first run, which may load kernels, for minutes
+
+Neither holds while the replica is in a compiler or a debugger. If the replica did not wait for the others, the rescue
+changes nothing but the order of the calls: a mistake costs time, and the order in which random numbers are drawn.
+"""
+
+import os
+import sys
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import torch
+
+from dpbench.parallel.thread_state import ThreadHazards
+
+Call = Callable[[], Any]
+
+
+class ThreadPool:
+    """The threads of one forward at a time, each an executor with one thread.
+
+    An executor's thread ends when the executor is garbage, or when the interpreter ends. No code joins the threads,
+    because the wrapper may be collected in any thread. That thread may hold the lock without which none can be joined.
+    """
+
+    def __init__(self) -> None:
+        self._threads: list[ThreadPoolExecutor] = []
+
+    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
+        """Run `first` here and the others on the threads; return or raise when all have ended."""
+        while len(self._threads) < len(others):
+            name = f"dp-lane-{1 + len(self._threads)}"
+            self._threads.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix=name))
+        futures = [thread.submit(call) for thread, call in zip(self._threads, others, strict=False)]
+        try:
+            result = first()
+        finally:
+            wait(futures)
+        return [result, *[future.result() for future in futures]]
+
+
+class ThreadPools:
+    """The pools of one wrapper: one per forward that runs at the same time."""
+
+    def __init__(self) -> None:
+        self._idle: list[ThreadPool] = []
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
+        """Like `ThreadPool.run`, on a pool that no other call uses meanwhile."""
+        pool = self._take()
+        try:
+            return pool.run(first, others)
+        finally:
+            self._idle.append(pool)
+
+    def _take(self) -> ThreadPool:
+        with self._lock:
+            if self._process != os.getpid():  # after a fork: the threads exist in the parent only
+                self._process = os.getpid()
+                self._idle.clear()
+            return self._idle.pop() if self._idle else ThreadPool()
+
+
+CHECK_EVERY_S = 0.25
+WAITING_CHECKS = 2
+"""A replica that waits for a lock, in an idle process, is rescued after this many checks without progress."""
+SLOW_CHECKS = 40
+"""Any run is rescued after this many checks without progress."""
+FIRST_FACTOR = 12
+"""Before a run of the wrapper has ended, a slow one gets this many times more checks."""
+BUSY_SHARE = 0.1
+"""The process is idle if it uses less than this share of one core."""
+
+_ON_THEIR_OWN = (
+    *("torch._dynamo.convert_frame", "torch._inductor", "torch.utils.cpp_extension", "torch.utils.file_baton"),
+    *("triton.compiler", "triton.runtime.build", "subprocess", "bdb", "debugpy", "pydevd", "_pydevd_bundle"),
+)
+"""Compilers, child processes and debuggers: they wait for work of their own, or for the user, never for a replica."""
+
+
+class WatchedThread:
+    """The calling thread, to be watched from another one."""
+
+    __slots__ = ("_clock", "_ident", "_wait_channel")
+
+    def __init__(self) -> None:
+        self._ident = threading.get_ident()
+        # The number of the clock holds the thread's: asking for a thread that has ended is an error, not a crash.
+        self._clock = time.pthread_getcpuclockid(self._ident) if sys.platform == "linux" else None
+        self._wait_channel = f"/proc/self/task/{threading.get_native_id()}/wchan"
+
+    def used_s(self) -> float:
+        """The thread's CPU time in seconds; 0 if it has ended, or if this system does not show it."""
+        try:
+            return 0.0 if self._clock is None else time.clock_gettime(self._clock)
+        except OSError:
+            return 0.0
+
+    def waits_for_a_lock(self) -> bool:
+        """Whether the kernel says that the thread waits for a lock; False where it does not say."""
+        try:
+            with open(self._wait_channel) as file:
+                return "futex" in file.read()
+        except OSError:
+            return False
+
+    def is_on_its_own(self, until: str) -> bool:
+        """Whether a compiler, a debugger or the like is on the thread's stack, above the module `until`."""
+        frame = sys._current_frames().get(self._ident)
+        while frame is not None and (name := str(frame.f_globals.get("__name__"))) != until:
+            if any(f"{name}.".startswith(f"{module}.") for module in _ON_THEIR_OWN):
+                return True
+            frame = frame.f_back
+        return False
+
+
+class WatchedRun(ABC):
+    """The calls of one forward, of which one runs at a time.
+
+    `hazards` is their shared state at the moment of a rescue, else None. `slow_checks` is the number of checks after
+    which a run is slow.
+    """
+
+    __slots__ = ("_checks", "_devices", "_idle_checks", "_last", "hazards", "slow_checks")
+
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        self._devices = devices
+        self.hazards: ThreadHazards | None = None
+        self.slow_checks = SLOW_CHECKS
+        self._checks = self._idle_checks = 0
+        self._last: tuple[int | None, float, float, float] = (None, 0.0, 0.0, 0.0)
+
+    @abstractmethod
+    def run(self) -> list[Any]:
+        """The results in order, when all calls have ended."""
+
+    @property
+    @abstractmethod
+    def was_rescued(self) -> bool:
+        """Whether the watchdog has let other calls run at the same time."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> int | None:
+        """A number that changes when the run makes progress; None if no other call could be helped."""
+
+    @property
+    @abstractmethod
+    def thread(self) -> WatchedThread | None:
+        """The thread of the running call; None if it has not begun."""
+
+    @abstractmethod
+    def rescue_others(self) -> None:
+        """Let all other calls run, each on a thread."""
+
+    def check(self) -> None:
+        """Rescue the other calls if the running one waits for a lock, or is slow."""
+        progress, thread = self.progress, self.thread
+        thread_s = 0.0 if thread is None else thread.used_s()
+        process_s, now_s = time.process_time(), time.monotonic()
+        last_progress, last_thread_s, last_process_s, last_s = self._last
+        self._last = progress, thread_s, process_s, now_s
+        if progress != last_progress or progress is None or thread is None:
+            self._checks = self._idle_checks = 0
+            return
+        self._checks += 1
+        is_idle = thread_s == last_thread_s and process_s - last_process_s < BUSY_SHARE * (now_s - last_s)
+        is_idle = is_idle and thread.waits_for_a_lock()
+        self._idle_checks = self._idle_checks + 1 if is_idle else 0
+        is_stalled = self._idle_checks >= WAITING_CHECKS or self._checks >= self.slow_checks
+        if is_stalled and not thread.is_on_its_own(until=type(self).__module__):
+            self.rescue_others()
+
+
+class StallWatchdog:
+    """Watches the runs of one wrapper, from a thread that ends with the wrapper."""
+
+    def __init__(self) -> None:
+        self._running: set[WatchedRun] = set()
+        self._process: int | None = None
+        self._has_ended_once = False
+
+    def run(self, watched: WatchedRun) -> list[Any]:
+        """Like `WatchedRun.run`, with a rescue if it stalls."""
+        if self._process != os.getpid():  # the first run, or the first after a fork, which leaves the thread behind
+            self._start()
+        if not self._has_ended_once:
+            watched.slow_checks *= FIRST_FACTOR
+        self._running.add(watched)
+        try:
+            results = watched.run()
+            self._has_ended_once = True
+            return results
+        finally:
+            self._running.discard(watched)
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        ending: SimpleQueue[None] = SimpleQueue()  # its `put` is safe in any thread, also during garbage collection
+        weakref.finalize(self, ending.put, None)
+        threading.Thread(target=_watch, args=(ending, self._running), name="dp-lane-watchdog", daemon=True).start()
+
+
+def _watch(ending: SimpleQueue[None], running: set[WatchedRun]) -> None:
+    while True:
+        try:
+            return ending.get(timeout=CHECK_EVERY_S)
+        except Empty:
+            check_all(list(running))
+
+
+def check_all(running: Iterable[WatchedRun]) -> None:
+    """Check each run. Nothing here refers to a run between two checks."""
+    for run in running:
+        run.check()
