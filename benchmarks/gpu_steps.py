@@ -18,7 +18,6 @@ NOT_RUN = 77
 """The exit code of a script that cannot run here, as in automake's tests."""
 MACHINE_FILE = "machine.toml"
 """What the step `machine` writes into the output folder."""
-NO_ACCELERATOR = 3
 """The exit code of dpbench on a machine that it cannot use."""
 VARIANTS = ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
 STOCK_AND_TUNED = ("torch_dp", "tuned")
@@ -192,9 +191,7 @@ def _comparisons(place: Place, work: Work, out: Path) -> Iterator[Step]:
 def _projections(place: Place, out: Path) -> Iterator[Step]:
     """Yield the measurement of the machine's own numbers, and the projection of what the comparisons measured."""
     command = ("-m", "dpbench", "doctor", "--machine-file", str(out / MACHINE_FILE))
-    # On lanes of the CPU the doctor says that there is nothing to describe.
-    skipping = (NOT_RUN, NO_ACCELERATOR) if place.kind == "cpu" else (NOT_RUN,)
-    yield Step("machine", command, 30 + _pairs_s(place), skipping=skipping)
+    yield Step("machine", command, 30, skipping=(NOT_RUN,))
     # Optional: a torch that is too old for the simulator skips it, and it runs elsewhere from the folder.
     projection = ("-m", "benchmarks.gpu_projection", str(out))
     yield Step("projected", projection, 10.0 * place.count, Kind.PROJECTION, is_optional=True)

@@ -7,9 +7,8 @@ import typer
 from rich.console import Console
 
 from dpbench.cli.shared import Json, example, option, show, show_lines, unusable, warn
-from dpbench.doctor.ask import ask_health
-from dpbench.doctor.describe import notes_of
-from dpbench.doctor.machine_file import ask_measurements, check_machine, check_path, write_machine_file
+from dpbench.doctor.ask import ask_health, ask_measured
+from dpbench.doctor.machine_file import check_path, notes_of, write_machine_file
 from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
 from dpbench.errors import ExitCode
@@ -20,7 +19,8 @@ from dpbench.run.ask import ask_machine
 def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Skip the self-test, which takes a minute.")] = False,
     machine_file: Annotated[
-        Path | None, option("Measure the accelerators instead, and write FILE.toml for dpbench project --machine.")
+        Path | None,
+        option("Measure five numbers of the devices instead, and write FILE.toml for dpbench project --machine."),
     ] = None,
     as_json: Json = False,
 ) -> ExitCode:
@@ -41,11 +41,9 @@ def doctor(
 def _describe(path: Path, as_json: bool) -> ExitCode:
     """Measure this machine's accelerators and write its machine file."""
     check_path(path)
-    machine = ask_machine()
-    warn(unusable(machine))
-    check_machine(machine)
-    with Console(stderr=True).status(f"measuring {len(machine.accelerators)} devices for a minute or two"):
-        found = ask_measurements(len(machine.accelerators))
+    warn(unusable(ask_machine()))
+    with Console(stderr=True).status("measuring for some seconds"):
+        found = ask_measured()
     write_machine_file(path, found)
     notes = notes_of(found)
     command = f"dpbench project convnet/base --machine {path}"

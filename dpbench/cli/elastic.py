@@ -8,13 +8,13 @@ from rich.console import Console
 
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import Json, example, form_of, option, show
-from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
+from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.record_file import append_elastic
 from dpbench.elastic.request import check_factory, duration_s, elastic_settings
 from dpbench.elastic.run import run_elastic
 from dpbench.errors import ExitCode
-from dpbench.report.elastic.table import elastic_json, elastic_text
+from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.report.page.inputs import PageInputs
 from dpbench.results.record import Outcome
 from dpbench.results.run_path import drop_if_empty, new_run_path
@@ -28,14 +28,14 @@ def elastic(
         str, option("torch.save: rank 0 writes one file; dcp: torch.distributed.checkpoint.")
     ] = "torch.save",
     max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3,
-    faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,stop,leave,join.")] = "kill",
+    faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,leave,join.")] = "kill",
     plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,leave@30:0,join@40.")] = None,
     hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s",
     workload: Annotated[str, option("Such as mlp/small or my_model:factory.")] = "mlp/small",
     batch: Annotated[int, option("Items in the global batch.")] = 64,
     dtype: Annotated[str, option("float32 or float64.")] = "float32",
     seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0,
-    timeout: Annotated[str, option("Time for one of the three runs.")] = "5m",
+    timeout: Annotated[str, option("Time for one of the two runs.")] = "5m",
     checkpoints: Annotated[Path | None, option("Folder of checkpoints; a temporary one by default.")] = None,
     results: Annotated[Path, option("Folder of records, one file for each call.")] = Path("results/runs"),
     opens: Open = False,
@@ -75,8 +75,7 @@ def elastic(
     finish_page_beside(
         PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens, form=form_of(as_json=as_json)
     )
-    wanted = [record for record in records if record.scheme is not RunScheme.WRAPPER]
-    return ExitCode.OK if all(record.outcome is Outcome.OK for record in wanted) else ExitCode.NEGATIVE
+    return ExitCode.OK if all(record.outcome is Outcome.OK for record in records) else ExitCode.NEGATIVE
 
 
 def add_to(app: typer.Typer) -> None:

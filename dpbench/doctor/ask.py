@@ -1,24 +1,44 @@
-"""Run the examination in a child, so that the parent needs neither torch nor NVML."""
+"""Run the examination or the measurements in a child, so that the parent needs neither torch nor NVML."""
 
 from pydantic import ValidationError
 
 from dpbench.doctor.findings import Finding, Findings, unreliable
+from dpbench.doctor.machine_file import FIELD, Measured, MeasureRequest
+from dpbench.errors import UnusableMachineError
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Launcher, launch
 from dpbench.run.start import child_command
 
-PROBE = child_command("dpbench.doctor.child.examine")
-_TIMEOUT_S = 120.0
+EXAMINE = child_command("dpbench.doctor.child.examine")
+MEASURE = child_command("dpbench.doctor.child.measure_machine")
+_EXAMINE_TIMEOUT_S, _MEASURE_TIMEOUT_S = 120.0, 300.0
 
 
-def ask_health(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> tuple[Finding, ...]:
+def ask_health(*, launch: Launcher = launch, timeout_s: float = _EXAMINE_TIMEOUT_S) -> tuple[Finding, ...]:
     """Return the child's findings.
 
     If the child crashes or times out, return that as the only finding.
     """
-    end = launch(PROBE, "", timeout_s)
+    end = launch(EXAMINE, "", timeout_s)
     try:
         return Findings.model_validate_json(end.record).findings
     except ValidationError:
         last = " / ".join(last_lines(end.tail)[-3:])
         return (unreliable("examination", ending(end), f"a device that cannot be examined cannot be trusted: {last}"),)
+
+
+def ask_measured(*, launch: Launcher = launch, timeout_s: float = _MEASURE_TIMEOUT_S) -> Measured:
+    """Return the child's measurements.
+
+    NCCL may hang or crash, so a child that did not survive is started again without it. Raise UnusableMachineError if
+    that fails too.
+    """
+    for with_all_reduce in (True, False):
+        request = MeasureRequest(with_all_reduce=with_all_reduce)
+        end = launch(MEASURE, request.model_dump_json(), timeout_s)
+        try:
+            return Measured.model_validate_json(end.record)
+        except ValidationError:
+            continue
+    last = " / ".join(last_lines(end.tail)[-2:])
+    raise UnusableMachineError(f"{FIELD}: measuring this machine failed: {ending(end)}: {last}")

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from dpbench.frozen import Frozen
 
 
 class Severity(StrEnum):
@@ -13,14 +13,12 @@ class Severity(StrEnum):
     UNRELIABLE = "unreliable"
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """One line of the examination.
 
     `what` names the subject. `value` is text for people and includes the unit. `advice` says what the user can do:
     the examination changes no setting itself.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     severity: Severity
     what: str
@@ -28,10 +26,8 @@ class Finding(BaseModel):
     advice: str | None = None
 
 
-class Findings(BaseModel):
+class Findings(Frozen):
     """The message that the examining child sends to its parent."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     findings: tuple[Finding, ...]
 

@@ -1,79 +1,267 @@
-"""`dpbench doctor --machine-file FILE`: measure this machine in a child, and write the file that describes it."""
+"""The machine file of `dpbench doctor --machine-file`: five measured numbers, and parts of parts.toml for the rest.
 
+A part's efficiency is a share of the vendor's peak. A measured product or copy includes it already. So the file's peak
+is the measured rate divided by that share, and a projection of the same operator gives the measured time.
+"""
+
+import json
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+import numpy as np
+from pydantic import Field
 
-from dpbench.doctor.describe import machine_text
-from dpbench.doctor.measured import Measurements, MeasureRequest
 from dpbench.errors import UnusableMachineError, WrongInputError
+from dpbench.frozen import Frozen
+from dpbench.projection.described.fields import BOUNDS, UNITS
 from dpbench.projection.described.machine_file import known_parts
 from dpbench.results.files import replace_text
-from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import Exit, Launcher, launch
-from dpbench.run.start import child_command
-from dpbench.sweep.machine_info import MachineInfo
-from dpbench.sweep.outside import shown
+from dpbench.sweep.outside import one_line, shown
 
-MEASURE = child_command("dpbench.doctor.child.measure_machine")
-_FIELD = "machine-file"
-_TIMEOUT_S = 300.0
-_MEASURED_TYPE = "cuda"
+FIELD = "machine-file"
+Pair = tuple[int, int]
+
+_MOST_LINKS = 18  # of one GPU, up to NVLink 5: a GPU that seems to have more has them to a switch
+_RING_SHARES = (0.6, 0.85, 1.0)
+"""What share of a copy's rate NCCL's rings are taken to reach, if they were not measured. Ours."""
+_LANES_OF_THE_CPU = (
+    "no accelerator: two lanes of the CPU were measured, which do not work beside the host as devices do; "
+    "a projection on this file predicts nothing"
+)
+
+
+class MeasureRequest(Frozen):
+    """Request to measure this machine's devices. The response is `Measured`."""
+
+    with_all_reduce: bool = True
+
+
+class Measured(Frozen):
+    """What the child measured. Rates are FLOP/s or bytes/s, one for each repeat; an empty series was not measured.
+
+    `links` has NVML's entries, such as ``0-1 NV18``. `copy_pair` is the pair of devices between which `copies` went.
+    `failures` has what could not be measured, with the reason.
+    """
+
+    date: str
+    torch: str
+    cpu_model: str
+    names: tuple[str, ...]
+    memory_bytes: int
+    capability: tuple[int, int] | None
+    links: tuple[str, ...] = ()
+    is_peer: bool = True
+    copy_pair: Pair | None = None
+    products: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    memory: tuple[float, ...] = ()
+    copies: tuple[float, ...] = ()
+    gap_s: tuple[float, ...] = ()
+    all_reduce: tuple[float, ...] = ()
+    failures: dict[str, str] = Field(default_factory=dict)
+
+
+class _Generation(NamedTuple):
+    """The parts that stand for what was not measured on a device of this compute capability or newer."""
+
+    capability: tuple[int, int]
+    efficiency: str
+    board: str
+    host: str
+    pcie: str
+    nvlink: str
+
+
+_GENERATIONS = (
+    _Generation((9, 0), "hopper", "server", "xeon-spr", "pcie5", "nvlink4"),
+    _Generation((8, 1), "ampere-ada-desktop", "desktop", "desktop", "pcie4", "nvlink3"),
+    _Generation((8, 0), "ampere-a100", "server", "epyc-rome", "pcie4", "nvlink3"),
+    _Generation((7, 5), "turing-desktop", "desktop", "xeon-2018", "pcie3", "nvlink2"),
+    _Generation((7, 0), "volta", "server", "xeon-2018", "pcie3", "nvlink2"),
+    _Generation((0, 0), "pascal", "server", "xeon-v4", "pcie3", "nvlink1"),
+)
+_BY_NAME = {"H200": "hopper-h200", "L4": "ada-l4", "T4": "turing-t4"}
 
 
 def check_path(path: Path) -> None:
     """Raise WrongInputError unless a machine file can be written to `path` and read from it again."""
     allowed = "a path that ends with .toml, in a folder that exists"
     if path.suffix != ".toml":
-        raise WrongInputError(f"{_FIELD}: {shown(str(path))} is not allowed; allowed: {allowed}")
+        raise WrongInputError(f"{FIELD}: {shown(str(path))} is not allowed; allowed: {allowed}")
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         reason = "cannot be written to" if folder.is_dir() else "is no folder"
-        raise WrongInputError(f"{_FIELD}: {shown(str(folder))} {reason}; allowed: {allowed}")
+        raise WrongInputError(f"{FIELD}: {shown(str(folder))} {reason}; allowed: {allowed}")
     if path.exists() and not path.is_file():
-        raise WrongInputError(f"{_FIELD}: {shown(str(path))} is not a regular file; allowed: {allowed}")
+        raise WrongInputError(f"{FIELD}: {shown(str(path))} is not a regular file; allowed: {allowed}")
 
 
-def check_machine(machine: MachineInfo) -> None:
-    """Raise UnusableMachineError unless there is an accelerator that can be measured."""
-    if not machine.accelerators:
-        none = "there is no accelerator that torch can use, so there is nothing to describe"
-        because = f" ({machine.torch_error})" if machine.torch_error else ""
-        raise UnusableMachineError(f"{_FIELD}: {none}{because}; lanes of the CPU cannot be projected")
-    kind = machine.accelerators[0].device.partition(":")[0]
-    if kind != _MEASURED_TYPE:
-        raise UnusableMachineError(f"{_FIELD}: devices of type {kind} cannot be measured; allowed: {_MEASURED_TYPE}")
-
-
-def ask_measurements(devices: int, *, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> Measurements:
-    """Return the child's measurements.
-
-    NCCL may hang or crash, so a child that did not survive several devices is started again without it. Raise
-    UnusableMachineError if that fails too.
-    """
-    end = _measured(launch, timeout_s, with_collectives=True)
-    if isinstance(end, Exit) and devices > 1:
-        end = _measured(launch, timeout_s, with_collectives=False)
-    if isinstance(end, Exit):
-        last = " / ".join(last_lines(end.tail)[-2:])
-        raise UnusableMachineError(f"{_FIELD}: measuring this machine failed: {ending(end)}: {last}")
-    return end
-
-
-def _measured(launch: Launcher, timeout_s: float, *, with_collectives: bool) -> Measurements | Exit:
-    end = launch(MEASURE, MeasureRequest(with_collectives=with_collectives).model_dump_json(), timeout_s)
-    try:
-        return Measurements.model_validate_json(end.record)
-    except ValidationError:
-        return end
-
-
-def write_machine_file(path: Path, found: Measurements) -> None:
-    """Write the machine file, or leave what was there. Raise NothingMeasuredError or WrongInputError."""
+def write_machine_file(path: Path, found: Measured) -> None:
+    """Write the machine file, or leave what was there. Raise UnusableMachineError or WrongInputError."""
     text = machine_text(found, known_parts())
     try:
         replace_text(path, text)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise WrongInputError(f"{_FIELD}: {shown(str(path))}: {reason}; allowed: a file that can be written") from error
+        raise WrongInputError(f"{FIELD}: {shown(str(path))}: {reason}; allowed: a file that can be written") from error
+
+
+def machine_text(found: Measured, parts: Mapping[str, Any]) -> str:
+    """Return the machine file. Raise UnusableMachineError if the product or the device's memory was not measured."""
+    devices, links = len(found.names), _nvlinks(found)
+    stamp = f"measured by dpbench doctor {found.date} on {found.names[0]} with torch {found.torch}"
+    generation = generation_of(found)
+    rings_over_nvlink = devices > 1 and _joined(links) == set(range(devices))
+    table: dict[str, Any] = {
+        "host": generation.host,
+        "devices": devices,
+        "switches": [[each] for each in range(devices)],
+        "sockets": [list(range(devices))],
+        "peer": found.is_peer,
+    }
+    if devices > 2 and sum(count for pair, count in links.items() if 0 in pair) > _MOST_LINKS:
+        table["nvswitch_links"], links = 1, dict.fromkeys(links, 1)
+    elif links:
+        table["nvlinks"] = [[*pair, count] for pair, count in links.items()]
+    table |= {"overlap": "nvlink" if rings_over_nvlink else "pcie", "skew": generation.board}
+    table |= {"notes": notes_of(found), **({"nccl": "tuning"} if devices > 1 else {})}
+    table["device"] = _device(found, parts, generation, stamp)
+    table["links"] = _links(found, parts, generation, links, stamp)
+    if devices > 1:
+        table["ring"] = _ring(found, parts, table["links"], "nvlink" if rings_over_nvlink else "pcie", stamp)
+    return f"# {one_line(stamp)}.\n{_toml(table)}"
+
+
+def generation_of(found: Measured) -> _Generation:
+    """Return the parts for the first device: those of its name, or of the nearest generation."""
+    nearest = next(each for each in _GENERATIONS if (found.capability or (0, 0)) >= each.capability)
+    words = found.names[0].replace("-", " ").split()
+    return nearest._replace(
+        efficiency=next((part for word, part in _BY_NAME.items() if word in words), nearest.efficiency)
+    )
+
+
+def notes_of(found: Measured) -> list[str]:
+    """Return what a reader of a projection on this machine should know."""
+    devices = ", ".join(f"{found.names.count(name)} x {name}" for name in dict.fromkeys(found.names))
+    parts = generation_of(found)
+    notes = [
+        f"{devices}; {found.cpu_model}; measured on {found.date}",
+        f"not measured: host, taken as {parts.host}, and efficiencies, taken as {parts.efficiency}, of parts.toml",
+    ]
+    if found.capability is None:
+        notes.insert(0, _LANES_OF_THE_CPU)
+    if len(set(found.names)) > 1:
+        notes.append(f"the devices differ; all are described as the first one, {found.names[0]}")
+    notes += [f"not measured: {what}: {reason}" for what, reason in found.failures.items()]
+    return [one_line(note) for note in notes]
+
+
+def _device(found: Measured, parts: Mapping[str, Any], generation: _Generation, stamp: str) -> dict[str, Any]:
+    share = parts["efficiency"][generation.efficiency]
+    product, move = share["flop"]["matmul"]["mid"], share["byte"]["elementwise"]["mid"]
+    of = f"over the share of efficiency.{generation.efficiency}"
+    peaks = {
+        name: _number(rates, "flops", "TFLOP/s", f"{stamp}: a product of matrices, {of}", 1 / product)
+        for name, rates in found.products.items()
+    }
+    bandwidth = _number(found.memory, "bandwidth", "GB/s", f"{stamp}: an add in its memory, {of}", 1 / move)
+    memory = _number([found.memory_bytes], "bytes", "GiB", f"{stamp}: as the driver or the kernel reports it")
+    needed = {
+        "peak.float32": (peaks.get("float32"), "product"),
+        "bandwidth": (bandwidth, "memory"),
+        "memory": (memory, ""),
+    }
+    for field, (number, what) in needed.items():
+        if number is None:
+            reason = found.failures.get(what, "no possible number was read")
+            raise UnusableMachineError(f"{FIELD}: device.{field} was not measured: {one_line(reason)}")
+    return {
+        "memory": memory,
+        "bandwidth": bandwidth,
+        "gap": _number(found.gap_s, "seconds", "us", f"{stamp}: between operators of one element") or "queued",
+        "factor": generation.board,
+        "efficiency": generation.efficiency,
+        "peak": {name: peak for name, peak in peaks.items() if peak is not None},
+    }
+
+
+def _links(
+    found: Measured, parts: Mapping[str, Any], generation: _Generation, nvlinks: Mapping[Pair, int], stamp: str
+) -> dict[str, Any]:
+    """Return the links that this layout needs. The measured copy is that of the link which it takes."""
+    known, pairs = parts["link"], len(found.names) * (len(found.names) - 1) // 2
+    links: dict[str, Any] = {"pcie": generation.pcie}
+    if nvlinks:
+        links["nvlink"] = generation.nvlink
+    if not found.is_peer and len(nvlinks) < pairs:
+        links["staged"] = "staged3" if generation.pcie == "pcie3" else "staged4"
+    if found.copy_pair is not None:
+        count = nvlinks.get(found.copy_pair)
+        role = "nvlink" if count else "pcie" if found.is_peer else "staged"
+        source = f"{stamp}: copies between devices {found.copy_pair[0]} and {found.copy_pair[1]}, for one link"
+        copies = _number(found.copies, "bandwidth", "GB/s", source, 1 / (count or 1))
+        if copies is not None:
+            links[role] = {"bandwidth": copies, "latency": known[links[role]]["latency"]}
+    return links
+
+
+def _ring(found: Measured, parts: Mapping[str, Any], links: Mapping[str, Any], hop: str, stamp: str) -> dict[str, Any]:
+    """Return NCCL's ring. Without an all-reduce it is a share of one link between devices."""
+    bus = _number(found.all_reduce, "bandwidth", "GB/s", f"{stamp}: torch.cuda.nccl.all_reduce")
+    if bus is None:
+        link = links["nvlink" if hop == "nvlink" else "staged" if "staged" in links else "pcie"]
+        one = (parts["link"][link] if isinstance(link, str) else link)["bandwidth"]
+        rates = [share * one["mid"] * UNITS["bandwidth"]["GB/s"] for share in _RING_SHARES]
+        bus = _number(rates, "bandwidth", "GB/s", "NCCL was not measured; 0.6 to 1 of one link between devices")
+    # NCCL's tuning.cc: LL128 over NVLink between Volta, A100 and later server cards alone.
+    major, minor = found.capability or (0, 0)
+    return {"hop": hop, "ll128": hop == "nvlink" and major >= 7 and minor == 0, "bus_bandwidth": bus}
+
+
+def _nvlinks(found: Measured) -> dict[Pair, int]:
+    """Return the NVLinks of each pair that has some, from entries such as ``0-1 NV18``."""
+    links = {}
+    for entry in found.links:
+        pair, _, kind = entry.partition(" ")
+        one, other = sorted(map(int, pair.split("-")))
+        if kind[:2] == "NV" and kind[2:].isdigit():
+            links[one, other] = int(kind[2:])
+    return links
+
+
+def _joined(links: Iterable[Pair]) -> set[int]:
+    """Return the devices that a chain of links joins with the first."""
+    reached, before = {0}, set[int]()
+    while reached != before:
+        before = set(reached)
+        reached |= {device for pair in links for device in pair if reached & set(pair)}
+    return reached
+
+
+def _number(
+    values: Iterable[float], dimension: str, unit: str, source: str, factor: float = 1.0
+) -> dict[str, Any] | None:
+    """Return the quantiles of 10, 50 and 90 % of the values times `factor`; None if none is a possible number."""
+    least, most = BOUNDS[dimension]
+    kept = [value * factor for value in values if 2 * least < value * factor < most / 2]  # also when rounded
+    if not kept:
+        return None
+    numbers = (float(f"{each / UNITS[dimension][unit]:.4g}") for each in np.quantile(kept, (0.1, 0.5, 0.9)))
+    return {**dict(zip(("low", "mid", "high"), numbers, strict=True)), "unit": unit, "source": one_line(source)}
+
+
+def _toml(table: Mapping[str, Any]) -> str:
+    """Return the table as TOML, with its tables last. A table in one of these is inline."""
+    lines = [f"{key} = {_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines += ["", f"[{key}]", *(f"{name} = {_value(each)}" for name, each in value.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)

@@ -4,7 +4,7 @@ A record holds events, no times derived from them. `dpbench.elastic.outage` deri
 
 ELASTIC_SCHEMA history
     1  first.
-    2  faults stop, leave and join; the number of ranks may change within a run.
+    2  faults leave and join; the number of ranks may change within a run.
 """
 
 from enum import StrEnum
@@ -18,6 +18,8 @@ from dpbench.sweep.bounds import Count, Items, Moment, Positive
 from dpbench.sweep.outside import what_is_wrong
 
 ELASTIC_SCHEMA = 2
+_GONE = {"wrapper": "run of the wrapper", "stop": "fault stop"}
+"""What records up to commit ec6af0e may hold, by its value in them."""
 
 
 class FaultKind(StrEnum):
@@ -29,8 +31,6 @@ class FaultKind(StrEnum):
     """An allocation above the worker's RLIMIT_AS; nothing catches the error."""
     HANG = "hang"
     """The worker stops taking steps. Its peers' collective times out."""
-    STOP = "stop"
-    """SIGSTOP. The peers' collective times out, and SIGTERM does not end this worker."""
     LEAVE = "leave"
     """The rank's agent gets SIGTERM, stops its worker and ends. The others go on with a rank less."""
     JOIN = "join"
@@ -73,8 +73,6 @@ class RunScheme(StrEnum):
     """DistributedDataParallel under torchrun, without faults."""
     ELASTIC = "elastic"
     """The same with the planned faults."""
-    WRAPPER = "wrapper"
-    """DataParallel in one process, which the first fault's step kills."""
 
 
 class ElasticSettings(BaseModel):
@@ -193,6 +191,10 @@ def parse_elastic_line(line: bytes) -> ElasticRecord:
     try:
         record = ElasticRecord.model_validate_json(line)
     except ValidationError as error:
+        for each in error.errors():
+            if isinstance(each["input"], str) and each["input"] in _GONE:
+                gone = _GONE[each["input"]]
+                raise RecordLineError(f"has a {gone}, which dpbench shows up to commit ec6af0e alone") from error
         raise RecordLineError(f"is no record of an elastic run: {what_is_wrong(error)}") from error
     if not 1 <= record.schema_ <= ELASTIC_SCHEMA:
         raise RecordLineError(f"has schema {record.schema_}; allowed: 1 to {ELASTIC_SCHEMA}")

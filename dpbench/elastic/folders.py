@@ -1,7 +1,7 @@
 """The folder of checkpoints: refused before anything is written if it belongs to another model.
 
 FOLDER/elastic.json    what the checkpoints are of
-FOLDER/undisturbed/    FOLDER/elastic/    FOLDER/wrapper/    one folder for each run, emptied before it
+FOLDER/undisturbed/    FOLDER/elastic/    one folder for each run, emptied before it
 """
 
 import json

@@ -86,7 +86,7 @@ def _check_ranks(fault: PlannedFault, world: int) -> None:
     """Raise WrongInputError if the fault cannot happen among `world` ranks."""
     if fault.rank >= world:
         raise WrongInputError(f"plan: {fault} has no rank {fault.rank}; allowed: ranks 0 to {world - 1}")
-    if fault.kind in (FaultKind.HANG, FaultKind.STOP) and world == 1:
+    if fault.kind is FaultKind.HANG and world == 1:
         raise WrongInputError(f"plan: {fault} would never be noticed, because one rank has no peer; allowed: 2 ranks")
     if fault.kind is FaultKind.LEAVE and world == 1:
         raise WrongInputError(f"plan: {fault} would leave no rank; allowed: 2 ranks before it")

@@ -8,9 +8,8 @@ import pytest
 
 from benchmarks import gpu_projection
 from benchmarks.gpu_projection import Asked, Measured, asked_of, lines_of, main, measured_of
-from dpbench.doctor.describe import machine_text
-from dpbench.projection.described.machine_file import known_parts
-from tests.doctor.making_machines import machine_of
+from dpbench.doctor.machine_file import write_machine_file
+from tests.doctor.machines import machine_of
 
 TWO = ["cuda:0", "cuda:1"]
 
@@ -55,7 +54,7 @@ def test_single_is_projected_with_its_batch_on_each_device():
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "machine.toml").write_text(machine_text(machine_of(2), known_parts()))
+    write_machine_file(tmp_path / "machine.toml", machine_of(2))
     (tmp_path / "compared").mkdir()
     lines = [record(), record("single", ["cuda:0"])]
     (tmp_path / "compared" / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

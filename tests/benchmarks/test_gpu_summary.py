@@ -119,13 +119,11 @@ def test_how_busy_each_device_was_is_in_the_row(tmp_path):
     }
 
 
-@pytest.mark.parametrize(("place", "outcome"), [(Place("cpu", 2), "skipped"), (Place("cuda", 2), "failed")])
-def test_a_machine_without_accelerators_is_a_gap_on_lanes_of_the_cpu_alone(place, outcome):
-    (machine,) = (step for step in steps_of(place, Work(), Path("out")) if step.name == "machine")
+def test_a_machine_that_cannot_be_described_is_a_failure():
+    (machine,) = (step for step in steps_of(Place("cuda", 2), Work(), Path("out")) if step.name == "machine")
     assert value_of(machine, "--machine-file") == "out/machine.toml"
-    row = row_of(machine, ended(3, "dpbench: machine-file: there is no accelerator"), 1.0, Path("out"))
-    assert row.outcome == outcome
-    assert row.note.endswith("dpbench: machine-file: there is no accelerator")
+    row = row_of(machine, ended(3, "dpbench: machine-file: device.memory"), 1.0, Path("out"))
+    assert (row.outcome, row.note.endswith("dpbench: machine-file: device.memory")) == ("failed", True)
 
 
 def test_projected_times_are_lines_below_their_step():

@@ -25,7 +25,7 @@ def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
     words = ("--plan", "kill@7:1", "--json", "--open")
     done = dpbench("elastic", *SMALL, *words, timeout_s=290, BROWSER=f"{browser} %s")
     assert done.returncode == 0, done.stderr
-    undisturbed, elastic, wrapper = json.loads(done.stdout)["runs"]
+    undisturbed, elastic = json.loads(done.stdout)["runs"]
     assert (undisturbed["outcome"], undisturbed["outages"]) == ("ok", [])
     assert (elastic["outcome"], elastic["same_end"], elastic["steps_lost"]) == ("ok", True, 0)
     (outage,) = elastic["outages"]
@@ -33,8 +33,6 @@ def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
     assert set(outage["parts_s"]) == {"noticing", "stopping", "rendezvous", "start", "restore", "redone"}
     assert all(seconds > 0 for seconds in outage["parts_s"].values())
     assert 0 <= outage["unstamped_s"] < 0.2 * outage["outage_s"]
-    assert (wrapper["outcome"], wrapper["steps_done"], wrapper["steps_lost"]) == ("crashed", 7, 2)
-    assert "nothing restarts a single process" in wrapper["reason"]
     (page,) = (tmp_path / "results" / "runs").glob("elastic-*.html")
     assert done.stderr.endswith(f"dpbench: page: {page.relative_to(tmp_path)}\n")
     assert "What does an outage cost?" in page.read_text()
@@ -46,10 +44,10 @@ def _records_hold_the_stamps(folder: Path) -> None:
     (path,) = (folder / "results" / "runs").glob("elastic-*.jsonl")
     records = [parse_elastic_line(line) for line in path.read_bytes().splitlines()]
     assert [record.scheme for record in records] == list(RunScheme)
-    assert [record.outcome for record in records] == [Outcome.OK, Outcome.OK, Outcome.CRASHED]
+    assert [record.outcome for record in records] == [Outcome.OK, Outcome.OK]
     assert all(record.environment for record in records)
     faults = [[event.kind for event in record.events].count(EventKind.FAULT) for record in records]
-    assert faults == [0, 1, 1]
+    assert faults == [0, 1]
 
 
 @pytest.mark.parametrize(

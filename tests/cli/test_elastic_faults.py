@@ -22,17 +22,15 @@ def outages_of(run, plan):
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(500)
-def test_a_failed_allocation_and_a_stopped_worker_cost_no_bit_with_distributed_checkpoints(dpbench):
-    plan = "oom@3:1,stop@5:0"
+def test_a_failed_allocation_costs_no_bit_with_distributed_checkpoints(dpbench):
+    plan = "oom@3:1"
     words = ("--batch", 8, "--backend", "dcp", "--plan", plan, "--timeout", "6m")
     done = dpbench("elastic", *SMALL, *words, timeout_s=490)
     assert done.returncode == 0, done.stdout + done.stderr
     elastic = json.loads(done.stdout)["runs"][1]
     assert (elastic["outcome"], elastic["same_end"], elastic["loss_difference"]) == ("ok", True, 0)
-    oom, stop = outages_of(elastic, plan)
-    assert (oom["rounds"], stop["rounds"]) == (1, 1)
-    assert 5 <= stop["parts_s"]["noticing"] <= NOTICED_WITHIN_S
-    assert stop["parts_s"]["stopping"] >= 4  # SIGTERM does not end a stopped process; torchrun waits, then kills it
+    (oom,) = outages_of(elastic, plan)
+    assert oom["rounds"] == 1
 
 
 @pytest.mark.exhaustive
@@ -42,9 +40,8 @@ def test_ranks_that_leave_and_join_change_the_loss_by_rounding_only(dpbench):
     words = ("--batch", 9, "--dtype", "float64", "--plan", plan, "--max-restarts", 9, "--timeout", "6m")
     done = dpbench("elastic", *SMALL, *words, timeout_s=490)
     assert done.returncode == 0, done.stdout + done.stderr
-    _, elastic, wrapper = json.loads(done.stdout)["runs"]
+    _, elastic = json.loads(done.stdout)["runs"]
     assert elastic["outcome"] == "ok"
     assert elastic["loss_difference"] <= 1e-10
     hang = outages_of(elastic, plan)[2]
     assert 5 <= hang["parts_s"]["noticing"] <= NOTICED_WITHIN_S
-    assert (wrapper["outcome"], wrapper["steps_done"]) == ("crashed", 3)

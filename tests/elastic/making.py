@@ -76,7 +76,7 @@ def two_lives() -> tuple[ElasticEvent, ...]:
 
 
 def made_records(run: str = "elastic-made", plan: str = "kill@7:1", **settings) -> list[ElasticRecord]:
-    """Return the three records of a command, whose elastic run has `two_lives`."""
+    """Return both records of a command, whose elastic run has `two_lives`."""
     common = {
         "run": run,
         "settings": SETTINGS.model_copy(update={"plan": parse_plan(plan), **settings}),
@@ -84,10 +84,7 @@ def made_records(run: str = "elastic-made", plan: str = "kill@7:1", **settings) 
         "duration_s": 40.0,
     }
     undisturbed = (*steps(4, 0, 20), event(36, EventKind.DONE, loss=1.5, digest="ab"))
-    killed = (*steps(4, 0, 7), event(12, EventKind.FAULT, step=7, detail="kill"))
-    reason = "killed after 7 steps; nothing restarts a single process"
     return [
         ElasticRecord(scheme=RunScheme.UNDISTURBED, outcome=Outcome.OK, events=undisturbed, **common),
         ElasticRecord(scheme=RunScheme.ELASTIC, outcome=Outcome.OK, events=two_lives(), **common),
-        ElasticRecord(scheme=RunScheme.WRAPPER, outcome=Outcome.CRASHED, reason=reason, events=killed, **common),
     ]

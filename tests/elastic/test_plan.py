@@ -13,7 +13,7 @@ def test_a_plan_is_read_and_sorted():
 
 
 def test_a_drawn_plan_depends_on_its_arguments_alone():
-    kinds = parse_kinds("kill,oom,hang,stop,leave,join")
+    kinds = parse_kinds("kill,oom,hang,leave,join")
     drawn = draw_plan(3, 50, 4, kinds)
     assert drawn == draw_plan(3, 50, 4, kinds)
     assert [str(fault) for fault in drawn] != [str(fault) for fault in draw_plan(4, 50, 4, kinds)]
@@ -22,8 +22,8 @@ def test_a_drawn_plan_depends_on_its_arguments_alone():
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_drawn_plan_is_allowed(seed):
-    plan = draw_plan(seed, 8, 2, parse_kinds("kill,oom,join,hang,stop,leave,leave"))
-    check_plan(plan, steps=8, ranks=2, max_restarts=7, batch=8)
+    plan = draw_plan(seed, 8, 2, parse_kinds("kill,oom,join,hang,leave,leave"))
+    check_plan(plan, steps=8, ranks=2, max_restarts=6, batch=8)
     assert all(fault.step >= 1 for fault in plan)
 
 
@@ -39,7 +39,6 @@ def test_a_text_that_is_no_plan(text):
         ("kill@20:0", 2, 3, "plan: kill@20:0 has no step 20"),
         ("kill@1:2", 2, 3, "plan: kill@1:2 has no rank 2"),
         ("hang@1:0", 1, 3, "plan: hang@1:0 would never be noticed"),
-        ("stop@1:0", 1, 3, "plan: stop@1:0 would never be noticed"),
         ("leave@1:0", 1, 3, "plan: leave@1:0 would leave no rank"),
         ("leave@1:1,leave@2:0", 2, 3, "plan: leave@2:0 would leave no rank"),
         ("leave@1:0,kill@2:1", 2, 3, "plan: kill@2:1 has no rank 1; allowed: ranks 0 to 0"),
@@ -57,7 +56,7 @@ def test_a_plan_that_cannot_be_carried_out(plan, ranks, restarts, field):
 
 def test_an_unknown_kind():
     with pytest.raises(
-        WrongInputError, match=r"^faults: 'burn' is no kind of fault; allowed: kill, oom, hang, stop, leave, join$"
+        WrongInputError, match=r"^faults: 'burn' is no kind of fault; allowed: kill, oom, hang, leave, join$"
     ):
         parse_kinds("kill,burn")
 

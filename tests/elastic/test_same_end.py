@@ -1,4 +1,4 @@
-"""When a disturbed run has the end of the undisturbed one, and which runs are made."""
+"""When a disturbed run has the end of the undisturbed one."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme
 from dpbench.elastic.plan import parse_plan
-from dpbench.elastic.run import elastic_job, schemes_of
+from dpbench.elastic.run import elastic_job
 from dpbench.elastic.same_end import why_other_end
 from tests.elastic.making import SETTINGS, event
 
@@ -61,10 +61,3 @@ def test_the_elastic_run_has_as_many_agents_as_the_plan_has_ranks(tmp_path, plan
     assert (job.nodes, job.least_nodes) == nodes
     plain = elastic_job(found, RunScheme.UNDISTURBED, tmp_path, tmp_path)
     assert (plain.nodes, plain.least_nodes, plain.faults) == (1, None, ())
-
-
-def test_the_wrapper_has_the_first_failure_as_a_kill(tmp_path):
-    job = elastic_job(settings("join@3,leave@4:2"), RunScheme.WRAPPER, tmp_path, tmp_path)
-    assert [str(fault) for fault in job.faults] == ["kill@4:0"]
-    assert schemes_of(settings("join@3")) == (RunScheme.UNDISTURBED, RunScheme.ELASTIC)
-    assert schemes_of(SETTINGS) == (RunScheme.UNDISTURBED,)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.elastic.elastic_record import EventKind
-from dpbench.report.elastic.table import elastic_json, elastic_text
+from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.results.record import Outcome
 from tests.elastic.making import made_records
 
@@ -20,12 +20,12 @@ def text_of(records) -> str:
 
 def ended(records, loss: float, digest: str, **fields):
     """Return the records with another end of the elastic run."""
-    undisturbed, elastic, wrapper = records
+    undisturbed, elastic = records
     events = [
         each.model_copy(update={"loss": loss, "digest": digest}) if each.kind is EventKind.DONE else each
         for each in elastic.events
     ]
-    return [undisturbed, elastic.model_copy(update={"events": tuple(events), **fields}), wrapper]
+    return [undisturbed, elastic.model_copy(update={"events": tuple(events), **fields})]
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,22 @@ def test_how_equal_the_end_is(plan, loss, digest, outcome, expected):
     assert [run["same_end"], run["loss_difference"]] == in_json
 
 
-def test_the_wrapper_says_what_it_loses():
+def test_the_parts_of_an_outage_are_the_same_numbers_on_a_terminal_and_in_json():
+    (outage,) = elastic_json(made_records())["runs"][1]["outages"]
+    parts_s = {"noticing": 1.0, "stopping": 0.5, "rendezvous": 2.5, "start": 4.75, "restore": 1.5, "redone": 2.0}
+    assert outage == {
+        "fault": "kill@7:1",
+        "outage_s": 12.5,
+        "parts_s": parts_s,
+        "unstamped_s": 0.25,
+        "redone_steps": 2,
+        "rounds": 1,
+        "steps_per_s_before": outage["steps_per_s_before"],
+        "steps_per_s_after": 1.0,
+    }
     text = text_of(made_records())
-    line = next(line for line in text.splitlines() if line.startswith(" wrapper "))
-    outcome, done, _, again, lost, restarts = line.split()[1:7]
-    assert (outcome, done, again, lost, restarts) == ("crashed", "7", "-", "7", "no")
-    assert "wrapper: killed after 7 steps; nothing restarts a single process" in text
+    line = next(line for line in text.splitlines() if line.startswith(" kill@7:1 "))
+    assert [float(cell) for cell in line.split()[1:10]] == [12.5, *parts_s.values(), 0.25, 2]
     assert "gone after" not in text
 
 

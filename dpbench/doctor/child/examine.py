@@ -7,7 +7,6 @@ It reads nothing from stdin and writes Findings to a pipe.
 It examines the host before it imports torch, and the GPUs before it uses one. Otherwise it would find its own load.
 """
 
-import argparse
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,18 +15,10 @@ from dpbench.doctor.child.host import examine_host
 from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Finding, Findings, unknown
 from dpbench.run.child.probe import one_line, read_accelerators
-from dpbench.run.process_tree import die_with_parent
+from dpbench.run.child.process import answer
 
 if TYPE_CHECKING:
     import torch
-
-
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    findings = Findings(findings=tuple(examine()))
-    with os.fdopen(options.record_fd, "w") as pipe:
-        pipe.write(findings.model_dump_json())
 
 
 def examine() -> list[Finding]:
@@ -81,12 +72,5 @@ def _devices() -> "list[torch.device]":
     return [torch.device(found.device) for found in read_accelerators()[0]]
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.doctor.child.examine", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int, required=True)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    answer(lambda _: Findings(findings=tuple(examine())))

@@ -1,171 +1,215 @@
-"""The child that measures this machine's accelerators.
+"""The child that measures five numbers of this machine's accelerators, or of two lanes of the CPU if it has none.
 
-A MeasureRequest comes on stdin, and Measurements go to the record pipe.
+A MeasureRequest comes on stdin, and Measured goes to the record pipe.
 
     python -m dpbench.doctor.child.measure_machine --record-fd N --parent-pid P
 
-What raises is named in `Measurements.failures`, and the rest is measured all the same.
+What raises is named in `Measured.failures`, and the rest is measured all the same.
 """
 
-import argparse
-import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
-from itertools import permutations
-from pathlib import Path
+from itertools import combinations
 from typing import Any
 
+import psutil
 import torch
 
-from dpbench.doctor.child import collectives, copies, host_calls, operators
-from dpbench.doctor.child.timing import Bench, repeated
-from dpbench.doctor.measured import Measurements, MeasureRequest
+from dpbench.doctor.machine_file import Measured, MeasureRequest
+from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
 from dpbench.run.child.probe import one_line, read_accelerators
-from dpbench.run.child.process import send
-from dpbench.run.process_tree import die_with_parent
+from dpbench.run.child.process import answer
 from dpbench.sweep.host import cpu_model
 
-_TINY_CALLS = 200
+SIZE_BYTES = 256 << 20
+_MOST, _LEAST = 20, 3
+_BUDGET_S = 0.5
+_MOST_EDGE, _LEAST_EDGE = 8192, 1024
+_LONG_ENOUGH_S = 0.02
+_CALLS, _TINY_CALLS = 4, 200
+
+Series = tuple[float, ...]
 
 
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    request = MeasureRequest.model_validate_json(sys.stdin.read())
-    devices = [torch.device(found.device) for found in read_accelerators()[0]]
-    send(options.record_fd, measure(devices, request).model_dump_json())
+def respond(text: str) -> Measured:
+    request = MeasureRequest.model_validate_json(text)
+    accelerators, _ = read_accelerators()
+    devices = [torch.device(each.device) for each in accelerators] or [torch.device("cpu")] * 2
+    return measure(devices, request)
 
 
-def measure(devices: Sequence[torch.device], request: MeasureRequest) -> Measurements:
-    """Return all measurements of these devices, of which there is at least one."""
-    bench, failures = Bench(devices), _Failures()
-    first = devices[0]
-    properties = [bench.module.get_device_properties(device) for device in devices]
-    capability = bench.module.get_device_capability(first)
-    found: dict[str, Any] = {}
-    found["operators"] = failures.each(
-        (f"{each.kind} of {each.shape}", partial(operators.measure, each, bench))
-        for each in operators.operators(bench, has_tf32=torch.version.hip is None and capability >= (8, 0))
-    )
-    with failures.noted("gap"):
-        tiny = torch.ones(1, device=first)
-        found["gap_s"] = repeated(bench.on_device(first, lambda: tiny.add_(1), _TINY_CALLS))
-    with failures.noted("same work"):
-        found["same_work_s"] = same_work(bench)
-    found["host_copies"] = failures.each(
-        (f"host to {device}", partial(copies.host_copies, bench, device)) for device in devices
-    )
-    found["pairs"] = failures.each(
-        (f"{one} to {other}", partial(copies.pair_copies, bench, one, other)) for one, other in permutations(devices, 2)
-    )
+def measure(devices: Sequence[torch.device], request: MeasureRequest) -> Measured:
+    """Return the five numbers of these devices, of which there is at least one. All are of one type."""
+    first, failures, found = devices[0], dict[str, str](), dict[str, Any]()
+    with _noted("product", failures):
+        edge = _edge(first)
+        found["products"] = {"float32": _products(first, edge, "highest")}
+        if first.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(first) >= (8, 0):
+            found["products"]["tf32"] = _products(first, edge, "high")
+        found["gap_s"] = gaps_s(first, edge)
+    with _noted("memory", failures):
+        found["memory"] = _additions(first)
+    facts: dict[str, Any] = {"links": read_gpu_facts(uuids_of(devices)).links} if first.type == "cuda" else {}
     if len(devices) > 1:
-        found |= _among_all(bench, failures, request)
-    found |= _on_the_host(bench, failures)
-    return Measurements(
+        pair = _pair(facts.get("links", ()))
+        facts |= {"copy_pair": pair, "is_peer": _is_peer(devices)}
+        with _noted("copy", failures):
+            found["copies"] = _copies(devices[pair[0]], devices[pair[1]])
+        with _noted("all-reduce", failures):
+            if not request.with_all_reduce:
+                raise RuntimeError("the child did not survive NCCL")
+            found["all_reduce"] = all_reduces(devices)
+    return Measured(
         date=datetime.now(UTC).date().isoformat(),
         torch=torch.__version__,
-        names=tuple(each.name for each in properties),
         cpu_model=cpu_model(),
-        capability=capability,
-        memory_bytes=tuple(each.total_memory for each in properties),
-        numa_nodes=tuple(map(numa_node, properties)),
-        links=read_gpu_facts(uuids_of(devices)).links,
-        copy_bytes=copies.COPY_BYTES,
-        failures=failures.reasons,
+        failures=failures,
+        **_description(devices),
+        **facts,
         **found,
     )
 
 
-def same_work(bench: Bench) -> tuple[tuple[float, ...], ...]:
-    """Return the seconds of the large product on each device; all devices work at once."""
-    events = [[bench.module.Event(enable_timing=True) for _ in range(2)] for _ in bench.devices]
-    rows: list[list[float]] = []
+def repeated(measure: Callable[[], float], budget_s: float = _BUDGET_S) -> Series:
+    """Return 3 to 20 results of `measure`, as many as the budget allows. The first call is not counted."""
+    measure()
+    end_s = time.perf_counter() + budget_s
+    found = [measure() for _ in range(_LEAST)]
+    while len(found) < _MOST and time.perf_counter() < end_s:
+        found.append(measure())
+    return tuple(found)
+
+
+def gaps_s(device: torch.device, edge: int) -> Series:
+    """Return the seconds from one tiny operator to the next.
+
+    On an accelerator a large product runs first, and the tiny ones queue up behind it. So none waits for the host.
+    """
+    tiny, (x, out) = torch.ones(1, device=device), _square(device, edge)
+    if device.type == "cpu":
+        return repeated(_timed([device], lambda: tiny.add_(1), _TINY_CALLS))
+    module: Any = torch.get_device_module(device)
+    begin, end = (module.Event(enable_timing=True) for _ in range(2))
 
     def once() -> float:
-        for device, (begin, end) in zip(bench.devices, events, strict=True):
-            stream = bench.module.current_stream(device)
-            begin.record(stream)
-            bench.product(device)
-            end.record(stream)
-        bench.synchronise()
-        rows.append([float(begin.elapsed_time(end)) / 1000 for begin, end in events])
-        return 0.0
+        torch.mm(x, x, out=out)
+        begin.record()
+        for _ in range(_TINY_CALLS):
+            tiny.add_(1)
+        end.record()
+        module.synchronize(device)
+        return float(begin.elapsed_time(end)) / 1000 / _TINY_CALLS
 
-    repeated(once)
-    return tuple(zip(*rows[1:], strict=True))  # the first is a warm-up
+    return repeated(once)
 
 
-def numa_node(properties: Any) -> int | None:
-    """Return the NUMA node of a device, from its PCI address; None if the kernel does not know it."""
-    parts = [getattr(properties, f"pci_{name}_id", None) for name in ("domain", "bus", "device")]
-    if any(part is None for part in parts):
-        return None
-    domain, bus, device = parts
+def all_reduces(devices: Sequence[torch.device]) -> Series:
+    """Return the bus bandwidth of NCCL in one process. Raise RuntimeError without NCCL for these devices."""
+    tensors = [torch.ones(SIZE_BYTES // 4, device=device) for device in devices]
+    nccl: Any = torch.cuda.nccl
+    if devices[0].type != "cuda" or not nccl.is_available(tensors):
+        raise RuntimeError(f"this torch has no NCCL for {devices[0].type}")
+    moved = 2 * (len(devices) - 1) / len(devices) * SIZE_BYTES
+    return _rates(moved, devices, lambda: nccl.all_reduce(tensors))
+
+
+def _additions(device: torch.device) -> Series:
+    x, out = (torch.ones(SIZE_BYTES // 4, device=device) for _ in range(2))
+    return _rates(2 * SIZE_BYTES, [device], lambda: torch.add(x, x, out=out))
+
+
+def _copies(source: torch.device, destination: torch.device) -> Series:
+    x, out = torch.ones(SIZE_BYTES // 4, device=source), torch.ones(SIZE_BYTES // 4, device=destination)
+    return _rates(SIZE_BYTES, [source, destination], lambda: out.copy_(x, non_blocking=True))
+
+
+def _products(device: torch.device, edge: int, precision: str) -> Series:
+    x, out = _square(device, edge)
+    torch.set_float32_matmul_precision(precision)
     try:
-        node = int(Path(f"/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0/numa_node").read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None
+        return _rates(2.0 * edge**3, [device], lambda: torch.mm(x, x, out=out), calls=1)
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
-def _among_all(bench: Bench, failures: "_Failures", request: MeasureRequest) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with failures.noted("copies to all at once"):
-        found["to_all"] = copies.to_all(bench)
-    with failures.noted("copies from the first device"):
-        found["from_first"] = copies.from_first(bench)
-    with failures.noted("collectives"):
-        if not request.with_collectives:
-            raise RuntimeError("the child did not survive NCCL")
-        found["collectives"] = collectives.collectives(bench)
-    return found
+def _edge(device: torch.device) -> int:
+    """Return the edge of a square product that takes 20 ms, up to 8192."""
+    edge = _LEAST_EDGE
+    while edge < _MOST_EDGE and _product_s(device, edge) < _LONG_ENOUGH_S:
+        edge *= 2
+    return edge
 
 
-def _on_the_host(bench: Bench, failures: "_Failures") -> dict[str, Any]:
-    found: dict[str, Any] = {"calls_s": {}, "slopes": {}}
-    for cost, call in host_calls.calls(bench):
-        with failures.noted(cost):
-            found["calls_s"][cost] = call()
-    with failures.noted("forward"):
-        found["forward_module_s"], found["forward_builtin_s"] = host_calls.forward(bench)
-    for cost, slope in host_calls.slopes(bench):
-        with failures.noted(cost):
-            found["slopes"][cost] = slope()
-    return found
+def _product_s(device: torch.device, edge: int) -> float:
+    x, out = _square(device, edge)
+    once = _timed([device], lambda: torch.mm(x, x, out=out), 1)
+    once()
+    return once()
 
 
-class _Failures:
-    """What could not be measured, and why."""
-
-    def __init__(self) -> None:
-        self.reasons: dict[str, str] = {}
-
-    @contextmanager
-    def noted(self, what: str) -> Iterator[None]:
-        """Keep the reason if the block raises. torch.OutOfMemoryError is a RuntimeError."""
-        try:
-            yield
-        except (RuntimeError, NotImplementedError, AttributeError) as error:
-            self.reasons[str(what)] = one_line(error)
-
-    def each(self, named: Iterator[tuple[str, Callable[[], Any]]]) -> tuple[Any, ...]:
-        """Return the results of those that do not raise."""
-        results = []
-        for what, measured in named:
-            with self.noted(what):
-                results.append(measured())
-        return tuple(results)
+def _square(device: torch.device, edge: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ones(edge, edge, device=device), torch.ones(edge, edge, device=device)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.doctor.child.measure_machine", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int, required=True)
-    return parser.parse_args()
+def _rates(amount: float, devices: Sequence[torch.device], work: Callable[[], object], calls: int = _CALLS) -> Series:
+    return tuple(amount / each for each in repeated(_timed(devices, work, calls)))
+
+
+def _timed(devices: Sequence[torch.device], work: Callable[[], object], calls: int) -> Callable[[], float]:
+    """Return a function that returns the seconds of one call, until all devices are idle."""
+    clock = make_clock(devices)
+
+    def once() -> float:
+        begin_s = clock()
+        for _ in range(calls):
+            work()
+        return (clock() - begin_s) / calls
+
+    return once
+
+
+def _pair(links: Sequence[str]) -> tuple[int, int]:
+    """Return the first pair with NVLink, or the first two devices."""
+    fast = (pair.split("-") for pair, _, kind in (entry.partition(" ") for entry in links) if kind.startswith("NV"))
+    one, other = next(fast, ("0", "1"))
+    return int(one), int(other)
+
+
+def _is_peer(devices: Sequence[torch.device]) -> bool:
+    if devices[0].type == "cpu":
+        return True
+    module: Any = torch.get_device_module(devices[0])
+    return all(module.can_device_access_peer(*pair) for pair in combinations(devices, 2))
+
+
+def _description(devices: Sequence[torch.device]) -> dict[str, Any]:
+    if devices[0].type == "cpu":
+        return {
+            "names": (cpu_model(),) * len(devices),
+            "memory_bytes": psutil.virtual_memory().total,
+            "capability": None,
+        }
+    module: Any = torch.get_device_module(devices[0])
+    properties = [module.get_device_properties(device) for device in devices]
+    capability = module.get_device_capability(devices[0])
+    return {
+        "names": tuple(each.name for each in properties),
+        "memory_bytes": properties[0].total_memory,
+        "capability": capability if isinstance(capability, tuple) else (0, 0),  # xpu's is a table
+    }
+
+
+@contextmanager
+def _noted(what: str, failures: dict[str, str]) -> Iterator[None]:
+    """Keep the reason if the block raises. torch.OutOfMemoryError is a RuntimeError."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        failures[what] = one_line(error)
 
 
 if __name__ == "__main__":
-    main()
+    answer(respond)

@@ -47,10 +47,6 @@ def _run_out_of_memory() -> None:
     raise AssertionError(f"{limit_bytes} bytes were allocated above a limit of {limit_bytes}")
 
 
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def _leave() -> None:
     """Do what a scheduler does that takes a machine away: end this worker's agent, which ends this worker."""
     os.kill(os.getppid(), signal.SIGTERM)
@@ -67,7 +63,6 @@ _FAIL = {
     FaultKind.KILL: _kill,
     FaultKind.OOM: _run_out_of_memory,
     FaultKind.HANG: _hang,
-    FaultKind.STOP: _stop,
     FaultKind.LEAVE: _leave,
     FaultKind.JOIN: _hang,
 }

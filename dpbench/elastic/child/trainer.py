@@ -2,7 +2,7 @@
 
     python -m dpbench.elastic.child.trainer
 
-torchrun starts one for each rank. Without torchrun's variables the process trains the wrapper, `DataParallel`.
+torchrun starts one for each rank.
 
     process began ─> imports, model ─> process group ─> READY ─> restore ─> step, step, checkpoint, step ... ─> DONE
 
@@ -32,7 +32,6 @@ with loading():
     from dpbench.elastic.child.checkpoints import open_checkpoints
     from dpbench.elastic.child.inject import Injector
     from dpbench.measure.environment import read_environment
-    from dpbench.parallel import DataParallel
     from dpbench.sweep.names import Data
     from dpbench.workloads.resolve import resolve
     from dpbench.workloads.workload import Batch, Workload
@@ -41,7 +40,7 @@ _START_TIMEOUT = timedelta(minutes=10)
 
 
 def main() -> None:
-    agent, _, agent_pid = os.environ.get(AGENT_VARIABLE, f"0:{os.getppid()}").partition(":")
+    agent, _, agent_pid = os.environ[AGENT_VARIABLE].partition(":")
     die_with_parent(int(agent_pid))
     job = read_job()
     rank, world = _place()
@@ -57,20 +56,17 @@ def main() -> None:
     if rank == 0 and job.scheme is RunScheme.UNDISTURBED:
         (job.events / ENVIRONMENT_FILE).write_text(read_environment().model_dump_json())
     log.mark(EventKind.DONE, loss=loss, digest=_digest(model))
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    dist.destroy_process_group()
     leave()
 
 
 def _place() -> tuple[int, int]:
     """Return this worker's rank and the number of ranks, from torchrun's variables."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
-    """Return the model as the scheme runs it, with a process group for several processes."""
-    if job.scheme is RunScheme.WRAPPER:
-        return DataParallel(model, device_ids=["cpu"] * job.settings.ranks)
+    """Return the model in DistributedDataParallel, with its process group."""
     # Ranks that start at different speeds do not hang. So only the group of the gradients has the short time-out.
     dist.init_process_group("gloo", timeout=_START_TIMEOUT)
     group = dist.new_group(timeout=timedelta(seconds=job.settings.hang_timeout_s))

@@ -5,7 +5,7 @@
     parts.py       what a page consists of: panels, sections, machines
     charts/        a function for each chart, from a machine's results to a Vega-Lite specification
     history/       many commits, days or gates, and two commits compared
-    elastic_section.py    the timeline and the tables of elastic runs
+    elastic_section.py    the outages of elastic runs, and the runs
     theme.py       colours, marks and axes of all charts
     content.py     the page's sections in their order
     raw_table.py   the table of all cases, and what its buttons copy

@@ -1,13 +1,13 @@
-"""The section of elastic runs: the timeline, the outages with their parts, and the runs beside each other."""
+"""The section of elastic runs: the outages with their parts, and the runs beside each other."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
-from dpbench.elastic.outage import OutagePart
-from dpbench.report.elastic.table import MEMBERSHIP_LEGEND, elastic_json
-from dpbench.report.page.charts.elastic_timeline import elastic_timeline
-from dpbench.report.page.parts import ALL, DataRow, Panel, Section, Shown
+from dpbench.elastic.outage import Outage, OutagePart, outages_of
+from dpbench.report.elastic_table import MEMBERSHIP_LEGEND, OUTAGE_COLUMNS, elastic_json
+from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section, Shown
+from dpbench.report.page.theme import STEP_PX, chart, coloured, number_axis, rows_of, series, tooltip
 from dpbench.report.units import number
 
 _MOST_ANSWERS = 6
@@ -20,11 +20,8 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
     if not records:
         return None
     commands = _by_command(records)
-    runs = {f"{record.run}|{record.scheme}": record for record in records}
-    first = next((key for key, record in runs.items() if record.scheme is RunScheme.ELASTIC), next(iter(runs)))
-    labels = {key: _label(record, len(commands) > 1) for key, record in runs.items()}
     found = {run: elastic_json(own)["runs"] for run, own in commands.items()}
-    panels = [elastic_timeline(runs, labels, first), _outages(found, records), _runs(found)]
+    panels = [_outages(commands), _runs(found)]
     answers = [text for run in found.values() for text in _answers(run)]
     return Section("elastic", "What does an outage cost?", [each for each in panels if each], answers[:_MOST_ANSWERS])
 
@@ -36,18 +33,15 @@ def _by_command(records: Sequence[ElasticRecord]) -> dict[str, list[ElasticRecor
     return found
 
 
-def _label(record: ElasticRecord, with_run: bool) -> str:
-    plan = ", ".join(map(str, record.settings.plan)) or "no faults"
-    text = f"{record.scheme}: {record.settings.workload}, {record.settings.ranks} ranks, {plan}"
-    return f"{text} ({record.run})" if with_run else text
+def _label(record: ElasticRecord) -> str:
+    plan = ", ".join(map(str, record.settings.plan))
+    return f"{record.settings.workload}, {record.settings.ranks} ranks, {plan} ({record.run})"
 
 
 def _answers(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each outage, and one for a wrapper that lost its lanes."""
+    """Yield a sentence for each outage."""
     for run in runs:
-        if run["scheme"] == RunScheme.WRAPPER and run["reason"]:
-            yield f"The single-process wrapper: {_short(run['reason'])}."
-        for outage in run["outages"] if run["scheme"] == RunScheme.ELASTIC else ():
+        for outage in run["outages"]:
             if outage["outage_s"] is None:
                 yield f"{outage['fault']}: the run did not catch up."
                 continue
@@ -57,37 +51,35 @@ def _answers(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"{outage['fault']} cost {number(outage['outage_s'])} s. {longest} {again}"
 
 
-def _outages(found: dict[str, list[dict[str, Any]]], records: Sequence[ElasticRecord]) -> Panel | None:
-    rows: list[DataRow] = [
-        {
-            "run": run,
-            "fault": outage["fault"],
-            "outage": _rounded(outage["outage_s"]),
-            **{part: _rounded(outage["parts_s"].get(part)) for part in OutagePart},
-            "unstamped": _rounded(outage["unstamped_s"]),
-            "again": outage["redone_steps"],
-            "rounds": outage["rounds"],
-            "before": _rounded(outage["steps_per_s_before"]),
-            "after": _rounded(outage["steps_per_s_after"]),
-        }
-        for run, own in found.items()
-        for each in own
-        if each["scheme"] == RunScheme.ELASTIC
-        for outage in each["outages"]
-    ]
+def _outages(commands: dict[str, list[ElasticRecord]]) -> Panel | None:
+    """Return the table of outages of each command, with a bar of their parts; None without outages."""
+    runs = [record for own in commands.values() for record in own if record.scheme is RunScheme.ELASTIC]
+    rows = {record.run: [_row(outage) for outage in outages_of(record.events)[:_MOST_ROWS]] for record in runs}
+    rows = {run: own for run, own in rows.items() if own}
     if not rows:
         return None
-    columns = (
-        *_run_column(found),
-        *(Shown("fault", "fault"), Shown("outage", "outage s")),
-        *(Shown(part, f"{part} s") for part in OutagePart),
-        *(Shown("unstamped", "unstamped s"), Shown("again", "steps again"), Shown("rounds", "rounds")),
-        *(Shown("before", "steps/s before"), Shown("after", "steps/s after")),
-    )
+    columns = [Shown(column.key, column.title) for column in OUTAGE_COLUMNS]
+    bars = {
+        "transform": [{"fold": list(OutagePart), "as": ["part", "seconds"]}],
+        "mark": {"type": "bar", "height": {"band": 0.72}},
+        "encoding": {
+            "y": rows_of("fault"),
+            "x": number_axis("seconds", "seconds of the outage"),
+            "color": coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)]),
+            "tooltip": tooltip(("fault", "fault"), ("part", "part"), ("seconds", "s")),
+        },
+    }
     text = "Each part lies between two time stamps of its own. Unstamped is what no part covers."
-    if any(record.settings.is_world_changed for record in records):
+    if any(record.settings.is_world_changed for record in runs):
         text = f"{text} {MEMBERSHIP_LEGEND}"
-    return Panel("outages", "Outages", text, columns, {ALL: rows[:_MOST_ROWS]})
+    labels = {record.run: _label(record) for record in runs}
+    spec = chart(bars, height={"step": STEP_PX})
+    return Panel("outages", "Outages", text, columns, rows, spec, "elastic", next(iter(rows)), labels)
+
+
+def _row(outage: Outage) -> dict[str, Cell]:
+    values = {column.key: column.value(outage) for column in OUTAGE_COLUMNS}
+    return {key: round(value, 4) if isinstance(value, float) else value for key, value in values.items()}
 
 
 def _runs(found: dict[str, list[dict[str, Any]]]) -> Panel:
@@ -115,7 +107,7 @@ def _runs(found: dict[str, list[dict[str, Any]]]) -> Panel:
         *(Shown("loss", "final loss"), Shown("same", "same to the bit"), Shown("difference", "difference of losses")),
         *(Shown("duration", "run s"), Shown("reason", "reason")),
     )
-    text = "Lost steps were done and are in no checkpoint when the run ends. Nothing restarts the wrapper's process."
+    text = "Lost steps were done and are in no checkpoint when the run ends."
     return Panel("runs", "Runs", text, columns, {ALL: rows[:_MOST_ROWS]})
 
 

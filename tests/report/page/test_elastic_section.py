@@ -14,22 +14,14 @@ def panels(records):
     return {panel.id: panel for panel in elastic_section(records).panels}
 
 
-def test_the_timeline_shows_the_elastic_run_first_with_its_fault():
-    timeline = panels(made_records())["timeline"]
-    assert timeline.first == "elastic-made|elastic"
-    assert timeline.labels[timeline.first] == "elastic: mlp/tiny, 2 ranks, kill@7:1"
-    rows = timeline.rows[timeline.first]
-    assert list(dict.fromkeys(row["lane"] for row in rows)) == ["outage", "rank 0", "rank 1"]
-    (fault,) = [row for row in rows if row["at_s"] is not None]
-    assert (fault["lane"], fault["phase"], fault["at_s"], fault["begin_s"]) == ("rank 1", "kill@7", 9.0, None)
-    assert {row["phase"] for row in rows if row["lane"] == "rank 0"} == {"start", "steps", "restore", "redone"}
-
-
-def test_the_outages_have_their_parts():
-    (row,) = panels(made_records())["outages"].rows[""]
-    assert (row["fault"], row["outage"], row["again"], row["unstamped"]) == ("kill@7:1", 12.5, 2, 0.25)
-    parts = ("noticing", "stopping", "rendezvous", "start", "restore", "redone")
+def test_the_outages_have_their_parts_and_a_bar_of_them():
+    outages = panels(made_records())["outages"]
+    assert outages.labels[outages.first] == "mlp/tiny, 2 ranks, kill@7:1 (elastic-made)"
+    (row,) = outages.rows["elastic-made"]
+    assert (row["fault"], row["outage_s"], row["redone_steps"], row["unstamped_s"]) == ("kill@7:1", 12.5, 2, 0.25)
+    parts = ["noticing", "stopping", "rendezvous", "start", "restore", "redone"]
     assert [row[part] for part in parts] == [1.0, 0.5, 2.5, 4.75, 1.5, 2.0]
+    assert outages.spec["layer"][0]["transform"][0]["fold"] == parts
 
 
 def test_a_world_that_changes_names_the_times_of_its_rendezvous():
@@ -37,33 +29,27 @@ def test_a_world_that_changes_names_the_times_of_its_rendezvous():
     assert "gone after" not in panels(made_records())["outages"].text
 
 
-def test_the_runs_stand_beside_each_other_and_the_wrapper_says_what_it_lost():
+def test_the_runs_stand_beside_each_other():
     section = elastic_section(made_records())
     rows = {row["scheme"]: row for row in panels(made_records())["runs"].rows[""]}
-    assert [rows[name]["lost"] for name in ("undisturbed", "elastic", "wrapper")] == [0, 0, 7]
+    assert [rows[name]["lost"] for name in ("undisturbed", "elastic")] == [0, 0]
     assert (rows["elastic"]["same"], rows["elastic"]["difference"], rows["undisturbed"]["same"]) == (
         "yes",
         "0.0e+00",
         None,
     )
-    assert section.answers == [
-        "kill@7:1 cost 12.5 s. Its longest part, start, took 4.75 s. Steps done again: 2.",
-        "The single-process wrapper: killed after 7 steps; nothing restarts a single process.",
-    ]
+    assert section.answers == ["kill@7:1 cost 12.5 s. Its longest part, start, took 4.75 s. Steps done again: 2."]
 
 
 def test_runs_of_several_commands_are_told_apart():
     records = [*made_records("first"), *made_records("second")]
-    timeline = panels(records)["timeline"]
-    assert len(timeline.rows) == 6
-    assert timeline.labels["second|elastic"].endswith("(second)")
-    assert [row["run"] for row in panels(records)["outages"].rows[""]] == ["first", "second"]
+    assert list(panels(records)["outages"].rows) == ["first", "second"]
     assert panels(records)["runs"].columns[0].field == "run"
     assert panels(made_records())["runs"].columns[0].field == "scheme"
 
 
-def test_without_faults_there_is_a_timeline_and_no_outage():
-    assert set(panels(made_records()[:1])) == {"timeline", "runs"}
+def test_without_faults_there_is_no_outage():
+    assert set(panels(made_records()[:1])) == {"runs"}
     assert elastic_section([]) is None
 
 
@@ -71,9 +57,9 @@ def test_files_of_sweeps_and_of_elastic_runs_make_one_page(tmp_path):
     (tmp_path / "e.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())) + b'{"scheme": "torn')
     (tmp_path / "r.jsonl").write_bytes(b"".join(map(to_line, lane_records(rounds=2))))
     found = read_inputs([tmp_path / "e.jsonl", tmp_path / "r.jsonl"])
-    assert (len(found.elastic), len(found.records)) == (3, len(lane_records(rounds=2)))
+    assert (len(found.elastic), len(found.records)) == (2, len(lane_records(rounds=2)))
     (left_out,) = found.left_out
-    assert "line 4" in left_out
+    assert "line 3" in left_out
     assert left_out.endswith("it was left out")
     page = page_of(found)
     assert [section.id for section in page.sections] == ["elastic"]

@@ -66,7 +66,7 @@
     const copy = structuredClone(spec);
     for (const layer of copy.layer) {
       const colour = layer.encoding.color;
-      if (!colour?.scale?.domain) continue;
+      if (!colour?.scale?.domain || !rows.some((row) => colour.field in row)) continue; // a field that the chart derives
       const used = new Set(rows.map((row) => row[colour.field]));
       const pairs = colour.scale.domain.map((name, i) => [name, colour.scale.range[i]]).filter(([name]) => used.has(name));
       colour.scale = { domain: pairs.map(([name]) => name), range: pairs.map(([, value]) => value) };

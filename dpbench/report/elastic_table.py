@@ -1,8 +1,9 @@
-"""An elastic run as tables: the three runs, and the outages with their parts."""
+"""Elastic runs as tables and JSON: the runs, and the outages with their parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,7 +12,6 @@ from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, FaultKin
 from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
-from dpbench.report.elastic.timeline import timeline_text
 from dpbench.report.units import number
 from dpbench.report.wide_table import NONE, Column, WideTable
 from dpbench.results.record import Outcome
@@ -31,11 +31,11 @@ MEMBERSHIP_LEGEND = (
 
 
 def elastic_text(records: Sequence[ElasticRecord]) -> Group:
-    """Return the tables, a timeline of the elastic run, the reasons of failures and a legend."""
+    """Return the tables, the reasons of failures and a legend."""
     parts: list[RenderableType] = [_runs(records), Text()]
     for record in records:
         if record.scheme is RunScheme.ELASTIC:
-            parts += [_outages(outages_of(record.events)), Text(), Text(timeline_text(record.events)), Text()]
+            parts += [_outages(outages_of(record.events)), Text()]
     parts += [Text(f"{record.scheme}: {record.reason}") for record in records if record.reason]
     legend = f"{_LEGEND} {MEMBERSHIP_LEGEND}" if records[0].settings.is_world_changed else _LEGEND
     return Group(*parts, Text(legend, style="dim"))
@@ -57,10 +57,9 @@ def _runs(records: Sequence[ElasticRecord]) -> WideTable:
     columns = [
         Column("outcome", [record.outcome for record in records]),
         Column("steps\ndone", [str(steps_done(record.events)) for record in records]),
-        Column("steps/s", [_number(_rate(record)) for record in records]),
-        Column("steps\ndone again", [_count(_redone(record)) for record in records]),
+        Column("steps/s", [_shown(_rate(record)) for record in records]),
+        Column("steps\ndone again", [_shown(_redone(record)) for record in records]),
         Column("lost", [str(_lost(record)) for record in records]),
-        Column("restarts\nitself", [_restarts(record) for record in records]),
         Column("final loss", [NONE if record.done is None else repr(record.done.loss) for record in records]),
         Column("same\nend", [_same_end_text(record, records) for record in records]),
         Column("run, s", [number(record.duration_s) for record in records]),
@@ -69,27 +68,40 @@ def _runs(records: Sequence[ElasticRecord]) -> WideTable:
 
 
 def _outages(found: Sequence[Outage]) -> WideTable:
-    parts = [
-        Column(
-            f"{part}\ns", [_number(outage.parts[part].seconds if part in outage.parts else None) for outage in found]
-        )
-        for part in OutagePart
-    ]
-    columns = [
-        Column("outage\ns", [_number(outage.span.seconds if outage.span else None) for outage in found]),
-        *parts,
-        Column("unstamped\ns", [_number(outage.unstamped_s) for outage in found]),
-        Column("steps\nagain", [_count(outage.redone_steps) for outage in found]),
-        Column("rounds", [str(outage.rounds) for outage in found]),
-        Column("steps/s\nbefore", [_number(outage.steps_per_s_before) for outage in found]),
-        Column("steps/s\nafter", [_number(outage.steps_per_s_after) for outage in found]),
-    ]
-    return WideTable("outages", [Column("fault", [_fault(outage) for outage in found])], columns)
+    fault, *others = (
+        Column(column.title.replace(" ", "\n"), [_shown(column.value(outage)) for outage in found])
+        for column in OUTAGE_COLUMNS
+    )
+    return WideTable("outages", [fault], others)
+
+
+class OutageColumn(NamedTuple):
+    """A column of the table of outages, on a terminal, in JSON and on a page. Times are in seconds."""
+
+    key: str
+    title: str
+    value: Callable[[Outage], str | float | int | None]
 
 
 def _fault(outage: Outage) -> str:
     rank = "" if outage.fault.detail == FaultKind.JOIN else f":{outage.fault.rank}"
     return f"{outage.fault.detail}@{outage.fault.step}{rank}"
+
+
+def _part_s(part: OutagePart, outage: Outage) -> float | None:
+    return outage.parts[part].seconds if part in outage.parts else None
+
+
+OUTAGE_COLUMNS = (
+    OutageColumn("fault", "fault", _fault),
+    OutageColumn("outage_s", "outage s", lambda outage: outage.span.seconds if outage.span else None),
+    *(OutageColumn(part, f"{part} s", partial(_part_s, part)) for part in OutagePart),
+    OutageColumn("unstamped_s", "unstamped s", lambda outage: outage.unstamped_s),
+    OutageColumn("redone_steps", "steps again", lambda outage: outage.redone_steps),
+    OutageColumn("rounds", "rounds", lambda outage: outage.rounds),
+    OutageColumn("steps_per_s_before", "steps/s before", lambda outage: outage.steps_per_s_before),
+    OutageColumn("steps_per_s_after", "steps/s after", lambda outage: outage.steps_per_s_after),
+)
 
 
 def _rate(record: ElasticRecord) -> float | None:
@@ -105,10 +117,6 @@ def _redone(record: ElasticRecord) -> int | None:
 
 def _lost(record: ElasticRecord) -> int:
     return 0 if record.outcome is Outcome.OK else steps_done(record.events) - steps_kept(record.events)
-
-
-def _restarts(record: ElasticRecord) -> str:
-    return "no" if record.scheme is RunScheme.WRAPPER else "yes"
 
 
 def _same_end_text(record: ElasticRecord, records: Sequence[ElasticRecord]) -> str:
@@ -144,12 +152,10 @@ def _expected(record: ElasticRecord, records: Sequence[ElasticRecord]) -> Elasti
     return next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
 
 
-def _number(value: float | None) -> str:
-    return NONE if value is None else number(value)
-
-
-def _count(value: int | None) -> str:
-    return NONE if value is None else str(value)
+def _shown(value: str | float | int | None) -> str:
+    if value is None:
+        return NONE
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _run_json(record: ElasticRecord, records: Sequence[ElasticRecord]) -> dict[str, Any]:
@@ -172,13 +178,6 @@ def _run_json(record: ElasticRecord, records: Sequence[ElasticRecord]) -> dict[s
 
 
 def _outage_json(outage: Outage) -> dict[str, Any]:
-    return {
-        "fault": _fault(outage),
-        "outage_s": outage.span.seconds if outage.span else None,
-        "parts_s": {part: span.seconds for part, span in outage.parts.items()},
-        "unstamped_s": outage.unstamped_s,
-        "redone_steps": outage.redone_steps,
-        "rounds": outage.rounds,
-        "steps_per_s_before": outage.steps_per_s_before,
-        "steps_per_s_after": outage.steps_per_s_after,
-    }
+    row = {column.key: column.value(outage) for column in OUTAGE_COLUMNS}
+    parts_s = {part: value for part in OutagePart if (value := row.pop(part)) is not None}
+    return {**row, "parts_s": parts_s}

@@ -1,10 +1,7 @@
 """Checks whether the simulator works with this torch: known work, races injected on purpose, gradients.
 
-    python -P -m dpbench.simulator.self_check
-
-It prints one `Answer`, in a process that does nothing else: the devices stay registered. `trial.py` starts it for a
-torch that is newer than those the simulator was tested with. Each check compares with numbers that hold for every
-torch: bytes of messages, FLOPs of matrix products, streams, gradients.
+`fault` runs in a process that does nothing else, because the devices stay registered. Each check compares with numbers
+that hold for every torch: bytes of messages, FLOPs of matrix products, streams, gradients.
 """
 
 from collections import Counter
@@ -18,17 +15,12 @@ from dpbench.results.recording import Copy, Operator, Recording
 from dpbench.simulator import backend
 from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.simulation import recording
-from dpbench.simulator.trial import Answer, digest
 
 _DEVICES = 2
 
 
 class _WrongError(Exception):
     """What the simulator gets wrong, in one line."""
-
-
-def main() -> None:
-    print(Answer(simulator=digest(), fault=fault()).model_dump_json())  # noqa: T201
 
 
 def fault() -> str | None:
@@ -219,7 +211,3 @@ def _check_training() -> None:
             optimizer.step()
         found.append(list(model.state_dict().values()))
     _expect_close("the weights after two steps", found[1], found[0])
-
-
-if __name__ == "__main__":
-    main()
