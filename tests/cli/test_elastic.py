@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dpbench import cli
 from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
 from dpbench.results.record import Outcome
 
@@ -54,6 +55,7 @@ def _records_hold_the_stamps(folder: Path) -> None:
     ("words", "line"),
     [
         (("--plan", "kill"), "dpbench: plan: 'kill' is no fault; allowed: "),
+        (("--plan", "stop@3:0"), "dpbench: plan: 'stop@3:0' is no fault; allowed: "),
         (("--plan", "kill@99:0"), "dpbench: plan: kill@99:0 has no step 99; allowed: steps 0 to 8"),
         (("--faults", "kill,kill", "--max-restarts", 1), "dpbench: max-restarts: 1 is less than the 2 faults"),
         (("--backend", "pickle"), "dpbench: backend: 'pickle' is not allowed; allowed: torch.save, dcp"),
@@ -66,11 +68,14 @@ def _records_hold_the_stamps(folder: Path) -> None:
         (("--checkpoints", "/proc/none"), "dpbench: checkpoints: '/proc/none' cannot be written: "),
     ],
 )
-def test_wrong_input_is_one_line_and_writes_nothing(dpbench, tmp_path, words, line):
-    done = dpbench("elastic", *SMALL, *words)
-    assert done.returncode == 2
-    assert done.stderr.startswith(line)
-    assert done.stderr.count("\n") == 1
+def test_wrong_input_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path, words, line):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["dpbench", "elastic", *map(str, (*SMALL, *words))])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    err = capsys.readouterr().err
+    assert (ended.value.code, err.count("\n")) == (2, 1)
+    assert err.startswith(line)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ from dpbench.elastic.elastic_record import (
     RunScheme,
 )
 from dpbench.elastic.events import merged
-from dpbench.elastic.plan import parse_plan
+from dpbench.elastic.request import parse_plan
 from dpbench.results.record import Outcome
 
 SETTINGS = ElasticSettings(

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.elastic.elastic_record import FaultKind
-from dpbench.elastic.plan import check_plan, draw_plan, parse_kinds, parse_plan
+from dpbench.elastic.request import check_plan, draw_plan, parse_kinds, parse_plan
 from dpbench.errors import WrongInputError
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme
-from dpbench.elastic.plan import parse_plan
+from dpbench.elastic.request import parse_plan
 from dpbench.elastic.run import elastic_job
 from dpbench.elastic.same_end import why_other_end
 from tests.elastic.making import SETTINGS, event

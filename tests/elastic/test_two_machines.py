@@ -11,7 +11,7 @@ from dpbench.elastic.elastic_record import EventKind, RunScheme
 from dpbench.elastic.events import read_events
 from dpbench.elastic.job import ElasticJob
 from dpbench.elastic.outage import OutagePart, outages_of
-from dpbench.elastic.plan import parse_plan
+from dpbench.elastic.request import parse_plan
 from dpbench.run.process_tree import nothing_left_behind
 from dpbench.run.start import child_command
 from tests.elastic.making import SETTINGS
