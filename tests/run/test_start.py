@@ -14,7 +14,8 @@ from dpbench.run.start import child_command
 COMMANDS = {
     "dpbench.run.child.round": ROUND,
     "dpbench.run.child.probe": PROBE,
-    "dpbench.doctor.child.examine": ask.PROBE,
+    "dpbench.doctor.child.examine": ask.EXAMINE,
+    "dpbench.doctor.child.measure_machine": ask.MEASURE,
     "dpbench.run.child.count": COUNTER,
     "dpbench.run.child.lockstep": LOCKSTEP,
     "dpbench.run.child.count_case": child_command("dpbench.run.child.count_case"),
