@@ -118,6 +118,13 @@ def test_what_could_not_be_read_again_cannot_be_made() -> None:
         Record(**{**fields, "samples_s": (0.1, math.nan)})
 
 
+@pytest.mark.parametrize("wrong", [{"samples_s": (0.1,)}, {"reason": None}])
+def test_a_failed_record_has_a_reason_and_no_samples(wrong: dict[str, object]) -> None:
+    fields = failed(case(), 0, "crashed", "why").to_json() | wrong
+    with pytest.raises(RecordLineError, match="needs a reason and has no samples_s"):
+        parse_line(json.dumps(fields).encode())
+
+
 def test_a_newer_schema_is_refused_with_both_numbers() -> None:
     fields = {"schema": SCHEMA + 1, "something": "new"}
     with pytest.raises(RecordLineError) as caught:
