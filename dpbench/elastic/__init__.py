@@ -1,11 +1,10 @@
 """Training under torchrun in which workers fail: what an outage costs, part by part.
 
-plan.py      which worker fails, leaves or joins at which step                  pure
-request.py   the options, checked
+request.py   the options, checked; which worker fails, leaves or joins at which step
 folders.py   the folders of checkpoints and of events
 events.py    files of time stamps, one for each process
 outage.py    from the time stamps to outages with their parts                   pure
 same_end.py  whether a disturbed run ends as the undisturbed one did            pure
-run.py       the three runs: undisturbed, elastic, and the single-process wrapper
+run.py       the two runs: undisturbed and elastic
 child/       torchrun's agents, with time stamps, and the worker that trains
 """

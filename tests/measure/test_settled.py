@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from dpbench.measure import profiled_step
 from dpbench.measure.measurement import measure
-from dpbench.measure.profiled_step import profile_step
 from dpbench.measure.ranks.team import Solo
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
@@ -62,9 +62,18 @@ def test_no_sample_is_a_trial_whatever_the_time():
 
 
 @pytest.mark.usefixtures("late")
-def test_no_profiled_step_is_a_trial():
-    times_s = profile_step(CASE, "m:", "step").other_s
-    assert sorted(times_s)[len(times_s) // 2] < SLOW_S / 2
+def test_no_profiled_step_is_a_trial(monkeypatch):
+    left, step_s = [], profiled_step._step_s
+
+    def noted(session, idle):
+        left.append(session.trials_left())
+        return step_s(session, idle)
+
+    monkeypatch.setattr(profiled_step, "_WARM_UP_S", 0.0)  # two seconds would be longer than all trials
+    monkeypatch.setattr(profiled_step, "_step_s", noted)
+    found = profiled_step.profile_step(CASE, "m:", "step")
+    assert left == [0] * len(found.other_s)
+    assert left
 
 
 @pytest.mark.usefixtures("late")
