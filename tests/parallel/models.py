@@ -32,5 +32,10 @@ class Tied(nn.Module):
         self.head = nn.Linear(4, 11, bias=False)
         self.head.weight = self.embedding.weight
 
+    def _apply(self, *args, **kwargs):
+        super()._apply(*args, **kwargs)  # gives each module its own parameter on simulated devices
+        self.head.weight = self.embedding.weight
+        return self
+
     def forward(self, tokens):
         return self.head(torch.tanh(self.embedding(tokens)))

@@ -9,9 +9,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpbench.parallel import DataParallel, Policy, parallel_apply
-from tests.parallel.models import mlp
-from tests.parallel.three_lanes import LANES, wrapped
+from dpbench.parallel import Policy, parallel_apply
+from tests.parallel.models import Call, mlp
+from tests.parallel.on_lanes import FIRST, KIND, LANES, wrap
 
 
 def seen_in_replicas(observe, dispatch):
@@ -22,12 +22,12 @@ def seen_in_replicas(observe, dispatch):
         seen.append(observe())
         return x
 
-    wrapped(forward, dispatch)(torch.ones(LANES, device="cpu"))
+    wrap(Call(forward), dispatch=dispatch)(torch.ones(LANES, device="cpu"))
     assert len(seen) == LANES
     return seen
 
 
-@pytest.mark.parametrize("device_type", ["cpu", "cuda", "xpu"])
+@pytest.mark.parametrize("device_type", ["cpu", "cuda", "xpu"] if KIND == "cpu" else ["cpu", KIND])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_b1_autocast_reaches_replicas_with_its_dtype(device_type, dtype, dispatch):
     def observe():
@@ -37,6 +37,7 @@ def test_b1_autocast_reaches_replicas_with_its_dtype(device_type, dtype, dispatc
             torch.is_autocast_cache_enabled(),
         )
 
+    before = torch.get_autocast_dtype(device_type)
     torch.set_autocast_enabled(device_type, True)
     torch.set_autocast_dtype(device_type, dtype)
     torch.set_autocast_cache_enabled(False)
@@ -44,28 +45,28 @@ def test_b1_autocast_reaches_replicas_with_its_dtype(device_type, dtype, dispatc
         assert set(seen_in_replicas(observe, dispatch)) == {(True, dtype, False)}
     finally:
         torch.set_autocast_enabled(device_type, False)
-        torch.set_autocast_dtype(device_type, torch.bfloat16 if device_type == "cpu" else torch.float16)
+        torch.set_autocast_dtype(device_type, before)
         torch.set_autocast_cache_enabled(True)
 
 
 def test_b1_replicas_compute_in_the_autocast_dtype(dispatch):
-    wrapper = DataParallel(mlp(), ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert wrapper(torch.randn(6, 5)).dtype == torch.bfloat16
-    assert wrapper(torch.randn(6, 5)).dtype == torch.float32
+    wrapper = wrap(mlp(), dispatch=dispatch)
+    with torch.autocast(KIND, torch.bfloat16):
+        assert wrapper(torch.randn(8, 5)).dtype == torch.bfloat16
+    assert wrapper(torch.randn(8, 5)).dtype == torch.float32
 
 
 @pytest.mark.parametrize("call", ["wrapper", "function"])
 def test_b1_a_cached_cast_of_the_bases_own_weights_is_not_used_again(call, dispatch):
-    base, x = nn.Linear(5, 3, bias=False), torch.randn(6, 5)
-    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    base, x = nn.Linear(5, 3, bias=False), torch.randn(8, 5, device=FIRST)
+    wrapper = wrap(base, dispatch=dispatch)
 
     def forward():
         if call == "wrapper":
             return wrapper(x)
         return torch.cat(parallel_apply([base] * LANES, [*x.chunk(LANES)], policy=Policy(dispatch=dispatch)))
 
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+    with torch.autocast(KIND, torch.bfloat16), torch.no_grad():
         assert forward().any()
         base.weight.zero_()
         assert not forward().any()
@@ -74,8 +75,8 @@ def test_b1_a_cached_cast_of_the_bases_own_weights_is_not_used_again(call, dispa
 
 def test_b2_inference_mode_reaches_replicas_without_later_effect(dispatch):
     base = mlp()
-    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
-    x = torch.randn(6, 5)
+    wrapper = wrap(base, dispatch=dispatch)
+    x = torch.randn(8, 5)
     with torch.inference_mode():
         assert set(seen_in_replicas(torch.is_inference_mode_enabled, dispatch)) == {True}
         assert wrapper(x).is_inference()
@@ -85,8 +86,8 @@ def test_b2_inference_mode_reaches_replicas_without_later_effect(dispatch):
 
 def test_b2_saved_tensor_hooks_reach_replicas(dispatch):
     packed = []
-    wrapper = DataParallel(mlp(), ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
-    x = torch.randn(6, 5)
+    wrapper = wrap(mlp(), dispatch=dispatch)
+    x = torch.randn(8, 5)
     with saved_tensors_hooks(lambda t: packed.append(t.shape) or t, lambda t: t):
         wrapper(x).sum().backward()
     assert packed.count(torch.Size([2, 5])) == LANES  # each chunk, saved by the first layer
@@ -101,8 +102,8 @@ def test_b2_context_variables_reach_replicas_and_do_not_come_back(dispatch):
 
 
 def test_b2_the_flushing_of_denormal_numbers_reaches_replicas(dispatch):
-    tiny, seen = torch.tensor(1e-40), []
-    wrapper, x = wrapped(lambda self, x: seen.append((tiny * 1).item() == 0) or x, dispatch), torch.ones(LANES)
+    tiny, seen, x = torch.tensor(1e-40), [], torch.ones(LANES)
+    wrapper = wrap(Call(lambda self, x: seen.append((tiny * 1).item() == 0) or x), dispatch=dispatch)
     try:
         for flushes in (False, True, False):
             if not torch.set_flush_denormal(flushes):
@@ -141,14 +142,14 @@ class Operators(TorchDispatchMode):
 
 @pytest.mark.parametrize(("mode", "name"), [(Functions, "sin"), (Operators, "sin.default")])
 def test_b2_modes_reach_replicas(mode, name, dispatch):
-    wrapper = wrapped(lambda self, x: torch.sin(x), dispatch)
+    wrapper = wrap(Call(lambda self, x: torch.sin(x)), dispatch=dispatch)
     with mode() as active:
         wrapper(torch.ones(LANES))
     assert active.names.count(name) == LANES
 
 
 def test_b2_modes_do_not_stay_in_the_lanes(dispatch):
-    wrapper = wrapped(lambda self, x: torch.sin(x), dispatch)
+    wrapper = wrap(Call(lambda self, x: torch.sin(x)), dispatch=dispatch)
     with Functions() as active:
         wrapper(torch.ones(LANES))
     wrapper(torch.ones(LANES))
@@ -188,7 +189,7 @@ def test_b2_a_changed_number_of_intra_op_threads_reaches_long_lived_lanes():
         seen.append(torch.get_num_threads())
         return x
 
-    wrapper = wrapped(forward, "threads")
+    wrapper = wrap(Call(forward), dispatch="threads")
     try:
         for count in (1, 2, 1):
             torch.set_num_threads(count)

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, gather
+from dpbench.parallel import gather
 from tests.parallel.models import Call
-from tests.parallel.three_lanes import LANES, wrapped
+from tests.parallel.on_lanes import FIRST, LANES, assert_close, wrap
 
 
 def test_b4_constants_go_with_a_batch_smaller_than_the_devices(dispatch):
-    wrapper = DataParallel(Call(lambda self, x, y=0, *, k: x * k + y), ["cpu"] * 4, policy=Policy(dispatch=dispatch))
+    wrapper = wrap(Call(lambda self, x, y=0, *, k: x * k + y), dispatch=dispatch)
     x = torch.randn(2, 3)
-    torch.testing.assert_close(wrapper(x, k=2.0), x * 2)
-    torch.testing.assert_close(wrapper(x, 1, k=2.0), x * 2 + 1)
-    torch.testing.assert_close(wrapper(1, y=x, k=3), x + 3)
+    assert_close(wrapper(x, k=2.0), x * 2)
+    assert_close(wrapper(x, 1, k=2.0), x * 2 + 1)
+    assert_close(wrapper(1, y=x, k=3), x + 3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Output:
 
 
 def test_b5_dataclasses_are_gathered_field_by_field(dispatch):
-    wrapper = wrapped(lambda self, x: Output(x, {"twice": 2 * x}, "chunk", len(x)), dispatch)
+    wrapper = wrap(Call(lambda self, x: Output(x, {"twice": 2 * x}, "chunk", len(x))), dispatch=dispatch)
     x = torch.randn(7, 2)
     out = wrapper(x)
     assert type(out) is Output
-    torch.testing.assert_close(out.logits, x)
-    torch.testing.assert_close(out.parts["twice"], 2 * x)
-    assert (out.name, out.count, out.nothing) == (["chunk"] * 3, [3, 3, 1], None)
+    assert_close(out.logits, x)
+    assert_close(out.parts["twice"], 2 * x)
+    assert (out.name, out.count, out.nothing) == (["chunk"] * 4, [2, 2, 2, 1], None)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_b5_dataclasses_are_gathered_field_by_field(dispatch):
     [[1, 2], [0.5, 1.5], [True, False], ["a", "b"], [b"a", b"b"], [{1}, {2}], [torch.Size([2]), torch.Size([1])]],
 )
 def test_b5_other_values_become_a_list_with_one_entry_per_replica(values):
-    assert gather(values, "cpu") == values
-    assert gather([{"v": value} for value in values], "cpu") == {"v": values}
-    assert gather([(value,) for value in values], "cpu") == (values,)
+    assert gather(values, FIRST) == values
+    assert gather([{"v": value} for value in values], FIRST) == {"v": values}
+    assert gather([(value,) for value in values], FIRST) == (values,)
 
 
 def test_b5_none_stays_none():
-    assert gather([None, None], "cpu") is None
-    assert gather([{"x": None}, {"x": None}], "cpu") == {"x": None}
+    assert gather([None, None], FIRST) is None
+    assert gather([{"x": None}, {"x": None}], FIRST) == {"x": None}
 
 
 def test_b6_parameters_are_found_inside_forward(dispatch):
@@ -64,16 +64,16 @@ def test_b6_parameters_are_found_inside_forward(dispatch):
         return self.inner(x)
 
     base = Call(forward, inner=nn.Linear(5, 2))
-    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
-    wrapper(torch.randn(6, 5))
-    assert seen == [("cpu", torch.float32, True, ["inner.weight", "inner.bias"])] * LANES
+    wrapper = wrap(base, dispatch=dispatch)
+    wrapper(torch.randn(8, 5))
+    assert seen == [(FIRST.type, torch.float32, True, ["inner.weight", "inner.bias"])] * LANES
 
 
 def test_b6_in_training_a_forward_cannot_freeze_its_weights(dispatch):
     base = Call(lambda self, x: self.inner.requires_grad_(False)(x), inner=nn.Linear(5, 2))
-    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    wrapper = wrap(base, dispatch=dispatch)
     with pytest.raises(RuntimeError, match="you can only change requires_grad flags of leaf variables"):
-        wrapper(torch.randn(6, 5))
+        wrapper(torch.randn(8, 5))
     assert base.inner.weight.requires_grad
     base.inner.requires_grad_(False)  # before the forward
-    assert not wrapper(torch.randn(6, 5)).requires_grad
+    assert not wrapper(torch.randn(8, 5)).requires_grad

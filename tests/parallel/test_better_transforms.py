@@ -8,7 +8,7 @@ from torch.autograd.forward_ad import dual_level, make_dual
 
 from dpbench.parallel import DataParallel, Policy
 from tests.parallel.models import mlp
-from tests.parallel.three_lanes import LANES
+from tests.parallel.on_lanes import FIRST, assert_close, wrap
 
 TRANSFORMS = {
     "vmap": lambda f, x: torch.func.vmap(f)(torch.stack([x, 2 * x])),
@@ -19,21 +19,21 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_b2_inputs_may_be_transformed_by_torch_func_without_later_effect(transform, dispatch):
-    base, x = mlp().requires_grad_(False), torch.randn(6, 5)
-    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
-    torch.testing.assert_close(transform(wrapper, x), transform(base, x))
-    torch.testing.assert_close(wrapper(x), base(x))
+    base, x = mlp().requires_grad_(False).to(FIRST), torch.randn(8, 5, device=FIRST)
+    wrapper = wrap(base, dispatch=dispatch)
+    assert_close(transform(wrapper, x), transform(base, x))
+    assert_close(wrapper(x), base(x))
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_b2_what_a_transform_returns_leads_to_weights_that_require_grad(transform, dispatch):
-    base, x = mlp(), torch.randn(6, 5)
-    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    base, x = mlp().to(FIRST), torch.randn(8, 5, device=FIRST)
+    wrapper = wrap(base, dispatch=dispatch)
     weights = [weight for weight in base.parameters() if weight.dim() > 1]
-    found, expected = transform(wrapper, x), transform(base, x)
-    torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(result.square().sum(), weights) for result in (found, expected)]
-    torch.testing.assert_close(*gradients)
+    ours, theirs = transform(wrapper, x), transform(base, x)
+    assert_close(ours, theirs)
+    gradients = [torch.autograd.grad(result.square().sum(), weights) for result in (ours, theirs)]
+    assert_close(*gradients)
     wrapper(x).sum().backward()
     assert base[0].weight.grad is not None
 
@@ -53,12 +53,12 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("transform", WEIGHTS.values(), ids=WEIGHTS)
 def test_b2_transformed_weights_are_refused_because_derivatives_would_be_wrong(transform, dispatch):
-    base, x = nn.Linear(5, 3, bias=False), torch.randn(6, 5)
-    wrapper = DataParallel(base, ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
+    base, x = nn.Linear(5, 3, bias=False).to(FIRST), torch.randn(8, 5, device=FIRST)
+    wrapper = wrap(base, dispatch=dispatch)
     weight = base.weight.detach()
     with pytest.raises(NotImplementedError, match="parameters and buffers of `DataParallel` cannot be"):
         transform(lambda w: torch.func.functional_call(nn.Sequential(wrapper), {"0.module.weight": w}, x), weight)
-    torch.testing.assert_close(wrapper(x), base(x))
+    assert_close(wrapper(x), base(x))
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -73,4 +73,4 @@ def test_a_forward_of_fake_tensors_leaves_nothing_behind(skip_unchanged, is_firs
             base.weight.mul_(2)
     with FakeTensorMode(allow_non_fake_inputs=True):
         assert isinstance(wrapper(x), FakeTensor)
-    torch.testing.assert_close(wrapper(x), base(x))
+    assert_close(wrapper(x), base(x))

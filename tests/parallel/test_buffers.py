@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from dpbench.parallel import replicate
-from tests.parallel.four_lanes import wrap
 from tests.parallel.models import Call
+from tests.parallel.on_lanes import wrap
 
 
 @pytest.mark.parametrize("before", [[], [1.0]], ids=["empty", "of one"])
@@ -36,21 +36,6 @@ def test_an_empty_buffer_that_a_forward_resizes_does_not_grow_over_another():
     torch.testing.assert_close(wrap(base)(x), x)
 
 
-def test_an_empty_parameter_has_a_gradient():
-    base = Call(lambda self, x: x * self.scale + self.nothing.sum(), scale=nn.Parameter(torch.ones(3)))
-    base.nothing = nn.Parameter(torch.ones(0))
-    wrap(base)(torch.randn(8, 3)).sum().backward()
-    assert base.nothing.grad.shape == (0,)
-
-
-@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions.*")
-def test_a_quantized_buffer_is_sent():
-    base = Call(lambda self, x: x * self.table.dequantize())
-    base.register_buffer("table", torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8))
-    x = torch.randn(8, 3)
-    torch.testing.assert_close(wrap(base)(x), x)
-
-
 def test_unbucketed_tensors_do_not_keep_others_from_arriving():
     def place(buffer):
         return (buffer._values() if buffer.is_sparse else buffer).data_ptr()
@@ -74,11 +59,3 @@ def test_a_buffer_of_a_subclass_arrives_as_one():
     base.register_buffer("plain", torch.ones(3))
     wrap(base)(torch.randn(8, 3))
     assert seen == [Marked] * 4
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
-def test_a_buffer_without_strides_is_sent():
-    base = Call(lambda self, x: (self.table @ x.T).T)
-    base.register_buffer("table", torch.eye(3).to_sparse_csr())
-    x = torch.randn(8, 3)
-    torch.testing.assert_close(wrap(base)(x), x)

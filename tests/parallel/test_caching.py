@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from dpbench.parallel import replicas
-from tests.parallel.four_lanes import LANES, sets_of, train, wrap
 from tests.parallel.models import Call, mlp
+from tests.parallel.on_lanes import LANES, sets_of, train, wrap
 
 
 def flats_of(wrapper):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.parallel.four_lanes import LANES, sets_of, wrap
 from tests.parallel.models import Call, mlp
+from tests.parallel.on_lanes import LANES, sets_of, wrap
 
 TREE_CHANGES = {
     "module replaced": lambda base: base.__setitem__(0, nn.Linear(5, 7)),

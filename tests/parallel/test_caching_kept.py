@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.parallel.four_lanes import LANES, sets_of, train, wrap
 from tests.parallel.models import Call, mlp
+from tests.parallel.on_lanes import LANES, sets_of, train, wrap
 from tests.parallel.oracle import Chunked
 
 

@@ -1,15 +1,13 @@
 """Checkpoints inside the base or around the wrapper recompute the values of their forward."""
 
-import copy
 import time
 
 import pytest
 import torch
 from torch import nn
 
-from tests.parallel.four_lanes import LANES, wrap
 from tests.parallel.models import Call, mlp
-from tests.parallel.oracle import assert_grads
+from tests.parallel.on_lanes import LANES, wrap
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -31,24 +29,6 @@ def test_checkpointing_recomputes_with_the_weights_of_its_forward(reentrant, dis
     loss.backward()  # recomputes on the first forward's shells
     torch.testing.assert_close(x.grad[2:], want[2:])
     second.backward()
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_gives_the_gradients_of_the_plain_module(reentrant, dispatch):
-    from torch.utils.checkpoint import checkpoint
-
-    def forward(self, x):
-        return checkpoint(self.b, checkpoint(self.a, x, use_reentrant=reentrant), use_reentrant=reentrant)
-
-    base = Call(forward, a=nn.Linear(5, 5), b=nn.Linear(5, 3))
-    expected = copy.deepcopy(base)
-    x = torch.randn(8, 5)
-    wrapper = wrap(base, dispatch=dispatch)
-    for _ in range(3):
-        base.zero_grad()
-        wrapper(x.clone().requires_grad_()).square().sum().backward()
-    expected(x.clone().requires_grad_()).square().sum().backward()
-    assert_grads(base, {name: p.grad for name, p in expected.named_parameters()})
 
 
 @pytest.mark.parametrize("is_root", [False, True])

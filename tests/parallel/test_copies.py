@@ -7,8 +7,8 @@ import pickle
 import torch
 
 from dpbench.parallel import DataParallel, devices
-from tests.parallel.four_lanes import wrap
 from tests.parallel.models import mlp
+from tests.parallel.on_lanes import wrap
 
 
 def test_a_copy_shares_nothing_and_a_pickle_is_one(dispatch):

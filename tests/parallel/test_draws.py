@@ -12,8 +12,8 @@ from dpbench.parallel import dispatch as dispatcher
 from dpbench.parallel import parallel_apply
 from dpbench.parallel.dispatch import TRIES
 from dpbench.parallel.thread_state import ThreadHazards
-from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call, mlp
+from tests.parallel.on_lanes import assert_leaves_threads, wrap
 
 STEPS = 2 * TRIES + 4
 WARNING = r'random numbers were drawn .* of cpu,.*Policy\(dispatch="sequence"\)'

@@ -14,8 +14,8 @@ import torch
 from dpbench.parallel import thread_state as thread_hazards
 from dpbench.parallel import threads as watchdog
 from dpbench.parallel.dispatch import TRIES
-from tests.parallel.four_lanes import assert_leaves_threads, wrap
 from tests.parallel.models import Call
+from tests.parallel.on_lanes import assert_leaves_threads, wrap
 
 STEPS = 2 * TRIES + 4
 WARNING = r'forward-mode AD has been used.*Policy\(dispatch="sequence"\)'

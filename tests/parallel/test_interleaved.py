@@ -25,8 +25,8 @@ from dpbench.parallel import threads as watchdog
 from dpbench.parallel.interleaved import MOST_LEAVES
 from dpbench.parallel.tables import ChildTable, here
 from dpbench.parallel.thread_state import setting_values
-from tests.parallel.four_lanes import LANES, sets_of, wrap
 from tests.parallel.models import Call, mlp, normed
+from tests.parallel.on_lanes import LANES, sets_of, wrap
 
 pytestmark = pytest.mark.filterwarnings("error")  # the watchdog would hide a baton that got lost
 

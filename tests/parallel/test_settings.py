@@ -10,8 +10,8 @@ from torch.backends import cuda
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpbench.parallel.dispatch import TRIES
-from tests.parallel.four_lanes import LANES, wrap
 from tests.parallel.models import Call
+from tests.parallel.on_lanes import LANES, wrap
 
 WARNING = r'replicas left .* changed.*Policy\(dispatch="sequence"\)'
 

@@ -8,6 +8,8 @@ import torch
 from dpbench.parallel import DataParallel, Policy, data_parallel
 from tests.parallel.models import Call, mlp
 
+CPU = torch.device("cpu")
+
 
 def test_the_device_is_checked_before_the_inputs_are_scattered():
     wrapper = DataParallel(mlp().to("meta"), ["cpu"] * 2)
@@ -26,6 +28,19 @@ def test_a_forward_without_tensors_runs(arguments):
     out = DataParallel(Call(forward), ["cpu"] * 2)(*arguments)
     assert len(calls) == (1 if not arguments else 2)  # without arguments on the first device only
     assert out.shape == (2 * len(calls),)
+
+
+def test_all_kinds_of_arguments_get_their_gradients():
+    def forward(self, x, y, z=0.0, *, scale=1.0):
+        return self.inner(x * scale + y) + z
+
+    base = Call(forward, inner=mlp())
+    x, y = (torch.randn(4, 5, requires_grad=True) for _ in range(2))
+    wrapper = DataParallel(base, ["cpu"] * 2)
+    for args, kwargs in [((x, y), {}), ((x, y, 2.0), {}), ((x,), {"y": y}), ((x, y), {"scale": 3.0, "z": 1.0})]:
+        ours, theirs = wrapper(*args, **kwargs), base(*args, **kwargs)
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(*[torch.autograd.grad(out.sum(), [x, y]) for out in (ours, theirs)])
 
 
 def test_a_forward_is_a_region_of_the_profile():
@@ -118,13 +133,15 @@ def test_without_grad_replicas_have_leaves_without_a_graph():
 
 
 @pytest.mark.parametrize("inputs", [torch.ones(4, 5), (torch.ones(4, 5),)])
-def test_data_parallel_takes_a_tensor_or_a_tuple(inputs):
+@pytest.mark.parametrize(("device_ids", "output"), [([CPU, CPU], CPU), (("cpu", "cpu"), "cpu"), ([CPU, "cpu"], None)])
+def test_data_parallel_takes_a_tensor_or_a_tuple(inputs, device_ids, output):
     base = mlp()
-    torch.testing.assert_close(data_parallel(base, inputs, ["cpu"] * 2), base(torch.ones(4, 5)))
+    torch.testing.assert_close(data_parallel(base, inputs, device_ids, output), base(torch.ones(4, 5)))
 
 
-def test_data_parallel_takes_no_input_at_all():
-    assert data_parallel(Call(lambda self: torch.ones(2)), None, ["cpu"] * 2).shape == (2,)
+@pytest.mark.parametrize("inputs", [None, ()])
+def test_data_parallel_takes_no_input_at_all(inputs):
+    assert data_parallel(Call(lambda self: torch.ones(2)), inputs, ["cpu"] * 2).shape == (2,)
     out = data_parallel(Call(lambda self, *, x: x), None, ["cpu"] * 2, module_kwargs={"x": torch.ones(4)})
     assert out.shape == (4,)
 

@@ -5,7 +5,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, chunk_weights, scatter, scatter_kwargs
+from dpbench.parallel import DataParallel, chunk_weights, gather, scatter, scatter_kwargs
 from tests.parallel.models import Call
 
 FOUR = ["cpu"] * 4
@@ -172,6 +172,12 @@ def test_chunk_weights_for_no_device_are_an_error():
 def test_a_scalar_tensor_cannot_be_cut():
     with pytest.raises(RuntimeError, match="chunk expects at least a 1-dimensional tensor"):
         scatter(torch.tensor(1.0), FOUR)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gather_undoes_scatter(dim):
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(gather(scatter(x, FOUR, dim), "cpu", dim), x)
 
 
 def test_scatter_is_differentiable_twice():

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.parallel.four_lanes import LANES, wrap
 from tests.parallel.models import Call, mlp
+from tests.parallel.on_lanes import LANES, wrap
 
 
 def lane_threads():
