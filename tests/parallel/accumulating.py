@@ -1,20 +1,14 @@
-"""Steps with `accumulate` and without, on CPU lanes, and their comparison."""
+"""Steps with `accumulate` and without, on lanes that take the paths of several devices, and their comparison."""
 
 import copy
 
 import torch
 
-from dpbench.parallel import DataParallel, Policy
-
-LANES = 4
+from tests.parallel.oracle import assert_grads, grads_of
 
 
-def wrap(base, lanes=LANES, **policy):
-    return DataParallel(base, ["cpu"] * lanes, policy=Policy(**{"dispatch": "sequence", **policy}))
-
-
-def loss_of(wrapper, x):
-    return wrapper(x).square().sum()
+def loss_of(model, x, **options):
+    return model(x, **options).square().sum()
 
 
 def batch(size=8):
@@ -34,10 +28,7 @@ def plainly(base, batches):
 
 
 def assert_equal_grads(base, other):
-    for (name, one), two in zip(base.named_parameters(), other.parameters(), strict=True):
-        assert (one.grad is None) == (two.grad is None), name
-        if two.grad is not None:
-            torch.testing.assert_close(one.grad, two.grad, atol=1e-12, rtol=1e-12, msg=lambda text, n=name: n + text)
+    assert_grads(base, grads_of(other), atol=1e-12, rtol=1e-12)
 
 
 def is_empty(wrapper):
@@ -54,7 +45,3 @@ def assert_next_step_is_right(wrapper):
     plainly(bare, batches)
     assert_equal_grads(wrapper.module, bare)
     assert is_empty(wrapper)
-
-
-def either(self, x, use):
-    return self.first(x) if use == "first" else self.second(x)

@@ -77,13 +77,14 @@ def assert_same_step(
     return base
 
 
-def assert_grads(base: nn.Module, grads: dict[str, Tensor | None], atol: float = 1e-6) -> None:
+def assert_grads(base: nn.Module, grads: dict[str, Tensor | None], atol: float = 1e-6, rtol: float = 1e-5) -> None:
     for name, tensor in (*base.named_parameters(), *base.named_buffers()):
         ours, theirs = tensor.grad, grads.get(name)
         assert (ours is None) == (theirs is None), name
-        if ours is not None:
-            close = {"atol": atol, "rtol": 1e-5, "check_device": False}
-            torch.testing.assert_close(ours, theirs, **close, msg=lambda m, n=name: f"{n}: {m}")
+        if ours is not None and theirs is not None:
+            assert ours.layout == theirs.layout, name
+            close = {"atol": atol, "rtol": rtol, "check_device": False}
+            torch.testing.assert_close(ours.to_dense(), theirs.to_dense(), **close, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def grads_of(module: nn.Module) -> dict[str, Tensor | None]:

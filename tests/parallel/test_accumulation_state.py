@@ -1,23 +1,14 @@
-"""``accumulate()`` with weights and buffers that change, copies, threads and other devices."""
+"""``accumulate()`` with weights and buffers that change, and copies."""
 
 import copy
 import pickle
-import threading
 
 import pytest
 import torch
 
-from tests.parallel.accumulating import (
-    LANES,
-    accumulate,
-    assert_equal_grads,
-    batch,
-    is_empty,
-    loss_of,
-    plainly,
-    wrap,
-)
+from tests.parallel.accumulating import accumulate, assert_equal_grads, batch, is_empty, loss_of, plainly
 from tests.parallel.models import normed
+from tests.parallel.on_lanes import LANES, wrap
 from tests.parallel.remote import take_remote_paths
 
 
@@ -39,19 +30,6 @@ def test_batch_norm_updates_its_buffers_in_every_step():
     assert base[1].num_batches_tracked == 3
 
 
-def test_zero_grad_of_the_wrapper_drops_what_is_kept(pair):
-    base, bare = pair
-    wrapper = wrap(base)
-    x = batch()
-    with wrapper.accumulate():
-        loss_of(wrapper, batch()).backward()
-    wrapper.zero_grad()
-    assert is_empty(wrapper)
-    accumulate(wrapper, [x] * 2)
-    plainly(bare, [x] * 2)
-    assert_equal_grads(base, bare)
-
-
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
 def test_a_copy_holds_nothing_and_the_original_keeps_it(how, pair):
     base, bare = pair
@@ -65,23 +43,6 @@ def test_a_copy_holds_nothing_and_the_original_keeps_it(how, pair):
     plainly(bare, [x] * 2)
     assert_equal_grads(twin.module, bare)
     loss_of(wrapper, x).backward()
-    assert_equal_grads(base, bare)
-
-
-def test_other_lanes_in_the_last_step(pair):
-    base, bare = pair
-    wrapper = wrap(base)
-    x = batch()
-    with wrapper.accumulate():
-        loss_of(wrapper, x).backward()
-    wrapper.device_ids = wrapper.device_ids[:2]
-    with wrapper.accumulate():
-        loss_of(wrapper, x).backward()
-    wrapper.device_ids = wrapper.device_ids[:1]
-    loss_of(wrapper, x).backward()
-    wrapper.device_ids = ["cpu"] * 3
-    loss_of(wrapper, x).backward()
-    plainly(bare, [x] * 4)
     assert_equal_grads(base, bare)
 
 
@@ -136,58 +97,3 @@ def test_weights_that_change_inside_are_sent_again(change, is_inside, pair):
     else:
         out = wrapper(x)
     torch.testing.assert_close(out, bare(x), atol=1e-12, rtol=1e-12)
-
-
-def test_a_forward_without_grad_mode_between_the_steps(pair):
-    base, bare = pair
-    wrapper = wrap(base)
-    x = batch()
-    with wrapper.accumulate():
-        with torch.no_grad():
-            torch.testing.assert_close(wrapper(x), bare(x))
-        loss_of(wrapper, x).backward()
-    with torch.no_grad():
-        torch.testing.assert_close(wrapper(x), bare(x))
-    loss_of(wrapper, x).backward()
-    plainly(bare, [x] * 2)
-    assert_equal_grads(base, bare)
-
-
-def test_threads_inside_one_context(pair):
-    base, bare = pair
-    wrapper = wrap(base)
-    batches = [batch() for _ in range(8)]
-    with wrapper.accumulate():
-        threads = [threading.Thread(target=lambda x=x: loss_of(wrapper, x).backward()) for x in batches[:-1]]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert base[0].weight.grad is None
-    loss_of(wrapper, batches[-1]).backward()
-    plainly(bare, batches)
-    assert_equal_grads(base, bare)
-
-
-def test_on_one_device_every_step_is_added(pair, monkeypatch):
-    monkeypatch.undo()
-    base, bare = pair
-    wrapper = wrap(base)
-    x = batch()
-    with wrapper.accumulate():
-        loss_of(wrapper, x).backward()
-    plainly(bare, [x])
-    assert_equal_grads(base, bare)
-    accumulate(wrapper, [x] * 2)
-    plainly(bare, [x] * 2)
-    assert_equal_grads(base, bare)
-
-
-def test_without_devices_every_step_is_added(pair):
-    base, bare = pair
-    wrapper = wrap(base)
-    wrapper.device_ids = []
-    x = batch()
-    accumulate(wrapper, [x] * 3)
-    plainly(bare, [x] * 3)
-    assert_equal_grads(base, bare)
