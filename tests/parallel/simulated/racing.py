@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.models import Call, Tied
+from tests.parallel.models import Call
 from tests.parallel.oracle import Chunked
 
 DEVICES = [f"sim:{i}" for i in range(4)]
@@ -49,8 +49,6 @@ def train(make, policy, place, make_input, *, steps=2, devices=DEVICES):
     base = make()
     expected = Chunked(copy.deepcopy(base), len(devices), shares=policy.shares)
     base.to(devices[0])
-    if isinstance(base, Tied):  # `to` gives each module its own parameter, which unties them
-        base.head.weight = base.embedding.weight
     wrapper = DataParallel(base, devices, policy=policy)
     ours = torch.optim.SGD(base.parameters(), lr=0.01)
     theirs = torch.optim.SGD(expected.base.parameters(), lr=0.01)
@@ -90,6 +88,12 @@ def reads_without_output():
         self.layer(x)  # no output, so no stream waits for this read
 
     return Call(forward, layer=nn.Linear(20, 20)).to("sim:0")
+
+
+def layers(count):
+    base = nn.Sequential(*[nn.Linear(5, 5) for _ in range(count)]).to("sim:0")
+    torch.sim.synchronize("sim:0")
+    return base
 
 
 def steps(wrapper, make_input=lambda: torch.randn(8, 20), is_training=True):
