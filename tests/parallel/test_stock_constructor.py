@@ -45,17 +45,13 @@ def test_the_constructor_takes_the_stock_arguments_and_a_policy():
     assert list(inspect.signature(DataParallel).parameters) == [*stock, "policy"]
 
 
-def test_module_is_a_child_so_that_state_dict_has_its_prefix():
-    wrapper = DataParallel(mlp(), ["cpu"] * 2)
-    assert list(wrapper.state_dict()) == [f"module.{name}" for name in mlp().state_dict()]
-    assert wrapper.module is next(wrapper.children())
-
-
 def test_it_is_a_stock_wrapper_by_type_so_that_libraries_find_the_module():
     """accelerate, transformers and many training scripts look for this type before they save."""
     wrapper = DataParallel(mlp(), ["cpu"] * 2)
     for one in (wrapper, copy.deepcopy(wrapper), pickle.loads(pickle.dumps(wrapper))):
         assert isinstance(one, nn.DataParallel)
+        assert one.module is next(one.children())
+        assert list(one.state_dict()) == [f"module.{name}" for name in mlp().state_dict()]
 
 
 def test_its_use_is_logged_as_stocks_is(monkeypatch):
@@ -145,16 +141,13 @@ def test_minus_one_for_the_cpu_is_warned_of_in_every_gather_and_not_at_construct
             assert wrapper(torch.randn(4, 5)).device == CPU
 
 
-def test_a_single_device_gets_the_module_at_construction():
+def test_a_single_device_gets_the_module_at_construction_and_several_do_not():
     base = nn.Linear(2, 2, device="meta")
     wrapper = DataParallel(mlp(), ["cpu"])
     assert wrapper.module[0].weight.device == CPU
     with pytest.raises(NotImplementedError):  # a meta tensor cannot move, so the error shows the call
         DataParallel(base, ["cpu"])
-
-
-def test_several_devices_do_not_move_the_module():
-    assert DataParallel(nn.Linear(2, 2, device="meta"), ["cpu"] * 2).module.weight.is_meta
+    assert DataParallel(base, ["cpu"] * 2).module.weight.is_meta
 
 
 def test_cuda_devices_are_checked_for_balance(monkeypatch):

@@ -6,8 +6,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 import pytest
 import torch
 
-from dpbench.parallel import DataParallel, gather
-from tests.parallel.models import Call
+from dpbench.parallel import gather
 
 Pair = namedtuple("Pair", ["a", "b"])
 ONE, TWO = torch.ones(2, 3), torch.full((1, 3), 2.0)
@@ -34,20 +33,8 @@ def test_dicts_may_have_their_keys_in_any_order():
     assert gather([{"x": ONE, "y": ONE}, {"y": TWO, "x": TWO}], "cpu")["x"].shape == (3, 3)
 
 
-def test_dicts_of_different_lengths_are_an_error():
-    with pytest.raises(ValueError, match="All dicts must have the same number of keys"):
-        gather([{"x": ONE}, {"x": ONE, "y": ONE}], "cpu")
-
-
-def test_dicts_of_different_keys_are_an_error():
-    with pytest.raises(ValueError, match=r"replica 0 gave the keys \['x'\] where replica 1 gave \['y'\]"):
-        gather([{"x": ONE}, {"y": ONE}], "cpu")
-
-
-@pytest.mark.parametrize("kind", [tuple, deque])
-def test_sequences_of_different_lengths_are_an_error(kind):
-    with pytest.raises(ValueError, match="zip"):
-        gather([kind([ONE]), kind([ONE, ONE])], "cpu")
+def test_lists_and_tuples_go_together():
+    assert gather([[ONE], (TWO,)], "cpu")[0].shape == (3, 3)
 
 
 def test_the_replicas_outputs_are_not_changed():
@@ -62,8 +49,37 @@ def test_the_replicas_outputs_are_not_changed():
 
 def test_the_first_replica_decides():
     assert gather([None, ONE], "cpu") is None
-    with pytest.raises(TypeError, match="replica 0 gave a tensor where replica 1 gave NoneType"):
-        gather([ONE, None], "cpu")
+
+
+@dataclasses.dataclass
+class Point:
+    x: torch.Tensor
+
+
+SCALARS = [torch.tensor(1.0), torch.tensor(2.0)]
+ERRORS = [
+    ([{"x": ONE}, {"x": ONE, "y": ONE}], 0, ValueError, "All dicts must have the same number of keys"),
+    ([{"x": ONE}, {"y": ONE}], 0, ValueError, r"replica 0 gave the keys \['x'\] where replica 1 gave \['y'\]"),
+    ([(ONE,), (ONE, ONE)], 0, ValueError, "zip"),
+    ([deque([ONE]), deque([ONE, ONE])], 0, ValueError, "zip"),
+    ([], 0, ValueError, r"outputs is \[\]; the output of at least one replica is needed"),
+    ((), 0, ValueError, r"outputs is \(\); the output of at least one replica is needed"),
+    (SCALARS, 1, IndexError, "cannot gather tensors of 0 dimensions along 1"),
+    (SCALARS, -1, IndexError, "cannot gather tensors of 0 dimensions along -1"),
+    ([torch.ones(2, 3), torch.ones(2, 4)], 0, RuntimeError, ""),
+    ([ONE, None], 0, TypeError, "replica 0 gave a tensor where replica 1 gave NoneType"),
+    ([{"a": ONE}, None], 0, TypeError, "gave a dict where replica 1 gave NoneType; cannot gather"),
+    ([{"a": ONE}, ONE], 0, TypeError, "gave a dict where replica 1 gave Tensor; cannot gather"),
+    ([[ONE], None], 0, TypeError, "gave a list where replica 1 gave NoneType; cannot gather"),
+    ([(ONE,), ONE[:1]], 0, TypeError, "gave a tuple where replica 1 gave Tensor; cannot gather"),  # rows are no members
+    ([Point(ONE), (ONE,)], 0, TypeError, "gave a Point where replica 1 gave tuple; cannot gather"),
+]
+
+
+@pytest.mark.parametrize(("outputs", "dim", "error", "message"), ERRORS)
+def test_outputs_that_do_not_fit_are_an_error_that_names_them(outputs, dim, error, message):
+    with pytest.raises(error, match=message):
+        gather(outputs, "cpu", dim)
 
 
 def test_scalars_become_a_vector_with_a_warning():
@@ -73,23 +89,6 @@ def test_scalars_become_a_vector_with_a_warning():
         "Was asked to gather along dimension 0, but all input tensors were scalars; "
         "will instead unsqueeze and return a vector."
     )
-
-
-@pytest.mark.parametrize("dim", [1, -1])
-def test_scalars_have_no_other_dimension(dim):
-    with pytest.raises(IndexError, match=f"cannot gather tensors of 0 dimensions along {dim}"):
-        gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu", dim)
-
-
-def test_a_wrapper_along_dimension_one_raises_an_index_error_for_scalars():
-    wrapper = DataParallel(Call(lambda self, x: x.sum()), ["cpu"] * 2, dim=1)
-    with pytest.raises(IndexError, match="cannot gather tensors of 0 dimensions along 1"):
-        wrapper(torch.ones(2, 4))
-
-
-def test_sizes_must_agree_but_along_dim():
-    with pytest.raises(RuntimeError):
-        gather([torch.ones(2, 3), torch.ones(2, 4)], "cpu")
 
 
 def test_minus_one_is_the_cpu_with_a_warning():
@@ -108,36 +107,6 @@ def test_gather_is_differentiable_twice():
     tensors = [torch.randn(n, 2, dtype=torch.double, requires_grad=True) for n in (2, 1)]
     assert torch.autograd.gradcheck(lambda *t: gather(t, "cpu"), tensors)
     assert torch.autograd.gradgradcheck(lambda *t: gather(t, "cpu"), tensors)
-
-
-@dataclasses.dataclass
-class Point:
-    x: torch.Tensor
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "names"),
-    [
-        ({"a": ONE}, None, "dict where replica 1 gave NoneType"),
-        ({"a": ONE}, ONE, "dict where replica 1 gave Tensor"),
-        ([ONE], None, "list where replica 1 gave NoneType"),
-        ((ONE,), ONE[:1], "tuple where replica 1 gave Tensor"),  # the rows of a tensor are no members
-        (Point(ONE), (ONE,), "Point where replica 1 gave tuple"),
-    ],
-)
-def test_outputs_of_different_kinds_name_the_replica_and_what_it_gave(first, second, names):
-    with pytest.raises(TypeError, match=f"replica 0 gave a {names}; cannot gather"):
-        gather([first, second], "cpu")
-
-
-@pytest.mark.parametrize("outputs", [[], ()])
-def test_no_outputs_raise_an_error_that_names_them(outputs):
-    with pytest.raises(ValueError, match=r"outputs is [\[(][\])]; the output of at least one replica is needed"):
-        gather(outputs, "cpu")
-
-
-def test_lists_and_tuples_go_together():
-    assert gather([[ONE], (TWO,)], "cpu")[0].shape == (3, 3)
 
 
 class Pairs:

@@ -22,11 +22,10 @@ def test_the_first_replica_shares_the_bases_memory_the_others_do_not():
         assert getattr(first[int(module)], attribute).data_ptr() == ours.data_ptr()
         assert getattr(second[int(module)], attribute).data_ptr() != ours.data_ptr()
         torch.testing.assert_close(getattr(second[int(module)], attribute), ours)
-
-
-def test_the_first_replica_has_the_very_buffers():
-    base = normed()
-    assert replicate(base, TWO)[0][1].running_mean is base[1].running_mean
+    assert first[1].running_mean is base[1].running_mean
+    assert list(second.state_dict()) == list(base.state_dict())
+    assert replicate(base, TWO)[1] is not second
+    assert replicate(base, []) == []
 
 
 def test_other_replicas_are_a_snapshot():
@@ -39,11 +38,6 @@ def test_other_replicas_are_a_snapshot():
     torch.testing.assert_close(second[0].weight, before)
 
 
-def test_each_call_gives_new_replicas():
-    base = mlp()
-    assert replicate(base, TWO)[1] is not replicate(base, TWO)[1]
-
-
 def test_weights_are_no_leaves_and_lead_to_the_base():
     base = mlp()
     for replica in replicate(base, TWO):
@@ -53,15 +47,18 @@ def test_weights_are_no_leaves_and_lead_to_the_base():
     torch.testing.assert_close(base[0].weight.grad, torch.ones(7, 5))
 
 
-def test_detached_weights_have_no_graph():
+def test_weights_without_gradients_have_no_graph():
     base = mlp()
+    with torch.no_grad():
+        replicas = replicate(base, TWO)
+    assert [weight.grad_fn for replica in replicas for weight in replica.parameters()] == [None] * 8
+    base[2].requires_grad_(False)
+    second = replicate(base, TWO)[1]
+    assert (second[2].weight.grad_fn, second[2].bias.grad_fn) == (None, None)
+    assert second[0].bias.grad_fn is not None
     first, second = replicate(base, TWO, detach=True)
     assert first[0].weight is base[0].weight
     assert not second[0].weight.requires_grad
-
-
-def test_no_devices_no_replicas():
-    assert replicate(mlp(), []) == []
 
 
 def test_tied_parameters_and_shared_modules_stay_so():
@@ -72,8 +69,9 @@ def test_tied_parameters_and_shared_modules_stay_so():
         assert replica["a"] is replica["b"]
 
 
-def test_none_entries_are_kept():
-    base = nn.Linear(2, 2, bias=False)
+@pytest.mark.parametrize("kind", ["plain", "custom"])
+def test_none_entries_are_kept(kind):
+    base = nn.Linear(2, 2, bias=False) if kind == "plain" else Own(2, 2, bias=False)
     base.register_buffer("nothing", None)
     base.add_module("child", None)
     for replica in replicate(base, TWO):
@@ -89,20 +87,6 @@ def test_attributes_and_hook_tables_are_the_bases_own_objects():
         assert replica.table is base.table
         assert replica._forward_hooks is base._forward_hooks
         assert replica._is_replica
-
-
-def test_former_parameters_hold_the_weights():
-    replica = replicate(nn.Linear(2, 3), TWO)[1]
-    assert list(replica._former_parameters) == ["weight", "bias"]
-    assert replica._former_parameters["weight"] is replica.weight
-
-
-def test_frozen_parameters_arrive_without_requires_grad():
-    base = mlp()
-    base[0].weight.requires_grad_(False)
-    second = replicate(base, TWO)[1]
-    assert second[0].weight.grad_fn is None
-    assert second[0].bias.grad_fn is not None
 
 
 def test_every_tensor_has_its_own_version_counter():
@@ -124,12 +108,6 @@ def test_replicas_on_one_device_do_not_alias_the_base_even_if_a_bucket_has_one_t
     assert base.count.tolist() == [1] * bucket
 
 
-def test_memory_format_of_weights_is_kept():
-    base = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    for replica in replicate(base, TWO):
-        assert replica.weight.stride() == base.weight.stride()
-
-
 def test_zero_grad_of_a_replica_warns():
     with pytest.warns(UserWarning, match="has no effect"):
         replicate(mlp(), TWO)[1].zero_grad()
@@ -139,10 +117,6 @@ def test_replicas_can_be_saved():
     for detach in (False, True):
         saved = io.BytesIO()
         torch.save(replicate(normed(), TWO, detach), saved)
-
-
-def test_state_dict_of_a_replica_has_its_weights():
-    assert list(replicate(normed(), TWO)[1].state_dict()) == list(normed().state_dict())
 
 
 def test_no_reference_cycles():
@@ -168,28 +142,17 @@ class Own(nn.Linear):
             super().__setattr__(name, value)
 
 
+@pytest.mark.parametrize("kind", [nn.Linear, Own], ids=["plain", "custom"])
+def test_weights_are_in_the_attribute_that_ddp_reads(kind):
+    for replica in replicate(kind(3, 2), TWO):
+        assert list(replica._former_parameters) == ["weight", "bias"]
+        assert kind is Own or replica._former_parameters["weight"] is replica.weight
+
+
 def test_replicas_have_the_weight_that_a_modules_own_setattr_makes():
     base = Own(3, 2, bias=False)
     for replica in replicate(base, TWO):
         torch.testing.assert_close(replica.weight, base.weight * 2)
-
-
-def test_a_custom_module_has_its_weights_in_the_attribute_that_ddp_reads():
-    for replica in replicate(Own(3, 2), TWO):
-        assert list(replica._former_parameters) == ["weight", "bias"]
-
-
-def test_without_grad_weights_have_no_graph():
-    with torch.no_grad():
-        replicas = replicate(mlp(), TWO)
-    assert [weight.grad_fn for replica in replicas for weight in replica.parameters()] == [None] * 8
-
-
-def test_a_custom_module_keeps_entries_that_are_none():
-    base = Own(3, 2, bias=False)
-    base.register_buffer("scale", None)
-    for replica in replicate(base, TWO):
-        assert (replica.bias, replica.scale) == (None, None)
 
 
 def test_sparse_buffers_arrive_sparse():

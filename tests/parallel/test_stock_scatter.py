@@ -44,12 +44,6 @@ def test_one_lane_gets_views_too_so_that_a_forward_may_reshape_them_in_place():
     assert y.grad.tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("x", "dim"), [(torch.ones(()), 0), (torch.ones(4), 1), (torch.ones(4), -2)])
-def test_one_lane_needs_the_dimension_too(x, dim):
-    with pytest.raises((RuntimeError, IndexError), match=r"at least a 1-dim|out of range"):
-        scatter_kwargs((x,), {}, ["cpu"], dim)
-
-
 def test_memory_format_is_kept():
     x = torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)
     assert all(chunk.is_contiguous(memory_format=torch.channels_last) for chunk in scatter(x, FOUR))
@@ -60,6 +54,7 @@ def test_containers_are_walked_and_keep_their_types():
     value = OrderedDict(t=(x, [x, "s"]), n=Pair(x, None), e=[], c=5)
     chunks = scatter(value, FOUR)
     assert isinstance(chunks, list)
+    assert len({id(chunk) for chunk in chunks}) == 4
     for i, chunk in enumerate(chunks):
         assert type(chunk) is OrderedDict
         assert list(chunk) == ["t", "n", "e", "c"]
@@ -69,12 +64,6 @@ def test_containers_are_walked_and_keep_their_types():
         assert chunk["n"].a.tolist() == [i]
         assert chunk["t"][1][1] == "s"
         assert chunk["e"] is value["e"]
-
-
-def test_containers_are_shallow_copies():
-    value = [torch.arange(4)]
-    chunks = scatter(value, FOUR)
-    assert len({id(chunk) for chunk in chunks}) == 4
 
 
 def test_values_without_tensors_go_to_every_device_by_reference():
@@ -133,23 +122,6 @@ def test_arguments_without_tensors(inputs, kwargs, expected):
     assert scatter_kwargs(inputs, kwargs, FOUR) == expected
 
 
-def test_kwargs_of_the_chunks_are_not_shared():
-    _, kwargs = scatter_kwargs((torch.arange(4),), {"k": 1}, FOUR)
-    assert len({id(chunk) for chunk in kwargs}) == 4
-
-
-def test_too_few_chunks_of_inputs_are_padded_so_that_the_replica_names_the_missing_argument():
-    wrapper = DataParallel(Call(lambda self, x, *, y: x + y), FOUR)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
-        wrapper(torch.ones(2), y=torch.ones(4))
-
-
-def test_too_few_chunks_of_keyword_arguments_are_padded_too():
-    wrapper = DataParallel(Call(lambda self, x, *, y: x + y), FOUR)
-    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'y'"):
-        wrapper(torch.ones(4), y=torch.ones(2))
-
-
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_keyword_arguments_come_along(lanes):
     wrapper = DataParallel(Call(lambda self, x, *, factor=1: x * factor), ["cpu"] * lanes)
@@ -162,16 +134,6 @@ def test_chunk_weights_have_the_default_dtype():
         assert chunk_weights(3, 2).dtype is torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def test_chunk_weights_for_no_device_are_an_error():
-    with pytest.raises(ValueError, match="batch is 2 and devices 0"):
-        chunk_weights(2, [])
-
-
-def test_a_scalar_tensor_cannot_be_cut():
-    with pytest.raises(RuntimeError, match="chunk expects at least a 1-dimensional tensor"):
-        scatter(torch.tensor(1.0), FOUR)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
@@ -192,7 +154,27 @@ def test_inputs_that_require_grad_get_it():
     torch.testing.assert_close(x.grad, 2 * x.detach())
 
 
-@pytest.mark.parametrize("call", [scatter, lambda inputs, devices: scatter_kwargs((inputs,), None, devices)])
-def test_no_device_is_an_error(call):
-    with pytest.raises(ValueError, match=r"target_gpus is \[\]; at least one device is needed"):
-        call(torch.ones(2), [])
+@pytest.mark.parametrize(
+    ("sizes", "missing"), [((2, 4), "positional argument: 'x'"), ((4, 2), "keyword-only argument: 'y'")]
+)
+def test_too_few_chunks_are_padded_so_that_the_replica_names_the_missing_argument(sizes, missing):
+    with pytest.raises(TypeError, match=f"missing 1 required {missing}"):
+        DataParallel(Call(lambda self, x, *, y: x + y), FOUR)(torch.ones(sizes[0]), y=torch.ones(sizes[1]))
+
+
+OUT_OF_RANGE = r"at least a 1-dim|out of range"
+ERRORS = [
+    (lambda: scatter(torch.tensor(1.0), FOUR), "chunk expects at least a 1-dimensional tensor"),
+    (lambda: scatter_kwargs((torch.ones(()),), {}, ["cpu"]), OUT_OF_RANGE),
+    (lambda: scatter_kwargs((torch.ones(4),), {}, ["cpu"], 1), OUT_OF_RANGE),
+    (lambda: scatter_kwargs((torch.ones(4),), {}, ["cpu"], -2), OUT_OF_RANGE),
+    (lambda: scatter(torch.ones(2), []), r"target_gpus is \[\]; at least one device is needed"),
+    (lambda: scatter_kwargs((torch.ones(2),), None, []), r"target_gpus is \[\]; at least one device is needed"),
+    (lambda: chunk_weights(2, []), "batch is 2 and devices 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_what_cannot_be_cut_is_an_error(call, message):
+    with pytest.raises((ValueError, RuntimeError, IndexError), match=message):
+        call()

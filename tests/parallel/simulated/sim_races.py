@@ -4,13 +4,14 @@ The simulator raises RaceError if bytes are read or written in an undefined orde
 a step without a race.
 """
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, parallel_apply, replicate
+from dpbench.parallel import DataParallel, Policy, parallel_apply, replicate, routes
 from dpbench.parallel import scatter_gather as join
 from tests.parallel.models import Call, Tied, normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, SMALL, steps, train, train_sparsely
@@ -28,37 +29,66 @@ class Attention(nn.Module):
 
 
 MODELS = {
-    "batch norm": (normed, lambda: torch.randn(16, 5)),
-    "attention": (Attention, lambda: torch.randn(8, 3, 8)),
-    "tied": (Tied, lambda: torch.randint(11, (8, 3))),
+    "batch norm": (normed, lambda: torch.randn(24, 5)),
+    "attention": (Attention, lambda: torch.randn(12, 3, 8)),
+    "tied": (Tied, lambda: torch.randint(11, (12, 3))),
 }
+PLACEMENTS = {
+    "four devices": DEVICES,
+    "another order": ["sim:2", "sim:0", "sim:3", "sim:1"],
+    "one device": ["sim:0"] * 4,
+    "two devices": ["sim:2"] * 2 + ["sim:0"],
+    "two lanes each": ["sim:0", "sim:1", "sim:1", "sim:2", "sim:2", "sim:3"],
+    "the base's again": ["sim:0", "sim:1", "sim:0", "sim:2", "sim:1"],
+}
+ROUTES = ("star", "chain")
+UNREAD = ["default", "small buckets", "skip unchanged", "only broadcast", "only reduce", "only copies"]
+CASES = [
+    *product(ROUTES, POLICIES, MODELS, ["host"], ["four devices"]),
+    *product(ROUTES, POLICIES, ["batch norm"], PLACES, ["four devices"]),
+    *product(ROUTES, POLICIES, ["batch norm"], ["first device"], PLACEMENTS),
+]
 
 
-@pytest.mark.parametrize(("policy", "model"), sampled(product(POLICIES, MODELS), 10))
-def test_training_has_no_race(policy, model):
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    """A chain sends in pieces also what the tests send."""
+    monkeypatch.setattr(routes, "PIECE_BYTES", 24)
+
+
+@pytest.mark.parametrize(("route", "policy", "model", "place", "placement"), sampled(CASES, 36))
+def test_training_has_no_race(route, policy, model, place, placement):
     make, make_input = MODELS[model]
-    train(make, POLICIES[policy], lambda x: x, make_input)
+    devices = PLACEMENTS[placement]
+    move = (lambda x: x.to(devices[0])) if place == "first device" else PLACES[place]
+    train(make, replace(POLICIES[policy], route=route), move, make_input, devices=devices, steps=3)
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-@pytest.mark.parametrize("policy", ["default", "small buckets, threads", "no overlap"])
-def test_inputs_from_anywhere_have_no_race(place, policy):
-    train(normed, POLICIES[policy], place, lambda: torch.randn(16, 5))
-
-
-@pytest.mark.parametrize("devices", [["sim:0"] * 4, ["sim:1", "sim:0", "sim:1", "sim:2"], ["sim:2"] * 2 + ["sim:0"]])
-@pytest.mark.parametrize("policy", ["default", "small buckets, threads", "no overlap"])
-def test_repeated_devices_have_no_race(devices, policy):
-    train(normed, POLICIES[policy], lambda x: x.to(devices[0]), lambda: torch.randn(24, 5), devices=devices)
-
-
-@pytest.mark.parametrize("policy", ["default", "small buckets", "no overlap"])
-def test_several_forwards_before_one_backward_have_no_race(policy):
-    base = normed().to("sim:0")
-    wrapper = DataParallel(base, DEVICES, policy=POLICIES[policy])
+@pytest.mark.parametrize("batches", [(16, 6, 16), (16, 16, 16)], ids=str)
+@pytest.mark.parametrize(("route", "policy"), sampled(product(ROUTES, ["default", "small buckets", "no overlap"]), 4))
+def test_several_forwards_before_their_backwards_have_no_race(route, policy, batches):
+    wrapper = DataParallel(normed().to("sim:0"), DEVICES, policy=replace(POLICIES[policy], route=route))
     for _ in range(3):
-        losses = [wrapper(torch.randn(16, 5)).sum() for _ in range(3)]
-        sum(losses).backward()
+        losses = [wrapper(torch.randn(batch, 5)).sum() for batch in batches]
+        for loss in [sum(losses)] if len(set(batches)) == 1 else reversed(losses):
+            loss.backward()
+
+
+@pytest.mark.parametrize(("route", "policy"), sampled(product(ROUTES, POLICIES), 14))
+def test_sparse_gradients_have_no_race(route, policy):
+    train_sparsely(replace(POLICIES[policy], route=route))
+
+
+@pytest.mark.parametrize(
+    ("route", "name"),
+    sampled(
+        product(ROUTES, UNREAD),
+        8,
+    ),
+)
+def test_weights_that_no_forward_reads_may_be_written_after_it(route, name):
+    base = Call(lambda self, x: x * 1, unused=nn.Linear(20, 20)).to("sim:0")
+    steps(DataParallel(base, DEVICES, policy=replace(POLICIES[name], route=route)), is_training=False)
 
 
 def test_a_gradient_penalty_has_no_race():
@@ -80,20 +110,6 @@ def test_another_output_device_has_no_race():
             out.sum().backward()
 
 
-def test_inference_has_no_race():
-    base = normed().to("sim:0").eval()
-    wrapper = DataParallel(base, DEVICES, policy=POLICIES["small buckets"])
-    for _ in range(3):
-        with torch.no_grad():
-            wrapper(torch.randn(16, 5))
-            base[0].weight.add_(1)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_sparse_gradients_have_no_race(policy):
-    train_sparsely(POLICIES[policy])
-
-
 @pytest.mark.parametrize(("output", "overlap"), [("sim:0", False), ("sim:1", True)])
 def test_a_parallel_apply_of_a_subclass_has_no_race(output, overlap):
     class Own(DataParallel):
@@ -113,12 +129,6 @@ def test_outputs_that_are_the_chunks_have_no_race(name, devices):
     wrapper = DataParallel(base, devices, policy=POLICIES[name])
     for _ in range(4):
         wrapper(torch.randn(8, 20))
-
-
-@pytest.mark.parametrize("name", ["default", "only broadcast", "only reduce", "only copies"])
-def test_weights_that_no_forward_reads_may_be_written_after_it(name):
-    base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
-    steps(DataParallel(base, DEVICES, policy=POLICIES[name]), is_training=False)
 
 
 @pytest.mark.parametrize("policy", ["default", "small buckets", "small buckets, threads"])

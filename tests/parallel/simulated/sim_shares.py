@@ -1,6 +1,7 @@
 """Uneven chunks on several devices: values, races, copies."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -9,21 +10,16 @@ from torch import nn
 from dpbench.parallel import DataParallel, Policy, gather, scatter
 from dpbench.results.recording import Copy
 from dpbench.simulator import recording
+from tests.parallel.models import normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, train
+from tests.sampling import sampled
 
 UNEVEN = (1, 3, 2, 2)
 
 
-def deep():
-    return nn.Sequential(nn.Linear(20, 30), nn.BatchNorm1d(30), nn.Tanh(), nn.Linear(30, 20))
-
-
-@pytest.mark.parametrize(
-    ("name", "place"), [*[(name, "host") for name in POLICIES], *[("small buckets", place) for place in PLACES]]
-)
+@pytest.mark.parametrize(("name", "place"), sampled(product(POLICIES, PLACES), 10))
 def test_steps_equal_the_plain_module_on_the_chunks(name, place):
-    policy = replace(POLICIES[name], shares=UNEVEN)
-    train(deep, policy, PLACES[place], lambda: torch.randn(19, 20))
+    train(normed, replace(POLICIES[name], shares=UNEVEN), PLACES[place], lambda: torch.randn(19, 5))
 
 
 @pytest.mark.parametrize("route", ["star", "chain"])
