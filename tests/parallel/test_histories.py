@@ -15,7 +15,7 @@ from tests.parallel.remote import take_remote_paths
 from tests.sampling import sampled
 
 LANES = 3
-HISTORIES, SAMPLE = 200, 25
+HISTORIES, SAMPLE = 200, 10
 
 
 class Stock(nn.Module):

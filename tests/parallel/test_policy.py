@@ -9,6 +9,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from tests.parallel.oracle import Chunked
+from tests.sampling import runs_everything
 
 policies = st.builds(
     Policy,
@@ -42,7 +43,7 @@ class Mixed(nn.Module):
         return self.wide(x.double()).float() * self.frozen
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40 if runs_everything() else 15, deadline=None)
 @given(
     policy=policies, batches=st.lists(st.sampled_from([8, 11, 12, 14]), min_size=1, max_size=3), lanes=st.integers(1, 4)
 )
@@ -60,7 +61,7 @@ def test_every_policy_trains_alike(policy, batches, lanes):
         theirs.zero_grad()
         wrapper(x).square().sum().backward()
         expected(x).square().sum().backward()
-        grads = {n: g for n, g in expected.grads().items() if n != "frozen"}
+        grads = {n: g for n, g in expected.grads().items() if g is not None}
         base.frozen.grad = None
         assert_grads_of_trained(base, grads)
         for name, parameter in expected.base.named_parameters():

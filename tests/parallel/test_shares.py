@@ -24,7 +24,7 @@ from dpbench.parallel import (
 )
 from dpbench.parallel.scatter_gather import chunk_sizes
 from tests.parallel.models import Call, mlp, normed
-from tests.parallel.oracle import assert_grads
+from tests.parallel.oracle import Chunked, assert_grads
 from tests.parallel.remote import take_remote_paths
 
 CPU4 = ["cpu"] * 4
@@ -153,26 +153,17 @@ def test_without_devices_shares_have_no_effect():
         assert wrapper(torch.ones(8, 5)).shape == (8, 3)
 
 
-def on_chunks(base, sizes, *inputs):
-    """The outputs and summed gradients of the plain module on chunks of these sizes; the buffers are the first's."""
-    replicas = [base, *[copy.deepcopy(base) for _ in sizes[1:]]]
-    columns = zip(*[tensor.split(sizes) for tensor in inputs], strict=True)
-    output = torch.cat([replica(*column) for replica, column in zip(replicas, columns, strict=True)])
-    output.square().sum().backward()
-    named = [dict(replica.named_parameters()) for replica in replicas]
-    return output, {name: sum(each[name].grad for each in named) for name in named[0]}
-
-
 def assert_step(wrap, batch, sizes, make=normed):
     base = make().double()
     x = torch.randn(batch, 5, dtype=torch.double)
-    plain = copy.deepcopy(base)
-    want, grads = on_chunks(plain, sizes, x)
-    got = wrap(base)(x)
+    expected = Chunked(copy.deepcopy(base), 4, shares=UNEVEN)
+    assert tuple(map(len, expected.chunks(x))) == sizes
+    got, want = wrap(base)(x), expected(x)
     torch.testing.assert_close(got, want)
     got.square().sum().backward()
-    assert_grads(base, grads)
-    torch.testing.assert_close(dict(base.named_buffers()), dict(plain.named_buffers()))
+    want.square().sum().backward()
+    assert_grads(base, expected.grads())
+    torch.testing.assert_close(dict(base.named_buffers()), dict(expected.base.named_buffers()))
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["one device", "as if on several"])

@@ -7,6 +7,8 @@ w + (w - 1) of the 2 L - 1 kernels. So at half of the kernels w <= (L + 1) / 2: 
 most bytes are at the end, as in a ResNet, since backward begins there.
 """
 
+from itertools import product
+
 import pytest
 import torch
 from torch import nn
@@ -16,6 +18,7 @@ from dpbench.parallel import DataParallel, Policy
 from dpbench.results.counts import Phase
 from dpbench.simulator import mark, recording
 from dpbench.workloads.convnet import ConvnetSize, ResNet
+from tests.sampling import sampled
 
 DEVICES = [f"sim:{i}" for i in range(4)]
 BUCKETS = 8
@@ -38,8 +41,7 @@ def overlap(base, inputs, dispatch):
     return found.ready_at_half_bytes / found.reduced_bytes, found.startable_at_half_bytes / found.reduced_bytes
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
-@pytest.mark.parametrize("batches", [(8,), (6, 8)], ids=["first", "after a short batch"])
+@pytest.mark.parametrize(("dispatch", "batches"), sampled(product(["sequence", "threads"], [(8,), (6, 8)]), 2))
 def test_over_70_percent_of_a_resnets_bytes_are_ready_at_half(dispatch, batches):
     resnet50 = ResNet(ConvnetSize(blocks=(3, 4, 6, 3), width=4, side=32, classes=16))
     ready, startable = overlap(resnet50, [torch.randn(batch, 3, 32, 32) for batch in batches], dispatch)

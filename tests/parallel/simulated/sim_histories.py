@@ -11,7 +11,7 @@ from tests.parallel.histories import apply_in_sequence, assert_alike, interleave
 from tests.sampling import sampled
 
 DEVICES = [f"sim:{i}" for i in range(4)]
-HISTORIES, SAMPLE = 100, 8
+HISTORIES, SAMPLE = 100, 4
 
 
 class Stock(nn.DataParallel):

@@ -47,7 +47,7 @@ def reserved_bytes(wrap, steps):
 def test_the_bases_device_keeps_a_few_buckets_more_than_stocks_however_far_the_host_runs_ahead():
     """Two to pack weights in, and one for each lane but the first to receive gradients in."""
     policy = Policy(bucket_bytes=WIDE_BYTES, first_bucket_bytes=WIDE_BYTES, dispatch="sequence")
-    ours = reserved_bytes(lambda base: DataParallel(base, DEVICES, policy=policy), 50)
+    ours = reserved_bytes(lambda base: DataParallel(base, DEVICES, policy=policy), 12)
     assert ours[3] == ours[-1]
     stocks = reserved_bytes(lambda base: nn.DataParallel(base, [0, 1, 2, 3]), 4)
     segment = 2 << 20

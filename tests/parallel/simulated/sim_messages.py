@@ -80,7 +80,7 @@ class Bag(nn.Module):
 
 MODELS = {
     "many small layers": lambda: encoder(8, 8, 16),
-    "512 wide": lambda: encoder(3, 512, 2048),
+    "512 wide": lambda: encoder(2, 512, 2048),
     "sparse beside dense": Bag,
     "batch norm": lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(2), nn.Linear(8, 8), nn.BatchNorm1d(2)),
 }

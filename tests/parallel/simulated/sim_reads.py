@@ -1,6 +1,7 @@
 """Every way to read a weight waits for its arrival; without the wait there is a race."""
 
 import copy
+from operator import attrgetter
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ class Own(nn.Linear):
         return super()._replicate_for_data_parallel()
 
 
-def read_by(read, kind=nn.Linear):
+def read_by(read, kind):
     base = Call(lambda self, x: x * read(self.layer).sum(), layer=kind(20, 20, bias=False)).to("sim:0")
     wrapper = DataParallel(base, DEVICES, policy=SMALL)
     with torch.no_grad():
@@ -62,24 +63,15 @@ def read_by(read, kind=nn.Linear):
             wrapper(torch.ones(8, 1, device="sim:0"))
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_read_waits(read):
-    read_by(read)
+CASES = {
+    **{name: (read, nn.Linear) for name, read in READS.items()},
+    **{f"a custom module's {name}": (attrgetter(name), Own) for name in ("weight", "scale")},  # it waits for all first
+}
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_read_that_does_not_wait_is_a_race(read, monkeypatch):
+@pytest.mark.parametrize(("read", "kind"), CASES.values(), ids=CASES)
+def test_a_read_waits_and_without_the_wait_it_is_a_race(read, kind, monkeypatch):
+    read_by(read, kind)
     monkeypatch.setattr(Arrival, "wait", lambda self: None)
     with pytest.raises(RaceError):
-        read_by(read)
-
-
-@pytest.mark.parametrize("name", ["weight", "scale"])
-def test_a_custom_module_waits_for_all_its_tensors_first(name, monkeypatch):
-    def read(layer):
-        return getattr(layer, name)
-
-    read_by(read, Own)
-    monkeypatch.setattr(Arrival, "wait", lambda self: None)
-    with pytest.raises(RaceError):
-        read_by(read, Own)
+        read_by(read, kind)
