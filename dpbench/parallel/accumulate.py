@@ -71,7 +71,6 @@ class KeptSum:
                 view.add_(parts[1])
 
     def package(self) -> Package:
-        """The sum as the lane's package of a backward pass."""
         return Package(self.flat, self.dense, {}, record_event(self.lane.device, self.lane.compute))
 
 
@@ -91,7 +90,6 @@ class KeptBucket:
         return self.base.device, self.parameters[0].dtype, ids, tuple(self.shapes)
 
     def add(self, number: int, lane: Lane, grads: Grads) -> None:
-        """Add to the sum of the lane with this number."""
         kept = self.sums.get((number, lane.device))
         if kept is None:
             self.sums[number, lane.device] = KeptSum(lane, self.shapes, grads)
@@ -126,7 +124,6 @@ class KeptSums:
             return True
 
     def drop(self, *, has_failed: bool = False) -> None:
-        """Forget all sums."""
         with self.lock:
             self.generation += has_failed
             self.buckets = {}
@@ -296,7 +293,6 @@ class Accumulation:
             return Part(self.sums, generation, self._watch if is_inside or is_last else None)
 
     def mark_dirty(self) -> None:
-        """Make the next forward send all tensors."""
         with self._lock:
             if self._watch is not None:
                 self._watch.mark_dirty()

@@ -208,7 +208,6 @@ class StagingBuffer:
         self._byte_count = max(self._byte_count, byte_count)
 
     def memory(self, byte_count: int, device: torch.device) -> Tensor:
-        """The first `byte_count` bytes, as a tensor of uint8."""
         if self._memory is None:
             self._memory = torch.empty(self._byte_count, dtype=torch.uint8, device=device)
         return self._memory[:byte_count]

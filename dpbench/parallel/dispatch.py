@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
@@ -23,8 +23,6 @@ from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
 from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
 from dpbench.parallel.threads import StallWatchdog, ThreadPools, WatchedRun, WatchedThread
-
-Choice = TypeVar("Choice")
 
 TRIES = 4
 """Measurements of each choice.
@@ -35,18 +33,18 @@ LEAST_GAIN = 0.05
 """Another choice replaces the first one only if it takes less time by more than this part. Less may be noise."""
 
 
-def choose(least_s: Mapping[Choice, float]) -> Choice:
+def choose(least_s: Mapping[Dispatch, float]) -> Dispatch:
     """The fastest choice, by the least seconds of each, if its gain is above `LEAST_GAIN`; else the first choice."""
     usual, fastest = next(iter(least_s)), min(least_s, key=least_s.__getitem__)
     return fastest if least_s[fastest] < (1 - LEAST_GAIN) * least_s[usual] else usual
 
 
-class Autotuner(Generic[Choice]):
+class Autotuner:
     """Gives the next choice to try, and fixes one after `TRIES` times of each. The first choice is the usual one."""
 
-    def __init__(self, choices: Sequence[Choice]) -> None:
-        self._times_s: dict[Choice, list[float]] = {choice: [] for choice in choices}
-        self.chosen: Choice | None = None
+    def __init__(self, choices: Sequence[Dispatch]) -> None:
+        self._times_s: dict[Dispatch, list[float]] = {choice: [] for choice in choices}
+        self.chosen: Dispatch | None = None
 
     @property
     def trials_left(self) -> int:
@@ -55,20 +53,20 @@ class Autotuner(Generic[Choice]):
             return 0
         return sum(max(0, TRIES - len(times)) for times in self._times_s.values())
 
-    def next_choice(self) -> Choice:
+    def next_choice(self) -> Dispatch:
         """The fixed choice if there is one, else the choice that was measured least often."""
         if self.chosen is not None:
             return self.chosen
         return min(self._times_s, key=lambda choice: len(self._times_s[choice]))
 
     @contextmanager
-    def timed(self, choice: Choice) -> Iterator[None]:
+    def timed(self, choice: Dispatch) -> Iterator[None]:
         """Add the time of the block to the choice, unless the block raises."""
         start_s = time.perf_counter()
         yield
         self.add(choice, time.perf_counter() - start_s)
 
-    def add(self, choice: Choice, time_s: float) -> None:
+    def add(self, choice: Dispatch, time_s: float) -> None:
         """Add one time; fix a choice when each has enough."""
         if self.chosen is None:
             self._times_s[choice].append(time_s)
@@ -76,8 +74,7 @@ class Autotuner(Generic[Choice]):
                 # The shortest of a few times is the one with the least disturbance.
                 self.chosen = choose({choice: min(times[1:]) for choice, times in self._times_s.items()})
 
-    def fix(self, choice: Choice) -> None:
-        """Fix the choice for good, whatever the measured times."""
+    def fix(self, choice: Dispatch) -> None:
         self.chosen = choice
 
 
@@ -105,10 +102,6 @@ class SequentialRun(WatchedRun):
         self._lock = threading.Lock()
         self.rescue: Future[list[Any]] | None = None
         self._thread = WatchedThread()
-
-    @property
-    def was_rescued(self) -> bool:
-        return self.rescue is not None
 
     @property
     def progress(self) -> int | None:
@@ -140,14 +133,14 @@ class SequentialRun(WatchedRun):
         return results + others
 
     def rescue_others(self) -> None:
-        """Start all calls that have not begun, each on a thread."""
         with self._lock:
-            self.hazards = ThreadHazards(self._devices)
+            hazards = ThreadHazards(self._devices)
             calls = [
                 partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
                 for call in iter(self._pending.popleft, _END)
             ]
             if calls:
+                self.hazards = hazards
                 self.rescue = ThreadPoolExecutor(1, "dp-lane").submit(self._pools.run, calls[0], calls[1:])
 
 
@@ -173,7 +166,7 @@ class Dispatcher:
         self._watchdog = StallWatchdog()
         self._has_warned = False
         self._checks_left = HAZARD_CHECKS
-        self._autotuners: dict[Hashable, Autotuner[Dispatch]] = {}
+        self._autotuners: dict[Hashable, Autotuner] = {}
         self.has_run = False
         """Whether a forward of the wrapper has ended. The first one may choose a route."""
         self._lanes: int | None = None
@@ -201,7 +194,7 @@ class Dispatcher:
         self._lanes = len(calls)
         return self._run_autotuned(self._autotuner(state.grad, is_training, devices), calls, devices, state)
 
-    def _autotuner(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> Autotuner[Dispatch]:
+    def _autotuner(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> Autotuner:
         key = grad, is_training, self._lanes
         return self._autotuners.setdefault(key, Autotuner(self._policy.ways(devices)))
 
@@ -212,7 +205,7 @@ class Dispatcher:
         return self._autotuner(grad, is_training, devices).trials_left
 
     def _run_autotuned(
-        self, autotuner: Autotuner[Dispatch], calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
+        self, autotuner: Autotuner, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
     ) -> list[Any]:
         """Run in the way that measures fastest; after a use of shared state, in sequence.
 
@@ -245,11 +238,10 @@ class Dispatcher:
     def _run_watched(self, run: WatchedRun) -> list[Any]:
         """Run one replica at a time. If the run stalls, the watchdog starts the others on threads, for good."""
         results = self._watchdog.run(run)
-        if run.was_rescued:
+        if run.hazards is not None:
             warnings.warn(_STALLED, stacklevel=2)
             self._dispatch = Dispatch.THREADS
-            if run.hazards is not None:
-                self._warn(run.hazards.uses())
+            self._warn(run.hazards.uses())
         return results
 
     def _run_on_threads(self, calls: Sequence[Call], state: ThreadState) -> list[Any]:

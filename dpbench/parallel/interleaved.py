@@ -106,9 +106,8 @@ class Baton:
 
     def drop(self) -> None:
         """Let all lanes run at the same time, from now on."""
-        self.is_dropped = (
-            True  # before the gates open: a lane that has not seen it finds its gate open, whatever it does
-        )
+        # Before the gates open: a lane that has not seen it finds its gate open, whatever it does.
+        self.is_dropped = True
         for gate in self._gates:
             _open(gate)
 
@@ -183,10 +182,6 @@ class InterleavedRun(WatchedRun):
         self._pools = pools
         self._state = state
         self._threads: list[WatchedThread | None] = [None] * len(calls)
-
-    @property
-    def was_rescued(self) -> bool:
-        return self.hazards is not None
 
     @property
     def progress(self) -> int | None:

@@ -208,7 +208,6 @@ class SideStreams:
         ]
 
     def _above(self, lane: int, parent: int) -> Stream:
-        """The lane's stream on its parent's device."""
         near, far, _ = self._streams[lane]
         device = self._devices[parent]
         if parent == 0 or device == self._devices[lane]:
@@ -219,7 +218,6 @@ class SideStreams:
 
 
 def _new_streams(base: torch.device, device: torch.device) -> tuple[Stream, Stream, Stream]:
-    """A lane's near, far and inbound stream."""
     module = torch.get_device_module(device)
     near = module.Stream(base)
     return near, near if device == base else module.Stream(device), module.Stream(device)

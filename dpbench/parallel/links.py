@@ -47,7 +47,6 @@ class ProbeTimes(NamedTuple):
 
     @property
     def bucket_s(self) -> float:
-        """The seconds of a bucket."""
         return max(self.host_s, self.device_s * BUCKET_BYTES / PIECE_BYTES)
 
 
@@ -126,7 +125,6 @@ def times(work: ProbeWork, clock: Callable[[], float] = time.perf_counter) -> Pr
 
 
 def _copies(devices: Sequence[torch.device], phase: Sequence[Hop]) -> ProbeWork:
-    """The copies of a phase, each on a stream of its own."""
     sources = {source: _memory(devices, source) for source, _ in phase}
     copies = [(_memory(devices, destination), sources[source]) for source, destination in phase]
     owners = [piece.device for _, piece in copies]
@@ -141,7 +139,6 @@ def _copies(devices: Sequence[torch.device], phase: Sequence[Hop]) -> ProbeWork:
 
 
 def _nccl_work(devices: Sequence[torch.device]) -> list[ProbeWork]:
-    """The broadcast of weights and the sum of gradients."""
     flats, streams, owners = [_memory(devices, end) for end in range(len(devices))], _new_streams(devices), [*devices]
     numbers = [flat.view(torch.float32) for flat in flats]
     return [
@@ -155,7 +152,6 @@ def _new_streams(devices: Sequence[torch.device]) -> list[Stream]:
 
 
 def _memory(devices: Sequence[torch.device], end: int) -> Tensor:
-    """New memory for one end of a copy."""
     return torch.empty(PIECE_BYTES, dtype=torch.uint8, device=devices[end])
 
 
@@ -192,7 +188,6 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
 
 
 def _rates(devices: Sequence[torch.device], hops: Iterable[tuple[int, int]], links: Links) -> Rates:
-    """The known rates of links, and those of these hops."""
     pairs = {(min(hop), max(hop)) for hop in hops if links.are_fast(*hop)}
     measured = {(one, other): rate_between(devices[one], devices[other]) for one, other in pairs}
     return tuple(sorted({**dict(links.rates), **{pair: rate for pair, rate in measured.items() if rate}}.items()))

@@ -171,7 +171,6 @@ _DEVICE, _IS_CPU = attrgetter("device"), attrgetter("is_cpu")
 
 
 def are_on(device: torch.device, tensors: Sequence[Tensor]) -> bool:
-    """Whether all tensors are on `device`."""
     if device == CPU:
         return all(map(_IS_CPU, tensors))  # makes no device objects, which halves the time
     return countOf(map(_DEVICE, tensors), device) == len(tensors)
@@ -189,11 +188,17 @@ def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
 
 
 def check_replicatable(tree: ModuleTree) -> None:
-    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule.
+    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule; warn of compiled modules.
 
-    The texts are stock's. Warn of compiled modules.
+    The errors' texts are stock's.
     """
-    _warn_of_compiled(tree)
+    if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
+        warnings.warn(
+            "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "
+            "torch.compile is not thread-safe. Compile functions that the module calls instead, or use "
+            "DistributedDataParallel",
+            stacklevel=2,
+        )
     if tree.is_lazy:
         raise RuntimeError(
             "Modules with uninitialized parameters can't be used with `DataParallel`. "
@@ -223,16 +228,6 @@ def check_not_transformed(tensors: Sequence[Tensor]) -> None:
                 "the parameters and buffers of `DataParallel` cannot be differentiated or mapped over by torch.func, "
                 "nor have tangents; its inputs can. Use the bare module, or take gradients by autograd"
             )
-
-
-def _warn_of_compiled(tree: ModuleTree) -> None:
-    if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
-        warnings.warn(
-            "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "
-            "torch.compile is not thread-safe. Compile functions that the module calls instead, or use "
-            "DistributedDataParallel",
-            stacklevel=2,
-        )
 
 
 Signature = tuple[Any, ...]

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from numbers import Real
 from typing import Any
@@ -124,7 +124,7 @@ class Policy:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"Policy.{name} is {value!r}; a whole number of bytes from 1 up is allowed")
-        for name in _SWITCHES:
+        for name in [field.name for field in fields(self) if field.type is bool]:
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise ValueError(f"Policy.{name} is {value!r}; True and False are allowed")
@@ -135,17 +135,6 @@ class Policy:
                 raise ValueError(f"Policy.{name} is {value!r}; {allowed} are allowed")
             object.__setattr__(self, name, kinds(value))
         object.__setattr__(self, "shares", checked_shares(self.shares))
-
-
-_SWITCHES = (
-    "cache_replicas",
-    "coalesce",
-    "overlap_broadcast",
-    "overlap_reduce",
-    "overlap_copies",
-    "skip_unchanged",
-    "host_staged",
-)
 
 
 def checked_shares(shares: Any) -> Any:
@@ -184,7 +173,6 @@ def shares_of_lanes(shares: Any, lanes: int) -> Shares | None:
 
 
 def check_policy(policy: Any) -> None:
-    """Raise TypeError if `policy` is no `Policy`."""
     if not isinstance(policy, Policy):
         raise TypeError(f"policy is {policy!r}; a Policy is allowed")
 

@@ -53,7 +53,6 @@ _REFERENTS: dict[type, Callable[[Any], Iterable[Any]]] = {
 
 
 def count_references(things: Sequence[Any]) -> list[int]:
-    """The reference count of each object."""
     return list(map(sys.getrefcount, things))
 
 

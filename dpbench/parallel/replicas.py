@@ -118,7 +118,6 @@ class Shells:
 
     @property
     def root(self) -> Any:
-        """The shell of the base itself."""
         return self._shells[0]
 
     def is_idle(self) -> bool:
@@ -226,7 +225,6 @@ class Shells:
 
 
 def _await(shell: _Shell, delivery: Delivery) -> None:
-    """Give the shell tables that wait for tensors that are still under way."""
     state = shell.state
     if shell.parameter_slots:
         state["_parameters"] = state["_former_parameters"] = _awaited_table(shell.parameter_slots, delivery)
@@ -240,7 +238,6 @@ def _awaited_table(slots: Slots, delivery: Delivery) -> AwaitedTable:
 
 
 def _link(nodes: Sequence[Node], modules: list[nn.Module], delivery: Delivery) -> None:
-    """Make the modules each other's children, and give the custom ones their tensors."""
     for node, module in zip(nodes, modules, strict=True):
         if node.is_plain:
             module._modules.update((name, None if i is None else modules[i]) for name, i in node.children)
@@ -305,7 +302,6 @@ class ReplicaSet:
         """The number of the forward that used the set last."""
 
     def is_idle(self) -> bool:
-        """Whether no other object refers to a shell of the set."""
         return all(shells.is_idle() for shells in self._shells)
 
     def claim(self, count: int) -> list[Any]:
@@ -455,7 +451,6 @@ class ReplicaPool:
                     replica_set.empty()
 
     def mark_dirty(self) -> None:
-        """Make the next forward send all tensors."""
         if self._watch is not None:
             self._watch.mark_dirty()
         self._accumulation.mark_dirty()

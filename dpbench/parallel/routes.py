@@ -73,7 +73,6 @@ class Links:
         return self.are_sound(one, other) and self.peers >= {(one, other), (other, one)}
 
     def first(self, count: int) -> "Links":
-        """The same for the first `count` lanes."""
         return replace(self, heads=self.heads[:count])
 
 
@@ -150,7 +149,6 @@ def downwards(parents: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
-    """The lanes that this one passes weights on to."""
     return tuple(child for child, parent in enumerate(parents) if parent == lane and child != 0)
 
 

@@ -123,7 +123,6 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares |
 
 
 def _used(lanes: Sequence[Lane], shares: Shares | None) -> Sequence[Lane]:
-    """The lanes that get items."""
     return lanes if shares is None else lanes[: len(shares)]
 
 
@@ -375,7 +374,6 @@ def resolve_target(device: DeviceLike) -> torch.device:
 
 
 def gather_to(target: Target, outputs: Sequence[Any], dim: int) -> Any:
-    """Like `gather`, on the streams of the target."""
     if not len(outputs):
         raise ValueError(f"outputs is {outputs!r}; the output of at least one replica is needed")
     return _gather(list(outputs), target, dim)

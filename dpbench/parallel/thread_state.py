@@ -63,7 +63,6 @@ class ThreadState(NamedTuple):
 
     @classmethod
     def of_this_thread(cls) -> "ThreadState":
-        """The present state of the calling thread."""
         return cls(
             inference=torch.is_inference_mode_enabled(),
             grad=torch.is_grad_enabled(),
@@ -158,12 +157,10 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
 
 
 def setting_values() -> tuple[Any, ...]:
-    """The present value of each setting, in a fixed order."""
     return tuple([get() for get, _ in _SETTINGS.values()])
 
 
 def has_used_forward_ad() -> bool:
-    """Whether this process has used forward-mode AD."""
     return FORWARD_AD in sys.modules
 
 
@@ -192,7 +189,6 @@ class ThreadHazards:
         return uses
 
     def restore_settings(self) -> None:
-        """Set the settings to their values at construction."""
         for (_, set_value), was in zip(_SETTINGS.values(), self._settings, strict=True):
             set_value(was)
 

@@ -154,11 +154,6 @@ class WatchedRun(ABC):
 
     @property
     @abstractmethod
-    def was_rescued(self) -> bool:
-        """Whether the watchdog has let other calls run at the same time."""
-
-    @property
-    @abstractmethod
     def progress(self) -> int | None:
         """A number that changes when the run makes progress; None if no other call could be helped."""
 

@@ -175,7 +175,6 @@ _one_call = threading.Lock()
 
 
 def check_route(policy: Policy, devices: Sequence[torch.device]) -> None:
-    """Raise ValueError if the policy's route is one that the devices cannot take."""
     if policy.route is not Route.NCCL:
         return
     reason = why_unsupported(devices, policy.host_staged)
