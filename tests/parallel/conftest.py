@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dpbench.parallel import thread_state as thread_hazards
+from dpbench.parallel import threads
 from dpbench.parallel.buckets import FlatCopy
 from tests.parallel.models import mlp
 
@@ -29,6 +30,14 @@ def pair():
     """A base in double precision, and a copy of it to be trained without a wrapper."""
     base = mlp().double()
     return base, copy.deepcopy(base)
+
+
+@pytest.fixture
+def _quick_watchdog(monkeypatch):
+    """Slow replicas are rescued soon; those that wait for a lock, as always."""
+    monkeypatch.setattr(threads, "CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(threads, "SLOW_CHECKS", 2)
+    monkeypatch.setattr(threads, "FIRST_FACTOR", 1)
 
 
 @pytest.fixture

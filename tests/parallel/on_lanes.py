@@ -3,8 +3,11 @@
 So one test runs on both: `test_*.py` defines it, and a file in `simulated/` takes it over by `taken_from`.
 """
 
+import multiprocessing
 import threading
 import time
+import warnings
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -54,6 +57,23 @@ def run_at_once(call, arguments):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@contextmanager
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def exit_code_of(child):
+    """The exit code of a fork that calls `child`; None if it hangs."""
+    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
+    process.start()
+    process.join(60)
+    exit_code = process.exitcode
+    process.kill()
+    return exit_code
 
 
 def assert_leaves_threads(begin, warning):

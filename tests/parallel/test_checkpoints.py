@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.parallel.models import Call, mlp
 from tests.parallel.on_lanes import LANES, wrap
@@ -12,8 +13,6 @@ from tests.parallel.on_lanes import LANES, wrap
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_recomputes_with_the_weights_of_its_forward(reentrant, dispatch):
-    from torch.utils.checkpoint import checkpoint
-
     def forward(self, x):
         return checkpoint(self.inner, x, use_reentrant=reentrant)
 
@@ -34,8 +33,6 @@ def test_checkpointing_recomputes_with_the_weights_of_its_forward(reentrant, dis
 @pytest.mark.parametrize("is_root", [False, True])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_of_a_custom_module_keeps_all_modules_below_it(reentrant, is_root):
-    from torch.utils.checkpoint import checkpoint
-
     class Own(nn.Sequential):
         def _replicate_for_data_parallel(self):
             return super()._replicate_for_data_parallel()
@@ -56,8 +53,6 @@ def test_a_checkpoint_of_a_custom_module_keeps_all_modules_below_it(reentrant, i
 @pytest.mark.parametrize(("dispatch", "naps"), [("sequence", {0, 1}), ("threads", {0}), ("auto", {0, 1})])
 def test_a_checkpoint_around_the_wrapper_recomputes_in_the_order_of_its_forward(dispatch, naps):
     # The checkpoint identifies saved tensors by a number, which all lanes share.
-    from torch.utils.checkpoint import checkpoint
-
     calls = []
 
     def forward(self, x):

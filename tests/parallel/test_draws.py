@@ -2,18 +2,18 @@
 
 import random
 import time
-import warnings
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import dispatch as dispatcher
 from dpbench.parallel import parallel_apply
 from dpbench.parallel.dispatch import TRIES
 from dpbench.parallel.thread_state import ThreadHazards
 from tests.parallel.models import Call, mlp
-from tests.parallel.on_lanes import assert_leaves_threads, wrap
+from tests.parallel.on_lanes import assert_leaves_threads, no_warnings, wrap
 from tests.sampling import runs_everything
 
 STEPS = 2 * TRIES + 4
@@ -27,8 +27,6 @@ def noisy():
 @pytest.mark.parametrize("dispatch", ["sequence", "auto"])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_in_a_replica_draws_again_what_its_forward_drew(reentrant, dispatch):
-    from torch.utils.checkpoint import checkpoint
-
     def dropped(x):
         time.sleep(0.002 * random.random())  # so that on threads any lane may be the first
         return nn.functional.dropout(x)
@@ -69,8 +67,7 @@ def test_draws_on_threads_are_warned_of_once():
 def test_there_is_no_warning_if_nothing_is_drawn(dispatch):
     wrapper = wrap(mlp(), dispatch=dispatch)
     evaluated = wrap(noisy().eval(), dispatch=dispatch)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for _ in range(STEPS):
             wrapper(torch.randn(8, 5))
             torch.randn(8)
@@ -88,8 +85,7 @@ def test_training_and_evaluation_are_measured_separately():
     for _ in range(2 * TRIES):
         wrapper(torch.zeros(8, 1))
     base.train()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for _ in range(STEPS):
             wrapper(torch.zeros(8, 1))
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from dpbench.parallel import thread_state as thread_hazards
-from dpbench.parallel import threads as watchdog
 from dpbench.parallel.dispatch import TRIES
 from tests.parallel.models import Call
 from tests.parallel.on_lanes import assert_leaves_threads, wrap
@@ -83,11 +82,9 @@ def test_requested_threads_go_on_with_one_warning(use):
     assert len(caught) == 1
 
 
+@pytest.mark.usefixtures("_quick_watchdog")
 @pytest.mark.parametrize("is_used", [True, False])
-def test_rescued_replicas_are_warned_of(use, is_used, monkeypatch):
-    monkeypatch.setattr(watchdog, "CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 2)
-    monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1)
+def test_rescued_replicas_are_warned_of(use, is_used):
     wrapper = wrap(Call(lambda self, x: (time.sleep(0.3), is_used and use(), x)[-1]), dispatch="auto")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

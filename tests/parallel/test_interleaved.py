@@ -2,14 +2,12 @@
 
 import contextlib
 import copy
-import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
 import time
-import warnings
 
 import pytest
 import torch
@@ -26,7 +24,7 @@ from dpbench.parallel.interleaved import MOST_LEAVES
 from dpbench.parallel.tables import ChildTable, here
 from dpbench.parallel.thread_state import setting_values
 from tests.parallel.models import Call, mlp, normed
-from tests.parallel.on_lanes import LANES, sets_of, wrap
+from tests.parallel.on_lanes import LANES, exit_code_of, no_warnings, run_at_once, sets_of, wrap
 
 pytestmark = pytest.mark.filterwarnings("error")  # the watchdog would hide a baton that got lost
 
@@ -108,13 +106,6 @@ def test_children_are_counted_once_wherever_they_are_kept(kind):
     members, log = leaves()
     interleaved(CONTAINERS[kind](members))(X)
     assert log == in_turns()
-
-
-def test_no_lane_starts_late():
-    """The last lane begins when all others have called one leaf."""
-    members, log = leaves()
-    interleaved(nn.Sequential(*members))(X)
-    assert log[:LANES] == [(lane, 0) for lane in range(LANES)]
 
 
 def test_fewer_chunks_than_lanes_take_turns():
@@ -277,8 +268,7 @@ def test_replicas_that_meet_at_a_barrier_are_let_run_and_get_threads(monkeypatch
     wrapper = interleaved(barrier_in(members, threading.Barrier(LANES)))
     with pytest.warns(UserWarning, match=r'wait for each other need Policy\(dispatch="threads"\)'):
         wrapper(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         assert [wrapper(X).tolist() for _ in range(8)] == [(2 * X).tolist()] * 8
 
 
@@ -295,10 +285,8 @@ def test_a_lock_that_a_waiting_lane_holds_stops_no_other_lane():
         assert torch.equal(interleaved(Call(forward, inner=nn.Sequential(*members)))(X), X)
 
 
-def test_polling_replicas_are_let_run_after_a_while(monkeypatch):
-    monkeypatch.setattr(watchdog, "CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 2)
-    monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1)
+@pytest.mark.usefixtures("_quick_watchdog")
+def test_polling_replicas_are_let_run_after_a_while():
     come = threading.Event()
 
     def forward(self, x):
@@ -320,8 +308,7 @@ def test_draws_follow_the_order_of_the_turns():
     base = nn.Sequential(*[Drawing() for _ in range(3)])
     wrapper = interleaved(base)
     outputs = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for _ in range(20):
             torch.manual_seed(5)
             outputs.append(wrapper(torch.zeros(LANES, 1).double()))
@@ -458,8 +445,7 @@ def test_a_wrapper_in_an_interleaved_replica_gives_right_numbers(inner):
     expected, x = copy.deepcopy(base), torch.randn(16, 5).double()
     base[1] = DataParallel(base[1], ["cpu"] * 2, policy=Policy(dispatch=inner))
     wrapper = interleaved(base)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for _ in range(3):
             wrapper.zero_grad()
             output = wrapper(x)
@@ -491,11 +477,7 @@ def test_several_forwards_at_once_take_turns_on_their_own():
     members, _ = leaves()
     wrapper = interleaved(nn.Sequential(*members, nn.Linear(1, 1)))
     results = []
-    threads = [threading.Thread(target=lambda: results.append(wrapper(X).detach()), name=f"user-{i}") for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_at_once(lambda _: results.append(wrapper(X).detach()), range(4))
     assert len(results) == 4
     assert all(torch.equal(result, results[0]) for result in results)
 
@@ -511,13 +493,7 @@ def test_a_forked_process_takes_turns_again():
         wrapper(X)
         os._exit(0 if log == in_turns() else 1)
 
-    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
-    process.start()
-    process.join(60)
-    is_hanging = process.exitcode is None
-    process.kill()
-    assert not is_hanging
-    assert process.exitcode == 0
+    assert exit_code_of(child) == 0
 
 
 def test_copies_of_a_replica_have_plain_tables():

@@ -1,7 +1,6 @@
 """Sequential dispatch of replicas that wait for each other does not deadlock."""
 
 import gc
-import multiprocessing
 import os
 import sys
 import threading
@@ -18,17 +17,10 @@ from dpbench.parallel.dispatch import SequentialRun
 from dpbench.parallel.thread_state import ThreadState
 from dpbench.parallel.threads import StallWatchdog, ThreadPools, check_all
 from tests.parallel.models import Call, mlp
+from tests.parallel.on_lanes import exit_code_of, no_warnings
 from tests.parallel.test_threads import has_ended
 
 LANES = 3
-
-
-@pytest.fixture
-def _quick_checks(monkeypatch):
-    """Slow replicas are rescued soon; those that wait for a lock, as always."""
-    monkeypatch.setattr(watchdog, "CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 2)
-    monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1)
 
 
 def wrap(forward):
@@ -64,20 +56,19 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
     assert len(set(threads[-LANES:])) == LANES
 
 
-@pytest.mark.usefixtures("_quick_checks")
+@pytest.mark.usefixtures("_quick_watchdog")
 def test_slow_replicas_are_helped_later_in_the_first_forward_than_in_others(monkeypatch):
     monkeypatch.setattr(watchdog, "FIRST_FACTOR", 1000)
     is_slow = [True]
     wrapper = wrap(lambda self, x: (time.sleep(0.3 * is_slow[0]), x)[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         wrapper(torch.zeros(LANES, 1))  # a first forward may compile
     wrapper(torch.zeros(LANES, 1))  # on threads, as a trial
     with pytest.warns(UserWarning, match="others had not begun"):
         wrapper(torch.zeros(LANES, 1))
 
 
-@pytest.mark.usefixtures("_quick_checks")
+@pytest.mark.usefixtures("_quick_watchdog")
 def test_a_rescue_of_slow_replicas_changes_no_number():
     base, x = mlp(), torch.randn(6, 5)
     wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1])
@@ -86,7 +77,7 @@ def test_a_rescue_of_slow_replicas_changes_no_number():
         torch.testing.assert_close(wrapper(x), base(x))
 
 
-@pytest.mark.usefixtures("_quick_checks")
+@pytest.mark.usefixtures("_quick_watchdog")
 @pytest.mark.parametrize("drawing", [[0, 1, 2], [0]], ids=["while others draw", "before there were threads"])
 def test_draws_of_rescued_replicas_are_warned_of_once(drawing):
     def forward(self, x):
@@ -103,7 +94,7 @@ def test_draws_of_rescued_replicas_are_warned_of_once(drawing):
     assert drew == [False, True]  # in the second forward, which has threads, if no replica drew while others ran
 
 
-@pytest.mark.usefixtures("_quick_checks")
+@pytest.mark.usefixtures("_quick_watchdog")
 def test_the_error_of_a_rescued_replica_is_raised():
     meeting = threading.Event()
 
@@ -158,7 +149,7 @@ def test_an_interrupt_starts_no_further_call_and_waits_for_running_calls():
     assert alone.rescue is None
 
 
-@pytest.mark.usefixtures("_quick_checks")
+@pytest.mark.usefixtures("_quick_watchdog")
 def test_the_watchdog_ends_with_its_wrapper_and_holds_no_replica():
     gc.collect()
     before, replicas = watchdogs(), []
@@ -178,8 +169,7 @@ def test_there_is_no_watchdog_if_the_policy_fixes_the_dispatch():
     gc.collect()
     before = watchdogs()
     for dispatch in ("sequence", "threads"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with no_warnings():
             DataParallel(mlp(), ["cpu"] * LANES, policy=Policy(dispatch=dispatch))(torch.randn(6, 5))
     assert watchdogs() == before
 
@@ -194,7 +184,4 @@ def test_a_forked_process_starts_its_own_watchdog():
         assert [watchdog.run(sequential_run([lambda: 2])) for _ in range(2)] == [[2], [2]]
         os._exit(len(watchdogs()))
 
-    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
-    process.start()
-    process.join(60)
-    assert process.exitcode == 1
+    assert exit_code_of(child) == 1

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpbench.parallel.dispatch import TRIES
 from tests.parallel.models import Call
-from tests.parallel.on_lanes import LANES, wrap
+from tests.parallel.on_lanes import LANES, no_warnings, wrap
 
 WARNING = r'replicas left .* changed.*Policy\(dispatch="sequence"\)'
 
@@ -83,8 +83,7 @@ def test_requested_threads_are_warned_of(before):
 
 def test_a_setting_that_a_forward_changes_for_good_stays(before):
     wrapper = wrap(Call(lambda self, x: (torch.set_default_dtype(torch.float64), x)[1]), dispatch="auto")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for _ in range(2 * TRIES):
             wrapper(torch.arange(float(LANES)))
             assert settings() == [torch.float64, *before[1:]]

@@ -5,7 +5,6 @@ import inspect
 import pickle
 import sys
 import threading
-import warnings
 
 import pytest
 import torch
@@ -24,6 +23,7 @@ from dpbench.parallel import (
     scatter_kwargs,
 )
 from tests.parallel.models import mlp
+from tests.parallel.on_lanes import no_warnings
 
 CPU = torch.device("cpu")
 
@@ -131,8 +131,7 @@ def test_output_device_may_be_the_cpu(output_device, kept):
 
 
 def test_minus_one_for_the_cpu_is_warned_of_in_every_gather_and_not_at_construction():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         wrapper = DataParallel(mlp(), ["cpu"] * 2, output_device=-1)
         named = DataParallel(mlp(), ["cpu"] * 2, output_device="cpu")
         named(torch.randn(4, 5))

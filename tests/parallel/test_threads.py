@@ -1,7 +1,6 @@
 """A wrapper's threads live as long as the wrapper; a forked process has its own."""
 
 import gc
-import multiprocessing
 import os
 import threading
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.parallel.models import Call, mlp
-from tests.parallel.on_lanes import LANES, wrap
+from tests.parallel.on_lanes import LANES, exit_code_of, wrap
 
 
 def lane_threads():
@@ -78,14 +77,7 @@ def test_a_forked_process_has_its_own_threads():
         for _ in range(2):
             outputs += wrapper(torch.ones(8)).tolist()
             pools += wrapper._dispatcher._pools._idle
-        os._exit(
-            0 if outputs == [3.0] * 16 and len(pools) == 2 and pools[0] is pools[1] else 1
-        )  # the parent's pools are not used
+        # The parent's pools are not used.
+        os._exit(0 if outputs == [3.0] * 16 and len(pools) == 2 and pools[0] is pools[1] else 1)
 
-    process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
-    process.start()
-    process.join(20)
-    is_hanging = process.exitcode is None
-    process.kill()
-    assert not is_hanging
-    assert process.exitcode == 0
+    assert exit_code_of(child) == 0

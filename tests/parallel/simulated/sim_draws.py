@@ -1,7 +1,5 @@
 """Each device has its own generator; lanes on one device share it, and all share the CPU's."""
 
-import warnings
-
 import pytest
 import torch
 from torch import nn
@@ -10,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.dispatch import TRIES
 from tests.parallel.models import Call
+from tests.parallel.on_lanes import no_warnings
 
 APART = ["sim:0", "sim:1", "sim:2"]
 
@@ -21,8 +20,7 @@ def on_threads(base, devices):
 
 def test_draws_from_each_devices_own_generator_are_not_warned_of():
     step = on_threads(nn.Dropout(0.5), APART)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         torch.sim.manual_seed_all(3)
         first = step().cpu()
         torch.sim.manual_seed_all(3)
