@@ -32,22 +32,6 @@ def test_a_training_loop_uses_one_set_and_the_same_memory_throughout():
     assert flats_of(wrapper) == before
 
 
-@pytest.mark.parametrize("is_root", [False, True])
-@pytest.mark.parametrize("inner", [nn.LSTM(5, 4, batch_first=True), nn.Linear(5, 4)], ids=["custom", "plain"])
-def test_custom_modules_do_not_hold_a_set(inner, is_root):
-    class Own(Call):
-        def _replicate_for_data_parallel(self):
-            return super()._replicate_for_data_parallel()
-
-    kind = Own if is_root else Call
-    base = kind(lambda self, x: self.inner(x), inner=nn.Sequential(inner))
-    wrapper = wrap(base)
-    for _ in range(4):
-        out = wrapper(torch.randn(8, 3, 5))
-        (out[0] if isinstance(out, tuple) else out).sum().backward()
-    assert len(sets_of(wrapper)) == 1
-
-
 def test_short_and_long_batches_share_a_set():
     wrapper = wrap(mlp())
     for batch in (8, 1, 5, 8):
@@ -150,44 +134,6 @@ def test_a_set_that_forwards_no_longer_need_is_let_go(monkeypatch):
     assert len(sets_of(wrapper)) == 1
     forwards(2, are_kept=True)
     assert len(sets_of(wrapper)) == 2
-
-
-REGISTERING = {
-    "replaced": lambda self: setattr(self, "spare", nn.Identity()),
-    "named twice": lambda self: setattr(self, "current", self.inner[0]),
-    "deleted": lambda self: delattr(self, "spare"),
-    "made of others": lambda self: setattr(self, "made", nn.Sequential(self.inner, self.spare)),
-}
-
-
-@pytest.mark.parametrize("register", REGISTERING.values(), ids=REGISTERING)
-def test_modules_that_a_forward_registers_do_not_hold_a_set(register):
-    def forward(self, x):
-        register(self)
-        return self.inner(x)
-
-    wrapper = wrap(Call(forward, inner=mlp(), spare=nn.Linear(2, 2)))
-    train(wrapper, 3)
-    assert len(sets_of(wrapper)) == 1
-
-
-@pytest.mark.filterwarnings("ignore:the replicas of a compiled module run it eagerly")
-def test_modules_that_a_compiled_ones_forward_registers_do_not_hold_a_set():
-    def forward(self, x):
-        self.current = self.inner[0]
-        return self.inner(x)
-
-    wrapper = wrap(torch.compile(Call(forward, inner=mlp()), backend="eager"))
-    train(wrapper, 3)
-    assert len(sets_of(wrapper)) == 1
-
-
-def test_scripted_modules_use_one_set_throughout():
-    wrapper = wrap(torch.jit.script(mlp()))
-    train(wrapper, 1)
-    first = sets_of(wrapper)[0]
-    train(wrapper, 2)
-    assert sets_of(wrapper) == [first]
 
 
 def test_a_forwards_writes_to_slots_are_gone_in_the_next():

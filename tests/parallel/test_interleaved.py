@@ -77,23 +77,6 @@ def test_lanes_alternate_in_the_same_order_in_every_run():
         assert log == in_turns()
 
 
-CONTAINERS = {
-    "attributes": lambda members: Call(
-        lambda self, x: [getattr(self, f"m{i}")(x) for i in range(10)][-1],
-        **{f"m{i}": m for i, m in enumerate(members)},
-    ),
-    "module list": lambda members: Call(lambda self, x: [m(x) for m in self.all][-1], all=nn.ModuleList(members)),
-    "by index": lambda members: Call(
-        lambda self, x: [self.all[i](x) for i in range(10)][-1], all=nn.ModuleList(members)
-    ),
-    "module dict": lambda members: Call(
-        lambda self, x: [m(x) for m in self.all.values()][-1], all=nn.ModuleDict({str(m.number): m for m in members})
-    ),
-    "nested": lambda members: nn.Sequential(nn.Sequential(*members[:5]), nn.Sequential(*members[5:])),
-    "graph": lambda members: nn.Sequential(GraphOf(members), nn.Identity()),
-}
-
-
 def GraphOf(members):
     tracer = torch.fx.Tracer()
     tracer.is_leaf_module = lambda module, name: isinstance(module, Noted)
@@ -101,11 +84,95 @@ def GraphOf(members):
     return torch.fx.GraphModule(root, tracer.trace(root))
 
 
-@pytest.mark.parametrize("kind", CONTAINERS)
-def test_children_are_counted_once_wherever_they_are_kept(kind):
-    members, log = leaves()
-    interleaved(CONTAINERS[kind](members))(X)
-    assert log == in_turns()
+@contextlib.contextmanager
+def default_double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def attributes(members):
+    named = {f"m{m.number}": m for m in members}
+    return Call(lambda self, x: [getattr(self, name)(x) for name in named][-1], **named)
+
+
+def in_a_thread(self, x):
+    thread = threading.Thread(target=self.inner, args=(x,))
+    thread.start()
+    thread.join()
+    return x
+
+
+def saved_tensor_hooks():
+    return torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
+
+
+IN_TURNS = {  # wherever the children are kept
+    "attributes": attributes,
+    "module list": lambda members: Call(lambda self, x: [m(x) for m in self.all][-1], all=nn.ModuleList(members)),
+    "by index": lambda members: Call(
+        lambda self, x: [self.all[i](x) for i in range(len(self.all))][-1], all=nn.ModuleList(members)
+    ),
+    "module dict": lambda members: Call(
+        lambda self, x: [m(x) for m in self.all.values()][-1], all=nn.ModuleDict({str(m.number): m for m in members})
+    ),
+    "nested": lambda members: nn.Sequential(nn.Sequential(*members[:5]), nn.Sequential(*members[5:])),
+    "graph": lambda members: nn.Sequential(GraphOf(members), nn.Identity()),
+}
+AROUND = {  # what the caller has set
+    "no_grad": (torch.no_grad, in_turns),
+    "inference_mode": (torch.inference_mode, in_turns),
+    "autocast": (lambda: torch.autocast("cpu"), in_turns),
+    "saved-tensor hooks": (saved_tensor_hooks, in_sequence),
+}
+SECTIONS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "saved-tensor hooks": saved_tensor_hooks,
+    "forward-mode AD": torch.autograd.forward_ad.dual_level,
+    "default dtype": default_double,
+    "parametrize.cached": parametrize.cached,
+    "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    "compiler": lambda: compile_context(CompileContext(None)),
+    "dispatch mode": lambda: FlopCounterMode(display=False),
+}
+
+
+def within(section):
+    def forward(self, x):
+        with section():
+            return self.inner(x) + 0
+
+    return lambda members: Call(forward, inner=nn.Sequential(*members))
+
+
+def of_inner(forward):
+    return lambda members: Call(forward, inner=nn.Sequential(*members))
+
+
+ORDERS = {
+    **{name: (make, contextlib.nullcontext, in_turns) for name, make in IN_TURNS.items()},
+    **{f"{name} around": (lambda members: nn.Sequential(*members), *case) for name, case in AROUND.items()},
+    **{f"within {name}": (within(kind), contextlib.nullcontext, in_sequence) for name, kind in SECTIONS.items()},
+    "within a transform": (
+        of_inner(lambda self, x: torch.func.grad(lambda x: self.inner(x).sum())(x)),
+        contextlib.nullcontext,
+        in_sequence,
+    ),
+    "in a thread that the forward starts": (of_inner(in_a_thread), contextlib.nullcontext, in_sequence),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_lanes_alternate_but_in_sections_that_must_be_whole(name):
+    make, around, order = ORDERS[name]
+    members, log = leaves(12)
+    before = setting_values()
+    wrapper = interleaved(make(members))
+    with around():
+        wrapper(X)
+    assert log == order(12)
+    assert setting_values() == before
 
 
 def test_fewer_chunks_than_lanes_take_turns():
@@ -359,63 +426,6 @@ def test_functions_that_a_forward_compiles_get_the_same_graphs_as_in_sequence():
     assert graphs("interleaved") == graphs("sequence")
 
 
-@contextlib.contextmanager
-def _default_double():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-SECTIONS = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "saved-tensor hooks": lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
-    "forward-mode AD": torch.autograd.forward_ad.dual_level,
-    "default dtype": _default_double,
-    "parametrize.cached": parametrize.cached,
-    "attention": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-    "compiler": lambda: compile_context(CompileContext(None)),
-    "dispatch mode": lambda: FlopCounterMode(display=False),
-}
-
-
-@pytest.mark.parametrize("kind", SECTIONS)
-def test_a_lane_does_not_pass_on_within(kind):
-    members, log = leaves(12)
-    before = setting_values()
-
-    def forward(self, x):
-        with SECTIONS[kind]():
-            return self.inner(x) + 0
-
-    interleaved(Call(forward, inner=nn.Sequential(*members)))(X)
-    assert log == in_sequence(12)
-    assert setting_values() == before
-
-
-def test_a_lane_does_not_pass_on_within_a_transform():
-    members, log = leaves(12)
-    slope = torch.func.grad(lambda x, inner: inner(x).sum())
-    interleaved(Call(lambda self, x: slope(x, self.inner), inner=nn.Sequential(*members)))(X)
-    assert log == in_sequence(12)
-
-
-@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")])
-def test_lanes_take_turns_within_what_the_caller_has_set(around):
-    members, log = leaves()
-    wrapper = interleaved(nn.Sequential(*members))
-    with around():
-        wrapper(X)
-    assert log == in_turns()
-
-
-def test_watched_states_run_in_sequence():
-    members, log = leaves()
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
-        interleaved(nn.Sequential(*members))(X)
-    assert log == in_sequence(10)
-
-
 def test_parametrized_weights_that_are_cached_are_each_lanes_own():
     def forward(self, x):
         with parametrize.cached():
@@ -424,19 +434,6 @@ def test_parametrized_weights_that_are_cached_are_each_lanes_own():
     base = Call(forward, inner=parametrizations.weight_norm(nn.Linear(3, 3)))
     x = torch.randn(8, 3)
     torch.testing.assert_close(interleaved(base)(x), base(x))
-
-
-def test_threads_that_a_forward_starts_take_no_turn():
-    members, log = leaves(12)
-
-    def forward(self, x):
-        thread = threading.Thread(target=self.inner, args=(x,))
-        thread.start()
-        thread.join()
-        return x
-
-    interleaved(Call(forward, inner=nn.Sequential(*members)))(X)
-    assert log == in_sequence(12)
 
 
 @pytest.mark.parametrize("inner", ["interleaved", "sequence", "threads", "auto"])
