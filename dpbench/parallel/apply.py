@@ -52,14 +52,14 @@ def apply_with(
     for name, given in (("inputs", inputs), ("kwargs_tup", kwargs_tup), ("devices", devices)):
         if given is not None and len(given) != count:
             raise AssertionError(f"The number of modules {count} is not equal to the number of {name} {len(given)}")
-    places = [_place_of(given, None if devices is None else devices[i]) for i, given in enumerate(inputs)]
+    used = [_device_of(given, None if devices is None else devices[i]) for i, given in enumerate(inputs)]
     calls = [
-        _call_for(i, module, given, {} if kwargs_tup is None else kwargs_tup[i], place)
-        for i, (module, given, place) in enumerate(zip(modules, inputs, places, strict=True))
+        _call_for(i, module, given, {} if kwargs_tup is None else kwargs_tup[i], device)
+        for i, (module, given, device) in enumerate(zip(modules, inputs, used, strict=True))
     ]
     is_training = getattr(modules[0], "training", None)
     state = ThreadState.of_this_thread()
-    outputs = dispatcher.run(calls, places, state, is_training)
+    outputs = dispatcher.run(calls, used, state, is_training)
     if True in state.autocast:
         # Without grad mode the first lane's weights are the base's own. Autocast caches casts of them, and the weights
         # may change before the next forward. In stock the lanes' threads clear the cache.
@@ -68,7 +68,7 @@ def apply_with(
     return outputs
 
 
-def _place_of(given: Any, device: DeviceLike | None) -> torch.device:
+def _device_of(given: Any, device: DeviceLike | None) -> torch.device:
     """The device that a module runs on: the given one, else that of its first tensor, else the current one."""
     if device is None:
         tensor = _first_tensor(given)
@@ -76,9 +76,9 @@ def _place_of(given: Any, device: DeviceLike | None) -> torch.device:
     return resolve_device(device)
 
 
-def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], place: torch.device) -> Call:
+def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], device: torch.device) -> Call:
     args = tuple(given) if isinstance(given, list | tuple) else (given,)
-    return partial(_call, partial(module, *args, **kwargs), i, place, current_stream(place))
+    return partial(_call, partial(module, *args, **kwargs), i, device, current_stream(device))
 
 
 def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:

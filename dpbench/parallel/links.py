@@ -59,15 +59,15 @@ def measure(devices: tuple[torch.device, ...], hops: tuple[tuple[Route, tuple[tu
     """
     if not has_times(devices[0]):
         return ()
-    found = []
+    seconds = []
     with torch.inference_mode(False), torch.no_grad():
         for route, phases in hops:
             try:
                 works = _nccl_work(devices) if route is Route.NCCL else [_copies(devices, phase) for phase in phases]
-                found.append((route, sum(times(work).bucket_s for work in works)))
+                seconds.append((route, sum(times(work).bucket_s for work in works)))
             except RuntimeError:
                 continue
-    return tuple(found)
+    return tuple(seconds)
 
 
 @cache

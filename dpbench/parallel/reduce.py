@@ -125,15 +125,15 @@ def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], 
     parent = packages[lane.parent][0]
     sent: Arrived = []
     flats = _pieces(package, is_whole)
-    for place, flat in enumerate(flats):
+    for index, flat in enumerate(flats):
         for child in lane.children:
             below, child_package = packages[child]
             if below.is_linked:
-                part, event = arrived[child][place]
+                part, event = arrived[child][index]
                 wait_event(lane.far, event)
             else:
-                part = _pieces(child_package, is_whole)[place]
-                if place == 0:
+                part = _pieces(child_package, is_whole)[index]
+                if index == 0:
                     _wait_for(lane.far, child_package, below)
             flat.add_(part)
             if flat is flats[-1]:

@@ -72,19 +72,19 @@ def count_own_references(written: Iterable[Any]) -> Counter[int]:
     that is in two dicts comes twice.
     """
     links = Counter[int]()
-    found: dict[int, Any] = {0: [], **_reach(written, links)}
-    counts = list(map(sys.getrefcount, found.values()))
-    # The list at 0 has only the references that each member of `found` has. Whatever exceeds these and the links is
-    # the reference of another object.
+    containers: dict[int, Any] = {0: [], **_reach(written, links)}
+    counts = list(map(sys.getrefcount, containers.values()))
+    # The list at 0 has only the references that each container has here. Whatever exceeds these and the links is the
+    # reference of another object.
     foreign = [
-        value for value, count in zip(found.values(), counts, strict=True) if count > counts[0] + links[id(value)]
+        value for value, count in zip(containers.values(), counts, strict=True) if count > counts[0] + links[id(value)]
     ]
     while foreign:
         value = foreign.pop()
-        if found.pop(id(value), None) is not None:
+        if containers.pop(id(value), None) is not None:
             for referent in _referents_of(value) or ():
                 links[id(referent)] -= 1
-                if id(referent) in found:
+                if id(referent) in containers:
                     foreign.append(referent)
     return links
 
@@ -96,15 +96,15 @@ def count_storage_uses(tensor: Tensor) -> int:
 
 def _reach(written: Iterable[Any], links: Counter[int]) -> dict[int, Any]:
     """All containers that `written` leads to, by id. Adds the references on the way to `links`."""
-    found: dict[int, Any] = {}
+    containers: dict[int, Any] = {}
     ahead: list[Iterable[Any]] = [written]
     while ahead:
         for value in ahead.pop():
             links[id(value)] += 1
-            if id(value) not in found and (referents := _referents_of(value)) is not None:
-                found[id(value)] = value
+            if id(value) not in containers and (referents := _referents_of(value)) is not None:
+                containers[id(value)] = value
                 ahead.append(referents)
-    return found
+    return containers
 
 
 def _referents_of(value: Any) -> Iterable[Any] | None:

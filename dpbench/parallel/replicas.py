@@ -421,7 +421,7 @@ class ReplicaPool:
         self._forwards += 1
         chosen.last_forward = self._forwards
         if len(self._sets) > 1:
-            self._sets = [kept for kept in self._sets if self._forwards - kept.last_forward < UNUSED_FORWARDS]
+            self._sets = [one for one in self._sets if self._forwards - one.last_forward < UNUSED_FORWARDS]
 
     def settle(self) -> None:
         """Make the base's compute stream wait until the side streams have read the weights."""

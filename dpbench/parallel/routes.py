@@ -187,5 +187,5 @@ def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...]
                     return (device, *behind)
         return None
 
-    found = rest(devices[0], frozenset(devices[1:]))
-    return None if found is None else (devices[0], *found)
+    following = rest(devices[0], frozenset(devices[1:]))
+    return None if following is None else (devices[0], *following)
