@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, data_parallel
 from tests.parallel.models import Call, mlp
@@ -49,31 +50,25 @@ def test_a_forward_is_a_region_of_the_profile():
     assert [event.count for event in profile.key_averages() if event.key == "DataParallel.forward"] == [1]
 
 
-@pytest.mark.parametrize("name", ["bias", "another"])
+ELSEWHERE = {
+    "all": lambda base: base.to("meta"),
+    "a new value": lambda base: setattr(base[2], "bias", nn.Parameter(torch.ones(3, device="meta"))),
+    "a new parameter": lambda base: setattr(base[2], "another", nn.Parameter(torch.ones(3, device="meta"))),
+    "a new buffer": lambda base: base[2].register_buffer("another", torch.ones(3, device="meta")),
+    "in place": lambda base: torch.utils.swap_tensors(base[2].bias, nn.Parameter(torch.ones(3, device="meta"))),
+}
+
+
+@pytest.mark.parametrize("move", ELSEWHERE.values(), ids=ELSEWHERE)
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_a_new_tensor_elsewhere_is_seen(lanes, name):
-    wrapper = DataParallel(mlp(), ["cpu"] * lanes)
-    wrapper(torch.randn(4, 5))
-    setattr(wrapper.module[2], name, torch.nn.Parameter(torch.ones(3, device="meta")))
-    with pytest.raises(RuntimeError, match="on device: meta"):
-        wrapper(torch.randn(4, 5))
-
-
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_a_tensor_moved_in_place_is_seen(lanes):
-    wrapper = DataParallel(mlp(), ["cpu"] * lanes)
-    wrapper(torch.randn(4, 5))
-    torch.utils.swap_tensors(wrapper.module[2].bias, torch.nn.Parameter(torch.ones(3, device="meta")))
-    with pytest.raises(RuntimeError, match="on device: meta"):
-        wrapper(torch.randn(4, 5))
-
-
-@pytest.mark.parametrize("kind", [torch.nn.Parameter, torch.nn.Buffer])
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_data_parallel_requires_all_of_the_module_on_the_first_device(lanes, kind):
-    base = Call(lambda self, x: x, table=kind(torch.ones(3, device="meta")))
-    with pytest.raises(RuntimeError, match="on device: meta"):
-        data_parallel(base, torch.randn(4, 5), ["cpu"] * lanes)
+def test_a_module_elsewhere_is_an_error_whatever_ran_before(lanes, move):
+    base, x = mlp(), torch.randn(4, 5)
+    wrapper = DataParallel(base, ["cpu"] * lanes)
+    wrapper(x)
+    move(base)
+    for call in (wrapper, lambda x: data_parallel(base, x, ["cpu"] * lanes)):
+        with pytest.raises(RuntimeError, match="found one of them on device: meta"):
+            call(x)
 
 
 def test_data_parallel_calls_the_replicas_as_its_policy_says():
@@ -95,7 +90,7 @@ def test_a_table_exchanged_for_one_with_a_tensor_elsewhere_is_seen():
     wrapper(torch.randn(4, 5))
     head = wrapper.module[2]
     former = head._parameters  # kept alive, like by code that puts it back later
-    head._parameters = {**former, "bias": torch.nn.Parameter(torch.ones(3, device="meta"))}
+    head._parameters = {**former, "bias": nn.Parameter(torch.ones(3, device="meta"))}
     with pytest.raises(RuntimeError, match="on device: meta"):
         wrapper(torch.randn(4, 5))
     head._parameters = former
@@ -110,13 +105,6 @@ def test_one_device_calls_the_module_itself_and_gathers_nothing():
     base = Call(forward)
     assert DataParallel(base, ["cpu"])(torch.ones(3)) == "not a tensor"
     assert base.calls == 1
-
-
-def test_one_device_still_checks_where_the_module_is():
-    wrapper = DataParallel(mlp(), ["cpu"])
-    wrapper.module.to("meta")
-    with pytest.raises(RuntimeError, match="found one of them on device: meta"):
-        wrapper(torch.randn(2, 5))
 
 
 def test_without_grad_replicas_have_leaves_without_a_graph():
@@ -166,11 +154,6 @@ def test_data_parallel_cuts_and_joins_along_dim():
 
 def test_data_parallel_of_one_device_is_the_module():
     assert data_parallel(Call(lambda self, x: "as is"), torch.ones(2), ["cpu"]) == "as is"
-
-
-def test_data_parallel_checks_where_the_module_is():
-    with pytest.raises(RuntimeError, match="found one of them on device: meta"):
-        data_parallel(mlp().to("meta"), torch.ones(2, 5), ["cpu"] * 2)
 
 
 def test_data_parallel_without_a_device_is_an_error():

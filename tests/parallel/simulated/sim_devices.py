@@ -153,21 +153,6 @@ def test_sums_are_no_views_of_each_others_memory():
     weight.detach_()  # refused for a view
 
 
-@pytest.fixture
-def _fresh_links():
-    transfer._peers_are_sound.cache_clear()
-    yield
-    transfer._peers_are_sound.cache_clear()
-
-
-def corrupting(direct, victim):
-    def copy(tensor, device):
-        arrived = direct(tensor, device)
-        return arrived + 1 if device == torch.device(victim) else arrived
-
-    return copy
-
-
 @pytest.mark.usefixtures("_fresh_links")
 def test_b7_links_are_tested_once_and_a_sound_link_is_used_directly():
     with no_warnings():
@@ -185,10 +170,9 @@ def test_b7_links_are_tested_under_a_default_device_too():
     assert transfer._peers_are_sound.cache_info().currsize == LINKS
 
 
-@pytest.mark.usefixtures("_fresh_links")
-def test_b7_a_corrupting_link_is_warned_of_and_avoided(monkeypatch):
+def test_b7_a_corrupting_link_is_warned_of_and_avoided(corrupt):
     base, x = normed().to("sim:0"), torch.randn(16, 5)
-    monkeypatch.setattr(transfer, "_direct_copy", corrupting(transfer._direct_copy, "sim:2"))
+    corrupt("sim:2")
     with pytest.warns(UserWarning, match="copies from sim:0 to sim:2 arrive corrupted; they go through the host"):
         wrapper = DataParallel(base, FOUR)
     with recording() as recorded:
