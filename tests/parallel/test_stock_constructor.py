@@ -171,32 +171,57 @@ BAD_DEVICES = {
 }
 
 
-@pytest.mark.parametrize(("device_ids", "message"), BAD_DEVICES.values(), ids=BAD_DEVICES)
-def test_bad_device_lists_raise_errors_that_name_what_is_allowed(device_ids, message):
-    with pytest.raises(ValueError, match=message):
-        DataParallel(mlp(), device_ids)
+BAD_FIELDS = [
+    *(("bucket_bytes", 0), ("bucket_bytes", 1.5), ("first_bucket_bytes", -1), ("first_bucket_bytes", True)),
+    *(("coalesce", 1), ("dispatch", "processes")),
+]
+X = torch.ones(4, 5)
+WITH_POLICY = {
+    "DataParallel": lambda policy: DataParallel(mlp(), ["cpu"] * 2, policy=policy),
+    "data_parallel": lambda policy: data_parallel(mlp(), X, ["cpu"] * 2, policy=policy),
+    "parallel_apply": lambda policy: parallel_apply([mlp()], [X], policy=policy),
+    "replicate": lambda policy: replicate(mlp(), [CPU], policy=policy),
+    "scatter": lambda policy: scatter(X, [CPU], policy=policy),
+    "scatter_kwargs": lambda policy: scatter_kwargs((X,), {}, [CPU], policy=policy),
+    "gather": lambda policy: gather([X], CPU, policy=policy),
+}
+ERRORS = {
+    **{
+        f"device_ids: {name}": (lambda ids=ids: DataParallel(mlp(), ids), ValueError, message)
+        for name, (ids, message) in BAD_DEVICES.items()
+    },
+    **{
+        f"output_device {device}": (
+            lambda device=device: DataParallel(mlp(), ["cpu"] * 2, device),
+            ValueError,
+            rf"{device}.*(machine|allowed)",
+        )
+        for device in ("cuda:99", "meta", "meta:0", 0.5)
+    },
+    **{
+        f"Policy.{name} {value}": (
+            lambda name=name, value=value: Policy(**{name: value}),
+            ValueError,
+            rf"Policy\.{name} is .*allowed",
+        )
+        for name, value in BAD_FIELDS
+    },
+    **{
+        f"{name}, policy {policy}": (
+            lambda call=call, policy=policy: call(policy),
+            TypeError,
+            r"policy is .*; a Policy is allowed",
+        )
+        for name, call in WITH_POLICY.items()
+        for policy in (None, "threads", Policy)
+    },
+}
 
 
-@pytest.mark.parametrize("output_device", ["cuda:99", "meta", "meta:0", 0.5])
-def test_a_bad_output_device_is_an_error_at_construction(output_device):
-    with pytest.raises(ValueError, match=rf"{output_device}.*(machine|allowed)"):
-        DataParallel(mlp(), ["cpu"] * 2, output_device)
-
-
-@pytest.mark.parametrize("policy", [None, "threads", Policy])
-def test_a_policy_of_another_type_raises_an_error_that_names_it(policy):
-    x = torch.randn(4, 5)
-    for use in (
-        lambda: DataParallel(mlp(), ["cpu"] * 2, policy=policy),
-        lambda: data_parallel(mlp(), x, ["cpu"] * 2, policy=policy),
-        lambda: parallel_apply([mlp()], [x], policy=policy),
-        lambda: replicate(mlp(), [CPU], policy=policy),
-        lambda: scatter(x, [CPU], policy=policy),
-        lambda: scatter_kwargs((x,), {}, [CPU], policy=policy),
-        lambda: gather([x], CPU, policy=policy),
-    ):
-        with pytest.raises(TypeError, match=r"policy is .*; a Policy is allowed"):
-            use()
+@pytest.mark.parametrize(("call", "error", "message"), ERRORS.values(), ids=ERRORS)
+def test_a_wrong_argument_is_an_error_that_names_it_and_what_is_allowed(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
 
 
 def test_subclasses_may_override_each_step():
@@ -233,22 +258,6 @@ def test_a_subclass_may_replace_the_chunks_and_keep_the_outputs_apart():
             return [len(output) for output in outputs]
 
     assert Unbalanced(mlp(), ["cpu"] * 2)(torch.randn(5, 5)) == [1, 4]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("bucket_bytes", 0),
-        ("bucket_bytes", 1.5),
-        ("first_bucket_bytes", -1),
-        ("first_bucket_bytes", True),
-        ("coalesce", 1),
-        ("dispatch", "processes"),
-    ],
-)
-def test_a_policy_value_out_of_range_names_itself_and_what_is_allowed(name, value):
-    with pytest.raises(ValueError, match=rf"Policy\.{name} is .*allowed"):
-        Policy(**{name: value})
 
 
 def test_the_policy_is_frozen():
