@@ -158,17 +158,8 @@ class Mailbox:
         return [(lane, package) for _, lane, package in sorted(having, key=itemgetter(0))]
 
 
-def connect_links(
-    wanted: Sequence[int],
-    tensors: Sequence[list[Tensor]],
-    mailbox: Mailbox,
-    is_early: bool,
-) -> None:
-    """Replace every lane's `wanted` tensors by outputs of its LaneNode.
-
-    The SumNode's inputs are the first lane's tensors. `tensors` holds one list per lane, which is changed in place.
-    With `is_early` the nodes run in backward as soon as their gradients are there.
-    """
+def connect_links(wanted: Sequence[int], tensors: Sequence[list[Tensor]], mailbox: Mailbox, is_early: bool) -> None:
+    """Like `connect`, with a SumNode for the first lane's tensors and a LaneNode for each lane."""
     base = mailbox.lanes[0]
     with use_stream(base.device, base.near):
         token = SumNode.apply(mailbox, *[tensors[0][i] for i in wanted])
