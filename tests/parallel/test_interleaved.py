@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import os
 import pickle
 import signal
 import sys
@@ -19,12 +18,11 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel import threads as watchdog
 from dpbench.parallel.interleaved import MOST_LEAVES
 from dpbench.parallel.tables import ChildTable, here
 from dpbench.parallel.thread_state import setting_values
 from tests.parallel.models import Call, mlp, normed
-from tests.parallel.on_lanes import LANES, exit_code_of, no_warnings, run_at_once, sets_of, wrap
+from tests.parallel.on_lanes import LANES, no_warnings, run_at_once, sets_of, wrap
 
 pytestmark = pytest.mark.filterwarnings("error")  # the watchdog would hide a baton that got lost
 
@@ -317,28 +315,6 @@ def test_an_interrupt_of_a_lane_that_waits_leaves_no_lane_waiting():
     assert torch.equal(wrapper(X), X)
 
 
-def barrier_in(container, barrier):
-    def forward(self, x):
-        for i, member in enumerate(self.all):
-            member(x)
-            if i == 5:
-                barrier.wait(timeout=60)
-        return 2 * x
-
-    return Call(forward, all=nn.ModuleList(container))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
-def test_replicas_that_meet_at_a_barrier_are_let_run_and_get_threads(monkeypatch):
-    monkeypatch.setattr(watchdog, "SLOW_CHECKS", 10**9)
-    members, _ = leaves()
-    wrapper = interleaved(barrier_in(members, threading.Barrier(LANES)))
-    with pytest.warns(UserWarning, match=r'wait for each other need Policy\(dispatch="threads"\)'):
-        wrapper(X)
-    with no_warnings():
-        assert [wrapper(X).tolist() for _ in range(8)] == [(2 * X).tolist()] * 8
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
 def test_a_lock_that_a_waiting_lane_holds_stops_no_other_lane():
     members, _ = leaves(12)
@@ -350,20 +326,6 @@ def test_a_lock_that_a_waiting_lane_holds_stops_no_other_lane():
 
     with pytest.warns(UserWarning, match="wait for each other"):
         assert torch.equal(interleaved(Call(forward, inner=nn.Sequential(*members)))(X), X)
-
-
-@pytest.mark.usefixtures("_quick_watchdog")
-def test_polling_replicas_are_let_run_after_a_while():
-    come = threading.Event()
-
-    def forward(self, x):
-        while x.item() != LANES - 1 and not come.is_set():
-            time.sleep(0.001)
-        come.set()
-        return x
-
-    with pytest.warns(UserWarning, match="waited for their turn"):
-        assert torch.equal(interleaved(Call(forward))(X), X)
 
 
 class Drawing(nn.Module):
@@ -436,24 +398,6 @@ def test_parametrized_weights_that_are_cached_are_each_lanes_own():
     torch.testing.assert_close(interleaved(base)(x), base(x))
 
 
-@pytest.mark.parametrize("inner", ["interleaved", "sequence", "threads", "auto"])
-def test_a_wrapper_in_an_interleaved_replica_gives_right_numbers(inner):
-    base = nn.Sequential(nn.Linear(5, 5), mlp()).double()
-    expected, x = copy.deepcopy(base), torch.randn(16, 5).double()
-    base[1] = DataParallel(base[1], ["cpu"] * 2, policy=Policy(dispatch=inner))
-    wrapper = interleaved(base)
-    with no_warnings():
-        for _ in range(3):
-            wrapper.zero_grad()
-            output = wrapper(x)
-            output.square().sum().backward()
-    want = expected(x)
-    want.square().sum().backward()
-    torch.testing.assert_close(output, want)
-    for parameter, other in zip(base.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, other.grad)
-
-
 def test_lanes_go_on_in_turns_after_a_wrapper_that_they_have_called():
     members, log = leaves()
     within = DataParallel(mlp(), ["cpu"] * 2, policy=Policy(dispatch="interleaved"))
@@ -477,20 +421,6 @@ def test_several_forwards_at_once_take_turns_on_their_own():
     run_at_once(lambda _: results.append(wrapper(X).detach()), range(4))
     assert len(results) == 4
     assert all(torch.equal(result, results[0]) for result in results)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_process_takes_turns_again():
-    members, log = leaves()
-    wrapper = interleaved(nn.Sequential(*members))
-    wrapper(X)
-
-    def child():
-        log.clear()
-        wrapper(X)
-        os._exit(0 if log == in_turns() else 1)
-
-    assert exit_code_of(child) == 0
 
 
 def test_copies_of_a_replica_have_plain_tables():

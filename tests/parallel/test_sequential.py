@@ -1,4 +1,4 @@
-"""Sequential dispatch of replicas that wait for each other does not deadlock."""
+"""Sequential and interleaved dispatch of replicas that wait for each other do not deadlock."""
 
 import gc
 import os
@@ -23,8 +23,8 @@ from tests.parallel.test_threads import has_ended
 LANES = 3
 
 
-def wrap(forward):
-    return DataParallel(Call(forward), ["cpu"] * LANES)
+def wrap(forward, dispatch="auto"):
+    return DataParallel(Call(forward), ["cpu"] * LANES, policy=Policy(dispatch=dispatch))
 
 
 def watchdogs():
@@ -32,7 +32,8 @@ def watchdogs():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
-def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
+@pytest.mark.parametrize("dispatch", ["auto", "interleaved"])
+def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(dispatch, monkeypatch):
     monkeypatch.setattr(watchdog, "SLOW_CHECKS", 10**9)
     barrier = threading.Barrier(LANES)
     threads = []
@@ -42,7 +43,7 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
         threads.append(threading.current_thread())
         return x * 2 if torch.is_grad_enabled() else x
 
-    wrapper, x = wrap(forward), torch.arange(6.0)
+    wrapper, x = wrap(forward, dispatch), torch.arange(6.0)
 
     def loop():
         for _ in range(12):
@@ -69,9 +70,10 @@ def test_slow_replicas_are_helped_later_in_the_first_forward_than_in_others(monk
 
 
 @pytest.mark.usefixtures("_quick_watchdog")
-def test_a_rescue_of_slow_replicas_changes_no_number():
+@pytest.mark.parametrize("dispatch", ["auto", "interleaved"])
+def test_a_rescue_of_slow_replicas_changes_no_number(dispatch):
     base, x = mlp(), torch.randn(6, 5)
-    wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1])
+    wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1], dispatch)
     wrapper.module.inner = base
     with pytest.warns(UserWarning, match="others had not begun"):
         torch.testing.assert_close(wrapper(x), base(x))
@@ -95,7 +97,8 @@ def test_draws_of_rescued_replicas_are_warned_of_once(drawing):
 
 
 @pytest.mark.usefixtures("_quick_watchdog")
-def test_the_error_of_a_rescued_replica_is_raised():
+@pytest.mark.parametrize("dispatch", ["auto", "interleaved"])
+def test_the_error_of_a_rescued_replica_is_raised(dispatch):
     meeting = threading.Event()
 
     def forward(self, x):
@@ -106,7 +109,7 @@ def test_the_error_of_a_rescued_replica_is_raised():
         return x
 
     with pytest.warns(UserWarning, match="others had not begun"), pytest.raises(KeyError, match="in replica 2"):
-        wrap(forward)(torch.arange(3.0))
+        wrap(forward, dispatch)(torch.arange(3.0))
 
 
 def sequential_run(calls):

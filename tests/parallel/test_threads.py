@@ -67,9 +67,10 @@ def test_a_wrapper_dying_on_its_own_thread_ends_its_threads():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_process_has_its_own_threads():
+@pytest.mark.parametrize("dispatch", ["threads", "interleaved"])
+def test_a_forked_process_has_its_own_threads(dispatch):
     base = Call(lambda self, x: x * self.weight, weight=nn.Parameter(torch.full((1,), 3.0)))
-    wrapper = wrap(base, dispatch="threads")
+    wrapper = wrap(base, dispatch=dispatch)
     wrapper(torch.ones(8))
 
     def child():
