@@ -64,17 +64,12 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
     kinds = {device.type for device in devices}
     if len(kinds) > 1:
         raise ValueError(f"device_ids is {list(device_ids)!r}; all lanes must be of one type, not {sorted(kinds)}")
-    if len(devices) > 1 and not has_streams(devices[0]):
+    if len(devices) > 1 and devices[0].type != "cpu" and not hasattr(_module_of(devices[0]), "Stream"):
         raise ValueError(
             f"device_ids is {list(device_ids)!r}; torch has no streams for {devices[0].type!r}, so one lane is allowed"
         )
     check_exist("device_ids", devices)
     return devices
-
-
-def has_streams(device: torch.device) -> bool:
-    """Whether work of several lanes can be ordered on this type of device."""
-    return device.type == "cpu" or hasattr(_module_of(device), "Stream")
 
 
 def check_not_capturing(device: torch.device) -> None:

@@ -74,9 +74,6 @@ class Autotuner:
                 # The shortest of a few times is the one with the least disturbance.
                 self.chosen = choose({choice: min(times[1:]) for choice, times in self._times_s.items()})
 
-    def fix(self, choice: Dispatch) -> None:
-        self.chosen = choice
-
 
 Call = Callable[[], Any]
 _END: Any = object()
@@ -212,7 +209,7 @@ class Dispatcher:
         The first try is in sequence, so the use is usually seen before there are threads.
         """
         if has_used_forward_ad():
-            autotuner.fix(Dispatch.SEQUENCE)
+            autotuner.chosen = Dispatch.SEQUENCE
         if autotuner.chosen is Dispatch.SEQUENCE:
             return self._run_watched(SequentialRun(calls, devices, state, self._pools))
         choice = autotuner.next_choice()
@@ -229,7 +226,7 @@ class Dispatcher:
             if is_trial:
                 wait_for_all(devices)
         if uses := hazards.uses():
-            autotuner.fix(Dispatch.SEQUENCE)
+            autotuner.chosen = Dispatch.SEQUENCE
             if choice is Dispatch.THREADS:
                 hazards.restore_settings()  # in sequence the same replicas left the settings unchanged
                 self._warn(uses)

@@ -142,7 +142,9 @@ def checked_shares(shares: Any) -> Any:
     if shares is None:
         return None
     error = ValueError(f"Policy.shares is {shares!r}; {_ALLOWED}")
-    if not isinstance(shares, tuple | list) or not all(_is_number(share) for share in shares):
+    if not isinstance(shares, tuple | list) or not all(
+        isinstance(share, Real) and not isinstance(share, bool) for share in shares
+    ):
         raise error
     try:
         numbers = tuple(float(share) for share in shares)
@@ -154,10 +156,6 @@ def checked_shares(shares: Any) -> Any:
     if min(numbers[:used]) <= 0 or any(numbers[used:]):
         raise error
     return numbers
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def shares_of_lanes(shares: Any, lanes: int) -> Shares | None:

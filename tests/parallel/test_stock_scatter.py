@@ -148,12 +148,6 @@ def test_scatter_is_differentiable_twice():
     assert torch.autograd.gradgradcheck(lambda x: scatter(x, FOUR[:2]), (x,))
 
 
-def test_inputs_that_require_grad_get_it():
-    x = torch.randn(8, 2, requires_grad=True)
-    DataParallel(Call(lambda self, x: x.square()), FOUR)(x).sum().backward()
-    torch.testing.assert_close(x.grad, 2 * x.detach())
-
-
 @pytest.mark.parametrize(
     ("sizes", "missing"), [((2, 4), "positional argument: 'x'"), ((4, 2), "keyword-only argument: 'y'")]
 )
