@@ -35,10 +35,7 @@ Grads = dict[int, Tensor]
 
 
 class KeptSum:
-    """One lane's sum of the gradients of one bucket, in memory of its own.
-
-    `flat` holds the tensors `dense`, by their place in the bucket.
-    """
+    """One lane's sum of a bucket's gradients. `flat` holds the tensors `dense`, by their place in the bucket."""
 
     def __init__(self, lane: Lane, shapes: Sequence[Shape], grads: Grads) -> None:
         self._shapes = shapes

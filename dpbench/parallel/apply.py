@@ -82,10 +82,7 @@ def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], dev
 
 
 def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:
-    """The replica's output, or its error in an ExceptionWrapper.
-
-    All lanes end before one error is raised.
-    """
+    """The replica's output, or its error in an ExceptionWrapper. All lanes end before one error is raised."""
     try:
         with use_stream(device, stream):
             return forward()

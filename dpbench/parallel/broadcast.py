@@ -218,10 +218,7 @@ def _accumulate(mailbox: Mailbox, number: int, sum_node: Any, grads: Grads) -> t
 
 
 def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
-    """The gradients as one flat tensor, in the layout of the base's tensors.
-
-    With grad mode they are contiguous one after the other, by differentiable operators.
-    """
+    """The gradients as one flat tensor in the base's layout; with grad mode one after the other, differentiably."""
     if torch.is_grad_enabled():
         return torch.cat([grad.reshape(-1) for grad in grads])
     is_read_only = lane.is_remote and not lane.children  # else others' gradients are added to the flat
@@ -519,10 +516,7 @@ class Broadcaster:
 
 
 def _send_unbucketed(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
-    """Send a tensor that no flat can hold, such as a sparse one, on the compute streams.
-
-    Every forward makes new copies.
-    """
+    """Send a tensor that no flat can hold, such as a sparse one, on the compute streams, into new memory."""
     for lane, delivery in zip(lanes[1:], deliveries, strict=True):
         detached = source.detach()
         delivery.tensors[i] = copy_to(detached, lane.device, lane.is_staged)

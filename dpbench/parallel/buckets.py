@@ -25,10 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One tensor to send.
-
-    Items share a bucket only if their kinds are equal; an item without a kind is sent alone.
-    """
+    """One tensor to send. Items share a bucket only if their kinds are equal; an item without a kind is sent alone."""
 
     kind: Hashable | None
     byte_count: int
@@ -47,10 +44,7 @@ def plan_buckets(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: i
 
 
 def put(values: Sequence[T], into: list[T], indices: Sequence[int]) -> None:
-    """Set ``into[indices[k]] = values[k]`` for all k.
-
-    It is one slice assignment if the indices are consecutive, as those of most buckets are.
-    """
+    """Set ``into[indices[k]] = values[k]``; one assignment if the indices are consecutive, as most buckets' are."""
     first, last = indices[0], indices[-1]
     if last - first + 1 == len(indices):  # a bucket's indices ascend
         into[first : last + 1] = values
@@ -149,10 +143,7 @@ class FlatCopy:
             self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 
     def pass_on(self, child: int, above: Stream, left: Any, lane: Lane) -> None:
-        """Note that the lane's child has read the values, on the stream `above`, at the event `left`.
-
-        The flat is not written before: neither by the next bucket nor by the lane's forward.
-        """
+        """Note that a child has read the values, on the stream `above`, at `left`: they are not written before."""
         self._leaving[child] = left
         if above not in self._leaves_on:
             record_stream(self.flat, above)

@@ -11,10 +11,7 @@ CPU = torch.device("cpu")
 
 
 def resolve_device(device: DeviceLike) -> torch.device:
-    """The device, with its index, for an index of the default accelerator, a name or a device.
-
-    ``-1`` is the CPU.
-    """
+    """The device, with its index, for an index of the default accelerator, a name or a device. ``-1`` is the CPU."""
     if isinstance(device, torch.device) and (device is CPU or (device.index is not None and device.type != "cpu")):
         return device
     if isinstance(device, int):
@@ -85,10 +82,7 @@ def check_not_capturing(device: torch.device) -> None:
 
 
 def check_exist(argument: str, devices: Sequence[torch.device]) -> None:
-    """Raise ValueError, with the argument's name, unless this machine has all the devices.
-
-    They are of one type.
-    """
+    """Raise ValueError, with the argument's name, unless this machine has all the devices. They are of one type."""
     if devices[0].type == "cpu":
         return
     count = _module_of(devices[0]).device_count()

@@ -80,10 +80,7 @@ _END: Any = object()
 
 
 class SequentialRun(WatchedRun):
-    """The calls of one forward, in sequence.
-
-    `rescue` is the future of the calls that the watchdog has started, else None.
-    """
+    """The calls of a forward, in sequence. `rescue` is the future of those that the watchdog has started, else None."""
 
     __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_state", "_thread", "rescue")
 
@@ -111,10 +108,7 @@ class SequentialRun(WatchedRun):
         return self._thread
 
     def run(self) -> list[Any]:
-        """The results in order, when all calls have ended.
-
-        Call it in the thread that made the run.
-        """
+        """The results in order, when all calls have ended. Call it in the thread that made the run."""
         calls = iter(self._pending.popleft, _END)
         results: list[Any] = []
         others: list[Any] = []

@@ -79,10 +79,7 @@ class Baton:
         self._gates[lane].acquire()
 
     def pass_on(self, lane: int) -> None:
-        """Let the other lanes run, and return when the baton is back.
-
-        If the wait is interrupted, the baton is dropped: the lane may go on after it has caught the interrupt.
-        """
+        """Let the others run until the baton is back; drop it at an interrupt, which the lane may catch and go on."""
         if self.is_dropped or self._next[lane] == lane:
             return
         try:

@@ -140,10 +140,7 @@ class Lane:
 
 
 class SideStreams:
-    """The side streams of one wrapper. They are made on first use.
-
-    Without `links` the lanes have no route but the star.
-    """
+    """The side streams of one wrapper, made on first use. Without `links` the lanes have no route but the star."""
 
     def __init__(
         self,

@@ -91,10 +91,7 @@ class DataParallel(nn.DataParallel[T]):
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
-        """The pool for the present devices and policy.
-
-        Both attributes may be assigned, as stock's devices may.
-        """
+        """The pool for the present devices and policy. Both attributes may be assigned, as stock's devices may."""
         if self._ready_for != (self.device_ids, self.policy):
             self._start_runtime()
         return self._replicas
@@ -200,10 +197,7 @@ class DataParallel(nn.DataParallel[T]):
         super().zero_grad(set_to_none)
 
     def mark_dirty(self) -> None:
-        """Report a write that no version counter shows, such as through ``.data``.
-
-        This matters under `Policy.skip_unchanged` and between the forwards of an accumulation.
-        """
+        """Report a write that no version counter shows, as by ``.data``, to `skip_unchanged` and an accumulation."""
         if self.device_ids:
             self._replicas.mark_dirty()
 
@@ -226,10 +220,7 @@ def data_parallel(  # noqa: PLR0917 - the stock signature
     module_kwargs: Any | None = None,
     policy: Policy = DEFAULT_POLICY,
 ) -> Any:
-    """Evaluate ``module(*inputs, **module_kwargs)`` over `device_ids` once.
-
-    This is the functional form of `DataParallel`.
-    """
+    """Evaluate ``module(*inputs, **module_kwargs)`` over `device_ids` once: the functional form of `DataParallel`."""
     check_policy(policy)
     if not isinstance(inputs, tuple):
         inputs = () if inputs is None else (inputs,)

@@ -145,10 +145,7 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
 
 
 def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
-    """Whether both hold the same objects, compared by `is`: == of tensors compares values.
-
-    The old objects are alive, so no new one has their id.
-    """
+    """Whether both hold the same objects, by `is`. The old ones are alive, so no new one has their id."""
     return len(things) == len(old_things) and all(map(is_, things, old_things))
 
 

@@ -49,9 +49,7 @@ def sum_each(grads: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def zeros_for_hooks(node: Any) -> Tensor | None:
-    """Zeros on the current stream if the parameter has hooks, else None.
-
-    Without zeros the engine would call the hooks with None.
+    """Zeros on the current stream if the parameter has hooks, which the engine would call with None; else None.
 
     `node` is the node that writes the parameter's ``.grad``.
     """

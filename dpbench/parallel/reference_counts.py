@@ -118,10 +118,7 @@ def _referents_of(value: Any) -> Iterable[Any] | None:
 
 @cache
 def _storage_counter(device_type: str) -> Callable[[Tensor], int]:
-    """The device module's own counter if it has one, else `_storage_uses`.
-
-    A backend has one if torch cannot count the uses of its storage.
-    """
+    """The device module's own counter if it has one, as a backend without torch's count has; else `_storage_uses`."""
     return getattr(torch.get_device_module(device_type), "storage_use_count", _storage_uses)
 
 

@@ -34,10 +34,7 @@ _TENSOR_TABLES = ("_parameters", "_former_parameters", "_buffers")
 
 
 class _Shell(NamedTuple):
-    """The dicts of one shell: its ``__dict__``, its three tables, and its children's shells.
-
-    A refresh copies `children` to `modules`.
-    """
+    """The dicts of a shell: its ``__dict__``, its tables, and `children`, its children's shells, for each refresh."""
 
     state: State
     parameters: dict[str, Any]
@@ -305,10 +302,7 @@ class ReplicaSet:
         return all(shells.is_idle() for shells in self._shells)
 
     def claim(self, count: int) -> list[Any]:
-        """Build missing lanes, and return references to the first `count` roots.
-
-        They keep the set from being idle.
-        """
+        """Build missing lanes, and return references to the first `count` roots. They keep the set from being idle."""
         while len(self._shells) < count:
             self._shells.append(Shells(self.tree, self._is_interleaved))
         return [shells.root for shells in self._shells[:count]]
@@ -329,10 +323,7 @@ class ReplicaSet:
 
 
 class ReplicaPool:
-    """The sets of one wrapper.
-
-    A forward takes an idle set. The set is idle again when nothing refers to its shells.
-    """
+    """The sets of one wrapper. A forward takes an idle set. The set is idle again when nothing refers to its shells."""
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy, accumulation: Accumulation) -> None:
         self.devices = list(devices)

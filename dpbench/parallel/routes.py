@@ -160,7 +160,7 @@ def piece_items(item_bytes: int) -> int:
 def _fastest_path(links: Links) -> tuple[int, ...] | None:
     """The first path of fast links whose slowest one is like the best that any path has; None if there is no path.
 
-    A link that was not measured counts as the fastest of all: a plan that takes it has it measured (`find_links`).
+    A link that was not measured counts as the fastest: a plan that takes it has it measured (`find_links`).
     """
     rates = {pair: rate for pair, rate in links.rates if links.are_fast(*pair)}
     most = max(rates.values(), default=0.0)

@@ -141,10 +141,7 @@ def _plain_lanes(devices: Sequence[DeviceLike], policy: Policy) -> list[Lane]:
 
 
 def _walk(value: Any, cut: Cut) -> Chunks | None:
-    """The value's chunks, or None if it holds no tensor.
-
-    Members with different numbers of chunks are cut to the shortest, as in stock.
-    """
+    """The value's chunks, as many as its shortest member has, as in stock; None if it holds no tensor."""
     if isinstance(value, Tensor):
         return list(cut(value))
     if isinstance(value, dict):
@@ -174,10 +171,7 @@ def _walk_members(values: Sequence[Any], cut: Cut) -> list[tuple[Any, ...]] | No
 
 
 def _copies(value: Any, count: int) -> Chunks:
-    """A value without tensors, once per lane.
-
-    Each lane gets its own lists and dicts, since a forward may change them.
-    """
+    """A value without tensors, once per lane, with lists and dicts of its own, since a forward may change them."""
     if not isinstance(value, tuple | list | dict) or not value:
         return [value] * count
     if isinstance(value, dict):
@@ -364,10 +358,7 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0, policy: Policy
 
 
 def resolve_target(device: DeviceLike) -> torch.device:
-    """Like `resolve_device`, but ``-1`` gives the stock warning.
-
-    Stock warns at each gather, not at construction.
-    """
+    """Like `resolve_device`, but ``-1`` gives the stock warning. Stock warns at each gather, not at construction."""
     if device == -1:
         warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=3)
     return resolve_device(device)
@@ -399,19 +390,14 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
 
 
 def _is_collection(value: Any) -> bool:
-    """Whether the value is an ordered iterable, not an iterator, with tensors in it.
-
-    Arrays are no such collections.
-    """
+    """Whether the value is an ordered iterable, not an iterator, with tensors in it. Arrays are no such collections."""
     if not isinstance(value, Iterable) or isinstance(value, Iterator | Set) or hasattr(value, "__array__"):
         return False
     return any(isinstance(leaf, Tensor) for leaf in tree_leaves(list(value)))
 
 
 def _gather_collection(outputs: list[Any], target: Target, dim: int) -> Any:
-    """The type's constructor called with the gathered members, as in stock.
-
-    If the constructor refuses them, the outputs stay a list.
+    """The type's constructor called with the gathered members, as in stock; the outputs if it refuses them.
 
     Examples are a deque, and transformers' caches of keys and values.
     """

@@ -116,10 +116,7 @@ here = _Here()
 
 
 class ChildTable(dict[str, Any]):
-    """A replica module's table of children: each read of a child by its name may pass the baton on.
-
-    `leaves` are the names of the children that count.
-    """
+    """A replica's children. A read of one by name may pass the baton on; those named in `leaves` count as leaves."""
 
     __slots__ = ("leaves",)
 

@@ -81,9 +81,7 @@ class ThreadState(NamedTuple):
 
     @property
     def is_watched(self) -> bool:
-        """Whether all replicas must run in this thread.
-
-        They must if saved-tensor hooks, dispatch modes or ``torch.func`` transforms are active.
+        """Whether saved-tensor hooks, dispatch modes or ``torch.func`` transforms require all replicas in this thread.
 
         Hooks and dispatch modes see every saved tensor or operator, and their order counts. A checkpoint around the
         wrapper identifies saved tensors by their number alone. Lanes that run at the same time would get each other's.
@@ -110,10 +108,7 @@ class ThreadState(NamedTuple):
             self.set_flags()
 
     def run_elsewhere(self, call: Callable[[], T]) -> T:
-        """Call `call` in another thread with this state.
-
-        The caller of this method brings the context variables.
-        """
+        """Call `call` in another thread with this state. The caller of this method brings the context variables."""
         if torch.get_num_threads() != self.intra_op_threads:
             torch.set_num_threads(self.intra_op_threads)
         if (_DENORMAL == 0) != self.flushes_denormals:

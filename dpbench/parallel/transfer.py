@@ -107,10 +107,7 @@ def _goes_directly(source: torch.device, destination: torch.device, is_staged: b
 
 
 def is_sound(source: torch.device, destination: torch.device) -> bool:
-    """Whether direct copies are possible and arrive without corrupted bytes.
-
-    Only links between peers are tested: other copies go through the host.
-    """
+    """Whether direct copies arrive without corrupted bytes. Only peers are tested: others copy through the host."""
     if source == destination or "cpu" in (source.type, destination.type):
         return True
     return _peers_are_sound(source, destination)

@@ -1,6 +1,5 @@
 """Gradients as in stock."""
 
-
 import pytest
 import torch
 from torch import nn
