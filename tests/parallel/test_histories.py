@@ -35,15 +35,15 @@ class Stock(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-@pytest.mark.parametrize("is_remote", [False, True], ids=["one device", "as if on several"])
 @pytest.mark.parametrize("seed", sampled(range(HISTORIES), SAMPLE))
-def test_a_history_equals_that_of_the_stock_algorithm(seed, is_remote, monkeypatch):
-    if is_remote:
-        take_remote_paths(monkeypatch)
+def test_a_history_equals_that_of_the_stock_algorithm(seed, monkeypatch):
     stock = list(play(seed, Stock, "cpu"))
-    for policy in (Policy(dispatch="sequence"), random_policy(random.Random(seed))):
-        own = play(seed, lambda model, policy=policy: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
-        assert_alike(stock, own, f"history {seed}, {policy}")
+    for lanes in ("one device", "as if on several"):
+        if lanes == "as if on several":
+            take_remote_paths(monkeypatch)
+        for policy in (Policy(dispatch="sequence"), random_policy(random.Random(seed))):
+            own = play(seed, lambda model, policy=policy: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
+            assert_alike(stock, own, f"history {seed}, {lanes}, {policy}")
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
