@@ -53,7 +53,7 @@ def ways_of(
 
 def described_links(machine: Machine) -> DescribedLinks:
     """Return the links of a machine. Devices are peers if no copy between them is staged in the host's memory."""
-    kinds = {link.name: machine.kinds[link.kind] for link in machine.links}
+    kinds = {name: machine.kinds[kind] for name, kind in machine.links.items()}
     return DescribedLinks(
         devices=machine.devices,
         peers=tuple(
