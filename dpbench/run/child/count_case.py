@@ -1,29 +1,17 @@
 """Count one case, in a process that does nothing else.
 
-    python -m dpbench.run.child.count_case --parent-pid P --rank N --port P
-
-The process is used once, because torch keeps the simulated devices registered until the process ends. The command above
-is a further rank of a case with one process per device; rank 0 starts it.
+The process is used once, because torch keeps the simulated devices registered until the process ends.
 """
 
-import argparse
-import sys
+from functools import partial
 from pathlib import Path
 
 from dpbench.projection.collectives import bytes_by_link
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
-from dpbench.run.child.ranks import Rendezvous, connector, start_ranks
+from dpbench.run.child.ranks import Rendezvous, connector, fork_ranks
 from dpbench.run.messages import CountJob
-from dpbench.run.process_tree import die_with_parent
 from dpbench.sweep.variants import VariantName
-
-
-def main() -> None:
-    options = _options()
-    die_with_parent(options.parent_pid)
-    job = CountJob.model_validate_json(sys.stdin.read())
-    count_case(job, Rendezvous(options.rank, len(job.case.devices), options.port))
 
 
 def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountRecord:
@@ -33,7 +21,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     record with the reason. Other failures raise.
     """
     if rendezvous is None and job.case.variant.is_per_rank:
-        rendezvous = start_ranks(job, len(job.case.devices), "dpbench.run.child.count_case")
+        rendezvous = fork_ranks(len(job.case.devices), partial(count_case, job))
     from dpbench.measure.count_step import Extras, count
     from dpbench.measure.environment import read_environment
     from dpbench.workloads.workload import WorkloadError
@@ -84,15 +72,3 @@ def _start_simulator(job: CountJob) -> str | None:
     except (RuntimeError, ValueError) as error:
         return str(error)
     return None
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m dpbench.run.child.count_case", description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--port", type=int, required=True)
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    main()
