@@ -79,10 +79,7 @@ def _step_and_wait(step: Callable[[], Any], now: Clock) -> Any:
 
 
 def _wait(now: Clock) -> None:
-    """Wait for the devices.
-
-    This returns None, because pytest-benchmark passes a setup's result to the step.
-    """
+    """Wait for the devices. This returns None, because pytest-benchmark passes a setup's result to the step."""
     now()
 
 

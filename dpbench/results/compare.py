@@ -216,10 +216,7 @@ def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, 
 
 
 def _ratio(summary: Summary, reference: Summary) -> Ratio:
-    """Return the ratio.
-
-    That of the reference itself is 1 without an interval, because nothing is estimated.
-    """
+    """Return the ratio. That of the reference itself is 1 without an interval, because nothing is estimated."""
     if summary is reference:
         return Ratio(reference.case.variant, Estimate(1.0, None, None))
     return Ratio(reference.case.variant, ratio_of_rounds(summary.step_times_s, reference.step_times_s))

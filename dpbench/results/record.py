@@ -192,10 +192,7 @@ class RecordLineError(ValueError):
 
 
 def to_line(record: Record) -> bytes:
-    """Return the record as a line with its newline.
-
-    A NaN among the metrics becomes null, because JSON has no NaN.
-    """
+    """Return the record as a line with its newline. A NaN among the metrics becomes null, because JSON has no NaN."""
     return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
 
 

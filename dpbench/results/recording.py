@@ -55,10 +55,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Bytes sent over a link, on `stream`.
-
-    `source` and `destination` are device indices, or None for the host.
-    """
+    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, or None for the host."""
 
     id: int
     source: int | None

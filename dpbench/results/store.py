@@ -39,10 +39,7 @@ class Contents:
 
 
 class Store:
-    """A file of records.
-
-    `append` and `with` lock it against other writers until `close`; `read` needs no lock.
-    """
+    """A file of records. `append` and `with` lock it against other writers until `close`; `read` needs no lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

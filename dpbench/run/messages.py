@@ -124,10 +124,7 @@ class TraceRecord(Frozen):
 
 
 class SideName(StrEnum):
-    """The three sides of a gate's round.
-
-    TWIN runs BASE in a second process: any difference of the two is noise.
-    """
+    """The three sides of a gate's round. TWIN runs BASE in a second process: any difference of the two is noise."""
 
     BASE = "base"
     TWIN = "twin"

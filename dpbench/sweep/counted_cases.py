@@ -47,10 +47,7 @@ def plan_counts(spec: Spec) -> Plan:
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """Return the spec's only case on simulated devices, to write its events.
-
-    Raise PlanError if there are several.
-    """
+    """Return the spec's only case on simulated devices, to write its events. Raise PlanError if there are several."""
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
         raise PlanError(

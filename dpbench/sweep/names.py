@@ -71,10 +71,7 @@ class Dtype(StrEnum):
 
 
 class Data(StrEnum):
-    """The batches.
-
-    RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images.
-    """
+    """The batches. RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
 
     RANDOM = "random"
     DIGITS = "digits"

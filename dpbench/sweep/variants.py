@@ -179,10 +179,7 @@ class VariantId(str):
 
 
 def split_list(text: str) -> list[str]:
-    """Split at the commas outside of brackets.
-
-    ``tuned[dispatch=auto,coalesce=true],naive`` has two parts.
-    """
+    """Split at the commas outside of brackets. ``tuned[dispatch=auto,coalesce=true],naive`` has two parts."""
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
 
 

@@ -34,10 +34,7 @@ def examine() -> list[Finding]:
 
 
 def _findings_or_unknown(what: str, examination: Callable[[], list[Finding]]) -> list[Finding]:
-    """Return the findings.
-
-    If the examination raises, return that as `unknown`, so that the others still run.
-    """
+    """Return the findings. If the examination raises, return that as `unknown`, so that the others still run."""
     try:
         return examination()
     except Exception as error:

@@ -180,10 +180,7 @@ def parse_load(loadavg: str) -> float:
 
 
 def parse_clocks_mhz(cpuinfo: str) -> list[float]:
-    """Return the current clock of each core, from /proc/cpuinfo.
-
-    Empty if the architecture does not report it.
-    """
+    """Return the current clock of each core, from /proc/cpuinfo. Empty if the architecture does not report it."""
     return [float(mhz) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", cpuinfo, re.MULTILINE)]
 
 

@@ -32,10 +32,7 @@ GpmSample = Any
 
 
 def take_sample(gpu: Gpu) -> GpmSample:
-    """Return a sample, to be passed to `averages`, or the reason why there is none.
-
-    Raises LostGpuError.
-    """
+    """Return a sample, to be passed to `averages`, or the reason why there is none. Raises LostGpuError."""
     try:
         if not ask(pynvml.nvmlGpmQueryDeviceSupport, gpu.handle).isSupportedDevice:
             return "this GPU has no GPM; Hopper and newer GPUs have it"
@@ -50,10 +47,7 @@ def take_sample(gpu: Gpu) -> GpmSample:
 
 
 def averages(before: GpmSample, after: GpmSample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
-    """Return each metric's average between two samples, and free the samples.
-
-    Raises LostGpuError.
-    """
+    """Return each metric's average between two samples, and free the samples. Raises LostGpuError."""
     try:
         return _averages(before, after, metrics, window_s)
     except NotOfferedError as error:

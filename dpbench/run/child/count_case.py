@@ -58,10 +58,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
 
 def _start_simulator(job: CountJob) -> str | None:
-    """Start the simulator if the case has simulated devices.
-
-    Return the reason if it cannot start, else None.
-    """
+    """Start the simulator if the case has simulated devices. Return the reason if it cannot start, else None."""
     indices = [int(device.partition(":")[2]) for device in job.case.devices if device.startswith("sim:")]
     if not indices:
         return None

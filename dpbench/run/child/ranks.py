@@ -57,10 +57,7 @@ def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
 
 
 def _fail_with(pid: int, rank: int) -> None:
-    """Wait for a rank to end.
-
-    Without this, rank 0 would wait for a dead rank until the time limit.
-    """
+    """Wait for a rank to end. Without this, rank 0 would wait for a dead rank until the time limit."""
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status != 0:
         print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201

@@ -24,10 +24,7 @@ def clock():
 
 @pytest.fixture
 def measured(monkeypatch, clock):
-    """Call with the window's seconds and its GPUs.
-
-    Return the telemetry of 10 steps; torch reverses the GPUs' order.
-    """
+    """Call with the window's seconds and its GPUs. Return the telemetry of 10 steps; torch reverses the GPUs' order."""
 
     def over(window_s: float, *gpus: FakeGpu):
         nvml = FakeNvml(gpus, clock).install(monkeypatch)
