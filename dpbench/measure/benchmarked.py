@@ -119,8 +119,4 @@ def counters_of(step: Callable[[], Any]) -> dict[str, int | None]:
         calls.enter(Phase.FORWARD)
         step()
     counted = operators.by_phase()[Phase.FORWARD]
-    return {
-        "operators": counted.operators,
-        "flops": counted.flops,
-        "python_calls": calls.by_phase()[Phase.FORWARD],
-    }
+    return {"operators": counted.operators, "flops": counted.flops, "python_calls": calls.by_phase()[Phase.FORWARD]}

@@ -32,11 +32,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     if fault := _start_simulator(job):
         return skipped(f"devices: {fault}")
     extras = Extras(
-        gradients=job.gradients,
-        lines=job.lines,
-        kept_steps=job.kept_steps,
-        choices=job.choices,
-        details=job.details,
+        gradients=job.gradients, lines=job.lines, kept_steps=job.kept_steps, choices=job.choices, details=job.details
     )
     try:
         counts, recording, details = count(job.case, connector(rendezvous), extras)
