@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ from dpbench.frozen import Frozen
 from dpbench.results.files import replace_bytes
 from dpbench.results.recording import Allocate, Free, Mark, RecordedEvent, Recording
 
-QUANTITIES = ("flops", "read_bytes", "written_bytes", "size_bytes")
-_FORMAT: Literal["dpbench.step"] = "dpbench.step"
+Quantity = Literal["flops", "read_bytes", "written_bytes", "size_bytes"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 _RELATIVE = 1e-9
 _IDENTITY = ("name", "device", "source", "destination", "stream", "thread", "parameter", "is_launched")
 _DESCRIBED = _IDENTITY[:6]
@@ -39,11 +39,11 @@ class NotAffineError(ValueError):
 class _Head(Frozen):
     """The first line of a step's file. The recording at the smallest batch follows."""
 
-    format: Literal["dpbench.step"]
-    version: Literal[2]
+    format: Literal["dpbench.step"] = "dpbench.step"
+    version: Literal[2] = 2
     batches: tuple[int, ...]
     not_affine: tuple[str, ...]
-    last: dict[Literal["flops", "read_bytes", "written_bytes", "size_bytes"], tuple[int, ...]]
+    last: dict[Quantity, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class AffineStep:
     batches: tuple[int, ...]
     not_affine: tuple[str, ...]
     first: Recording
-    last: Mapping[Any, tuple[int, ...]]
+    last: Mapping[Quantity, tuple[int, ...]]
 
     def at(self, batch: int) -> Recording:
         """Return the recording at this global batch."""
@@ -76,7 +76,7 @@ class AffineStep:
 
     def write(self, path: Path) -> None:
         """Write the file. Raise OSError and leave an old file as it was if that fails."""
-        head = _Head(format=_FORMAT, version=2, batches=self.batches, not_affine=self.not_affine, last=dict(self.last))
+        head = _Head(batches=self.batches, not_affine=self.not_affine, last=dict(self.last))
         text = f"{head.model_dump_json()}\n{self.first.text()}"
         replace_bytes(path, gzip.compress(text.encode(), compresslevel=6, mtime=0))
 
@@ -90,7 +90,7 @@ class AffineStep:
             if {len(first.events)} != {len(values) for values in head.last.values()} or len(head.batches) < 2:
                 raise ValueError("its columns have another length")
         except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path}: not a {_FORMAT} file of this version: {error}") from None
+            raise ValueError(f"{path}: not a dpbench.step file of this version: {error}") from None
         return cls(head.batches, head.not_affine, first, head.last)
 
 
@@ -106,7 +106,7 @@ def merge(recordings: Mapping[int, Recording]) -> AffineStep:
     begin, end = batches[0], batches[-1]
     first = _of_the_step(recordings[begin])
     others = {batch: _matched(first, recordings[batch], (begin, batch)) for batch in batches[1:]}
-    not_affine, last = set[str](), {}
+    not_affine, last = set[str](), dict[Quantity, tuple[int, ...]]()
     for quantity in QUANTITIES:
         last[quantity] = tuple(int(value) for value in _row(others[end], quantity))
         line = _line(_row(first.events, quantity), _row(others[end], quantity), begin, end)

@@ -115,10 +115,8 @@ def compare(
 ) -> Comparisons:
     """Compare the records.
 
-    Without a `reference`, ratios are to torch_dp if it has times, else to naive.
-
-    Raise UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the
-    differences instead.
+    Without a `reference`, ratios are to torch_dp if it has times, else to naive. Raise UnlikeEnvironmentsError if
+    records differ in what must be equal. With `allow_different`, return the differences instead.
     """
     # If a file is read twice, its records still count once.
     records = list({(record.run, record.case, record.round): record for record in records}.values())

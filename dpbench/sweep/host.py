@@ -91,9 +91,7 @@ def parse_membership(text: str) -> dict[str, str]:
 def parse_cpu_max(text: str) -> float | None:
     """Return the cores of version 2's cpu.max, or None without a limit.
 
-    ``200000 100000`` is 2 cores; ``max 100000`` is no limit.
-
-    The numbers are quota and period in microseconds.
+    ``200000 100000`` is 2 cores; ``max 100000`` is no limit. The numbers are quota and period in microseconds.
     """
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)

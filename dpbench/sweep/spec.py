@@ -1,7 +1,4 @@
-"""A spec: what to measure, from a sweep file or from command line options.
-
-Both have the same names.
-"""
+"""A spec: what to measure, from a sweep file or from command line options. Both have the same names."""
 
 import re
 from collections.abc import Mapping
