@@ -69,9 +69,9 @@ def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]
 
     Without a rendezvous the team is this process alone.
     """
-    from dpbench.measure.ranks.team import Solo
+    from dpbench.measure.ranks.team import Team
 
-    return (lambda _: Solo()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
+    return (lambda _: Team()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
 
 
 def interface_towards(address: str) -> str:
