@@ -1,7 +1,4 @@
-"""A sweep, from its plan to its records.
-
-Cases that the store holds already are not measured again.
-"""
+"""A sweep, from its plan to its records. Cases that the store holds already are not measured again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
