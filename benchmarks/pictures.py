@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import WrongInputError
-from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.affine import AffineStep
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.report.page.charts.ablation import ablation
 from dpbench.report.page.charts.projected import COMMON_ERROR, SINGLE_IS_A_SHARE, projections

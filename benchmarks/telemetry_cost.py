@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.gpu_steps import NOT_RUN
 from dpbench.measure.clock import make_clock
-from dpbench.measure.gpu.telemetry import NoTelemetry, Telemetry, telemetry_of
+from dpbench.measure.gpu.telemetry import Telemetry, telemetry_of
 from dpbench.measure.interleave import PairedRatio, paired_ratio
 from dpbench.measure.session import Session, open_session
 from dpbench.sweep.case import Case
@@ -34,8 +34,8 @@ def main() -> int:
         print(f"not run: torch {torch.__version__} has no CUDA device; telemetry needs an NVIDIA GPU")
         return NOT_RUN
     device = torch.device(options.device)
-    if isinstance(telemetry := telemetry_of([device]), NoTelemetry):
-        print(f"not run: {telemetry.end(1)}")
+    if isinstance(reason := telemetry_of([device]).watches[str(device)], str):
+        print(f"not run: {device}: {reason}")
         return NOT_RUN
     step, clock = session_on(device, options.workload, options.batch).step, make_clock([device])
     for _ in range(options.steps):
@@ -46,7 +46,7 @@ def main() -> int:
     for _ in range(options.windows):
         rng.shuffle(order)
         for kind in order:
-            using = telemetry_of([device]) if kind == "on" else NoTelemetry([str(device)], "off")
+            using = telemetry_of([device]) if kind == "on" else Telemetry({str(device): "off"})
             median_s, edge_s = window(using, step, clock, options.steps)
             medians_s[kind].append(median_s)
             if kind == "on":

@@ -7,13 +7,12 @@ from functools import cache
 from benchmarks.projection.calibrate import Calibration, calibrated
 from benchmarks.projection.published import as_published
 from benchmarks.projection.row_file import Case, Series, Table
-from dpbench.projection.affine_step import AffineStep
+from benchmarks.projection.subset import first_devices
+from dpbench.projection.affine import AffineStep
 from dpbench.projection.ddp import MIB, Buckets, ddp_events
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.described.machine_file import load_machine
-from dpbench.projection.described.subset import first_devices
 from dpbench.projection.project import Projection, limited_by_loader, project
-from dpbench.projection.recording_at import recording_at
 from dpbench.projection.replay.build import build
 from dpbench.projection.replay.draws import Draws, draw
 from dpbench.projection.replay.events import AnyEvent
@@ -134,7 +133,7 @@ class Predictor:
         rule = rule_of(variant)
         _, _, lanes = key = recorded(series.workload, variant, machine.devices)
         step = self._step_of(*key)
-        recording = as_published(recording_at(step, series.items * lanes), self._table, series)
+        recording = as_published(step.at(series.items * lanes), self._table, series)
         events: list[AnyEvent]
         if variant.name is VariantName.DDP:
             recording, events = ddp_events(recording, Buckets(bucket_bytes=series.bucket_mib * MIB))
@@ -152,9 +151,9 @@ class Predictor:
         """Return the counted bytes over the bandwidth of the ring, or of the link from device 0 to device 1."""
         n = machine.devices
         if variant.name is not VariantName.DDP:
-            by_name = {link.name: machine.kinds[link.kind].bandwidth.mid for link in machine.links}
+            by_name = {name: machine.kinds[kind].bandwidth.mid for name, kind in machine.links.items()}
             return copied_bytes / min(by_name[link] for link in machine.routes[0, 1])
-        model = self._step_of(series.workload, SINGLE, 1).model
+        model = self._step_of(series.workload, SINGLE, 1).first.model
         assert model is not None
         assert machine.ring is not None
         return 2 * (n - 1) / n * model.parameter_bytes / machine.ring.bus_bandwidth.mid

@@ -20,7 +20,7 @@ from benchmarks.projection.predict import Predictor, recordings_of
 from benchmarks.projection.report import page
 from benchmarks.projection.row_file import Table, load_tables
 from dpbench.errors import WrongInputError
-from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.affine import AffineStep
 from dpbench.projection.model_error import FILE, ModelError
 from dpbench.sweep.variants import VariantId
 
@@ -50,7 +50,11 @@ def record(tables: Iterable[Table]) -> None:
     for workload, variant, lanes in sorted(set().union(*map(recordings_of, tables))):
         step = record_step(workload, variant, lanes)
         step.write(recording_file(workload, variant, lanes))
-        print(f"{recording_file(workload, variant, lanes).name}: {len(step)} events", file=sys.stderr, flush=True)
+        print(
+            f"{recording_file(workload, variant, lanes).name}: {len(step.first.events)} events",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def compared(tables: Mapping[str, Table]) -> tuple[list[Outcome], list[Order]]:

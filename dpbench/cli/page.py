@@ -11,7 +11,6 @@ from dpbench.report.page.content import page_of
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.parts import Page
 from dpbench.report.page.write import PagePathError, open_page, write_page
-from dpbench.results.garbage import no_garbage_collection
 from dpbench.results.store import StoreError
 from dpbench.sweep.variants import VariantId
 
@@ -22,8 +21,7 @@ def finish_page(
     found: PageInputs, path: Path, *, opens: bool, form: Form = Form.TEXT, reference: VariantId | None = None
 ) -> None:
     """Write the page, print its path, and open it if `opens`. Raise PagePathError."""
-    with no_garbage_collection():
-        finish_page_of(page_of(found, reference), path, opens=opens, form=form)
+    finish_page_of(page_of(found, reference), path, opens=opens, form=form)
 
 
 def finish_page_of(page: Page, path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:

@@ -17,11 +17,9 @@ from dpbench.report.page.history.gates import commits_of
 from dpbench.report.page.history.tracks import check_history
 from dpbench.report.page.inputs import PageInputError, PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
-from dpbench.results.garbage import no_garbage_collection
 from dpbench.sweep.variants import VariantId
 
 
-@no_garbage_collection()
 def report(
     files: Annotated[
         list[Path],

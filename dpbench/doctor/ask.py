@@ -15,10 +15,7 @@ _EXAMINE_TIMEOUT_S, _MEASURE_TIMEOUT_S = 120.0, 300.0
 
 
 def ask_health(*, launch: Launcher = launch, timeout_s: float = _EXAMINE_TIMEOUT_S) -> tuple[Finding, ...]:
-    """Return the child's findings.
-
-    If the child crashes or times out, return that as the only finding.
-    """
+    """Return the child's findings. If the child crashes or times out, return that as the only finding."""
     end = launch(EXAMINE, "", timeout_s)
     try:
         return Findings.model_validate_json(end.record).findings

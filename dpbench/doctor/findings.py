@@ -42,6 +42,11 @@ def note(what: str, value: str, advice: str | None = None) -> Finding:
     return Finding(severity=Severity.NOTE, what=what, value=value, advice=advice)
 
 
+def note_if(matters: bool, what: str, value: str, advice: str) -> Finding:
+    """Return a note if it `matters`, and a finding that is ok otherwise."""
+    return note(what, value, advice) if matters else ok(what, value)
+
+
 def unreliable(what: str, value: str, advice: str) -> Finding:
     """Return a finding that makes measurements wrong."""
     return Finding(severity=Severity.UNRELIABLE, what=what, value=value, advice=advice)

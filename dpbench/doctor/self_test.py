@@ -16,7 +16,7 @@ from random import Random
 
 import numpy as np
 
-from dpbench.doctor.findings import Finding, note, ok, unreliable
+from dpbench.doctor.findings import Finding, note_if, unreliable
 from dpbench.results.record import Outcome, Record
 from dpbench.run.rounds import JobRunner, RoundProcesses
 from dpbench.run.runner import Progress, run
@@ -87,6 +87,11 @@ def self_test(
     There are at least three pairs. The order within a pair is random. A failed round ends the test, and is the only
     finding.
     """
+
+    def report(before: int, left_s: float, now: Progress) -> None:
+        # this pair counts as the last, because only the time is known
+        progress(replace(now, done=before + now.done, total=before + now.total, seconds_left=left_s))
+
     records: list[Record] = []
     begin_s, runner = clock(), runner or RoundProcesses()
     for pair in _pairs(self_test_case(machine)):
@@ -101,20 +106,12 @@ def self_test(
             case_time_s=_CHILD_SAMPLING_S,
             timeout_s=_CHILD_TIMEOUT_S,
             launch=runner.launch,
-            progress=partial(_report_progress, progress, len(records), max(left_s, 0.0)),
+            progress=partial(report, len(records), max(left_s, 0.0)),
         )
         runner.end_round()
         if any(record.outcome is not Outcome.OK for record in records[-2:]):
             break
     return findings_of(records)
-
-
-def _report_progress(progress: Callable[[Progress], object], before: int, left_s: float, now: Progress) -> None:
-    """Pass on the progress of one pair.
-
-    The total counts this pair as the last, because only the time is known.
-    """
-    progress(replace(now, done=before + now.done, total=before + now.total, seconds_left=left_s))
 
 
 def self_test_case(machine: MachineInfo) -> Case:
@@ -141,29 +138,16 @@ def findings_of(records: list[Record]) -> list[Finding]:
     rounds = {record.round: record.step_times_s for record in records}
     one, other = ([rounds[number] for number in sorted(rounds) if number % 2 == half] for half in (0, 1))
     noise = noise_of(one, other)
-    return [_equal(noise), _spread(noise), _detectable(noise)]
-
-
-def _equal(noise: Noise) -> Finding:
     ratio = noise.ratio
-    value = f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], {noise.rounds} rounds of each"
-    if noise.looks_unequal:
-        return note(
-            "ratio of equal cases",
-            value,
-            "1 is outside the interval, as happens one time in twenty by chance: examine again",
-        )
-    return ok("ratio of equal cases", value)
-
-
-def _spread(noise: Noise) -> Finding:
-    value = f"{noise.spread:.1%} (standard deviation of the rounds' medians on one device; several lanes add to it)"
-    return _judged("noise between processes", value, noise)
-
-
-def _detectable(noise: Noise) -> Finding:
-    value = f"{100 * noise.detectable:.1f} % (nine times in ten, {noise.rounds} rounds of each)"
-    return _judged("smallest change seen in 1 minute", value, noise)
+    equal = f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], {noise.rounds} rounds of each"
+    chance = "1 is outside the interval, as happens one time in twenty by chance: examine again"
+    spread = f"{noise.spread:.1%} (standard deviation of the rounds' medians on one device; several lanes add to it)"
+    seen = f"{100 * noise.detectable:.1f} % (nine times in ten, {noise.rounds} rounds of each)"
+    return [
+        note_if(noise.looks_unequal, "ratio of equal cases", equal, chance),
+        _judged("noise between processes", spread, noise),
+        _judged("smallest change seen in 1 minute", seen, noise),
+    ]
 
 
 def _judged(what: str, value: str, noise: Noise) -> Finding:
@@ -172,6 +156,4 @@ def _judged(what: str, value: str, noise: Noise) -> Finding:
     if percent > MANY_PERCENT:
         advice = "a comparison shows little: stop other work on the machine, or take many more rounds"
         return unreliable(what, value, f"{seen} {MANY_PERCENT:g} %, so {advice}")
-    if percent > SOME_PERCENT:
-        return note(what, value, f"{seen} {SOME_PERCENT:g} %, so a gate needs more rounds")
-    return ok(what, value)
+    return note_if(percent > SOME_PERCENT, what, value, f"{seen} {SOME_PERCENT:g} %, so a gate needs more rounds")

@@ -79,10 +79,7 @@ def _step_and_wait(step: Callable[[], Any], now: Clock) -> Any:
 
 
 def _wait(now: Clock) -> None:
-    """Wait for the devices.
-
-    This returns None, because pytest-benchmark passes a setup's result to the step.
-    """
+    """Wait for the devices. This returns None, because pytest-benchmark passes a setup's result to the step."""
     now()
 
 
@@ -122,8 +119,4 @@ def counters_of(step: Callable[[], Any]) -> dict[str, int | None]:
         calls.enter(Phase.FORWARD)
         step()
     counted = operators.by_phase()[Phase.FORWARD]
-    return {
-        "operators": counted.operators,
-        "flops": counted.flops,
-        "python_calls": calls.by_phase()[Phase.FORWARD],
-    }
+    return {"operators": counted.operators, "flops": counted.flops, "python_calls": calls.by_phase()[Phase.FORWARD]}

@@ -40,10 +40,7 @@ def _synchroniser(device: torch.device) -> Callable[[], None]:
 
 
 class Stopwatch(Protocol):
-    """Sets marks and returns the seconds between two of them.
-
-    Call `between` once the devices are idle.
-    """
+    """Sets marks and returns the seconds between two of them. Call `between` once the devices are idle."""
 
     def mark(self, devices: Sequence[torch.device], /) -> Any: ...
 
@@ -64,10 +61,7 @@ class ClockStopwatch:
 
 
 class EventStopwatch:
-    """Marks are events in the current streams of the devices.
-
-    The time between two marks is the slowest device's.
-    """
+    """Marks are events in the current streams of the devices. The time between two marks is the slowest device's."""
 
     def mark(self, devices: Sequence[torch.device]) -> dict[torch.device, Any]:
         events = {}

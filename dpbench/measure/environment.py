@@ -45,10 +45,7 @@ def read_environment() -> Environment:
 
 
 def _gpus() -> list[torch.device]:
-    """Return all GPUs that torch can use, also those that the case does not use.
-
-    Simulated devices are not GPUs.
-    """
+    """Return all GPUs that torch can use, also those that the case does not use. Simulated devices are not GPUs."""
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
         if module.is_available():

@@ -92,10 +92,7 @@ def _chunks(batch: Batch, lanes: int) -> list[Batch]:
 
 
 def _outputs(oracle: nn.Module, chunks: Iterable[Batch]) -> list[Any]:
-    """Run each chunk with the same parameters.
-
-    Each starts with the buffers from before the first chunk.
-    """
+    """Run each chunk with the same parameters. Each starts with the buffers from before the first chunk."""
     device = next(oracle.parameters()).device
     return [
         functional_call(
@@ -114,10 +111,7 @@ def _loss(workload: Workload, output: Any, target: Tensor) -> Tensor:
 
 
 def _gradients(model: nn.Module) -> list[Tensor]:
-    """Return one dense gradient for each parameter.
-
-    The gradient of an unused parameter, None, becomes zeros.
-    """
+    """Return one dense gradient for each parameter. The gradient of an unused parameter, None, becomes zeros."""
     found = [(p, p.grad) for p in model.parameters() if p.requires_grad]
     return [torch.zeros_like(_whole(p)) if grad is None else _whole(grad).to_dense() for p, grad in found]
 

@@ -25,10 +25,7 @@ class PairedRatio:
 def interleave(
     steps: Mapping[str, Callable[[], object]], clock: Clock, rounds: int, warmup_rounds: int, seed: int
 ) -> dict[str, list[float]]:
-    """Return each scheme's step times in seconds.
-
-    Entry i is from round i, in which each scheme takes one step.
-    """
+    """Return each scheme's step times in seconds. Entry i is from round i, in which each scheme takes one step."""
     order, rng = list(steps), random.Random(seed)
     times_s: dict[str, list[float]] = {name: [] for name in steps}
     for i in range(-warmup_rounds, rounds):

@@ -40,10 +40,7 @@ _SHARE, _MOST_STEPS = 0.05, 10
 
 
 def steps_worth(step_s: float, sampling_s: float) -> int:
-    """Return the number of steps to take for the phases.
-
-    All ranks get the same number, as they have equal samples.
-    """
+    """Return the number of steps to take for the phases. All ranks get the same number, as they have equal samples."""
     return max(1, min(_MOST_STEPS, round(_SHARE * sampling_s / step_s)))
 
 
@@ -119,10 +116,7 @@ class StepObserver(Protocol):
 
 
 def observe_step(session: Session, spans: StepObserver) -> None:
-    """Take one step with marks at the edges of its phases.
-
-    Then restore the session and its variant.
-    """
+    """Take one step with marks at the edges of its phases. Then restore the session and its variant."""
 
     def enter(phase: Phase) -> None:
         spans.end_open()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol
 
 import torch
 
@@ -18,15 +17,6 @@ from dpbench.measure.memory import peak_device_bytes, peak_reserved_bytes, peak_
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.results.readings import DeviceTelemetry, Reading
-
-
-class Edges(Protocol):
-    """The readings at the edges of the window in which samples are taken."""
-
-    def begin(self) -> None: ...
-
-    def end(self, steps: int) -> None:
-        """Read the second edge. `steps` is the number of steps in the window."""
 
 
 class Window:
@@ -49,6 +39,7 @@ class Window:
         self._telemetry.begin()
 
     def end(self, steps: int) -> None:
+        """Read the second edge. `steps` is the number of steps in the window."""
         self.telemetry = self._telemetry.end(steps)
         self.peak_device_bytes = peak_device_bytes(self._devices)
         self.peak_reserved_bytes = peak_reserved_bytes(self._devices)
@@ -98,15 +89,14 @@ def sample(
     warmup: WarmUp,
     rule: StopRule,
     *,
-    window: Edges,
+    window: Window,
     steps_per_sample: int = 1,
 ) -> Samples:
     """Take steps until `warmup` is done, then take samples until `rule` stops.
 
     Both rules get the seconds of `steps_per_sample` steps. The devices are idle before and after these, and nothing
-    waits for them in between. So the host may issue a step while the devices compute an earlier one.
-
-    All ranks must call this. They take the same number of steps, because the rules get the same numbers in each rank.
+    waits for them in between. So the host may issue a step while the devices compute an earlier one. All ranks must
+    call this. They take the same number of steps, because the rules get the same numbers in each rank.
     """
     begin_s = clock()
     while not warmup.done:

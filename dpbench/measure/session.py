@@ -149,10 +149,7 @@ def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Ba
 
 
 def share_of(batch: Batch, placement: RankPlacement) -> Batch:
-    """Return the rank's items of a global batch.
-
-    Each rank gets at least one if the batch has enough items.
-    """
+    """Return the rank's items of a global batch. Each rank gets at least one if the batch has enough items."""
     if placement.ranks == 1:
         return batch
 

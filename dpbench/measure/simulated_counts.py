@@ -9,10 +9,7 @@ from dpbench.results.recording import RecordedEvent as Event
 
 
 def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int]]) -> dict[Phase, PhaseCounts]:
-    """Return the counters of each phase.
-
-    `peaks_bytes` has for each phase the peak memory by device.
-    """
+    """Return the counters of each phase. `peaks_bytes` has for each phase the peak memory by device."""
     events_of = events_by_phase(recording)
     return {
         phase: count_phase(events, peaks) for (phase, events), peaks in zip(events_of.items(), peaks_bytes, strict=True)

@@ -77,14 +77,7 @@ class Projection:
 
 
 def project(
-    tasks: Tasks,
-    machine: Machine,
-    draws: Draws,
-    *,
-    devices: int,
-    batch: int,
-    math: str,
-    error: ModelError = EXACT,
+    tasks: Tasks, machine: Machine, draws: Draws, *, devices: int, batch: int, math: str, error: ModelError = EXACT
 ) -> Projection:
     """Return the projection of these tasks. `math` is a name for `formats_of`."""
     rates = Rates(machine, draws.values, formats_of(machine, math))

@@ -1,4 +1,1 @@
-"""What was measured: records, the files that hold them, comparisons, counts.
-
-Imports no torch.
-"""
+"""What was measured: records, the files that hold them, comparisons, counts. Imports no torch."""

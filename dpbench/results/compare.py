@@ -115,10 +115,8 @@ def compare(
 ) -> Comparisons:
     """Compare the records.
 
-    Without a `reference`, ratios are to torch_dp if it has times, else to naive.
-
-    Raise UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the
-    differences instead.
+    Without a `reference`, ratios are to torch_dp if it has times, else to naive. Raise UnlikeEnvironmentsError if
+    records differ in what must be equal. With `allow_different`, return the differences instead.
     """
     # If a file is read twice, its records still count once.
     records = list({(record.run, record.case, record.round): record for record in records}.values())
@@ -216,10 +214,7 @@ def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, 
 
 
 def _ratio(summary: Summary, reference: Summary) -> Ratio:
-    """Return the ratio.
-
-    That of the reference itself is 1 without an interval, because nothing is estimated.
-    """
+    """Return the ratio. That of the reference itself is 1 without an interval, because nothing is estimated."""
     if summary is reference:
         return Ratio(reference.case.variant, Estimate(1.0, None, None))
     return Ratio(reference.case.variant, ratio_of_rounds(summary.step_times_s, reference.step_times_s))

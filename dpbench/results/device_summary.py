@@ -46,8 +46,7 @@ class WindowReadings(Protocol):
 class DeviceSummary:
     """One device over the rounds of a case.
 
-    `figures` has an entry for each of `TELEMETRY` and `PEAKS`, and those below. Each is computed when it is read first,
-    because a page of many records reads few of them: `window_s`; `pcie_bytes_per_step` and
+    `figures` has an entry for each of `TELEMETRY` and `PEAKS`, and those below: `window_s`; `pcie_bytes_per_step` and
     `nvlink_bytes_per_step`, sent and received together; `throttled_percent`, the share of the window in which the most
     frequent cause lowered the clocks. `throttled_s` has the seconds by cause. `uuids` are those of all rounds.
     """
@@ -81,49 +80,28 @@ def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary,
     return (busiest,) if idlest is busiest else (busiest, idlest)
 
 
-class _Figures(Mapping[str, OverRounds]):
-    """The figures of a device by name, each computed when it is read first."""
-
-    def __init__(self, make: Mapping[str, Callable[[], OverRounds]]) -> None:
-        self._make = make
-        self._made: dict[str, OverRounds] = {}
-
-    def __getitem__(self, name: str) -> OverRounds:
-        if name not in self._made:
-            self._made[name] = self._make[name]()
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._make)
-
-    def __len__(self) -> int:
-        return len(self._make)
-
-
 def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
     found = [_telemetry(device, one) for one in rounds]
 
-    def over(read: Callable[[DeviceTelemetry | Reading], Reading]) -> Callable[[], OverRounds]:
-        return lambda: over_rounds([read(each) for each in found])
+    def over(read: Callable[[DeviceTelemetry], Reading]) -> OverRounds:
+        return over_rounds([each if isinstance(each, Reading) else read(each) for each in found])
 
-    def peak(of: Callable[[WindowReadings], Mapping[str, Reading] | None]) -> Callable[[], OverRounds]:
-        return lambda: over_rounds([(of(one) or {}).get(device, _ABSENT) for one in rounds])
-
-    figures: dict[str, Callable[[], OverRounds]] = {name: partial(_figure, name, found) for name in TELEMETRY}
-    figures["window_s"] = over(_window)
-    figures |= {f"{link}_bytes_per_step": over(partial(_traffic, link)) for link in LINKS}
-    figures["throttled_percent"] = over(_throttled_percent)
-    figures |= {name: peak(attrgetter(name)) for name in PEAKS}
     known = [each for each in found if isinstance(each, DeviceTelemetry)]
-    causes = dict.fromkeys(chain.from_iterable([each.throttled_s for each in known]))
-    throttled = {cause: partial(_cause, cause, known) for cause in causes}
+    causes = dict.fromkeys(cause for each in known for cause in each.throttled_s)
     return DeviceSummary(
-        device, tuple(dict.fromkeys([each.uuid for each in known])), _Figures(figures), _Figures(throttled)
+        device=device,
+        uuids=tuple(dict.fromkeys(each.uuid for each in known)),
+        figures={
+            **{name: over(attrgetter(name)) for name in TELEMETRY},
+            "window_s": over(lambda each: Reading(value=each.window_s)),
+            **{f"{link}_bytes_per_step": over(partial(_traffic, link)) for link in LINKS},
+            "throttled_percent": over(_throttled_percent),
+            **{
+                name: over_rounds([(getattr(one, name) or {}).get(device, _ABSENT) for one in rounds]) for name in PEAKS
+            },
+        },
+        throttled_s={cause: over_rounds([each.throttled_s.get(cause, _ABSENT) for each in known]) for cause in causes},
     )
-
-
-def _cause(name: str, found: Sequence[DeviceTelemetry]) -> OverRounds:
-    return over_rounds([each.throttled_s.get(name, _ABSENT) for each in found])
 
 
 def _peaks(one: WindowReadings) -> tuple[Mapping[str, Reading] | None, Mapping[str, Reading] | None]:
@@ -138,19 +116,8 @@ def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
     return Reading(reason=found) if isinstance(found, str) else found
 
 
-def _figure(name: str, found: Sequence[DeviceTelemetry | Reading]) -> OverRounds:
-    read = attrgetter(name)
-    return over_rounds([each if isinstance(each, Reading) else read(each) for each in found])
-
-
-def _window(found: DeviceTelemetry | Reading) -> Reading:
-    return found if isinstance(found, Reading) else Reading(value=found.window_s)
-
-
-def _traffic(link: str, found: DeviceTelemetry | Reading) -> Reading:
+def _traffic(link: str, found: DeviceTelemetry) -> Reading:
     """Return what the device sent and received. If one is unknown, so is their sum."""
-    if isinstance(found, Reading):
-        return found
     parts: list[Reading] = [getattr(found, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
     values = [each.value for each in parts if each.value is not None]
     if len(values) == len(parts):
@@ -158,9 +125,7 @@ def _traffic(link: str, found: DeviceTelemetry | Reading) -> Reading:
     return Reading(reason="; ".join(_unique(each.reason for each in parts)))
 
 
-def _throttled_percent(found: DeviceTelemetry | Reading) -> Reading:
-    if isinstance(found, Reading):
-        return found
+def _throttled_percent(found: DeviceTelemetry) -> Reading:
     known_s = [cause.value for cause in found.throttled_s.values() if cause.value is not None]
     if known_s and found.window_s > 0:
         return Reading(value=100 * max(known_s) / found.window_s)

@@ -43,10 +43,7 @@ class Expected(Frozen):
 
 
 def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
-    """Write these as expected and return the file.
-
-    Raise ExpectedError, also if a record has no counts.
-    """
+    """Write these as expected and return the file. Raise ExpectedError, also if a record has no counts."""
     for record in records:
         if record.outcome is not Outcome.OK:
             raise ExpectedError(f"expected: {record.case.id} cannot be recorded: {record.why}")
@@ -72,10 +69,7 @@ def installed_versions() -> tuple[str, str] | None:
 
 
 def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
-    """Return a line for each difference from the expectations.
-
-    Raise ExpectedError if no file can be read.
-    """
+    """Return a line for each difference from the expectations. Raise ExpectedError if no file can be read."""
     failed = [record for record in records if record.outcome is not Outcome.OK]
     counted = [record for record in records if record.outcome is Outcome.OK]
     if not counted:
@@ -124,10 +118,7 @@ def write(path: Path, expected: Expected) -> None:
 
 
 def read(path: Path) -> Expected:
-    """Read the file.
-
-    Raise ExpectedError; if the file is missing, its text names those that exist.
-    """
+    """Read the file. Raise ExpectedError; if the file is missing, its text names those that exist."""
     try:
         return Expected.model_validate_json(read_input(path))
     except FileNotFoundError:

@@ -77,9 +77,7 @@ def open_locked(path: Path) -> int:
 def append_line(fd: int, line: bytes, what: str) -> None:
     """Cut off a torn end; write and sync a line, which has its newline.
 
-    If that fails, keep the complete lines and raise OSError.
-
-    `what` names the line in the error.
+    If that fails, keep the complete lines and raise OSError. `what` names the line in the error.
     """
     old_size = _cut_torn_end(fd)
     try:

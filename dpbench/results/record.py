@@ -12,7 +12,7 @@ SCHEMA history
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json, to_json
@@ -192,25 +192,12 @@ class RecordLineError(ValueError):
 
 
 def to_line(record: Record) -> bytes:
-    """Return the record as a line with its newline.
-
-    A NaN among the metrics becomes null, because JSON has no NaN.
-    """
+    """Return the record as a line with its newline. A NaN among the metrics becomes null, because JSON has no NaN."""
     return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
 
 
-Known: TypeAlias = dict[bytes, Case | Environment | None]
-"""Cases and environments of earlier lines, by their JSON. They are half of a record, and most lines repeat one."""
-
-
-def parse_line(line: bytes, known: Known | None = None) -> Record:
-    """Read a record.
-
-    Raise RecordLineError for any other line, or for a schema that this version does not know.
-
-    Cases and environments that are `known` are not made again; the records share them.
-    """
-    known = {} if known is None else known
+def parse_line(line: bytes) -> Record:
+    """Read a record. Raise RecordLineError for any other line, or for a schema that this version does not know."""
     try:
         fields = from_json(line, allow_inf_nan=False)
     except ValueError as error:
@@ -224,14 +211,10 @@ def parse_line(line: bytes, known: Known | None = None) -> Record:
         fields["case"].pop("id", None)  # derived from the other fields, for readers without dpbench
     if schema == 1:
         _upgrade(fields)
-    keys = {name: to_json(fields[name]) for name in ("case", "environment") if isinstance(fields.get(name), dict)}
-    fields.update({name: known[key] for name, key in keys.items() if key in known})
     try:
-        record = Record.model_validate(fields)
+        return Record.model_validate(fields)
     except ValidationError as error:
         raise RecordLineError(f"is no record: {what_is_wrong(error)}") from error
-    known.update({key: getattr(record, name) for name, key in keys.items()})
-    return record
 
 
 def _upgrade(fields: dict[str, Any]) -> None:

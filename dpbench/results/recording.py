@@ -15,6 +15,7 @@ as its `inputs` have finished.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -54,10 +55,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Bytes sent over a link, on `stream`.
-
-    `source` and `destination` are device indices, or None for the host.
-    """
+    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, or None for the host."""
 
     id: int
     source: int | None
@@ -196,16 +194,17 @@ class Recording:
     events: list[RecordedEvent] = field(default_factory=list)
     model: ModelFacts | None = None
 
-    def write(self, path: Path) -> None:
-        """Write one JSON object a line: format, version, devices, streams and model; then the events.
-
-        Raise OSError and leave an old file as it was if that fails.
-        """
+    def text(self) -> str:
+        """Return one JSON object a line: format, version, devices, streams and model; then the events."""
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         if self.model is not None:
             head["model"] = asdict(self.model)
         lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
-        replace_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+        return "".join(json.dumps(line) + "\n" for line in lines)
+
+    def write(self, path: Path) -> None:
+        """Write its text. Raise OSError and leave an old file as it was if that fails."""
+        replace_text(path, self.text())
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
@@ -213,13 +212,17 @@ class Recording:
 
         Raise ValueError, with the number of the line, for any other content.
         """
-        lines = path.read_text().splitlines()
-        head = _object(lines[0], f"{path}:1") if lines else {}
+        return cls.parse(path.read_text().splitlines(), str(path))
+
+    @classmethod
+    def parse(cls, lines: Sequence[str], name: str) -> "Recording":
+        """Return the recording in the lines of a text. Raise ValueError with the name and the number of the line."""
+        head = _object(lines[0], f"{name}:1") if lines else {}
         if head.get("format") != FORMAT or head.get("version") not in _READ:
-            raise ValueError(f"{path}:1: not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
-        events = [_event(line, f"{path}:{number}") for number, line in enumerate(lines[1:], start=2)]
+            raise ValueError(f"{name}:1: not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
+        events = [_event(line, f"{name}:{number}") for number, line in enumerate(lines[1:], start=2)]
         streams = {int(stream): device for stream, device in head["streams"].items()}
-        return cls(head["devices"], streams, events, _model(head.get("model"), f"{path}:1"))
+        return cls(head["devices"], streams, events, _model(head.get("model"), f"{name}:1"))
 
 
 def _object(line: str, place: str) -> dict[str, Any]:

@@ -21,9 +21,7 @@ def sweep_path(folder: Path, spec: Path) -> Path:
 def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
     """Create a new empty file ``command-20250131T120000Z.jsonl`` and return its path.
 
-    Create the folder if it is missing.
-
-    Raise StoreError.
+    Create the folder if it is missing. Raise StoreError.
     """
     beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _make(folder)

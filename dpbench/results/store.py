@@ -22,8 +22,7 @@ from typing import BinaryIO, Self
 
 from dpbench.errors import WrongInputError
 from dpbench.results.files import append_line, open_locked, reason_of, replace_bytes
-from dpbench.results.garbage import no_garbage_collection
-from dpbench.results.record import Known, Outcome, Record, RecordLineError, parse_line, to_line
+from dpbench.results.record import Outcome, Record, RecordLineError, parse_line, to_line
 from dpbench.sweep.outside import open_input
 
 
@@ -40,10 +39,7 @@ class Contents:
 
 
 class Store:
-    """A file of records.
-
-    `append` and `with` lock it against other writers until `close`; `read` needs no lock.
-    """
+    """A file of records. `append` and `with` lock it against other writers until `close`; `read` needs no lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,7 +83,7 @@ class Store:
         """
         bad: list[str] = []
         try:
-            with open_input(self.path) as lines, no_garbage_collection():
+            with open_input(self.path) as lines:
                 records, torn_bytes = self._parse(lines, bad if leave_out_bad_lines else None)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
@@ -104,12 +100,11 @@ class Store:
     def _parse(self, lines: BinaryIO, bad: list[str] | None) -> tuple[list[Record], int]:
         """Return the records and how many bytes of a torn end there are. A bad line is added to `bad`, or raises."""
         records: list[Record] = []
-        known: Known = {}
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return records, len(line)
             try:
-                records.append(parse_line(line, known))
+                records.append(parse_line(line))
             except RecordLineError as error:
                 text = f"{self.path}: line {number} {error}"
                 if bad is None:

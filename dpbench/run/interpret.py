@@ -35,12 +35,7 @@ def interpret(end: Exit, job: Job) -> Record:
         )
     lines = [reason, *last_lines(end.tail)]
     return Record(
-        run=job.run,
-        case=job.case,
-        round=job.round,
-        started_at=end.started_at,
-        outcome=outcome,
-        reason="\n".join(lines),
+        run=job.run, case=job.case, round=job.round, started_at=end.started_at, outcome=outcome, reason="\n".join(lines)
     )
 
 

@@ -26,9 +26,10 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import psutil
+from pydantic import ConfigDict
 
 from dpbench.run.process_tree import GRACE_S, UnkillableError, nothing_left_behind
 
@@ -48,6 +49,7 @@ class Exit:
     from the start of the child to its end. `is_stopped` is whether the caller stopped the child.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")  # any bytes
     started_at: str
     duration_s: float
     returncode: int

@@ -124,10 +124,7 @@ class TraceRecord(Frozen):
 
 
 class SideName(StrEnum):
-    """The three sides of a gate's round.
-
-    TWIN runs BASE in a second process: any difference of the two is noise.
-    """
+    """The three sides of a gate's round. TWIN runs BASE in a second process: any difference of the two is noise."""
 
     BASE = "base"
     TWIN = "twin"
@@ -233,28 +230,15 @@ class LockstepRounds(Frozen):
     environment: Environment
 
 
-class DescribedHop(Frozen):
-    """A copy between two devices, None for the host, and the names of the links that it takes."""
-
-    source: int | None
-    destination: int | None
-    links: tuple[str, ...]
-
-
-class DescribedLink(Frozen):
-    """One direction of a link: bytes/s, and the seconds of latency of a copy."""
-
-    bandwidth: float = Field(gt=0)
-    latency_s: float = Field(ge=0)
-
-
 class DescribedLinks(Frozen):
     """The links of a described machine. `peers` reach each other's memory, as (source, destination)."""
 
     devices: int = Field(ge=1)
     peers: tuple[tuple[int, int], ...]
-    hops: tuple[DescribedHop, ...]
-    links: dict[str, DescribedLink]
+    # source and destination of a copy, None for the host, and the names of the links that it takes
+    hops: tuple[tuple[int | None, int | None, tuple[str, ...]], ...]
+    # of each direction of a link: bytes/s, and the seconds of latency of a copy
+    links: dict[str, tuple[float, float]]
 
 
 class AutoRequest(Frozen):

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from dpbench.projection.affine import NotAffineError
-from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.affine import AffineStep, NotAffineError
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.model_error import model_error
 from dpbench.projection.project import Projection, limited_by_loader
 from dpbench.projection.project import project as project_tasks
 from dpbench.projection.ranking import MachineProjection, advice, with_speed_up
-from dpbench.projection.recording_at import recording_at
 from dpbench.projection.replay.build import build
 from dpbench.projection.replay.draws import Draws, draw
 from dpbench.projection.rules import ProjectionError, check_batch, facts_of, rule_of, why_not
@@ -116,7 +114,7 @@ class _Projector:
         if step.not_affine:
             self.notes.append(f"{variant}: not affine in the batch: {', '.join(step.not_affine)}")
         share = batch // machine.devices if rule.on_one_device else batch
-        recording, events = rule.change(recording_at(step, share))
+        recording, events = rule.change(step.at(share))
         tasks = build(events, machine, facts_of(recording, rule), self._steps)
         is_single = variant == SINGLE
         devices, size = (1, share) if is_single else (machine.devices, batch)

@@ -18,8 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpbench import __version__
-from dpbench.projection.affine import merge
-from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.affine import AffineStep, merge
 from dpbench.results.record import Outcome
 from dpbench.results.recording import Recording
 from dpbench.run.count_all import CountingError, NotCountableError, run_jobs

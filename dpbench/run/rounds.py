@@ -10,18 +10,18 @@ The process imports torch, and that is paid once a round. It measures nothing an
 case at hand fails, and the next case gets a new process.
 """
 
-import json
 import os
 import selectors
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Protocol
+
+from pydantic import TypeAdapter
 
 from dpbench.run.launch import Exit, TailPipe, kill, marked_environment, oom_kills, watcher
 from dpbench.run.messages import Job, LaunchedRank, RoundRequest
@@ -36,20 +36,8 @@ _MOST_BYTES = 512 << 20
 
 JobLauncher = Callable[[Job, float], Exit]
 """Measures a job within a time limit in seconds, and returns how its child ended."""
-
-
-def exit_to_bytes(end: Exit) -> bytes:
-    """Return the exit as JSON. The record and the tail may hold any bytes."""
-    fields = asdict(end)
-    return json.dumps({**fields, **{key: fields[key].decode(errors="surrogateescape") for key in _BYTES}}).encode()
-
-
-def exit_from_bytes(text: bytes) -> Exit:
-    fields = json.loads(text)
-    return Exit(**{**fields, **{key: fields[key].encode(errors="surrogateescape") for key in _BYTES}})
-
-
-_BYTES = ("record", "tail")
+EXIT = TypeAdapter(Exit)
+"""Writes an exit as JSON, and reads it."""
 
 
 def run_alone(job: Job, timeout_s: float) -> Exit:
@@ -144,7 +132,7 @@ class _Round:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(GRACE_S)
         if answer:
-            return exit_from_bytes(answer)
+            return EXIT.validate_json(answer)
         self.is_over = True
         returncode = kill(self._process)
         self._output.drain()

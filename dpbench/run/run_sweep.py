@@ -1,7 +1,4 @@
-"""A sweep, from its plan to its records.
-
-Cases that the store holds already are not measured again.
-"""
+"""A sweep, from its plan to its records. Cases that the store holds already are not measured again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,10 +31,7 @@ class SweepRecords:
 
 
 def machine_for(spec: Spec) -> MachineInfo:
-    """Return what this machine has, and whether the user's workloads of `spec` load.
-
-    Raises ProbeError.
-    """
+    """Return what this machine has, and whether the user's workloads of `spec` load. Raises ProbeError."""
     factories = tuple(workload for workload in spec.workloads if is_factory(workload))
     return ask_machine(factories, spec.data, timeout_s=spec.timeout_s)
 

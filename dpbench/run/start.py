@@ -32,10 +32,7 @@ def _start(module: str) -> None:
 
 
 def _import_dpbench_from(folder: Path) -> None:
-    """Import the package from `folder`.
-
-    Its modules are then found on the package's own path, not on `sys.path`.
-    """
+    """Import the package from `folder`. Its modules are then found on the package's own path, not on `sys.path`."""
     spec = spec_from_file_location("dpbench", folder / "__init__.py", submodule_search_locations=[str(folder)])
     assert spec is not None
     assert spec.loader is not None

@@ -14,7 +14,7 @@ from dpbench.projection.described.machine import Machine
 from dpbench.projection.rules import why_not
 from dpbench.run.interpret import ending, last_lines
 from dpbench.run.launch import Launcher, launch
-from dpbench.run.messages import AutoChoice, AutoChoices, AutoRequest, DescribedHop, DescribedLink, DescribedLinks
+from dpbench.run.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
 from dpbench.run.start import child_command
 from dpbench.sweep.variants import VariantId
 
@@ -53,7 +53,7 @@ def ways_of(
 
 def described_links(machine: Machine) -> DescribedLinks:
     """Return the links of a machine. Devices are peers if no copy between them is staged in the host's memory."""
-    kinds = {link.name: machine.kinds[link.kind] for link in machine.links}
+    kinds = machine.kinds
     return DescribedLinks(
         devices=machine.devices,
         peers=tuple(
@@ -61,14 +61,8 @@ def described_links(machine: Machine) -> DescribedLinks:
             for (source, destination), names in machine.routes.items()
             if source is not None and destination is not None and not any(map(_is_staged, names))
         ),
-        hops=tuple(
-            DescribedHop(source=source, destination=destination, links=tuple(names))
-            for (source, destination), names in machine.routes.items()
-        ),
-        links={
-            name: DescribedLink(bandwidth=kind.bandwidth.mid, latency_s=kind.latency.mid)
-            for name, kind in kinds.items()
-        },
+        hops=tuple((*ends, tuple(names)) for ends, names in machine.routes.items()),
+        links={name: (kinds[kind].bandwidth.mid, kinds[kind].latency.mid) for name, kind in machine.links.items()},
     )
 
 

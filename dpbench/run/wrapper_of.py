@@ -40,10 +40,7 @@ def has_wrapper(folder: Path) -> bool:
 
 
 class _WrapperFinder:
-    """A finder of `sys.meta_path` for the wrapper alone.
-
-    Its submodules are found on the wrapper's own path.
-    """
+    """A finder of `sys.meta_path` for the wrapper alone. Its submodules are found on the wrapper's own path."""
 
     def __init__(self, folder: Path) -> None:
         self._parent = str((folder / _path(WRAPPER)).parent)

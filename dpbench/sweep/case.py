@@ -67,10 +67,7 @@ class Case(Frozen):
 
 
 def on_one_device(case: Case) -> Case:
-    """Return `single` with the whole batch on the first device.
-
-    It is the same computation without parallelism.
-    """
+    """Return `single` with the whole batch on the first device. It is the same computation without parallelism."""
     update = {"variant": VariantId(VariantName.SINGLE), "devices": case.devices[:1], "machines": 1}
     return case.model_copy(update=update)
 

@@ -10,7 +10,7 @@ from itertools import product
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import format_devices
 from dpbench.sweep.names import Size
-from dpbench.sweep.plan import Plan, PlanError, Skip
+from dpbench.sweep.plan import Plan, PlanError, Skip, check_items
 from dpbench.sweep.rank_options import why_not_accumulated, why_rank_unsupported
 from dpbench.sweep.spec import Spec
 from dpbench.sweep.variants import VariantId, VariantName
@@ -27,9 +27,8 @@ _CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
 def plan_counts(spec: Spec) -> Plan:
     """Return the cases of a spec.
 
-    A case on simulated devices is also counted on as many CPU lanes.
-
-    Raise PlanError for other devices, too many of them, or a batch smaller than the lanes.
+    A case on simulated devices is also counted on as many CPU lanes. Raise PlanError for other devices, too many of
+    them, or a batch smaller than the lanes.
     """
     cases: dict[Case, None] = {}
     skipped: list[Skip] = []
@@ -47,10 +46,7 @@ def plan_counts(spec: Spec) -> Plan:
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """Return the spec's only case on simulated devices, to write its events.
-
-    Raise PlanError if there are several.
-    """
+    """Return the spec's only case on simulated devices, to write its events. Raise PlanError if there are several."""
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
         raise PlanError(
@@ -62,9 +58,8 @@ def plan_recording(spec: Spec) -> Plan:
 def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
     """Return the cases to count beside times that are measured on these lanes.
 
-    They are the default variants on as many simulated devices.
-
-    The plan is empty for a single lane, and for sizes that take simulated devices longer than seconds.
+    They are the default variants on as many simulated devices. The plan is empty for a single lane, and for sizes that
+    take simulated devices longer than seconds.
     """
     counted = {variant.name for variant in DEFAULT_VARIANTS}
     variants = tuple(
@@ -134,8 +129,4 @@ def _check(devices: tuple[str, ...], smallest_batch: int) -> None:
         raise PlanError(
             f"devices: 'sim:{highest}' is more than the simulator can do; allowed: sim:0 to sim:{MAX_SIMULATED - 1}"
         )
-    if smallest_batch < len(devices):
-        raise PlanError(
-            f"batch: {smallest_batch} is less than one item for each of the {len(devices)} lanes of {text!r}; "
-            f"allowed: {len(devices)} and above"
-        )
+    check_items(text, len(devices), smallest_batch)

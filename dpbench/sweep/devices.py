@@ -12,9 +12,8 @@ MAX_LANES = 1024
 def parse_devices(text: str) -> tuple[str, ...]:
     """Return one device per lane.
 
-    ``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1.
-
-    Raise ValueError, with what is allowed, for any other text.
+    ``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1. Raise ValueError, with what is allowed,
+    for any other text.
     """
     lanes = tuple(lane for term in text.split("+") for lane in _parse_term(term.strip(), text))
     if len(lanes) > MAX_LANES:

@@ -80,10 +80,7 @@ def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """Return the path of the process's group by controller, from /proc/self/cgroup.
-
-    Version 2 has the name ''.
-    """
+    """Return the path of the process's group by controller, from /proc/self/cgroup. Version 2 has the name ''."""
     groups = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", maxsplit=2)
@@ -94,19 +91,14 @@ def parse_membership(text: str) -> dict[str, str]:
 def parse_cpu_max(text: str) -> float | None:
     """Return the cores of version 2's cpu.max, or None without a limit.
 
-    ``200000 100000`` is 2 cores; ``max 100000`` is no limit.
-
-    The numbers are quota and period in microseconds.
+    ``200000 100000`` is 2 cores; ``max 100000`` is no limit. The numbers are quota and period in microseconds.
     """
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)
 
 
 def parse_cpu_quota(quota: str, period: str) -> float | None:
-    """Return the cores of version 1's cpu.cfs_quota_us and cpu.cfs_period_us.
-
-    A quota of -1 is no limit: None.
-    """
+    """Return the cores of version 1's cpu.cfs_quota_us and cpu.cfs_period_us. A quota of -1 is no limit: None."""
     return int(quota) / int(period) if int(quota) > 0 else None
 
 
@@ -147,10 +139,7 @@ def _text(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """Time of all cores together, in ticks of the kernel.
-
-    The hypervisor gave `stolen` ticks to other machines.
-    """
+    """Time of all cores together, in ticks of the kernel. The hypervisor gave `stolen` ticks to other machines."""
 
     busy: int
     stolen: int

@@ -71,10 +71,7 @@ class Dtype(StrEnum):
 
 
 class Data(StrEnum):
-    """The batches.
-
-    RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images.
-    """
+    """The batches. RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
 
     RANDOM = "random"
     DIGITS = "digits"
@@ -113,9 +110,7 @@ def is_factory(workload: str) -> bool:
 def parse_workload(text: str) -> str:
     """Check a workload's form and return it unchanged.
 
-    Only the probe child can find out whether a factory loads.
-
-    Raise ValueError, with what is allowed.
+    Only the probe child can find out whether a factory loads. Raise ValueError, with what is allowed.
     """
     if is_factory(text):
         module, _, factory = text.partition(":")

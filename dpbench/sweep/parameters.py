@@ -14,10 +14,7 @@ _MOST_MICRO_BATCHES = 1024
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a wrapper.
-
-    `parse` returns its value and raises ValueError if a text is not `allowed`.
-    """
+    """One parameter of a wrapper. `parse` returns its value and raises ValueError if a text is not `allowed`."""
 
     parse: Callable[[str], Value]
     allowed: str

@@ -125,8 +125,13 @@ def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineI
             hint = f", did you mean {text.replace('gpu', 'cuda')!r}?" if device.startswith("gpu:") else ""
             allowed = ", ".join(machine.devices)
             raise PlanError(f"devices: {device!r} of {text!r} is not on this machine{hint}; allowed: {allowed}")
-    if smallest_batch < len(devices):
+    check_items(text, len(devices), smallest_batch)
+
+
+def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
+    """Raise PlanError if a lane of these devices would get no item of the batch."""
+    if smallest_batch < lanes:
         raise PlanError(
-            f"batch: {smallest_batch} is less than one item for each of the {len(devices)} lanes of {text!r}; "
-            f"allowed: {len(devices)} and above"
+            f"batch: {smallest_batch} is less than one item for each of the {lanes} lanes of {devices!r}; "
+            f"allowed: {lanes} and above"
         )

@@ -31,10 +31,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes: at least 1, and at most what fits into 64 bits.
-
-    Raise ValueError for any other text.
-    """
+    """Return the bytes: at least 1, and at most what fits into 64 bits. Raise ValueError for any other text."""
     match = _SIZE.fullmatch(text.strip())
     size_bytes = int(match["number"]) * _BYTES[match["unit"]] if match else 0
     if not 1 <= size_bytes <= _MOST_BYTES:

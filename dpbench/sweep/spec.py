@@ -1,7 +1,4 @@
-"""A spec: what to measure, from a sweep file or from command line options.
-
-Both have the same names.
-"""
+"""A spec: what to measure, from a sweep file or from command line options. Both have the same names."""
 
 import re
 from collections.abc import Mapping
@@ -9,14 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 
 from dpbench.errors import WrongInputError
 from dpbench.frozen import Frozen
@@ -126,10 +116,7 @@ def load_spec(path: Path) -> Spec:
 
 
 def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
-    """Read command line options, with commas in lists; None is an option that was not given.
-
-    Raise SpecError.
-    """
+    """Read command line options, with commas in lists; None is an option that was not given. Raise SpecError."""
     keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
     try:
         return Spec.model_validate(keys)

@@ -56,11 +56,7 @@ class VariantName(StrEnum):
     parameters: Mapping[str, Parameter]
 
     def __new__(
-        cls,
-        name: str,
-        wrapper: str = "",
-        sentence: str = "",
-        parameters: Mapping[str, Parameter] | None = None,
+        cls, name: str, wrapper: str = "", sentence: str = "", parameters: Mapping[str, Parameter] | None = None
     ) -> Self:
         member = str.__new__(cls, name)
         member._value_ = name
@@ -87,11 +83,7 @@ class VariantName(StrEnum):
         "torch DistributedDataParallel: one process per device, gloo on CPU and nccl on CUDA",
         DDP_PARAMETERS,
     )
-    FSDP = (
-        "fsdp",
-        "fsdp:FSDP",
-        "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter",
-    )
+    FSDP = ("fsdp", "fsdp:FSDP", "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter")
 
 
 PER_RANK = frozenset({VariantName.DDP, VariantName.FSDP})
@@ -179,10 +171,7 @@ class VariantId(str):
 
 
 def split_list(text: str) -> list[str]:
-    """Split at the commas outside of brackets.
-
-    ``tuned[dispatch=auto,coalesce=true],naive`` has two parts.
-    """
+    """Split at the commas outside of brackets. ``tuned[dispatch=auto,coalesce=true],naive`` has two parts."""
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
 
 

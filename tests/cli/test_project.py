@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import cli
-from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.affine import AffineStep
 from dpbench.projection.described.machine_file import machine_names
 from dpbench.projection.model_error import EXACT, model_error
 from dpbench.run import project_all

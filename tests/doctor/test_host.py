@@ -2,14 +2,7 @@
 
 import pytest
 
-from dpbench.doctor.child.host import (
-    examine_host,
-    is_virtual,
-    parse_clocks_mhz,
-    parse_cores,
-    parse_load,
-    parse_meminfo,
-)
+from dpbench.doctor.child.host import examine_host, is_virtual, parse_clocks_mhz, parse_cores, parse_load, parse_meminfo
 from dpbench.doctor.findings import Severity
 from dpbench.sweep.host import CpuTimes, parse_cpu_times
 
@@ -107,12 +100,7 @@ def test_load_and_steal_time_in_the_window_are_reported(examine, after, what, se
             "unreliable",
             "1.5 cores",
         ),
-        (
-            {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "800000 100000\n"},
-            "CPU limit",
-            "note",
-            "8 cores",
-        ),
+        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "800000 100000\n"}, "CPU limit", "note", "8 cores"),
         ({f"{CPUS}/cpu0/cpufreq/scaling_governor": "powersave\n"}, "CPU governor", "note", "powersave"),
         ({f"{CPUS}/cpu0/cpufreq/scaling_max_freq": "2000000\n"}, "CPU clock", "note", "2,000 MHz allowed of 3,500"),
         ({f"{CPUS}/intel_pstate/no_turbo": "0\n"}, "turbo", "note", "on"),

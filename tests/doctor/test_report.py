@@ -5,11 +5,7 @@ from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.sweep.machine_info import MachineInfo
 
 MACHINE = MachineInfo(python="3.11", torch="2.13", cpu_model="a CPU", cores=2, memory_bytes=2**30)
-FINDINGS = [
-    ok("NUMA nodes", "1 of 1"),
-    note("turbo", "on [sic]", "expect drift"),
-    unknown("CPU clock", "not found"),
-]
+FINDINGS = [ok("NUMA nodes", "1 of 1"), note("turbo", "on [sic]", "expect drift"), unknown("CPU clock", "not found")]
 UNRELIABLE = [*FINDINGS, unreliable("other load", "90 %", "stop it")]
 
 

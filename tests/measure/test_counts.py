@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpbench.measure import count_step
-from dpbench.measure.ranks.team import Solo
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session
 from dpbench.results.counts import Phase
 from dpbench.sweep.case import Case
@@ -28,7 +28,7 @@ def case(**changes):
 
 
 def count(**changes):
-    found, recording, _ = count_step.count(case(**changes), lambda _: Solo())
+    found, recording, _ = count_step.count(case(**changes), lambda _: Team())
     assert recording is None
     return {phase: of_phase.python_calls for phase, of_phase in found.phases.items()}
 

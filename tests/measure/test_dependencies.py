@@ -9,10 +9,7 @@ BYTES = 100
 
 
 class Log:
-    """Makes a recording.
-
-    Stream i belongs to device i; streams 2 and 3 are second streams of devices 0 and 1.
-    """
+    """Makes a recording. Stream i belongs to device i; streams 2 and 3 are second streams of devices 0 and 1."""
 
     def __init__(self):
         self.recording = Recording(devices=2, streams={0: 0, 1: 1, 2: 0, 3: 1})
@@ -100,10 +97,7 @@ def test_a_copy_of_the_batch_between_devices_is_not_broadcast():
 
 
 def backward(log, first_half_alone, *, on_side_stream, bar=2):
-    """Run four operators on each lane.
-
-    The bucket holds the gradients of the first `bar` of them, or of all.
-    """
+    """Run four operators on each lane. The bucket holds the gradients of the first `bar` of them, or of all."""
     log.mark("backward")
     lanes = {device: [log.run(device, node="MmBackward0") for _ in range(bar)] for device in (0, 1)}
     gradients = {device: list(ran) for device, ran in lanes.items()}

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from dpbench.measure.ranks.team import Solo
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import sample
 from dpbench.measure.stopping import StopRule, WarmUp
 from tests.fakes import FakeEdges, FakeTeam, ScriptedClock, ScriptedSteps
@@ -11,7 +11,7 @@ from tests.fakes import FakeEdges, FakeTeam, ScriptedClock, ScriptedSteps
 def test_samples_are_the_steps_after_the_warm_up():
     clock = ScriptedClock()
     steps = ScriptedSteps(clock, [9.0] * 5 + [1.0] * 200)
-    found = sample(steps, clock, Solo(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=FakeEdges(clock))
+    found = sample(steps, clock, Team(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=FakeEdges(clock))
     assert set(found.times_s) == {1.0}
     assert steps.taken == found.warmup_steps + len(found.times_s)
     assert found.stopped_by == "interval"
@@ -33,7 +33,7 @@ def test_a_sample_is_the_slowest_ranks_time_and_has_a_skew():
 
 
 def test_the_slower_rank_has_a_lag():
-    class SlowestTeam(Solo):
+    class SlowestTeam(Team):
         size = 2
 
         def slowest(self, step_s, elapsed_s):
@@ -48,7 +48,7 @@ def test_the_slower_rank_has_a_lag():
 def test_frozen_objects_are_unfrozen_afterwards():
     clock = ScriptedClock()
     before = gc.get_freeze_count()
-    sample(ScriptedSteps(clock, [1.0]), clock, Solo(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
+    sample(ScriptedSteps(clock, [1.0]), clock, Team(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
     assert gc.get_freeze_count() == before == 0
 
 
@@ -58,14 +58,14 @@ def test_an_error_of_a_step_is_raised():
 
     clock = ScriptedClock()
     with pytest.raises(KeyError, match="boom"):
-        sample(step, clock, Solo(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
+        sample(step, clock, Team(), WarmUp(max_s=1), StopRule(max_s=1), window=FakeEdges(clock))
 
 
 def test_the_window_has_all_samples_and_no_warm_up():
     clock = ScriptedClock()
     edges = FakeEdges(clock)
     steps = ScriptedSteps(clock, [9.0] * 5 + [1.0] * 200)
-    found = sample(steps, clock, Solo(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=edges)
+    found = sample(steps, clock, Team(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=edges)
     assert edges.steps == len(found.times_s)
     assert edges.ended_s == clock.time_s
     assert edges.ended_s - edges.began_s == sum(found.times_s)
@@ -85,7 +85,7 @@ def test_a_sample_of_several_steps_has_no_wait_between_them():
         return clock()
 
     warmup, rule = WarmUp(max_s=1e9), StopRule(max_s=1e9)
-    found = sample(step, waiting_clock, Solo(), warmup, rule, window=edges, steps_per_sample=3)
+    found = sample(step, waiting_clock, Team(), warmup, rule, window=edges, steps_per_sample=3)
     samples = "".join(map(str, order)).replace("step", "s").replace("wait", "w").replace("wsssw", "|")
     assert set(samples) == {"w", "|"}  # the others are the beginnings of warm-up and window
     assert samples.count("w") == 2

@@ -11,7 +11,7 @@ from torch import nn
 
 from dpbench.measure import profiled_step
 from dpbench.measure.measurement import measure
-from dpbench.measure.ranks.team import Solo
+from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
 from dpbench.measure.stopping import NotSettledError
@@ -54,7 +54,7 @@ def late(monkeypatch):
 
 @pytest.mark.usefixtures("late")
 def test_no_sample_is_a_trial_whatever_the_time():
-    found = measure(CASE, 0.01, lambda _: Solo())
+    found = measure(CASE, 0.01, lambda _: Team())
     assert found.metrics.warmup_steps >= SLOW_STEPS
     assert sorted(found.samples_s)[len(found.samples_s) // 2] < SLOW_S / 2
     assert len(found.samples_s) >= 20
@@ -109,7 +109,7 @@ def test_a_scheme_that_never_settles_is_an_outcome(monkeypatch):
     monkeypatch.setattr("dpbench.measure.stopping._SETTLED_AFTER_S", 0.1)
     monkeypatch.setattr(variant, "TUNED", replace(TUNED, wrap=lambda base, devices, **_: Never(base)))
     with pytest.raises(NotSettledError, match="not settled after"):
-        measure(CASE, 0.01, lambda _: Solo())
+        measure(CASE, 0.01, lambda _: Team())
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -126,28 +126,19 @@ def test_independent_samples_need_as_many_as_theory_says():
 
 
 def test_correlated_samples_do_not_count_as_independent():
-    """With a correlation of 0.95, 39 samples are worth one.
-
-    As independent samples they would stop at about 200.
-    """
+    """With a correlation of 0.95, 39 samples are worth one. As independent samples they would stop at about 200."""
     counts = [len(sampled(alike(3000, 0.95, seed)).samples_s) for seed in range(20)]
     assert np.median(counts) == 3000
 
 
 @pytest.mark.parametrize("per_sample", [0.0004, -0.0004])
 def test_a_smooth_drift_ends_with_the_budget(per_sample):
-    """The drift is 2 % over the first 50 samples.
-
-    The plain interval, their middle third, is narrower than 1 %.
-    """
+    """The drift is 2 % over the first 50 samples. The plain interval, their middle third, is narrower than 1 %."""
     assert sampled([1 + per_sample * i for i in range(1000)], max_s=700).stopped_by == "budget"
 
 
 def test_two_states_of_the_machine_give_no_narrow_interval():
-    """Every second stretch is 20 % slower.
-
-    The plain interval of the median would hold one state only.
-    """
+    """Every second stretch is 20 % slower. The plain interval of the median would hold one state only."""
     stretches = [1.0] * 75 + [1.2] * 85
     rule = sampled([t * (1 + 0.001 * (i % 3)) for i, t in enumerate(stretches * 3)], min_samples=160)
     assert len(rule.samples_s) == 480

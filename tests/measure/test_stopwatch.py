@@ -7,10 +7,7 @@ CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("
 
 
 class FakeCuda:
-    """Two devices.
-
-    An event happens `behind_s` seconds after it was recorded in a stream of the device.
-    """
+    """Two devices. An event happens `behind_s` seconds after it was recorded in a stream of the device."""
 
     def __init__(self):
         self.behind_s = {FIRST: 0.0, SECOND: 0.0}

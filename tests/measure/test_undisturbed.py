@@ -73,10 +73,7 @@ def test_a_sleep_counts(neighbour):
 
 
 def test_time_that_an_own_thread_takes_on_the_core_counts(one_core):
-    """The thread runs C code without the interpreter's lock.
-
-    Threads that share the lock never wait for a core.
-    """
+    """The thread runs C code without the interpreter's lock. Threads that share the lock never wait for a core."""
     stop = threading.Event()
     numbers = bytearray(1 << 20)
 

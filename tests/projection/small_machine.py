@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dpbench.projection.described.machine import Device, Host, HostCost, Kind, Link, LinkKind, Machine, Quantity, Ring
+from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
 from dpbench.results.recording import Copy, Mark, Operator, RecordedEvent, Recording
 
 
@@ -32,7 +32,7 @@ def machine(devices: int = 2, **changes: object) -> Machine:
             one,
         ),
         host=Host("H", {cost: about(1e-6) for cost in HostCost}, one),
-        links=tuple(Link(name, "wire") for pair in ports for name in pair),
+        links={name: "wire" for pair in ports for name in pair},
         kinds={"wire": LinkKind(about(1e10), about(1e-6))},
         routes=routes,
         ring=Ring(about(1e10), "pcie"),

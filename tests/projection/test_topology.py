@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from dpbench.projection.described.machine import LinkKind, Quantity
 from dpbench.projection.described.machine_file import load_machine
-from dpbench.projection.described.topology import Layout, kinds_of, links_of, routes_of
+from dpbench.projection.described.topology import Layout, links_of, routes_of
 
 KINDS = {role: f"{role}9" for role in ("pcie", "uplink", "socket", "nvlink", "staged", "network")}
+SINGLE = LinkKind(Quantity(1.0, 2.0, 3.0, "read"), Quantity(4.0, 5.0, 6.0, "read"))
+PARTS = dict.fromkeys(KINDS.values(), SINGLE)
 # Devices 0 and 1 share switch 0; 2 is alone on switch 1; both on socket 0. 3 is alone on switch 2, socket 1.
 PCIE = Layout(
     devices=4,
@@ -58,7 +60,7 @@ def test_the_route_of_a_copy(layout: Layout, source: int | None, destination: in
 
 def test_links_have_the_kinds_of_their_roles_and_numbers() -> None:
     layout = replace(PCIE, nvlinks={(0, 3): 2, (1, 2): 1}, machines=2)
-    kinds = {link.name: link.kind for link in links_of(layout)}
+    kinds, _ = links_of(layout, routes_of(layout), PARTS)
     assert {
         name: kinds[name] for name in ("nvlink.0-3", "nvlink.7-4", "nvlink.6-5", "uplink.3.up", "network.1.in")
     } == {
@@ -72,12 +74,11 @@ def test_links_have_the_kinds_of_their_roles_and_numbers() -> None:
 
 
 def test_several_links_have_their_bandwidth_together_and_one_latency() -> None:
-    single = LinkKind(Quantity(1.0, 2.0, 3.0, "read"), Quantity(4.0, 5.0, 6.0, "read"))
-    parts = dict.fromkeys(KINDS.values(), single)
-    pairs = kinds_of(replace(PCIE, nvlinks={(0, 3): 2, (1, 2): 1}), parts)
-    assert pairs["nvlink9"] == single
-    assert pairs["nvlink9x2"] == LinkKind(Quantity(2.0, 4.0, 6.0, "2 times: read"), single.latency)
-    ports = kinds_of(replace(PCIE, ports=12), parts)
+    joined, switched = replace(PCIE, nvlinks={(0, 3): 2, (1, 2): 1}), replace(PCIE, ports=12)
+    _, pairs = links_of(joined, routes_of(joined), PARTS)
+    assert pairs["nvlink9"] == SINGLE
+    assert pairs["nvlink9x2"] == LinkKind(Quantity(2.0, 4.0, 6.0, "2 times: read"), SINGLE.latency)
+    _, ports = links_of(switched, routes_of(switched), PARTS)
     assert set(ports) == {"pcie9", "uplink9", "nvlink9x12"}
     assert ports["nvlink9x12"].bandwidth.high == 36
 
@@ -108,12 +109,13 @@ def groups(draw: st.DrawFn, count: int) -> tuple[tuple[int, ...], ...]:
 
 @given(layouts())
 def test_any_layout_routes_every_pair_over_existing_links(layout: Layout) -> None:
-    routes, names = routes_of(layout), {link.name for link in links_of(layout)}
+    routes = routes_of(layout)
+    names, _ = links_of(layout, routes, PARTS)
     places = (None, *range(layout.devices * layout.machines))
     assert set(routes) == {(a, b) for a in places for b in places if a != b}
     for (source, destination), route in routes.items():
         assert len(set(route)) == len(route) > 0
-        assert names.issuperset(route)
+        assert names.keys() >= set(route)
         if layout.peer:  # copies through host memory share uplinks
             assert not set(routes[destination, source]) & set(route)
 
@@ -123,8 +125,7 @@ def test_the_mesh_of_a_dgx1() -> None:
     links = {(0, 4): 2, (1, 5): 2, (2, 6): 1, (3, 7): 1}
     for (a, b), count in links.items():
         (name,) = machine.routes[a, b]
-        kind = next(link.kind for link in machine.links if link.name == name)
-        assert kind == ("nvlink2x2" if count == 2 else "nvlink2")
+        assert machine.links[name] == ("nvlink2x2" if count == 2 else "nvlink2")
     ends = [a for a, b in machine.routes if a is not None and machine.routes[a, b][0].startswith("nvlink")]
     assert all(ends.count(device) == 4 for device in range(8))
     assert machine.routes[0, 5][0] == "pcie.0.up"

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpbench.results.readings import Reading
-from dpbench.results.record import SCHEMA, Known, Record, RecordLineError, parse_line, to_line
+from dpbench.results.record import SCHEMA, Record, RecordLineError, parse_line, to_line
 from tests.results.making import METRICS, case, failed, ok, telemetry, thin
 
 # As the first version wrote it.
@@ -165,21 +165,3 @@ def test_wrong_fields_are_named(change: dict[str, object], message: str) -> None
     with pytest.raises(RecordLineError, match=message) as caught:
         parse_line(json.dumps({**ok(case(), 0).to_json(), **change}).encode())
     assert "\n" not in str(caught.value)
-
-
-def test_lines_share_what_they_repeat_and_nothing_else() -> None:
-    known: Known = {}
-    first, second, other = (
-        parse_line(to_line(record), known) for record in (ok(case(), 0), ok(case(), 1), ok(case("naive"), 1))
-    )
-    assert first.case is second.case
-    assert first.environment is second.environment is other.environment
-    assert other.case is not first.case
-    assert (first, second, other) == (ok(case(), 0), ok(case(), 1), ok(case("naive"), 1))
-
-
-def test_a_bad_case_is_named_also_after_good_ones() -> None:
-    known: Known = {}
-    parse_line(to_line(ok(case(), 0)), known)
-    with pytest.raises(RecordLineError, match=r"case\.batch"):
-        parse_line(to_line(ok(case(), 0)).replace(b'"batch":64', b'"batch":0'), known)

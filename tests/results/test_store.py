@@ -1,5 +1,4 @@
 import fcntl
-import gc
 import os
 import resource
 import subprocess
@@ -277,14 +276,3 @@ def test_children_do_not_inherit_the_file(tmp_path: Path) -> None:
             ["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, check=True, close_fds=False
         )
     assert str(path) not in listed.stdout
-
-
-def test_reading_leaves_garbage_collection_as_it_was(tmp_path: Path) -> None:
-    bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
-    bad.write_bytes(b"{\n")
-    good.write_bytes(to_line(A))
-    assert gc.isenabled()
-    Store(good).read()
-    with pytest.raises(StoreError):
-        Store(bad).read()
-    assert gc.isenabled()

@@ -39,10 +39,7 @@ def test_failed_rounds_beside_good_ones_are_told_once_each() -> None:
 
 def test_one_wrong_round_takes_the_times_of_all() -> None:
     found = summarise([ok(case(), 0), failed(case(), 1, "wrong_result", "gradients are off by 0.3")])
-    assert (found.outcome, found.reason) == (
-        Outcome.WRONG_RESULT,
-        "not the same computation: gradients are off by 0.3",
-    )
+    assert (found.outcome, found.reason) == (Outcome.WRONG_RESULT, "not the same computation: gradients are off by 0.3")
     assert (found.step_time_s, found.items_per_s, found.rounds_ok, found.rounds) == (None, None, 0, 2)
 
 

@@ -22,10 +22,7 @@ def raising(): raise ValueError("raised")
 
 
 class FakeProbe:
-    """Reports MACHINE.
-
-    A request with a workload in `deadly` ends as its value says; the key "" means any request.
-    """
+    """Reports MACHINE. A request with a workload in `deadly` ends as its value says; the key "" means any request."""
 
     def __init__(self, deadly):
         self.deadly, self.requests, self.timeouts_s = deadly, [], []

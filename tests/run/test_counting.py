@@ -50,10 +50,7 @@ def case(variant, workload="mlp/tiny", devices=SIM4):
 @needs_simulator
 @pytest.mark.exhaustive
 def test_ten_processes_count_the_same():
-    """Two processes fork five times each.
-
-    The variant uses the most threads, on simulated devices and on the CPU.
-    """
+    """Two processes fork five times each. The variant uses the most threads, on simulated devices and on the CPU."""
     cases = [case("naive"), case("naive", devices=("cpu",) * 4)]
     records = [record for _ in range(2) for record in count_all(cases * 5)]
     for each in cases:

@@ -136,12 +136,7 @@ def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, t
     (syntax / "dpbench/parallel/__init__.py").write_text("def (:\n")
     wrong, killed, raising, hanging = (
         copied(tmp_path / name, *edit)
-        for name, edit in (
-            ("wrong", WRONG_GRADIENTS),
-            ("killed", KILLED),
-            ("raising", RAISING),
-            ("hanging", HANGING),
-        )
+        for name, edit in (("wrong", WRONG_GRADIENTS), ("killed", KILLED), ("raising", RAISING), ("hanging", HANGING))
     )
     found = taken(
         job(base, syntax),
@@ -192,10 +187,7 @@ def test_models_that_do_not_fit_together_run_one_at_a_time(tmp_path):
 
 def test_each_side_runs_the_users_own_step_from_its_folder(tmp_path):
     base, head = tmp_path / "base", tmp_path / "head"
-    for folder, first in (
-        (base, "import network"),
-        (head, "raise ValueError('of head')"),
-    ):
+    for folder, first in ((base, "import network"), (head, "raise ValueError('of head')")):
         folder.mkdir()
         (folder / "mine.py").write_text(FACTORY.format(above="", first=first))
         (folder / "network.py").touch()

@@ -34,8 +34,7 @@ def second():
 
 
 @pytest.mark.parametrize(
-    ("variant", "factory", "word"),
-    [("tuned", "first", "CUDA error"), ("ddp", "second", "lost_gpu: CUDA error")],
+    ("variant", "factory", "word"), [("tuned", "first", "CUDA error"), ("ddp", "second", "lost_gpu: CUDA error")]
 )
 def test_the_outcome_is_lost_gpu(tmp_path, monkeypatch, variant, factory, word):
     (tmp_path / "losing.py").write_text(LOSING)

@@ -64,10 +64,7 @@ def test_ctrl_c(folder, mark):
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_parent_only(folder, mark):
-    """A terminal signals its whole foreground group.
-
-    A child in that group would end and leave a failed record.
-    """
+    """A terminal signals its whole foreground group. A child in that group would end and leave a failed record."""
     (folder / "hang").touch()
     parent = subprocess.Popen(SWEEP, process_group=0)
     wait_until((folder / "hanging").exists)

@@ -13,7 +13,7 @@ from dpbench.results.record import Outcome
 from dpbench.run.interpret import interpret
 from dpbench.run.launch import Exit
 from dpbench.run.messages import Job
-from dpbench.run.rounds import RoundProcesses, exit_from_bytes, exit_to_bytes
+from dpbench.run.rounds import EXIT, RoundProcesses
 from dpbench.sweep.case import Case
 from tests.run.conftest import marked_processes, wait_until
 
@@ -182,7 +182,7 @@ def test_an_interrupted_launch_leaves_no_process(acts, processes, mark, monkeypa
 
 def test_any_bytes_of_a_child_reach_the_parent():
     end = Exit("2026-01-01", 1.5, -9, 2.0, bytes(range(256)), b"\xff\x00\xfe", 3, is_stopped=True)
-    assert exit_from_bytes(exit_to_bytes(end)) == end
+    assert EXIT.validate_json(EXIT.dump_json(end)) == end
 
 
 def test_heaps_of_the_children_are_shifted_differently(acts, processes):

@@ -9,7 +9,6 @@ from dpbench.gate.take_round import LOCKSTEP
 from dpbench.run.ask import PROBE, ask_machine
 from dpbench.run.count_all import COUNTER
 from dpbench.run.rounds import ROUND
-from dpbench.run.start import child_command
 
 COMMANDS = {
     "dpbench.run.child.round": ROUND,
@@ -18,7 +17,6 @@ COMMANDS = {
     "dpbench.doctor.child.measure_machine": ask.MEASURE,
     "dpbench.run.child.count": COUNTER,
     "dpbench.run.child.lockstep": LOCKSTEP,
-    "dpbench.run.child.count_case": child_command("dpbench.run.child.count_case"),
 }
 FACTORY = """
 from dpbench.workloads.resolve import resolve

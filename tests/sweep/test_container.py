@@ -1,13 +1,6 @@
 import pytest
 
-from dpbench.sweep.host import (
-    Limits,
-    parse_cpu_max,
-    parse_cpu_quota,
-    parse_membership,
-    parse_memory,
-    read_limits,
-)
+from dpbench.sweep.host import Limits, parse_cpu_max, parse_cpu_quota, parse_membership, parse_memory, read_limits
 
 DOCKER_V1 = """\
 4:memory:/docker/f6d5

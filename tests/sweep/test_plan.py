@@ -114,18 +114,8 @@ def test_who_runs_on_which_lanes(here: MachineInfo, devices: str, skipped: str) 
             "torch.nn.DataParallel needs an accelerator for every lane, and cpu is none",
         ),
         (machine(gpus=1), "cuda:0*2", "ddp", "nccl allows one rank for each device, and these lanes share one"),
-        (
-            machine(gpus=1),
-            "cpu+cuda:0",
-            "ddp",
-            "DistributedDataParallel needs devices of one kind, not cpu and cuda",
-        ),
-        (
-            machine(backends=()),
-            "cpu*2",
-            "ddp",
-            "this torch has no gloo, which DistributedDataParallel needs on cpu",
-        ),
+        (machine(gpus=1), "cpu+cuda:0", "ddp", "DistributedDataParallel needs devices of one kind, not cpu and cuda"),
+        (machine(backends=()), "cpu*2", "ddp", "this torch has no gloo, which DistributedDataParallel needs on cpu"),
         (
             machine(gpus=2),
             "cuda:0*2",

@@ -44,12 +44,7 @@ def test_a_variant_has_one_text(text, canonical):
 def test_values_are_those_of_the_name_and_of_its_parameters():
     found = VariantId("tuned[coalesce=false,bucket_bytes=1KiB,dispatch=sequence,skip_unchanged=true]")
     assert found.name is VariantName.TUNED
-    assert found.values == {
-        "coalesce": False,
-        "bucket_bytes": 1024,
-        "dispatch": "sequence",
-        "skip_unchanged": True,
-    }
+    assert found.values == {"coalesce": False, "bucket_bytes": 1024, "dispatch": "sequence", "skip_unchanged": True}
     assert VariantId("ddp[bucket_cap_mb=1]").values == {"bucket_cap_mb": 1.0}
     assert VariantId("naive").values == {}
 

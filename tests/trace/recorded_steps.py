@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpbench.projection.affine_step import AffineStep
+from dpbench.projection.affine import AffineStep
 
 STEPS = Path(__file__).parents[2] / "benchmarks" / "projection" / "recordings"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dpbench.doctor.child.host import examine_host
 from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Finding, Findings, unknown
-from dpbench.run.child.probe import one_line, read_accelerators
+from dpbench.run.child.probe import first_line, read_accelerators
 from dpbench.run.child.process import answer
 
 if TYPE_CHECKING:
@@ -34,14 +34,11 @@ def examine() -> list[Finding]:
 
 
 def _findings_or_unknown(what: str, examination: Callable[[], list[Finding]]) -> list[Finding]:
-    """Return the findings.
-
-    If the examination raises, return that as `unknown`, so that the others still run.
-    """
+    """Return the findings. If the examination raises, return that as `unknown`, so that the others still run."""
     try:
         return examination()
     except Exception as error:
-        return [unknown(what, f"{type(error).__name__}: {one_line(error)}")]
+        return [unknown(what, f"{type(error).__name__}: {first_line(error)}")]
 
 
 def _gpus() -> list[Finding]:

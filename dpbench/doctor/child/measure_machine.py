@@ -20,7 +20,7 @@ import torch
 from dpbench.doctor.machine_file import Measured, MeasureRequest
 from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
-from dpbench.run.child.probe import one_line, read_accelerators
+from dpbench.run.child.probe import first_line, read_accelerators
 from dpbench.run.child.process import answer
 from dpbench.sweep.host import cpu_model
 
@@ -208,7 +208,7 @@ def _noted(what: str, failures: dict[str, str]) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, NotImplementedError, AttributeError) as error:
-        failures[what] = one_line(error)
+        failures[what] = first_line(error)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,7 @@ _REINSTALL = (
 
 
 def examine_packages(path: Sequence[str] | None = None) -> list[Finding]:
-    """Return one finding: a note if a distribution `dpbench` is on `path`.
-
-    The default of `path` is `sys.path`.
-    """
+    """Return one finding: a note if a distribution `dpbench` is on `path`. The default of `path` is `sys.path`."""
     return [judge(_installed(OURS, path), _installed(OTHERS, path))]
 
 

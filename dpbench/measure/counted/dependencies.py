@@ -158,10 +158,7 @@ def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[
 
 
 def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts: set[int]) -> set[int]:
-    """Return those of `events` that are in `starts` or depend on them by data.
-
-    `events` are in program order.
-    """
+    """Return those of `events` that are in `starts` or depend on them by data. `events` are in program order."""
     found: set[int] = set()
     for event in events:
         if event.id in starts or not found.isdisjoint(data[event.id]):

@@ -19,18 +19,7 @@ _TENSOR_BYTES = 64
 """The least memory of a CPU tensor: torch aligns each to so many bytes."""
 
 
-_FIELDS = (
-    "arena",
-    "ordblks",
-    "smblks",
-    "hblks",
-    "hblkhd",
-    "usmblks",
-    "fsmblks",
-    "uordblks",
-    "fordblks",
-    "keepcost",
-)
+_FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 
 
 class _Mallinfo2(ctypes.Structure):

@@ -29,10 +29,7 @@ _PATHS = {  # the names of `nvidia-smi topo -m`, from a single switch between tw
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """Facts of several GPUs.
-
-    `links` has an entry for each pair; the other tuples have one for each GPU.
-    """
+    """Facts of several GPUs. `links` has an entry for each pair; the other tuples have one for each GPU."""
 
     driver: str | None = None
     clocks: tuple[str | None, ...] = ()
@@ -75,10 +72,7 @@ def _or_none(read: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T |
 
 
 def _clocks(gpu: Gpu) -> str:
-    """Return the highest clocks the GPU allows.
-
-    NVML cannot read a limit set by `nvidia-smi --lock-gpu-clocks`.
-    """
+    """Return the highest clocks the GPU allows. NVML cannot read a limit set by `nvidia-smi --lock-gpu-clocks`."""
     sm = ask(pynvml.nvmlDeviceGetMaxClockInfo, gpu.handle, pynvml.NVML_CLOCK_SM)
     memory = ask(pynvml.nvmlDeviceGetMaxClockInfo, gpu.handle, pynvml.NVML_CLOCK_MEM)
     return f"SM to {sm} MHz, memory to {memory} MHz"

@@ -51,10 +51,7 @@ _MEMBERS = {
 
 
 def start() -> None:
-    """Load the driver's library, until the process ends.
-
-    Raises NotOfferedError if there is none.
-    """
+    """Load the driver's library, until the process ends. Raises NotOfferedError if there is none."""
     ask(pynvml.nvmlInit)
 
 
@@ -70,10 +67,7 @@ def ask(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def check(status: int, what: str) -> None:
-    """Raise as `ask` does, if `status` is an error.
-
-    For a call that returns several results, each with a status.
-    """
+    """Raise as `ask` does, if `status` is an error. For a call that returns several results, each with a status."""
     if status != pynvml.NVML_SUCCESS:
         _refuse(pynvml.NVMLError(status), what)
 

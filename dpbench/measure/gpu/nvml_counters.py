@@ -98,10 +98,7 @@ def growth(before: CounterState | str, after: CounterState | str, most: float) -
 
 
 def traffic_bytes(name: str, before: CounterStates, after: CounterStates, window_s: float) -> Reading:
-    """Return the bytes in the window of one of `TRAFFIC`.
-
-    Raises NotOfferedError as `growth` does.
-    """
+    """Return the bytes in the window of one of `TRAFFIC`. Raises NotOfferedError as `growth` does."""
     unit_bytes = 1024 if name.startswith("nvlink") else 1
     most = _MOST_BYTES_PER_S[name.partition("_")[0]] * window_s / unit_bytes
     return Reading(value=unit_bytes * growth(before[name], after[name], most), source="counter")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 import pynvml
 import torch
@@ -32,10 +32,7 @@ GpmSample = Any
 
 
 def take_sample(gpu: Gpu) -> GpmSample:
-    """Return a sample, to be passed to `averages`, or the reason why there is none.
-
-    Raises LostGpuError.
-    """
+    """Return a sample, to be passed to `averages`, or the reason why there is none. Raises LostGpuError."""
     try:
         if not ask(pynvml.nvmlGpmQueryDeviceSupport, gpu.handle).isSupportedDevice:
             return "this GPU has no GPM; Hopper and newer GPUs have it"
@@ -50,10 +47,7 @@ def take_sample(gpu: Gpu) -> GpmSample:
 
 
 def averages(before: GpmSample, after: GpmSample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
-    """Return each metric's average between two samples, and free the samples.
-
-    Raises LostGpuError.
-    """
+    """Return each metric's average between two samples, and free the samples. Raises LostGpuError."""
     try:
         return _averages(before, after, metrics, window_s)
     except NotOfferedError as error:
@@ -102,74 +96,59 @@ _GPM_MIB_PER_S = {
 _GPM_METRICS = (_SM_BUSY, _DRAM_BANDWIDTH, *_GPM_MIB_PER_S.values())
 
 
-class Telemetry(Protocol):
-    """Readings at both edges of one window. Call `begin` and `end` once, with all devices idle."""
+class Telemetry:
+    """Readings at both edges of one window. Call `begin` and `end` once, with all devices idle.
 
-    def begin(self) -> None: ...
-
-    def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:
-        """Return each device's telemetry over the window of `steps` steps, or the reason for none."""
-
-
-class NoTelemetry:
-    """Telemetry of devices that have none: every result is `reason`."""
-
-    def __init__(self, devices: Sequence[str], reason: str) -> None:
-        self._reasons: dict[str, DeviceTelemetry | str] = dict.fromkeys(devices, reason)
-
-    def begin(self) -> None:
-        """Do nothing."""
-
-    def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:  # noqa: ARG002
-        return self._reasons
-
-
-class NvmlTelemetry:
-    """Telemetry of NVIDIA GPUs. NVML must have been started.
-
-    `uuids` has bare UUIDs by torch's names. `now` returns the seconds since 1970, the clock of the driver's samples.
+    `watches` has each device's watch, or the reason why it has none.
     """
 
-    def __init__(self, uuids: Mapping[str, str], now: Callable[[], float] = time.time) -> None:
-        self._watches: dict[str, _Watch | str] = {
-            device: _watch_or_reason(device, uuid, now) for device, uuid in uuids.items()
-        }
+    def __init__(self, watches: Mapping[str, "Watch | str"]) -> None:
+        self.watches = watches
 
     def begin(self) -> None:
-        for watch in self._watches.values():
+        for watch in self.watches.values():
             if not isinstance(watch, str):
                 watch.begin()
 
     def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:
-        for watch in self._watches.values():
+        """Return each device's telemetry over the window of `steps` steps, or the reason for none."""
+        for watch in self.watches.values():
             if not isinstance(watch, str):
                 watch.end()
         return {
             device: watch if isinstance(watch, str) else watch.telemetry(steps)
-            for device, watch in self._watches.items()
+            for device, watch in self.watches.items()
         }
 
 
 def telemetry_of(devices: Sequence[torch.device]) -> Telemetry:
-    """Return telemetry for the devices, or NoTelemetry with the reason."""
-    names, uuids = list(dict.fromkeys(map(str, devices))), uuids_of(devices)
-    if not uuids:
-        return NoTelemetry(names, "there is telemetry of NVIDIA's GPUs alone")
-    try:
-        start()
-    except NotOfferedError as error:
-        return NoTelemetry(names, str(error))
-    return NvmlTelemetry(uuids)
+    """Return the telemetry of the devices."""
+    names, uuids = dict.fromkeys(map(str, devices)), uuids_of(devices)
+    reason = "there is telemetry of NVIDIA's GPUs alone"
+    if uuids:
+        try:
+            start()
+            return nvml_telemetry(uuids)
+        except NotOfferedError as error:
+            reason = str(error)
+    return Telemetry(dict.fromkeys(names, reason))
 
 
-def _watch_or_reason(device: str, uuid: str, now: Callable[[], float]) -> "_Watch | str":
-    try:
-        return _Watch(find_gpu(device, uuid), now)
-    except NotOfferedError as error:
-        return str(error)
+def nvml_telemetry(uuids: Mapping[str, str], now: Callable[[], float] = time.time) -> Telemetry:
+    """Return the telemetry of NVIDIA GPUs. NVML must have been started.
+
+    `uuids` has bare UUIDs by torch's names. `now` returns the seconds since 1970, the clock of the driver's samples.
+    """
+    watches: dict[str, Watch | str] = {}
+    for device, uuid in uuids.items():
+        try:
+            watches[device] = Watch(find_gpu(device, uuid), now)
+        except NotOfferedError as error:
+            watches[device] = str(error)
+    return Telemetry(watches)
 
 
-class _Watch:
+class Watch:
     """The readings of one GPU at both edges of one window."""
 
     def __init__(self, gpu: Gpu, now: Callable[[], float]) -> None:

@@ -51,10 +51,7 @@ class RankCounts(TorchDispatchMode):
         return result
 
     def by_phase(self) -> dict[Phase, PhaseCounts]:
-        """Return the counters of each phase.
-
-        A collective's bytes are those of the tensors it is called with.
-        """
+        """Return the counters of each phase. A collective's bytes are those of the tensors it is called with."""
         return {
             phase: PhaseCounts(
                 operators=tally.operators,

@@ -1,6 +1,6 @@
 """The processes of one case: they start each step together and agree on its time."""
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import distributed as dist
@@ -8,42 +8,24 @@ from torch import distributed as dist
 T = TypeVar("T")
 
 
-class Team(Protocol):
-    """The ranks that take each step together. The record is that of rank 0."""
+class Team:
+    """The ranks that take each step together; here, one process for all devices. The record is that of rank 0."""
 
-    rank: int
-    size: int
+    rank, size = 0, 1
 
     def line_up(self) -> None:
         """Wait until all ranks have called this."""
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
-        """Return the slowest step time, the skew and the longest elapsed time, in seconds.
-
-        The skew is the slowest rank's step time less the fastest's.
-        """
-
-    def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks, in the order of the ranks."""
-
-
-class Solo:
-    """The team of a case with one process for all devices."""
-
-    rank = 0
-    size = 1
-
-    def line_up(self) -> None:
-        """Return at once: there is no other rank."""
-
-    def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
+        """Return the slowest step time, its distance from the fastest's, and the longest elapsed time, in seconds."""
         return step_s, 0.0, elapsed_s
 
     def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in the order of the ranks."""
         return [value]
 
 
-class Ranks:
+class Ranks(Team):
     """One process per device.
 
     The processes communicate by gloo on the host, whichever backend reduces the gradients.

@@ -97,14 +97,6 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Link:
-    """One direction of a physical link. Links of one `kind` share their parameters."""
-
-    name: str
-    kind: str
-
-
-@dataclass(frozen=True)
 class LinkKind:
     """`bandwidth` in bytes/s, that a copy reaches in one direction; `latency` of a copy, in seconds.
 
@@ -132,8 +124,9 @@ class Ring:
 class Machine:
     """A machine, or several equal ones.
 
-    `devices` is the number of devices of all machines together. `routes` maps a pair (source, destination) to the
-    names of the links that a copy takes; None stands for the host. `ring` is None for a single device. `nccl` holds
+    `devices` is the number of devices of all machines together. `links` maps the name of each direction
+    of a link to one of `kinds`, whose links share their parameters. `routes` maps a pair (source, destination) to the
+    links that a copy takes; None stands for the host. `ring` is None for a single device. `nccl` holds
     NCCL's constants by name, and `overlap` by what factor operators are slower while a collective runs. `skew` is by
     what factor the slowest of several processes is slower than the others.
     """
@@ -142,7 +135,7 @@ class Machine:
     devices: int
     device: Device
     host: Host
-    links: tuple[Link, ...]
+    links: Mapping[str, str]
     kinds: Mapping[str, LinkKind]
     routes: Mapping[tuple[int | None, int | None], tuple[str, ...]]
     ring: Ring | None

@@ -24,7 +24,7 @@ from typing import Any
 from dpbench.projection.described.fields import Fields, MachineFileError
 from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
 from dpbench.projection.described.nccl import PROTOCOLS
-from dpbench.projection.described.topology import Layout, kinds_of, links_of, routes_of
+from dpbench.projection.described.topology import Layout, Routes, links_of, role_of, routes_of
 from dpbench.sweep.explain import nearest, one_of
 from dpbench.sweep.outside import one_line, read_toml, shown
 
@@ -36,11 +36,8 @@ _SOCKETS = "a list with the switches of each CPU socket, each switch once"
 _NVLINKS = f"a list of [device, another device, number of links from 1 to {_MOST_LINKS}], each pair once"
 
 
-def read_layout(file: Fields, links: Fields, names: Mapping[str, str]) -> Layout:
-    """Return the layout in a machine's file. `names` has the link kind for each key of the table `links`.
-
-    Raise MachineFileError. A link kind that no route takes is refused too.
-    """
+def read_layout(file: Fields, names: Mapping[str, str]) -> Layout:
+    """Return the layout in a machine's file. `names` has the link kind of each role. Raise MachineFileError."""
     devices = file.whole("devices", 1, _MOST_DEVICES)
     layout = Layout(
         devices=devices,
@@ -56,7 +53,6 @@ def read_layout(file: Fields, links: Fields, names: Mapping[str, str]) -> Layout
         file.refuse("nvlinks", "not allowed beside nvswitch_links; allowed: one of them")
     if devices == 1 and layout.ports:
         file.refuse("nvswitch_links", "not allowed for one device; allowed: leave it out")
-    _check_roles(links, layout)
     return layout
 
 
@@ -97,33 +93,14 @@ def _nvlinks(file: Fields, devices: int) -> dict[tuple[int, int], int]:
     return found
 
 
-def _check_roles(links: Fields, layout: Layout) -> None:
-    """Raise if a link kind that the layout needs is missing, or if one is there that no route takes."""
-    needed = {"pcie"}
-    if any(len(devices) > 1 for devices in layout.switches):
-        needed.add("uplink")
-    fast = bool(layout.ports)
-    joined = fast or len(layout.nvlinks) == layout.devices * (layout.devices - 1) // 2
-    if layout.nvlinks or fast:
-        needed.add("nvlink")
-    if not joined:
-        needed |= _slow_roles(layout)
-    if layout.machines > 1:
-        needed.add("network")
+def _check_roles(links: Fields, routes: Routes) -> None:
+    """Raise if a link kind that a route takes is missing, or if one is there that no route takes."""
+    needed = {role_of(name) for route in routes.values() for name in route}
     links.refuse_others()
     for role in sorted(needed - links.table.keys()):
         links.refuse(role, "missing; allowed: the name of a link, or a table with bandwidth and latency")
     for role in sorted(links.table.keys() - needed):
         links.refuse(role, f"no copy takes this link here; allowed: {one_of(sorted(needed))}")
-
-
-def _slow_roles(layout: Layout) -> set[str]:
-    """Return the roles of links that only a copy between devices without NVLink takes."""
-    if not layout.peer:
-        return {"staged"}
-    socket = {d: layout.socket_of(layout.switch_of(d)) for d in range(layout.devices)}
-    pairs = ((a, b) for a in socket for b in range(a) if (b, a) not in layout.nvlinks)
-    return {"socket"} if any(socket[a] != socket[b] for a, b in pairs) else set()
 
 
 _FOLDER = Path(str(files("dpbench"))) / "machines"
@@ -180,18 +157,21 @@ class _Reader:
     def machine(self, name: str) -> Machine:
         file = self.file
         links = file.below("links")
-        layout = read_layout(file, links, self._link_names(links))
+        layout = read_layout(file, self._link_names(links))
+        routes = routes_of(layout)
+        _check_roles(links, routes)
         device, host = self._device(), self._host()
         kinds = {layout.kinds[role]: self._link(links, role) for role in layout.kinds}
+        names, kinds = links_of(layout, routes, kinds)
         ring, nccl = self._ring(layout.machines) if layout.devices * layout.machines > 1 else (None, {})
         found = Machine(
             name=name,
             devices=layout.devices * layout.machines,
             device=device,
             host=host,
-            links=links_of(layout),
-            kinds=kinds_of(layout, kinds),
-            routes=routes_of(layout),
+            links=names,
+            kinds=kinds,
+            routes=routes,
             ring=ring,
             nccl=nccl,
             overlap=self._slowdown("overlap"),

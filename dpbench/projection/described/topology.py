@@ -13,7 +13,7 @@ host memory, at the speed of the link ``staged``, one for each source device. Ea
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpbench.projection.described.machine import Link, LinkKind, Quantity
+from dpbench.projection.described.machine import LinkKind, Quantity
 
 Place = int | None
 Routes = dict[tuple[Place, Place], tuple[str, ...]]
@@ -47,15 +47,6 @@ class Layout:
         return next(i for i, switches in enumerate(self.sockets) if switch in switches)
 
 
-def links_of(layout: Layout) -> tuple[Link, ...]:
-    """Return every link of all machines."""
-    found = dict[str, Link]()
-    for route in routes_of(layout).values():
-        for name in route:
-            found[name] = Link(name, _kind(layout, name))
-    return tuple(sorted(found.values(), key=lambda link: link.name))
-
-
 def routes_of(layout: Layout) -> Routes:
     """Return the link names for each pair of places: devices of all machines, and None for the host of a device."""
     total = layout.devices * layout.machines
@@ -69,25 +60,34 @@ def routes_of(layout: Layout) -> Routes:
     return routes
 
 
-def kinds_of(layout: Layout, parts: Mapping[str, LinkKind]) -> dict[str, LinkKind]:
-    """Return the kinds of all links by name, from the kinds of single links in `parts`.
+def links_of(
+    layout: Layout, routes: Routes, parts: Mapping[str, LinkKind]
+) -> tuple[dict[str, str], dict[str, LinkKind]]:
+    """Return the kind of each link by its name, and all kinds, from those of single links in `parts`.
 
     Several NVLinks between two devices, or from one to NVSwitch, are one link with all their bandwidth: ``nvlink2x2``.
     """
-    kinds = dict[str, LinkKind]()
-    for link in links_of(layout):
-        role = link.name.partition(".")[0]
-        if role not in ("nvlink", "nvswitch"):
-            kinds[link.kind] = parts[link.kind]
-            continue
-        single = parts[layout.kinds["nvlink"]]
-        count = layout.ports if role == "nvswitch" else layout.nvlinks[_pair(layout, link.name)]
-        kinds[link.kind] = LinkKind(_times(single.bandwidth, count), single.latency)
-    return kinds
+    links, kinds = dict[str, str](), dict[str, LinkKind]()
+    for name in sorted({name for route in routes.values() for name in route}):
+        role, count = role_of(name), 0
+        if name.startswith("nvswitch"):
+            count = layout.ports
+        elif role == "nvlink" and (several := layout.nvlinks[_pair(layout, name)]) > 1:
+            count = several
+        links[name] = kind = layout.kinds[role] + (f"x{count}" if count else "")
+        single = parts[layout.kinds[role]]
+        kinds[kind] = LinkKind(_times(single.bandwidth, count), single.latency) if count > 1 else single
+    return links, kinds
+
+
+def role_of(link: str) -> str:
+    """Return the key of a link in the table ``links`` of a machine's file."""
+    role = link.partition(".")[0]
+    return "nvlink" if role == "nvswitch" else role
 
 
 def _times(quantity: Quantity, count: int) -> Quantity:
-    source = quantity.source if count == 1 else f"{count} times: {quantity.source}"
+    source = f"{count} times: {quantity.source}"
     return Quantity(count * quantity.low, count * quantity.mid, count * quantity.high, source)
 
 
@@ -126,16 +126,6 @@ def _uplink(layout: Layout, device: int) -> list[str]:
     switch = layout.switch_of(local)
     alone = len(layout.switches[switch]) == 1
     return [] if alone else [f"uplink.{machine * len(layout.switches) + switch}"]
-
-
-def _kind(layout: Layout, name: str) -> str:
-    role = name.partition(".")[0]
-    if role == "nvswitch":
-        return f"{layout.kinds['nvlink']}x{layout.ports}"
-    if role == "nvlink":
-        count = layout.nvlinks[_pair(layout, name)]
-        return layout.kinds["nvlink"] + (f"x{count}" if count > 1 else "")
-    return layout.kinds[role]
 
 
 def _pair(layout: Layout, name: str) -> tuple[int, int]:

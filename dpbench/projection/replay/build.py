@@ -24,35 +24,26 @@ from dpbench.projection.replay.tasks import LOCK, Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
 from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Wait
 
-_BY_PART = (
-    ("convolution", Kind.CONVOLUTION),
-    ("bmm", Kind.BATCHED_MATMUL),
-    ("addmm", Kind.MATMUL),
-    ("mm", Kind.MATMUL),
-    ("addmv", Kind.MATMUL),
-    ("norm", Kind.NORM),
-    ("softmax", Kind.SOFTMAX),
-    ("embedding", Kind.INDEX),
-    ("index", Kind.INDEX),
-    ("gather", Kind.INDEX),
-    ("scatter", Kind.INDEX),
-    ("nll_loss", Kind.INDEX),
-    ("copy", Kind.MOVE),
-    ("cat", Kind.MOVE),
-    ("clone", Kind.MOVE),
-    ("_to_copy", Kind.MOVE),
-    ("pool", Kind.REDUCTION),
-    ("sum", Kind.REDUCTION),
-    ("mean", Kind.REDUCTION),
-)
+_PARTS_OF_NAMES = {
+    Kind.CONVOLUTION: ("convolution",),
+    Kind.BATCHED_MATMUL: ("bmm",),
+    Kind.MATMUL: ("mm", "addmv"),
+    Kind.NORM: ("norm",),
+    Kind.SOFTMAX: ("softmax",),
+    Kind.INDEX: ("embedding", "index", "gather", "scatter", "nll_loss"),
+    Kind.MOVE: ("copy", "cat", "clone"),
+    Kind.REDUCTION: ("pool", "sum", "mean"),
+}
 
 
 def kind_of(operator: str) -> Kind:
-    """Return the kind of an operator such as ``aten.addmm.default``; one that is not known moves bytes element by
-    element.
+    """Return the kind of an operator such as ``aten.addmm.default``: the first kind with a part of its name.
+
+    An operator that is not known moves bytes element by element.
     """
     name = operator.removeprefix("aten.").partition(".")[0]
-    return next((kind for part, kind in _BY_PART if part in name), Kind.ELEMENTWISE)
+    kinds = (kind for kind, parts in _PARTS_OF_NAMES.items() if any(part in name for part in parts))
+    return next(kinds, Kind.ELEMENTWISE)
 
 
 @dataclass(frozen=True)

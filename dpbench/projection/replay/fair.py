@@ -18,13 +18,13 @@ A row of an array holds all draws, so one pass answers all.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.projection.replay.fifo import Schedule
+from dpbench.projection.replay.fifo import Schedule, users_of
 from dpbench.projection.replay.tasks import Rate, Role, Task, Tasks
 from dpbench.results.counts import Phase
 
@@ -58,70 +58,38 @@ _DONE_S = 1e-12
 
 def fair_finish_s(tasks: Tasks, schedule: Schedule, seconds: Sequence[float]) -> float:
     """Return when the last task ends, in seconds. Resources that are not links keep the order of `schedule`."""
-    run = _Run(tasks, schedule, seconds)
-    return run.finish()
-
-
-class _Run:
-    def __init__(self, tasks: Tasks, schedule: Schedule, seconds: Sequence[float]) -> None:
-        self._tasks, self._seconds = tasks, seconds
-        self._users: list[list[int]] = [[] for _ in seconds]
-        self._missing = [0] * len(seconds)
-        self._left: dict[int, float] = {}
-        self._rates: dict[int, float] = {}
-        self._ends: list[tuple[float, int]] = []
-        self._now, self._is_changed = 0.0, False
-        for i, task in enumerate(tasks.all):
-            before = set(task.before) | ({*schedule.follows[i]} if task.role is not Role.LINK else set())
-            self._missing[i] = len(before)
-            for earlier in before:
-                self._users[earlier].append(i)
-
-    def finish(self) -> float:
-        """Run all tasks, and return the end of the last one."""
-        self._start(i for i, count in enumerate(self._missing) if count == 0)
-        self._share_links()
-        while self._ends or self._left:
-            at = self._ends[0][0] if self._ends else float("inf")
-            copy_ends = min((left / self._rates[i] for i, left in self._left.items()), default=float("inf"))
-            at = min(at, self._now + copy_ends)
-            self._advance(at)
-            ended = [i for i, left in self._left.items() if left <= _DONE_S * max(1.0, self._now)]  # rounding errors
-            for i in ended:
-                del self._left[i]
-                self._is_changed = True
-            while self._ends and self._ends[0][0] <= self._now:
-                ended.append(heapq.heappop(self._ends)[1])
-            self._release(ended)
-            self._share_links()
-        return self._now
-
-    def _advance(self, at: float) -> None:
-        for i in self._left:
-            self._left[i] -= (at - self._now) * self._rates[i]
-        self._now = at
-
-    def _release(self, ended: Iterable[int]) -> None:
-        ready = []
-        for i in ended:
-            for user in self._users[i]:
-                self._missing[user] -= 1
-                if not self._missing[user]:
-                    ready.append(user)
-        self._start(ready)
-
-    def _start(self, ready: Iterable[int]) -> None:
+    before = [
+        set(task.before) if task.role is Role.LINK else {*task.before, *follows}
+        for task, follows in zip(tasks.all, schedule.follows, strict=True)
+    ]
+    users, missing = users_of(before), [len(tasks) for tasks in before]
+    ready = [i for i, count in enumerate(missing) if not count]
+    now, ends = 0.0, list[tuple[float, int]]()
+    left, rates = dict[int, float](), dict[int, float]()  # of the copies under way, in seconds alone on their links
+    while ready or ends or left:
         for i in ready:
-            if self._tasks.all[i].role is Role.LINK and self._seconds[i] > _DONE_S:
-                self._left[i] = self._seconds[i]
-                self._is_changed = True
+            if tasks.all[i].role is Role.LINK and seconds[i] > _DONE_S:
+                left[i] = seconds[i]
             else:
-                heapq.heappush(self._ends, (self._now + self._seconds[i], i))
+                heapq.heappush(ends, (now + seconds[i], i))
+        if left.keys() != rates.keys():
+            rates = fair_shares({i: tasks.all[i].resources for i in left})
+        copy_ends = now + min((rest / rates[i] for i, rest in left.items()), default=float("inf"))
+        at = min(ends[0][0] if ends else float("inf"), copy_ends)
+        left = {i: rest - (at - now) * rates[i] for i, rest in left.items()}
+        now = at
+        ended = [i for i, rest in left.items() if rest <= _DONE_S * max(1.0, now)]  # rounding errors
+        left = {i: rest for i, rest in left.items() if i not in ended}
+        while ends and ends[0][0] <= now:
+            ended.append(heapq.heappop(ends)[1])
+        ready = [user for i in ended for user in users[i] if _is_last(missing, user)]
+    return now
 
-    def _share_links(self) -> None:
-        if self._is_changed:
-            self._rates = fair_shares({i: self._tasks.all[i].resources for i in self._left})
-            self._is_changed = False
+
+def _is_last(missing: list[int], user: int) -> bool:
+    """Return whether a task waits for nothing more, now that one before it has ended."""
+    missing[user] -= 1
+    return not missing[user]
 
 
 def fair_shares(users: Mapping[int, Sequence[str]]) -> dict[int, float]:

@@ -1,7 +1,7 @@
 """When each task starts, if each resource serves the first task that is ready. Pure."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dpbench.projection.replay.tasks import LOCK, Tasks
@@ -24,15 +24,9 @@ class Schedule:
 def schedule(tasks: Tasks, seconds: Sequence[float], handover_s: float = 0.0) -> Schedule:
     """Return the schedule of tasks that take `seconds` each, and `handover_s` more where the lock changes hands."""
     count = len(tasks)
-    users: list[list[int]] = [[] for _ in range(count)]
-    missing, ready, heap = [0] * count, [0.0] * count, []
-    for i, task in enumerate(tasks.all):
-        missing[i] = len(task.before)
-        for earlier in task.before:
-            users[earlier].append(i)
-        if not task.before:
-            heap.append((0.0, 0.0, i))
-    heapq.heapify(heap)
+    users = users_of([task.before for task in tasks.all])
+    missing, ready = [len(task.before) for task in tasks.all], [0.0] * count
+    heap = [(0.0, 0.0, i) for i in range(count) if not missing[i]]
     free: dict[str, float] = {}
     last: dict[str, int] = {}
     starts, finishes = [0.0] * count, [0.0] * count
@@ -62,3 +56,12 @@ def schedule(tasks: Tasks, seconds: Sequence[float], handover_s: float = 0.0) ->
                 heapq.heappush(heap, (ready[user], ready[user], user))
     assert len(order) == count, "a task waits for itself"
     return Schedule(starts, finishes, order, follows, frozenset(handovers))
+
+
+def users_of(before: Sequence[Collection[int]]) -> list[list[int]]:
+    """Return for each task those that wait for it. `before` are the tasks that each one waits for."""
+    users: list[list[int]] = [[] for _ in before]
+    for i, earlier in enumerate(before):
+        for each in earlier:
+            users[each].append(i)
+    return users

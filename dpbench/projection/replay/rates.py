@@ -12,8 +12,8 @@
 ==========================  ======================================================================
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,69 +28,43 @@ _TENSOR_KINDS = {Kind.CONVOLUTION}
 """The kinds that torch computes in TF32 by default, where the device can."""
 
 
+@dataclass(frozen=True)
 class Rates:
     """The seconds for a unit of each rate, with an entry for each draw. `values` are the draws of the parameters.
 
     `formats` names the number format of the kinds of operators that are not computed in float32.
     """
 
-    def __init__(self, machine: Machine, values: Mapping[str, Array], formats: Mapping[Kind, str]) -> None:
-        self._machine, self._values, self._formats = machine, values, formats
+    machine: Machine
+    values: Mapping[str, Array]
+    formats: Mapping[Kind, str]
 
     def table(self, rates: Sequence[Rate]) -> Array:
         """Return a row for each rate."""
-        return np.stack([self._of(rate) for rate in rates])
+        return np.stack([self._seconds(*rate) for rate in rates])
 
-    def _of(self, rate: Rate) -> Array:
-        what, *names = rate
-        return self._RULES[what](self, names)
+    def _seconds(self, what: str, *names: str) -> Array:
+        value, found = self.values, self.values["device.gap"]
+        match what:
+            case "host":
+                found = value[f"host.{names[0]}"] * value["host.factor"]
+            case "collective":
+                found = collective_s(names[0], float(names[1]), self.machine, value.__getitem__)
+            case "slowed":
+                found = self._seconds(*names) * value["overlap"]
+            case "flop":
+                peak = value[f"device.{self.formats.get(Kind(names[0]), 'float32')}"]
+                found = 1 / (peak * value[f"flop_efficiency.{names[0]}"]) * value["device.factor"]
+            case "byte":
+                found = 1 / (value["device.bandwidth"] * value[f"byte_efficiency.{names[0]}"]) * value["device.factor"]
+            case "route":
+                found = np.maximum.reduce([1 / value[f"link.{kind}.bandwidth"] for kind in self._kinds(*names)])
+            case "latency":
+                found = np.maximum.reduce([value[f"link.{kind}.latency"] for kind in self._kinds(*names)])
+        return found
 
-    def _device_time(self, seconds: Array) -> Array:
-        return seconds * self._values["device.factor"]
-
-    def _flop(self, names: Sequence[str]) -> Array:
-        number_format = self._formats.get(Kind(names[0]), "float32")
-        peak = self._values[f"device.{number_format}"] * self._values[f"flop_efficiency.{names[0]}"]
-        return self._device_time(1 / peak)
-
-    def _byte(self, names: Sequence[str]) -> Array:
-        return self._device_time(1 / (self._values["device.bandwidth"] * self._values[f"byte_efficiency.{names[0]}"]))
-
-    def _host(self, names: Sequence[str]) -> Array:
-        return self._values[f"host.{names[0]}"] * self._values["host.factor"]
-
-    def _route(self, names: Sequence[str]) -> Array:
-        slowest: Array = np.maximum.reduce([1 / self._values[f"link.{kind}.bandwidth"] for kind in self._kinds(names)])
-        return slowest
-
-    def _latency(self, names: Sequence[str]) -> Array:
-        longest: Array = np.maximum.reduce([self._values[f"link.{kind}.latency"] for kind in self._kinds(names)])
-        return longest
-
-    def _collective(self, names: Sequence[str]) -> Array:
-        return collective_s(names[0], float(names[1]), self._machine, self._values.__getitem__)
-
-    def _slowed(self, names: Sequence[str]) -> Array:
-        return self._of(tuple(names)) * self._values["overlap"]
-
-    def _gap(self, _: Sequence[str]) -> Array:
-        return self._values["device.gap"]
-
-    _RULES: ClassVar[Mapping[str, Callable[["Rates", Sequence[str]], Array]]] = {
-        "flop": _flop,
-        "byte": _byte,
-        "gap": _gap,
-        "host": _host,
-        "route": _route,
-        "latency": _latency,
-        "collective": _collective,
-        "slowed": _slowed,
-    }
-
-    def _kinds(self, names: Sequence[str]) -> list[str]:
-        source, destination = (end_of(name) for name in names)
-        by_name = {link.name: link.kind for link in self._machine.links}
-        return [by_name[link] for link in self._machine.routes[source, destination]]
+    def _kinds(self, source: str, destination: str) -> set[str]:
+        return {self.machine.links[link] for link in self.machine.routes[end_of(source), end_of(destination)]}
 
 
 def name_of(end: int | None) -> str:

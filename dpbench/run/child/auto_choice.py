@@ -33,9 +33,9 @@ def links_on(machine: DescribedLinks) -> Links:
 
     NCCL is no candidate, because the wrapper on route "nccl" has no projection.
     """
-    names = {(hop.source, hop.destination): hop.links for hop in machine.hops}
+    names = {(source, destination): links for source, destination, links in machine.hops}
     rates = [
-        ((one, other), min(machine.links[name].bandwidth for name in (*names[one, other], *names[other, one])))
+        ((one, other), min(machine.links[name][0] for name in (*names[one, other], *names[other, one])))
         for one, other in sorted(machine.peers)
         if one < other and (other, one) in machine.peers
     ]
@@ -50,10 +50,11 @@ def links_on(machine: DescribedLinks) -> Links:
 def _phase_s(machine: DescribedLinks, copies: Sequence[Sequence[str]]) -> float:
     """Return the seconds until copies that start together have ended: those of the busiest link."""
     sent = Counter(name for names in copies for name in names)
-    return max(
-        BUCKET_BYTES * count / machine.links[name].bandwidth + machine.links[name].latency_s
-        for name, count in sent.items()
-    )
+    busy_s = []
+    for name, count in sent.items():
+        bandwidth, latency_s = machine.links[name]
+        busy_s.append(BUCKET_BYTES * count / bandwidth + latency_s)
+    return max(busy_s)
 
 
 if __name__ == "__main__":

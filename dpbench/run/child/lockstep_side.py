@@ -123,10 +123,7 @@ def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLef
 
 
 def _pin(cores: tuple[int, ...]) -> None:
-    """Pin all threads of this process.
-
-    Not earlier: on one core the sides would take three times as long to prepare.
-    """
+    """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 

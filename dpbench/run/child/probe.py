@@ -31,7 +31,7 @@ def read_machine(request: ProbeRequest) -> MachineInfo:
 
         from dpbench.measure.environment import nccl_version
     except (ImportError, OSError) as error:  # OSError: a shared library does not load
-        reason = f"torch does not import: {one_line(error)}"
+        reason = f"torch does not import: {first_line(error)}"
         facts |= {"torch": None, "torch_error": reason, "workload_errors": dict.fromkeys(request.workloads, reason)}
     else:
         accelerators, torch_error = read_accelerators()
@@ -59,14 +59,14 @@ def nvml_names() -> tuple[tuple[str, ...], str | None]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return (), one_line(error)
+        return (), first_line(error)
     names, problem = [], None
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
             names.append(str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
         except pynvml.NVMLError as error:
             names.append(f"GPU {index}")
-            problem = f"GPU {index}: {one_line(error)}"
+            problem = f"GPU {index}: {first_line(error)}"
     return tuple(names), problem
 
 
@@ -88,11 +88,11 @@ def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
         try:
             kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
             if kind is None:
-                return (), one_line(caught[-1].message) if caught else None
+                return (), first_line(caught[-1].message) if caught else None
             module = torch.get_device_module(kind)
             found = [module.get_device_properties(i) for i in range(torch.accelerator.device_count())]
         except RuntimeError as error:
-            return (), one_line(error)
+            return (), first_line(error)
     return tuple(
         Accelerator(device=f"{kind.type}:{i}", name=each.name, memory_bytes=each.total_memory)
         for i, each in enumerate(found)
@@ -133,7 +133,7 @@ def _workload_errors(request: ProbeRequest) -> dict[str, str | None]:
     return errors
 
 
-def one_line(error: object) -> str:
+def first_line(error: object) -> str:
     """Return the first line of the error's text, or its type if the text is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 

@@ -1,25 +1,21 @@
-"""The ranks of a case with one process per device.
+"""The ranks of a case with one process per device. Rank 0 holds the listening socket of the store that connects them.
 
-Rank 0 starts the others, and they end with it.
-
-parent ──starts──> rank 0 (the worker) ──starts──> rank 1 … rank n-1
-                      │  dies with its parent          │  die with rank 0 (PDEATHSIG)
-                      └── holds the listening socket of the store that connects all ranks
+A counted case: rank 0 forks the others, and they die with it (PDEATHSIG).
 """
 
 import os
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
-from pydantic import BaseModel
 
-from dpbench.run.start import child_command
+from dpbench.run.child.process import run_and_exit
+from dpbench.run.process_tree import die_with_parent
 
 if TYPE_CHECKING:
     from dpbench.measure.ranks.team import Ranks, Team
@@ -41,32 +37,28 @@ class Rendezvous:
     listener: socket.socket | None = None
 
 
-def start_ranks(job: BaseModel, size: int, module: str) -> Rendezvous:
-    """Start ranks 1 to size-1 and return rank 0's rendezvous.
+def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
+    """Fork ranks 1 to size-1, each of which calls `work`, and return rank 0's rendezvous.
 
-    Each rank is a process that runs `module`. If a rank fails, this process prints which one and exits with status 1.
+    If a rank fails, this process prints which one and exits with status 1.
     """
-    listener = socket.create_server((LOOPBACK, 0))
+    listener, parent_pid = socket.create_server((LOOPBACK, 0)), os.getpid()
     port = listener.getsockname()[1]
-    text = job.model_dump_json().encode()
+    pids: dict[int, int] = {}
     for rank in range(1, size):
-        command = [*child_command(module), "--parent-pid", str(os.getpid())]
-        child = subprocess.Popen(
-            [*command, "--rank", str(rank), "--port", str(port)], stdin=subprocess.PIPE, stdout=sys.stderr
-        )
-        assert child.stdin is not None
-        child.stdin.write(text)
-        child.stdin.close()
-        threading.Thread(target=_fail_with, args=(child, rank), daemon=True).start()
+        pids[rank] = os.fork()
+        if not pids[rank]:
+            die_with_parent(parent_pid)
+            listener.close()
+            run_and_exit(partial(work, Rendezvous(rank, size, port)))
+    for rank, pid in pids.items():
+        threading.Thread(target=_fail_with, args=(pid, rank), daemon=True).start()
     return Rendezvous(0, size, port, listener=listener)
 
 
-def _fail_with(child: subprocess.Popen[bytes], rank: int) -> None:
-    """Wait for a rank to end.
-
-    Without this, rank 0 would wait for a dead rank until the time limit.
-    """
-    status = child.wait()
+def _fail_with(pid: int, rank: int) -> None:
+    """Wait for a rank to end. Without this, rank 0 would wait for a dead rank until the time limit."""
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status != 0:
         print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(1)
@@ -77,9 +69,9 @@ def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]
 
     Without a rendezvous the team is this process alone.
     """
-    from dpbench.measure.ranks.team import Solo
+    from dpbench.measure.ranks.team import Team
 
-    return (lambda _: Solo()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
+    return (lambda _: Team()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
 
 
 def interface_towards(address: str) -> str:

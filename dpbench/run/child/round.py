@@ -28,7 +28,7 @@ from dpbench.run.child.ranks import LOOPBACK, Rendezvous
 from dpbench.run.launch import Exit, Process, supervise
 from dpbench.run.messages import Job, RoundRequest
 from dpbench.run.process_tree import die_with_parent
-from dpbench.run.rounds import STOP, exit_to_bytes
+from dpbench.run.rounds import EXIT, STOP
 
 Measure = Callable[[Job, Rendezvous | None], Record]
 """Measures a job in a child. With one process per device it is called in each rank."""
@@ -55,7 +55,7 @@ def serve(measure: Measure, requests_fd: int) -> None:
                 leave()
             if message != STOP:  # it came too late: the child had ended
                 request = RoundRequest.model_validate_json(message)
-                connection.send_bytes(exit_to_bytes(_run(request, measure, connection)))
+                connection.send_bytes(EXIT.dump_json(_run(request, measure, connection)))
 
 
 def _run(request: RoundRequest, measure: Measure, connection: Connection) -> Exit:

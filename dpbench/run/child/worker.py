@@ -18,6 +18,7 @@ from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, find_gp
 from dpbench.measure.measurement import WrongResultError, measure
 from dpbench.measure.stopping import NotSettledError
 from dpbench.results.record import Outcome, Record, line_on_lost_gpu
+from dpbench.run.child.probe import first_line
 from dpbench.run.child.ranks import Rendezvous, connector
 from dpbench.run.messages import Job
 
@@ -35,7 +36,7 @@ def why_lost(error: BaseException, devices: Sequence[str]) -> str | None:
         lost = lost_among(uuids_of([torch.device(device) for device in devices]))
     except (RuntimeError, NotOfferedError):  # neither CUDA nor NVML works any more, so the cause stays unknown
         return None
-    return None if lost is None else f"{lost}; {(str(error).splitlines() or [type(error).__name__])[0]}"
+    return None if lost is None else f"{lost}; {first_line(error)}"
 
 
 def lost_among(uuids: Mapping[str, str]) -> str | None:
@@ -72,14 +73,14 @@ def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
     except WrongResultError as error:
         return failed(Outcome.WRONG_RESULT, str(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
-        return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
+        return failed(Outcome.OUT_OF_MEMORY, first_line(error))
     except RuntimeError as error:
         if lost := why_lost(error, job.case.devices):
             return failed(Outcome.LOST_GPU, lost)
         # For memory of the CPU torch raises a plain RuntimeError (c10/core/impl/alloc_cpu.cpp).
         if "can't allocate memory" not in str(error):
             raise
-        return failed(Outcome.OUT_OF_MEMORY, _first_line(error))
+        return failed(Outcome.OUT_OF_MEMORY, first_line(error))
     return Record(
         run=job.run,
         case=job.case,
@@ -90,7 +91,3 @@ def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         metrics=found.metrics,
         environment=read_environment(),
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

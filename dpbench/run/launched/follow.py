@@ -1,11 +1,12 @@
 """The ranks but rank 0: each runs its child of a case when rank 0 says so, and prints nothing."""
 
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.run.interpret import interpret
 from dpbench.run.launched.agreement import RankFacts, facts_of_this_rank
-from dpbench.run.launched.wire import Wire, connect
+from dpbench.run.launched.wire import connect, receive, send
 from dpbench.run.launched.world import World
 from dpbench.run.messages import Job, LaunchedRank
 from dpbench.run.rounds import RoundProcesses
@@ -24,17 +25,17 @@ def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
     """
     facts = _facts(world, make_spec)
     try:
-        wire = connect(world.address, world.port, SILENCE_S)
+        connection = connect(world.address, world.port, SILENCE_S)
     except OSError:
         return ExitCode.WRONG_INPUT
-    wire.send({"hello": facts.model_dump()})
+    send(connection, {"hello": facts.model_dump()})
     rounds = RoundProcesses()
     try:
-        while (message := wire.receive()) is not None:
+        while (message := receive(connection)) is not None:
             if "end" in message:
                 return ExitCode(message["end"])
             if "job" in message:
-                wire.send(_measured(wire, rounds, world, message))
+                send(connection, _measured(connection, rounds, world, message))
     finally:
         rounds.end_round()
     return ExitCode.FAILED
@@ -47,13 +48,15 @@ def _facts(world: World, make_spec: Callable[[], Spec]) -> RankFacts:
         return facts_of_this_rank(world, None, str(error))
 
 
-def _measured(wire: Wire, rounds: RoundProcesses, world: World, message: dict[str, object]) -> dict[str, object]:
+def _measured(
+    connection: Connection, rounds: RoundProcesses, world: World, message: dict[str, object]
+) -> dict[str, object]:
     """Run this rank's child. Return its outcome, with the reason.
 
     The child is stopped if a message comes meanwhile, or if rank 0's parent is gone: either ends the case.
     """
     job = Job.model_validate(message["job"])
     place = LaunchedRank(rank=world.rank, address=world.address, port=int(str(message["port"])))
-    end = rounds.launch(job, float(str(message["timeout_s"])), place, wire.fileno())
+    end = rounds.launch(job, float(str(message["timeout_s"])), place, connection.fileno())
     record = interpret(end, job)
     return {"outcome": str(record.outcome), "reason": record.reason, "is_stopped": end.is_stopped}

@@ -7,17 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from pydantic import ValidationError
 
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
-from dpbench.results.record import Outcome, Record
+from dpbench.results.record import Outcome
 from dpbench.run.interpret import interpret
 from dpbench.run.launch import Exit
 from dpbench.run.launched.agreement import RankFacts, disagreement
 from dpbench.run.launched.follow import PATIENCE_S
-from dpbench.run.launched.wire import Wire
+from dpbench.run.launched.wire import connection_of, receive, send
 from dpbench.run.launched.world import World
 from dpbench.run.messages import Job, LaunchedRank
 from dpbench.run.rounds import RoundProcesses
@@ -26,7 +27,7 @@ _HELLO_S = 5.0
 """A rank says who it is at once. Another program that connects to the port says nothing."""
 _FAREWELL_S = 10.0
 _GRACE_S = 30.0
-"""Wait this long for reports once the own child has ended, and again after all others were stopped."""
+"""Wait this long for reports once rank 0's child has ended well, and after all others were stopped."""
 
 
 class LostRankError(ReportedError):
@@ -73,22 +74,13 @@ def listening(world: World) -> Iterator["Followers"]:
 
 
 @dataclass
-class _Report:
-    """What a follower said about its child, and when it arrived."""
-
-    outcome: Outcome
-    reason: str
-    at_s: float
-
-
-@dataclass
 class Followers:
     """The connections to the other ranks' parents. `refused` are those of ranks that do not belong here."""
 
     world: World
     listener: socket.socket
-    wires: dict[int, Wire] = field(default_factory=dict)
-    refused: list[Wire] = field(default_factory=list)
+    connections: dict[int, Connection] = field(default_factory=dict)
+    refused: list[Connection] = field(default_factory=list)
     facts: dict[int, RankFacts] = field(default_factory=dict)
     lost: str | None = None
     rounds: RoundProcesses = field(default_factory=RoundProcesses)
@@ -96,36 +88,36 @@ class Followers:
     def agree(self, own: RankFacts) -> None:
         """Wait for all ranks. Raise RanksDisagreeError if one differs, MissingRankError if one does not come."""
         self.facts[0] = own
-        for wire, hello in self._accept_all(PATIENCE_S):
+        for connection, hello in self._accept_all(PATIENCE_S):
             try:
                 found = RankFacts.model_validate(hello)
                 line = disagreement([*self.facts.values(), found])
             except ValidationError:
                 line = "a rank has another version of dpbench; allowed: the same on all ranks"
             if line is not None:
-                self.refused.append(wire)
+                self.refused.append(connection)
                 raise RanksDisagreeError(line)
-            self.wires[found.rank], self.facts[found.rank] = wire, found
-        missing = sorted(set(range(1, self.world.size)) - set(self.wires))
+            self.connections[found.rank], self.facts[found.rank] = connection, found
+        missing = sorted(set(range(1, self.world.size)) - set(self.connections))
         if missing:
             raise MissingRankError(
                 f"rank {missing[0]} did not come within {PATIENCE_S:g} s; allowed: on every rank the MASTER_ADDR and "
                 f"MASTER_PORT that lead to rank 0, here {self.world.address}:{self.world.port - 1}"
             )
 
-    def _accept_all(self, patience_s: float) -> Iterator[tuple[Wire, Any]]:
+    def _accept_all(self, patience_s: float) -> Iterator[tuple[Connection, Any]]:
         """Wait for the ranks that have not come yet. Yield the connection and the facts, as JSON, of each."""
         deadline_s = time.monotonic() + patience_s
-        while len(self.wires) + len(self.refused) < self.world.size - 1:
+        while len(self.connections) + len(self.refused) < self.world.size - 1:
             self.listener.settimeout(max(deadline_s - time.monotonic(), 0.001))
             try:
-                connection, _ = self.listener.accept()
+                connected, _ = self.listener.accept()
             except OSError:
                 return
-            wire = Wire(connection)
-            hello = wire.receive(_HELLO_S)
+            connection = connection_of(connected)
+            hello = receive(connection, _HELLO_S)
             if hello is not None and "hello" in hello:
-                yield wire, hello["hello"]
+                yield connection, hello["hello"]
 
     def end_round(self) -> None:
         """End this machine's process of the round. Those of the others end with the sweep, or with the next round."""
@@ -142,96 +134,81 @@ class Followers:
         if not job.case.variant.is_per_rank:
             return self.rounds.launch(job, timeout_s)
         port = _free_port()
-        with _Round(self) as round_:
-            round_.begin({"job": job.model_dump(mode="json"), "port": port, "timeout_s": timeout_s})
+        for connection in self.connections.values():
+            send(connection, {"job": job.model_dump(mode="json"), "port": port, "timeout_s": timeout_s})
+        reports, record = _Reports(self), None
+        try:
             own = LaunchedRank(rank=0, address=self.world.address, port=port)
-            end = self.rounds.launch(job, timeout_s, own, round_.stop_fd)
-            ended_s = time.monotonic()
+            end = self.rounds.launch(job, timeout_s, own, reports.stop_fd)
             record = interpret(end, job)
-            round_.finish(is_ok=record.outcome is Outcome.OK)
-        if record.outcome is Outcome.OK:
+            if record.outcome is not Outcome.OK and not end.is_stopped:
+                reports.fail(0, record.outcome, str(record.reason))
+        finally:
+            reports.close(is_ok=record is not None and record.outcome is Outcome.OK)
+        if record.outcome is Outcome.OK or reports.first_failure is None:
             return end
-        return replace(end, record=_failed(record, ended_s, end.is_stopped, round_.reports, self.facts))
+        rank, outcome, reason = reports.first_failure
+        failed = record.model_copy(update={"outcome": outcome, "reason": f"{self.facts[rank].name}: {reason}"})
+        return replace(end, record=failed.model_dump_json(by_alias=True).encode())
 
     def end(self, code: ExitCode) -> None:
         """Send the exit code to all ranks. Those that have not come yet are still starting."""
-        for wire, _ in self._accept_all(_FAREWELL_S):
-            self.refused.append(wire)
-        for wire in (*self.wires.values(), *self.refused):
-            wire.send({"end": int(code)})
-            wire.close()
+        for connection, _ in self._accept_all(_FAREWELL_S):
+            self.refused.append(connection)
+        for connection in (*self.connections.values(), *self.refused):
+            send(connection, {"end": int(code)})
+            connection.close()
 
 
-class _Round:
-    """One case on all ranks: a thread for each follower waits for its report. A failed one stops all children."""
+class _Reports:
+    """The reports of the followers on one case. The first failure of any rank stops all children."""
 
     def __init__(self, followers: Followers) -> None:
         self._followers = followers
-        self.reports: dict[int, _Report] = {}
+        self.first_failure: tuple[int, Outcome, str] | None = None
         self.stop_fd, self._stop = os.pipe()
-        self._is_stopped = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._wait, args=(rank, wire), daemon=True)
-            for rank, wire in followers.wires.items()
-        ]
+        self._lock, self._is_stopped = threading.RLock(), False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
 
-    def __enter__(self) -> "_Round":
-        return self
+    def fail(self, rank: int, outcome: Outcome, reason: str) -> None:
+        """Stop all children, and keep the failure if it is the first one."""
+        with self._lock:
+            self.first_failure = self.first_failure or (rank, outcome, reason)
+            self._stop_all()
 
-    def __exit__(self, *_: object) -> None:
+    def close(self, *, is_ok: bool) -> None:
+        """Wait for the reports. Without a failure the others have time to end; then all children are stopped."""
+        if is_ok:
+            self._thread.join(_GRACE_S)
         self._stop_all()  # a Ctrl-C at rank 0 stops the others too
-        for thread in self._threads:
-            thread.join(_GRACE_S)
-        if any(thread.is_alive() for thread in self._threads):
+        self._thread.join(_GRACE_S)
+        if self._thread.is_alive():
             self._followers.lost = self._followers.lost or "a rank does not answer"
             return  # its thread still has the pipe
         os.close(self.stop_fd)
         os.close(self._stop)
 
-    def begin(self, job: dict[str, Any]) -> None:
-        for wire in self._followers.wires.values():
-            wire.send(job)
-        for thread in self._threads:
-            thread.start()
-
-    def finish(self, *, is_ok: bool) -> None:
-        """Wait for the reports; after a failure, stop all children first."""
-        if not is_ok:
-            self._stop_all()
-        deadline_s = time.monotonic() + _GRACE_S
-        for thread in self._threads:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
-
-    def _wait(self, rank: int, wire: Wire) -> None:
-        message = wire.receive()
-        if message is None:
-            self._followers.lost = f"{self._followers.facts[rank].name}: its dpbench is gone"
-            self.reports[rank] = _Report(Outcome.CRASHED, "its dpbench is gone", time.monotonic())
-        elif not message["is_stopped"]:
-            outcome = Outcome(message["outcome"])
-            self.reports[rank] = _Report(outcome, str(message["reason"]), time.monotonic())
-        if rank in self.reports and self.reports[rank].outcome is not Outcome.OK:
-            self._stop_all()
+    def _read(self) -> None:
+        waiting = {connection: rank for rank, connection in self._followers.connections.items()}
+        while waiting:
+            for connection in wait(list(waiting)):
+                assert isinstance(connection, Connection)
+                rank, message = waiting.pop(connection), receive(connection)
+                if message is None:
+                    gone = "its dpbench is gone"
+                    self._followers.lost = f"{self._followers.facts[rank].name}: {gone}"
+                    self.fail(rank, Outcome.CRASHED, gone)
+                elif not message["is_stopped"] and message["outcome"] != Outcome.OK:
+                    self.fail(rank, Outcome(message["outcome"]), str(message["reason"]))
 
     def _stop_all(self) -> None:
-        if self._is_stopped.acquire(blocking=False):
-            os.write(self._stop, b"x")
-            for wire in self._followers.wires.values():
-                wire.send({"stop": True})
-
-
-def _failed(
-    own: Record, ended_s: float, is_stopped: bool, reports: dict[int, _Report], facts: dict[int, RankFacts]
-) -> bytes:
-    """Return the failed record of the case: that of the rank that failed first."""
-    failures = {rank: report for rank, report in reports.items() if report.outcome is not Outcome.OK}
-    if not is_stopped:
-        failures[0] = _Report(own.outcome, str(own.reason), ended_s)
-    if not failures:
-        return own.model_dump_json(by_alias=True).encode()
-    rank = min(failures, key=lambda each: failures[each].at_s)
-    update = {"outcome": failures[rank].outcome, "reason": f"{facts[rank].name}: {failures[rank].reason}"}
-    return own.model_copy(update=update).model_dump_json(by_alias=True).encode()
+        with self._lock:
+            if not self._is_stopped:
+                self._is_stopped = True
+                os.write(self._stop, b"x")
+                for connection in self._followers.connections.values():
+                    send(connection, {"stop": True})
 
 
 def _free_port() -> int:

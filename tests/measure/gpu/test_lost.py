@@ -10,10 +10,7 @@ UUIDS = {"cuda:0": "aa", "cuda:1": "bb", "cuda:2": "cc"}
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Three GPUs of the case: one is a MIG slice, and one is lost after 5 s.
-
-    A GPU of another case is lost at once.
-    """
+    """Three GPUs of the case: one is a MIG slice, and one is lost after 5 s. A GPU of another case is lost at once."""
     clock = ScriptedClock()
     gpus = [FakeGpu("others", lost_after_s=0), FakeGpu("bb", lost_after_s=5), FakeGpu("aa", slice_of_mig=True)]
     FakeNvml([*gpus, FakeGpu("cc")], clock).install(monkeypatch)

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from dpbench.run.launched.agreement import RankFacts, disagreement
-from dpbench.run.launched.wire import Wire
+from dpbench.run.launched.wire import connection_of, receive, send
 
 
 def facts(number, **changes):
@@ -57,8 +57,9 @@ def wires():
     one, other = socket.create_server(("127.0.0.1", 0)), socket.socket()
     other.connect(one.getsockname())
     accepted, _ = one.accept()
-    yield Wire(accepted), Wire(other), other
-    for each in (accepted, other, one):
+    here, there = connection_of(accepted), connection_of(other.dup())
+    yield here, there, other
+    for each in (here, there, other, one):
         each.close()
 
 
@@ -66,8 +67,8 @@ def test_messages_arrive_whole_and_in_order(wires):
     here, there, _ = wires
     messages = [{"a": "x" * 100_000}, {}, {"b": [1, None, "\u00fc"]}]
     for message in messages:
-        here.send(message)
-    assert [there.receive() for _ in messages] == messages
+        send(here, message)
+    assert [receive(there) for _ in messages] == messages
 
 
 @pytest.mark.parametrize(
@@ -77,5 +78,6 @@ def test_a_lost_connection_and_bytes_that_are_no_message_are_none(wires, data):
     here, there, raw = wires
     raw.sendall(data)
     there.close()
-    assert here.receive() is None
-    here.send({"ignored": True})
+    raw.close()
+    assert receive(here) is None
+    send(here, {"ignored": True})

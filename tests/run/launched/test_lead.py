@@ -10,7 +10,7 @@ from dpbench.errors import ExitCode, WrongInputError
 from dpbench.run.launched import follow, lead, on_all_ranks
 from dpbench.run.launched.agreement import facts_of_this_rank
 from dpbench.run.launched.lead import LostRankError, MissingRankError, RanksDisagreeError, listening
-from dpbench.run.launched.wire import connect
+from dpbench.run.launched.wire import connect, receive, send
 from dpbench.run.launched.world import World
 from dpbench.sweep.spec import Spec
 from tests.run.launched.test_on_all_ranks import free_port
@@ -77,9 +77,9 @@ def test_facts_of_another_dpbench_are_refused_and_get_code_2(world):
     stranger = []
 
     def say():
-        wire = connect(world.address, world.port, 1.0)
-        wire.send({"hello": {"rank": 1, "version": "0.0.1"}})
-        stranger.append(wire.receive())
+        connection = connect(world.address, world.port, 1.0)
+        send(connection, {"hello": {"rank": 1, "version": "0.0.1"}})
+        stranger.append(receive(connection))
 
     thread = threading.Timer(0.1, say)
     thread.start()

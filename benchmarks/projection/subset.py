@@ -20,8 +20,8 @@ def first_devices(machine: Machine, count: int) -> Machine:
         return machine
     routes = {ends: links for ends, links in machine.routes.items() if all(end is None or end < count for end in ends)}
     used = {link for links in routes.values() for link in links}
-    links = tuple(link for link in machine.links if link.name in used)
-    kinds = {link.kind for link in links}
+    links = {name: kind for name, kind in machine.links.items() if name in used}
+    kinds = set(links.values())
     ring = _ring(machine, count)
     return replace(
         machine,
@@ -58,7 +58,7 @@ def _ring(machine: Machine, count: int) -> Ring | None:
 
 def _nvlinks(machine: Machine, count: int) -> float:
     """Return the bytes/s of the NVLinks that the first devices have between them: of the device with the least."""
-    kinds = {link.name: machine.kinds[link.kind].bandwidth.mid for link in machine.links}
+    kinds = {name: machine.kinds[kind].bandwidth.mid for name, kind in machine.links.items()}
     direct = dict.fromkeys(range(count), 0.0)
     for (source, destination), links in machine.routes.items():
         ends_kept = source is not None and source < count and destination is not None and destination < count
