@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from dpbench.report.comparison_json import comparisons_json
+from dpbench.report.comparison import comparisons_json
 from dpbench.results.compare import compare
 from dpbench.results.readings import Reading
 from dpbench.sweep.plan import Skip

@@ -2,7 +2,7 @@
 
 from markdown_it import MarkdownIt
 
-from dpbench.report.comparison_markdown import comparisons_markdown
+from dpbench.report.comparison import comparisons_markdown
 from dpbench.report.markdown import MAX_CHARACTERS
 from dpbench.results.compare import compare
 from tests.report.gate.making_gate import HOSTILE

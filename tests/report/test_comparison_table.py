@@ -3,7 +3,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dpbench.report.comparison_table import comparisons_text, load_warning
+from dpbench.report.comparison import comparisons_text, load_warning
 from dpbench.results.compare import Comparisons, compare
 from dpbench.results.record import Record
 from dpbench.sweep.case import Case

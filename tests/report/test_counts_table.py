@@ -4,7 +4,7 @@ import json
 
 from rich.console import Console
 
-from dpbench.report.comparison_json import comparisons_json
+from dpbench.report.comparison import comparisons_json
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.results.compare import compare
 from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic

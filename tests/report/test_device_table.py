@@ -1,7 +1,8 @@
 import pytest
 from rich.cells import cell_len
 
-from dpbench.report.device_table import DeviceRows, devices_legend, devices_lines
+from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
+from dpbench.report.table import plain_lines
 from dpbench.results.device_summary import summarise_devices
 from dpbench.results.readings import Reading, over_rounds
 from dpbench.results.record import DeviceTelemetry
@@ -28,7 +29,7 @@ def cells(lines: list[str]) -> list[list[str]]:
 
 
 def text(*rows: DeviceRows, width: int = 120) -> list[str]:
-    return devices_lines(rows, "variant", width)
+    return plain_lines(*devices_parts(rows), width=width)
 
 
 def test_the_busiest_and_the_idlest_device_have_a_line_each() -> None:

@@ -5,8 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from dpbench.report.comparison_json import comparisons_json
-from dpbench.report.comparison_table import comparisons_text
+from dpbench.report.comparison import comparisons_json, comparisons_text
 from dpbench.results.compare import compare
 from tests.report.test_ladder import TWO_MACHINES, on
 from tests.results.making import METRICS, case, failed, ok

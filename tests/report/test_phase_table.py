@@ -3,7 +3,7 @@ from io import StringIO
 import pytest
 from rich.console import Console, Group
 
-from dpbench.report.comparison_table import phases_parts
+from dpbench.report.comparison import phases_parts
 from dpbench.results.phase_summary import PhaseSummary, summarise_phases
 from tests.results.making import METRICS
 

@@ -58,7 +58,7 @@ def _outages(commands: dict[str, list[ElasticRecord]]) -> Panel | None:
     rows = {run: own for run, own in rows.items() if own}
     if not rows:
         return None
-    columns = [Shown(column.key, column.title) for column in OUTAGE_COLUMNS]
+    columns = [Shown(column.key, column.header) for column in OUTAGE_COLUMNS]
     bars = {
         "transform": [{"fold": list(OutagePart), "as": ["part", "seconds"]}],
         "mark": {"type": "bar", "height": {"band": 0.72}},

@@ -5,9 +5,9 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from dpbench.report.table import Column, Table
 from dpbench.report.trace.words import shown_time, source_words
 from dpbench.report.units import number, time_unit
-from dpbench.report.wide_table import NONE, Column, WideTable
 from dpbench.trace.critical import parts_of_path, path_in_words
 from dpbench.trace.timeline import Source, Timeline, Trace, VariantTrace
 from dpbench.trace.waits import idle_shares, overlapped_share
@@ -39,27 +39,29 @@ def trace_text(trace: Trace) -> Group:
     )
 
 
-def _table(trace: Trace) -> WideTable:
+def _table(trace: Trace) -> Table:
     found = [(each, each.timeline) for each in trace.variants if each.timeline is not None]
     is_simulated = trace.source is Source.SIMULATED
-    lengths = [timeline.length if each.step_s is None else each.step_s for each, timeline in found]
-    unit, name = (1.0, "units") if is_simulated else time_unit(lengths)
+    lengths = {each.variant: timeline.length if each.step_s is None else each.step_s for each, timeline in found}
+    unit, name = (1.0, "units") if is_simulated else time_unit(lengths.values())
     columns = [
-        Column(f"step\n{name}", [f"{each:,.0f}" if is_simulated else number(each / unit) for each in lengths]),
-        Column("over-\nlapped", [_share(overlapped_share(timeline)) for _, timeline in found]),
-        Column("idle", [_idle(timeline) for _, timeline in found]),
+        Column("variant", lambda row: row[0].variant),
+        Column(
+            f"step\n{name}",
+            lambda row: lengths[row[0].variant] / unit,
+            "{:,.0f}".format if is_simulated else number,
+        ),
+        Column("over-\nlapped", lambda row: overlapped_share(row[1]), "{:.0%}".format),
+        Column("hidden", lambda row: row[0].hidden, "{:.0%}".format),
+        Column("idle", lambda row: _idle(row[1])),
     ]
-    if trace.source is Source.PROJECTED:
-        columns.insert(2, Column("hidden", [_share(each.hidden) for each, _ in found]))
-    return WideTable(trace.title, [Column("variant", [each.variant for each, _ in found])], columns)
+    if trace.source is not Source.PROJECTED:
+        del columns[3]
+    return Table(trace.title, columns, found)
 
 
-def _share(share: float | None) -> str:
-    return NONE if share is None else f"{share:.0%}"
-
-
-def _idle(timeline: Timeline) -> str:
-    return " ".join(f"{share:.0%}" for share in idle_shares(timeline).values()) or NONE
+def _idle(timeline: Timeline) -> str | None:
+    return " ".join(f"{share:.0%}" for share in idle_shares(timeline).values()) or None
 
 
 def _path(found: VariantTrace, source: Source) -> list[Text]:

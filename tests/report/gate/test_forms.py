@@ -8,10 +8,8 @@ import pytest
 from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
-from dpbench.report.gate.json_forms import gate_json
-from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.forms import gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
-from dpbench.report.gate.terminal import gate_text
 from tests.report.gate.making_gate import counter, drift, judged, time
 
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.report.gate.json_forms import EXIT_CODES, gate_bencher, gate_json
+from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json
 from tests.report.gate.making_gate import BROKEN, COUNTS, EVERY, LANES, PASS, SLOWER, STEP, counter, judged
 
 

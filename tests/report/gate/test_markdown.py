@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from dpbench.gate.judgement import Judgement, Revision
-from dpbench.report.gate.markdown import MARKER, gate_markdown
-from dpbench.report.gate.wording import one_line, reliability
+from dpbench.report.gate.forms import MARKER, gate_markdown
+from dpbench.report.gate.tables import one_line, reliability
 from dpbench.report.markdown import MAX_CHARACTERS
 from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, LANES, SLOWER, counter, drift, judged, time
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.report.gate.json_forms import EXIT_CODES
+from dpbench.report.gate.forms import EXIT_CODES
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
-from dpbench.report.gate.wording import one_line, reliability
+from dpbench.report.gate.tables import one_line, reliability
 from tests.report.gate.making_gate import (
     ACCEPTED,
     ALL_ACCEPTED,

@@ -11,24 +11,22 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dpbench.gate.judgement import Blame, Cause, TimeRatio
-from dpbench.report.gate.json_forms import gate_json
-from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.forms import gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import gate_junit
 from dpbench.report.gate.tables import (
     MOST_GROUPS,
     acceptances,
-    counters_grid,
-    drifts_grid,
+    counters_table,
+    drifts_table,
     ends_of,
     interval_line,
-    precision_grid,
+    precision_table,
     slowest_first,
     span_of,
-    times_grid,
+    times_table,
     what_changed,
     worst_first,
 )
-from dpbench.report.gate.terminal import gate_text
 from dpbench.report.markdown import escaped
 from tests.report.gate.making_gate import (
     ACCEPTED,
@@ -45,21 +43,26 @@ from tests.report.gate.making_gate import (
 )
 
 
+def texts(table):
+    """Return the cells of each row."""
+    return tuple(tuple(column.cell(row) for column in table.columns) for row in table.rows)
+
+
 def test_a_changed_counter_has_both_values_and_whether_it_is_worse() -> None:
-    grid = counters_grid(SLOWER)
-    assert [row[1:] for row in grid.rows] == [
+    grid = counters_table(SLOWER)
+    assert [row[1:] for row in texts(grid)] == [
         ("forward operators", "2,000", "2,001", "worse"),
         ("new kernels", "-", "7", "differs"),
         ("copies sim:0->sim:1", "5", "4", "better"),
     ]
     assert grid.below == ()
-    assert [grid.headers[2], grid.headers[3]] == sorted(grid.numbers)
+    assert [column.header for column in grid.columns if not column.is_text] == ["base", "head"]
 
 
 def test_many_counters_of_one_benchmark_hide_no_other_benchmark() -> None:
     many = [counter(1, 100 + n, benchmark="first", counter=f"counter {n}") for n in range(30)]
-    grid = counters_grid(judged(counters=(*many, counter(100, 101, benchmark="second"))))
-    assert [row[0] for row in grid.rows[:3]] == ["first", "second", "first"]
+    grid = counters_table(judged(counters=(*many, counter(100, 101, benchmark="second"))))
+    assert [row[0] for row in texts(grid)[:3]] == ["first", "second", "first"]
     assert len(grid.rows) == 20
     assert grid.below == ("... and 11 more",)
 
@@ -81,9 +84,16 @@ def test_worse_counters_come_first_then_by_growth_and_accepted_ones_last() -> No
 
 def test_times_share_a_unit_and_slower_ones_come_first() -> None:
     times = (time("fast", ratio=ratio(0.5)), time("accepted", "slower", accepted=ACCEPTED), time(LANES, "slower"))
-    grid = times_grid(judged(times=(*times, unmeasured("none"))))
-    assert grid.headers == ("benchmark", "base, ms", "head, ms", "change", "head / base", "verdict")
-    assert grid.rows == (
+    grid = times_table(judged(times=(*times, unmeasured("none"))))
+    assert tuple(column.header for column in grid.columns) == (
+        "benchmark",
+        "base, ms",
+        "head, ms",
+        "change",
+        "head / base",
+        "verdict",
+    )
+    assert texts(grid) == (
         (LANES, "10.0", "10.1", "+1.0 %", "1.010 [1.000, 1.020]", "slower"),
         ("accepted", "10.0", "10.1", "+1.0 %", "1.010 [1.000, 1.020]", "slower, accepted"),
         ("none", "-", "-", "-", "-", "broken"),
@@ -97,8 +107,8 @@ def test_the_slowest_of_a_verdict_comes_first() -> None:
 
 
 def test_precision_has_the_tolerated_growth_the_detectable_growth_and_the_noise() -> None:
-    grid = precision_grid(judged(times=(time(), unmeasured(LANES))))
-    assert grid.rows == (
+    grid = precision_table(judged(times=(time(), unmeasured(LANES))))
+    assert texts(grid) == (
         (LANES, "2 %", "-", "-", "0, 0", "1"),
         (STEP, "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24, 3", "1"),
     )
@@ -106,9 +116,9 @@ def test_precision_has_the_tolerated_growth_the_detectable_growth_and_the_noise(
 
 def test_drifts_have_the_commit_and_date_that_began_them() -> None:
     found = (drift(), drift(benchmark="larger", after_s=0.04, accepted=ACCEPTED))
-    grid = drifts_grid(judged(drifts=found))
-    since = "cccccccccc, 2026-10-01"
-    assert grid.rows == (
+    grid = drifts_table(judged(drifts=found))
+    since = "cccccccccc,\n2026-10-01"
+    assert texts(grid) == (
         ("larger", "20.0", "40.0", "+100.0 %", since, "9", "slower, accepted"),
         ("drifting", "20.0", "23.0", "+15.0 %", since, "9", "slower"),
     )
@@ -116,12 +126,12 @@ def test_drifts_have_the_commit_and_date_that_began_them() -> None:
 
 def test_rows_that_are_left_out_are_counted() -> None:
     times = tuple(time(f"step {n}") for n in range(7))
-    for grid in (times_grid, precision_grid):
+    for grid in (times_table, precision_table):
         assert len(grid(judged(times=times), 5).rows) == 5
         assert grid(judged(times=times), 5).below == ("... and 2 more",)
         assert grid(judged(times=times)).below == grid(judged(times=times), 7).below == ()
     drifts = judged(drifts=(drift(), drift()))
-    assert drifts_grid(drifts, 1).below == ("... and 1 more",)
+    assert drifts_table(drifts, 1).below == ("... and 1 more",)
 
 
 def test_each_accepted_entry_is_listed_once() -> None:

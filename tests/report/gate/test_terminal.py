@@ -7,8 +7,8 @@ from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.settings import DEFAULT_BENCHMARKS
-from dpbench.report.gate.terminal import gate_text
-from dpbench.report.gate.wording import one_line, reliability
+from dpbench.report.gate.forms import gate_text
+from dpbench.report.gate.tables import one_line, reliability
 from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, SLOWER, counter, judged, time
 
 

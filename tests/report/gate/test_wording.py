@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.gate.judgement import FalseAlarms, Revision, TimeRatio
-from dpbench.report.gate.wording import (
+from dpbench.report.gate.tables import (
     circumstances,
     growth,
     growth_between,

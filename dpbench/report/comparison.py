@@ -1,30 +1,40 @@
-"""Comparisons for a terminal: the answer, the times, and with details the phases, devices and the ladder."""
+"""Comparisons as text for a terminal, as markdown for an issue, and as one JSON object.
+
+A terminal shows the answer and the times; with details also phases, devices and the ladder. Markdown folds the details.
+
+SCHEMA history of the JSON object
+    1  first.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from operator import itemgetter
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
+from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts, notes_on_missing
 from dpbench.report.headline import headline, place
-from dpbench.report.ladder import Ladder, ladders
-from dpbench.report.ladder_table import LADDER_LEGEND, ladder_parts
-from dpbench.report.missing import notes_on_missing
+from dpbench.report.ladder import LADDER_LEGEND, Ladder, ladder_table, ladders, ladders_json
+from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
+from dpbench.report.table import Bar, Column, Table, folded
 from dpbench.report.units import estimate, number, time_unit
-from dpbench.report.wide_table import NONE, Bar, Column, WideTable, folded
 from dpbench.results.compare import Comparison, Comparisons, Row
+from dpbench.results.device_summary import DeviceSummary
 from dpbench.results.phase_parts import PARTS_OF
 from dpbench.results.phase_summary import PhaseSummary
 from dpbench.results.readings import OverRounds
 from dpbench.results.record import Outcome
 from dpbench.results.summary import Summary
 from dpbench.stats.least_samples import LEAST_SAMPLES, least_seconds
+from dpbench.stats.rounds import Estimate
 from dpbench.sweep.case import Case
 from dpbench.sweep.devices import are_shared, format_devices
 from dpbench.sweep.names import Data
 from dpbench.sweep.outside import one_line
 
-_NONE = "-"
 _LEGEND = "time: median over rounds of the round's median step [95 % interval over rounds]; a ratio below 1 is faster. "
 _STEPS_LEGEND = (
     "steps per sample: that many steps ran without a wait for the devices between them; "
@@ -51,11 +61,11 @@ def comparisons_text(found: Comparisons, *, with_details: bool = False, warning:
     """
     parts: list[RenderableType] = []
     for index, comparison in enumerate(found.comparisons):
-        below = list(notes(comparison))
+        below = list(_notes(comparison))
         parts += _answer(comparison)
         parts += [Text(warning, style="yellow")] if warning is not None and index == 0 else []
         if any(row.summary.step_times_s for row in comparison.rows):
-            parts += [Text(), times_table(comparison)]
+            parts += [Text(), _times_table(comparison)]
         parts += map(Text, [*below, ""] if below else [])
     parts += [
         Text(f"single-device baseline {_setting(s.case)}: {_why(s)}")
@@ -91,16 +101,10 @@ def _all_details(found: Comparisons, climbed: Sequence[Ladder]) -> Iterator[Rend
         yield from (*devices, *phases)
         rows += _devices(comparison) if devices else []
         legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
-    yield from ladder_parts(climbed)
+    yield from map(ladder_table, climbed)
     legends |= dict.fromkeys([LADDER_LEGEND] if climbed else [])
     for legend in (*([devices_legend(rows)] if rows else []), *legends):
         yield Text(legend, style="dim")
-
-
-def details(comparison: Comparison) -> Iterator[WideTable | Text]:
-    """Yield the tables of devices and of phases, each with its notes."""
-    yield from devices_parts(_devices(comparison))
-    yield from _phases(comparison)
 
 
 def _devices(comparison: Comparison) -> list[DeviceRows]:
@@ -108,30 +112,43 @@ def _devices(comparison: Comparison) -> list[DeviceRows]:
     return [DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries]
 
 
-def _phases(comparison: Comparison) -> Iterator[WideTable | Text]:
+def _phases(comparison: Comparison) -> Iterator[Table | Text]:
     summaries = [row.summary for row in comparison.rows]
     return phases_parts({each.case.variant: each.phases for each in summaries if each.phases is not None})
 
 
-def times_table(comparison: Comparison) -> WideTable:
+def _times_table(comparison: Comparison) -> Table:
     """Return the times of a setting: a row for each case that has times, the fastest first."""
-    timed = [row for row in comparison.rows if row.summary.step_time_s is not None]
-    rows = sorted(timed, key=lambda row: row.summary.step_time_s.value if row.summary.step_time_s else 0.0)
-    times_s = [row.summary.step_time_s.value for row in rows if row.summary.step_time_s is not None]
-    unit_s, unit = time_unit(times_s)
-    ratio = "ratio" if comparison.reference is None else f"ratio to {comparison.reference}"
-    headers = [f"time, {unit}", ratio, f"% of\n{_percent_of(comparison)}", "items/s"]
+    timed = [(row.summary.step_time_s.value, row) for row in comparison.rows if row.summary.step_time_s is not None]
+    timed.sort(key=itemgetter(0))
+    rows = [row for _, row in timed]
+    unit_s, unit = time_unit(time_s for time_s, _ in timed)
+    longest_s = max((time_s for time_s, _ in timed), default=0.0)
+
+    def time(row: Row) -> str:
+        assert row.summary.step_time_s is not None
+        return estimate(row.summary.step_time_s, unit_s) + (" *" if row.summary.thin_rounds else "")
+
+    columns = [
+        Column("variant", lambda row: row.summary.case.variant),
+        Column(f"time, {unit}", time),
+        Column(
+            "ratio" if comparison.reference is None else f"ratio to {comparison.reference}",
+            lambda row: None if row.ratio is None else estimate(row.ratio.times),
+        ),
+        Column(
+            f"% of\n{_percent_of(comparison)}",
+            lambda row: row.percent_of_limit if row.percent_of_single is None else row.percent_of_single,
+        ),
+        Column("items/s", lambda row: row.summary.items_per_s),
+    ]
     if comparison.setting.data is not Data.RANDOM:
-        headers.append("loss")
-    cells = [list(_cells(row, unit_s)) for row in rows]
+        columns.append(
+            Column("loss", lambda row: row.summary.loss, lambda loss: f"{number(loss.first)} to {number(loss.last)}")
+        )
     taken = max((row.summary.rounds_ok for row in rows), default=0)
-    return WideTable(
-        f"{_setting(comparison.setting)}; {taken} round{'s' * (taken != 1)}",
-        [Column("variant", [str(row.summary.case.variant) for row in rows])],
-        [Column(header, [row[column] for row in cells]) for column, header in enumerate(headers)],
-        [_bar(row, max(times_s, default=0.0)) for row in rows],
-        "relative\ntime",
-    )
+    title = f"{_setting(comparison.setting)}; {taken} round{'s' * (taken != 1)}"
+    return Table(title, columns, rows, bar=lambda row: _bar(row, longest_s), bars_header="relative\ntime")
 
 
 def _bar(row: Row, longest_s: float) -> Bar:
@@ -144,22 +161,7 @@ def _bar(row: Row, longest_s: float) -> Bar:
     return Bar(time.value / longest_s, "green" if ratio.times.high < 1 else "red" if ratio.times.low > 1 else "")
 
 
-def _loss(summary: Summary) -> str:
-    return _NONE if summary.loss is None else f"{number(summary.loss.first)} to {number(summary.loss.last)}"
-
-
-def _cells(row: Row, unit_s: float) -> Iterator[str]:
-    summary = row.summary
-    percent = row.percent_of_limit if row.percent_of_single is None else row.percent_of_single
-    time = _NONE if summary.step_time_s is None else estimate(summary.step_time_s, unit_s)
-    yield f"{time} *" if summary.thin_rounds else time
-    yield _NONE if row.ratio is None else estimate(row.ratio.times)
-    yield _NONE if percent is None else number(percent)
-    yield _NONE if summary.items_per_s is None else number(summary.items_per_s)
-    yield _loss(summary)
-
-
-def notes(comparison: Comparison) -> Iterator[str]:
+def _notes(comparison: Comparison) -> Iterator[str]:
     """Yield a line for each missing number, and for the marks of the table."""
     for row in comparison.rows:
         if row.summary.reason is not None:
@@ -206,7 +208,7 @@ _ROWS = {
 }
 
 
-def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[WideTable | Text]:
+def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[Table | Text]:
     """Yield the table and its notes, or nothing if no variant has a time. `found` is by variant.
 
     A variant with several ranks has a column for rank 0 and one for the slowest rank.
@@ -216,16 +218,16 @@ def phases_parts(found: Mapping[str, PhaseSummary]) -> Iterator[WideTable | Text
     rows = {label: _row(name, found) for name, label in {**_ROWS, **{name: one_line(name) for name in unknown}}.items()}
     rows["skew"] = {name: each.skew_s for name, each in found.items()}
     rows["lag"] = {name: _largest_lag(each) for name, each in found.items()}
-    notes = [*_disagreements(found), *_notes(rows)]
+    notes = [*_disagreements(found), *_missing(rows)]
     rows = {label: row for label, row in rows.items() if any(_value(each) is not None for each in row.values())}
     if not rows:
         return
     unit_s, unit = _unit(found)
     columns = [
-        Column(folded(name), [_cell(row[name], unit_s, found[name], label) for label, row in rows.items()])
-        for name in found
+        Column("phase", str),
+        *(Column(folded(name), partial(_cell, rows, found, name, unit_s)) for name in found),
     ]
-    yield WideTable(f"phases, {unit}", [Column("phase", list(rows))], columns)
+    yield Table(f"phases, {unit}", columns, list(rows))
     yield from map(Text, [*notes, ""] if notes else [])
 
 
@@ -245,7 +247,7 @@ def _disagreements(found: Mapping[str, PhaseSummary]) -> Iterator[str]:
             yield f"{name}: its phases disagree with the step (≠): {longer} took longer than the whole step"
 
 
-def _notes(rows: Mapping[str, Mapping[str, OverRounds | None]]) -> Iterator[str]:
+def _missing(rows: Mapping[str, Mapping[str, OverRounds | None]]) -> Iterator[str]:
     return notes_on_missing(
         (label.strip(), (variant, ""), figure)
         for label, row in rows.items()
@@ -268,13 +270,157 @@ def _unit(found: Mapping[str, PhaseSummary]) -> tuple[float, str]:
     return time_unit([value for value in longest if value])
 
 
-def _cell(figure: OverRounds | None, unit_s: float, found: PhaseSummary, label: str) -> str:
-    value = _value(figure)
+def _cell(
+    rows: Mapping[str, Mapping[str, OverRounds | None]],
+    found: Mapping[str, PhaseSummary],
+    name: str,
+    unit_s: float,
+    label: str,
+) -> str | None:
+    value = _value(rows[label][name])
     if value is None:
-        return NONE
-    mark = f" (rank {found.slowest_rank})" if label == "lag" else " ≠" if label in found.disagreeing else ""
+        return None
+    mark = f" (rank {found[name].slowest_rank})" if label == "lag" else " ≠" if label in found[name].disagreeing else ""
     return f"{number(value / unit_s)}{mark}"
 
 
 def _value(figure: OverRounds | None) -> float | None:
     return None if figure is None else figure.value
+
+
+_MOST_NOTES = 20
+_ROOM_AT_THE_END = 400
+
+
+def comparisons_markdown(found: Sequence[tuple[str, Comparisons]]) -> str:
+    """Return the tables of each pair of a machine's name and its comparisons. A name may be empty.
+
+    The text is short enough for an issue on GitHub: settings that do not fit are left out and counted.
+    """
+    text, left_out = "", 0
+    for name, comparisons in found:
+        text += f"## {escaped(name)}\n\n" if name else ""
+        for comparison in comparisons.comparisons:
+            part = _fitting(comparison, MAX_CHARACTERS - _ROOM_AT_THE_END - len(text))
+            text += part
+            left_out += not part
+        differing = [f"{field} is {' / '.join(map(str, values))}" for field, values in comparisons.differences.items()]
+        text += "\n".join(items([f"records of different environments: {each}" for each in differing], _MOST_NOTES))
+    return text + (f"{left_out:,} more settings do not fit into {MAX_CHARACTERS:,} characters.\n" if left_out else "")
+
+
+def _fitting(comparison: Comparison, room: int) -> str:
+    """Return the setting with its details, else without, else nothing."""
+    short = "\n".join(_markdown(comparison)) + "\n"
+    folded = list(_details(comparison))
+    whole = short + "\n".join(folded) + "\n" if folded else short
+    return next((text for text in (whole, short) if len(text) <= room), "")
+
+
+def _markdown(comparison: Comparison) -> Iterator[str]:
+    said, (title, *table) = headline(comparison), markdown_table(_times_table(comparison))
+    yield from (title, "")
+    yield from (f"**{escaped(said.answer)}** {' '.join(map(escaped, said.sentences[1:]))}", "")
+    yield from table[1:]
+    yield from items(list(_notes(comparison)), _MOST_NOTES)
+
+
+def _details(comparison: Comparison) -> Iterator[str]:
+    parts = [*devices_parts(_devices(comparison)), *_phases(comparison)]
+    if not parts:
+        return
+    yield from ("<details><summary>Devices and phases</summary>", "")
+    for part in parts:
+        if isinstance(part, Text):
+            yield from items([part.plain] if part.plain else [], _MOST_NOTES)
+        else:
+            yield from markdown_table(part)
+    yield from ("</details>", "")
+
+
+SCHEMA = 1
+_AXES = {"variant", "workload", "batch", "devices", "mode", "dtype", "steps_per_sample"}
+
+
+def comparisons_json(found: Comparisons) -> dict[str, Any]:
+    """Return ``{"schema", "environment", "cases", "ladders", "answers"}``.
+
+    Each case is in `cases` once; fields that do not apply are None. The rungs of `ladders` name cases by id. `answers`
+    has for each setting what to use, and further sentences.
+
+    If records of different environments were allowed, ``differences`` has the differing fields with their values.
+    """
+    rows = _rows(found)
+    differences = {name: list(values) for name, values in found.differences.items()}
+    return {
+        "schema": SCHEMA,
+        "environment": None if found.environment is None else found.environment.model_dump(mode="json"),
+        **({"differences": differences} if differences else {}),
+        "cases": [case_json(row) for row in rows],
+        "ladders": ladders_json(ladders(found)),
+        "answers": [_answer_json(comparison) for comparison in found.comparisons],
+    }
+
+
+def _answer_json(comparison: Comparison) -> dict[str, Any]:
+    said = headline(comparison)
+    return {"setting": said.setting.setting, "answer": said.answer, "sentences": list(said.sentences[1:])}
+
+
+def _rows(found: Comparisons) -> list[Row]:
+    """Return one row for each case.
+
+    `single` is in several comparisons if their first lanes are equal. Its ratio and percentages are then None.
+    """
+    rows: dict[Case, Row] = {}
+    for row in (row for comparison in found.comparisons for row in comparison.rows):
+        rows[row.summary.case] = row if row.summary.case not in rows else Row(row.summary)
+    return [*rows.values(), *(Row(summary) for summary in found.single_device_baselines)]
+
+
+def case_json(row: Row) -> dict[str, Any]:
+    """Return the object of one case."""
+    summary, case = row.summary, row.summary.case
+    return {
+        "id": case.id,
+        **case.model_dump(mode="json", include=_AXES),
+        "outcome": str(summary.outcome),
+        "has_enough_samples": summary.thin_rounds == 0 if summary.step_times_s else None,
+        "step_time_s": _step_time(summary.step_time_s, sum(map(len, summary.step_times_s))),
+        "ratio": None if row.ratio is None else {"to": str(row.ratio.to), **asdict(row.ratio.times)},
+        "percent_of_limit": row.percent_of_limit,
+        "percent_of_single": row.percent_of_single,
+        **_beside_the_times(summary),
+        "loss": None if summary.loss is None else asdict(summary.loss),
+        "counts": None,
+        "reason": summary.reason,
+    }
+
+
+def _beside_the_times(summary: Summary) -> dict[str, Any]:
+    """Return the figures beside the times, by phase, rank and device. Without any, the fields are None."""
+    phases = summary.phases
+    return {
+        "phases_s": {name: asdict(each) for name, each in phases.phases_s.items()}
+        if phases and phases.phases_s
+        else None,
+        "slowest_rank_phases_s": {name: asdict(each) for name, each in phases.slowest_phases_s.items()}
+        if phases and phases.slowest_phases_s
+        else None,
+        "skew_s": asdict(phases.skew_s) if phases and phases.skew_s else None,
+        "rank_lag_s": [asdict(each) for each in phases.rank_lag_s] if phases and phases.rank_lag_s else None,
+        "machine_skew_s": asdict(phases.machine_skew_s) if phases and phases.machine_skew_s else None,
+        "peak_rss_bytes": asdict(summary.peak_rss_bytes) if summary.peak_rss_bytes else None,
+        "by_device": {each.device: _device(each) for each in summary.devices} if summary.devices else None,
+    }
+
+
+def _device(found: DeviceSummary) -> dict[str, Any]:
+    """Return the figures of one device. `uuids` has one UUID, unless rounds were measured on several GPUs."""
+    figures = {name: asdict(each) for name, each in found.figures.items()}
+    throttled_s = {cause: asdict(each) for cause, each in found.throttled_s.items()}
+    return {"uuids": list(found.uuids), **figures, "throttled_s": throttled_s}
+
+
+def _step_time(found: Estimate | None, samples: int) -> dict[str, Any] | None:
+    return None if found is None else {"median": found.value, "low": found.low, "high": found.high, "samples": samples}
