@@ -153,7 +153,7 @@ def _json(page: Page) -> str:
             f"{section.id}-{each.id}": _panel_json(owner, each) for owner, section in owners for each in section.panels
         },
         "table": {
-            "columns": [{"field": each.field, "header": printable(each.header)} for each in page.table.columns],
+            "columns": [_column(*each) for each in page.table.columns.items()],
             "rows": [[_cell(cell) for cell in row] for row in page.table.rows],
         },
     }
@@ -166,7 +166,7 @@ def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
         "spec": panel.spec,
         "choice": f"{owner}-{panel.choice}",
         "first": keys.index(panel.first) if panel.first in keys else 0,
-        "columns": [{"field": each.field, "header": printable(each.header)} for each in panel.columns],
+        "columns": [_column(*each) for each in panel.columns.items()],
         "sets": [
             {
                 "key": key,
@@ -176,6 +176,10 @@ def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
             for key in keys
         ],
     }
+
+
+def _column(field: str, header: str) -> dict[str, str]:
+    return {"field": field, "header": printable(header)}
 
 
 def _cell(value: object) -> object:

@@ -6,8 +6,9 @@ from typing import Any
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
 from dpbench.elastic.outage import Outage, OutagePart, outages_of
 from dpbench.report.elastic_table import MEMBERSHIP_LEGEND, OUTAGE_COLUMNS, elastic_json
-from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section, Shown
-from dpbench.report.page.theme import STEP_PX, chart, coloured, number_axis, rows_of, series, tooltip
+from dpbench.report.page.drawing import STEP_PX, chart, layer, number_axis, rows_of
+from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section
+from dpbench.report.page.theme import coloured, series
 from dpbench.report.units import number
 
 _MOST_ANSWERS = 6
@@ -58,17 +59,16 @@ def _outages(commands: dict[str, list[ElasticRecord]]) -> Panel | None:
     rows = {run: own for run, own in rows.items() if own}
     if not rows:
         return None
-    columns = [Shown(column.key, column.header) for column in OUTAGE_COLUMNS]
-    bars = {
-        "transform": [{"fold": list(OutagePart), "as": ["part", "seconds"]}],
-        "mark": {"type": "bar", "height": {"band": 0.72}},
-        "encoding": {
-            "y": rows_of("fault"),
-            "x": number_axis("seconds", "seconds of the outage"),
-            "color": coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)]),
-            "tooltip": tooltip(("fault", "fault"), ("part", "part"), ("seconds", "s")),
-        },
-    }
+    columns = {column.key: column.header for column in OUTAGE_COLUMNS}
+    bars = layer(
+        "bar",
+        {"height": {"band": 0.72}},
+        y=rows_of("fault"),
+        x=number_axis("seconds", "seconds of the outage"),
+        color=coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)]),
+        columns={"fault": "fault", "part": "part", "seconds": "s"},
+    )
+    bars["transform"] = [{"fold": list(OutagePart), "as": ["part", "seconds"]}]
     text = "Each part lies between two time stamps of its own. Unstamped is what no part covers."
     if any(record.settings.is_world_changed for record in runs):
         text = f"{text} {MEMBERSHIP_LEGEND}"
@@ -100,20 +100,12 @@ def _runs(found: dict[str, list[dict[str, Any]]]) -> Panel:
         for run, own in found.items()
         for each in own
     ]
-    columns = (
-        *_run_column(found),
-        *(Shown("scheme", "scheme"), Shown("outcome", "outcome")),
-        *(Shown("done", "steps done"), Shown("lost", "steps lost"), Shown("rate", "steps/s")),
-        *(Shown("loss", "final loss"), Shown("same", "same to the bit"), Shown("difference", "difference of losses")),
-        *(Shown("duration", "run s"), Shown("reason", "reason")),
-    )
+    columns = {"run": "run"} if len(found) > 1 else {}  # it tells several commands apart
+    columns |= {"scheme": "scheme", "outcome": "outcome", "done": "steps done", "lost": "steps lost", "rate": "steps/s"}
+    columns |= {"loss": "final loss", "same": "same to the bit", "difference": "difference of losses"}
+    columns |= {"duration": "run s", "reason": "reason"}
     text = "Lost steps were done and are in no checkpoint when the run ends."
     return Panel("runs", "Runs", text, columns, {ALL: rows[:_MOST_ROWS]})
-
-
-def _run_column(found: dict[str, list[dict[str, Any]]]) -> tuple[Shown, ...]:
-    """Return the column that tells several commands apart."""
-    return (Shown("run", "run"),) if len(found) > 1 else ()
 
 
 def _short(text: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpbench.report.headline import place
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import ALL, DataRow, Panel, Shown
+from dpbench.report.page.parts import ALL, DataRow, Panel
 from dpbench.results.record import Outcome
 from dpbench.results.summary import Summary
 
@@ -18,12 +18,7 @@ def outcomes(found: MachineResults) -> Panel | None:
     if not rows:
         return None
     more = f" The first {_MOST_REASONS} of {len(rows)} are shown." if len(rows) > _MOST_REASONS else ""
-    columns = (
-        Shown("variant", "variant"),
-        Shown("setting", "setting"),
-        Shown("outcome", "outcome"),
-        Shown("reason", "reason"),
-    )
+    columns = {name: name for name in ("variant", "setting", "outcome", "reason")}
     text = f"Cases without times, and cases in which some rounds failed.{more}"
     return Panel("outcomes", "Failed and skipped", text, columns, {ALL: rows[:_MOST_REASONS]})
 
@@ -39,7 +34,7 @@ def environment(found: MachineResults) -> Panel | None:
         if shown_value(value)
     ]
     text = "The machine and the versions, as the measuring processes saw them."
-    return Panel("environment", "Environment", text, (Shown("field", "field"), Shown("value", "value")), {ALL: rows})
+    return Panel("environment", "Environment", text, {"field": "field", "value": "value"}, {ALL: rows})
 
 
 def _outcome_rows(found: MachineResults) -> Iterator[DataRow]:

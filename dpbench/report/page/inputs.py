@@ -3,22 +3,23 @@
 What cannot be read is left out and named. Only a file that cannot be read at all is an error.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.record_file import read_elastic
 from dpbench.errors import WrongInputError
-from dpbench.gate.history import HistoryLine
-from dpbench.report.page.history.gate_file import holds_gates, read_gates
+from dpbench.gate.history import HistoryFileError, HistoryLine, parse_history_line
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Record
-from dpbench.results.store import Store, holds_elastic_records
+from dpbench.results.store import Store, StoreError, holds_elastic_records
 from dpbench.sweep.bounds import Items, Positive, Real
-from dpbench.sweep.outside import one_line, read_json, shown, what_is_wrong
+from dpbench.sweep.outside import one_line, open_input, read_json, shown, what_is_wrong
 from dpbench.sweep.plan import Skip
 
 
@@ -106,8 +107,8 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
             runs = read_elastic(path)
             elastic += runs.records
             left_out += runs.warnings
-        elif holds_gates(path):
-            history = read_gates(path)
+        elif _holds_gates(path):
+            history = _read_gates(path)
             gates += history.lines
             left_out += history.warnings
         else:
@@ -134,3 +135,61 @@ def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
         raise PageInputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise PageInputError(one_line(f"{path}: {error}")) from error
+
+
+# A field that each line of the history has, and no record. In a JSON string its quotes would be escaped.
+_MARK = re.compile(rb'"base_commit"\s*:')
+
+
+@dataclass(frozen=True)
+class _GateContents:
+    """The gates of a file in the order of writing. `warnings` say which lines were left out."""
+
+    lines: tuple[HistoryLine, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def _holds_gates(path: Path) -> bool:
+    """Return whether the first line that is JSON is one of a gate. Raise StoreError."""
+    try:
+        with open_input(path) as lines:
+            for line in lines:
+                if _MARK.search(line):
+                    return True
+                if _is_json(line):
+                    return False
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    return False
+
+
+def _read_gates(path: Path) -> _GateContents:
+    """Return the gates. One warning names the first bad line and how many there are. Raise StoreError.
+
+    A torn end is left out with a warning of its own.
+    """
+    found: list[HistoryLine] = []
+    bad: list[str] = []
+    torn = []
+    try:
+        with open_input(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    torn = [f"{path}: a torn line of {len(line)} bytes at the end was dropped"]
+                    continue
+                try:
+                    found.append(parse_history_line(f"{path}: line {number}", line))
+                except HistoryFileError as error:
+                    bad.append(str(error))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
+    return _GateContents(tuple(found), (*left_out, *torn))
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        from_json(line)
+    except ValueError:
+        return False
+    return True

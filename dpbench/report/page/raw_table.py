@@ -3,30 +3,23 @@
 from collections.abc import Iterator, Sequence
 
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import Cell, RawTable, Shown
+from dpbench.report.page.parts import Cell, RawTable
 from dpbench.results.compare import Row
 from dpbench.sweep.devices import short_devices
 
 MOST_ROWS = 10_000
 _DIGITS = 5
-_COLUMNS = (
-    ("machine", "machine"),
-    ("workload", "workload"),
-    ("variant", "variant"),
-    ("devices", "devices"),
-    ("batch", "batch"),
-    ("mode", "mode"),
-    ("dtype", "dtype"),
-    ("outcome", "outcome"),
-    ("time_ms", "ms a step"),
-    ("low_ms", "low, 95 %"),
-    ("high_ms", "high, 95 %"),
-    ("ratio", "ratio to reference"),
-    ("percent", "% of ideal"),
-    ("items_per_s", "items/s"),
-    ("rounds", "rounds"),
-    ("host_mib", "host MiB"),
-)
+_COLUMNS = {
+    **{name: name for name in ("machine", "workload", "variant", "devices", "batch", "mode", "dtype", "outcome")},
+    "time_ms": "ms a step",
+    "low_ms": "low, 95 %",
+    "high_ms": "high, 95 %",
+    "ratio": "ratio to reference",
+    "percent": "% of ideal",
+    "items_per_s": "items/s",
+    "rounds": "rounds",
+    "host_mib": "host MiB",
+}
 
 
 def raw_table(machines: Sequence[MachineResults]) -> RawTable:
@@ -39,9 +32,10 @@ def raw_table(machines: Sequence[MachineResults]) -> RawTable:
             count += 1
             if len(rows) < MOST_ROWS:
                 rows.append(_cells(name, row)[first:])
-    columns = [Shown(field, header) for field, header in _COLUMNS[first:]]
-    order = _what_differs_first(rows, len(columns))
-    return RawTable([columns[i] for i in order], [[row[i] for i in order] for row in rows], count - len(rows))
+    fields = list(_COLUMNS)[first:]
+    order = _what_differs_first(rows, len(fields))
+    columns = {fields[i]: _COLUMNS[fields[i]] for i in order}
+    return RawTable(columns, [[row[i] for i in order] for row in rows], count - len(rows))
 
 
 def _short_names(machines: Sequence[MachineResults]) -> list[str]:

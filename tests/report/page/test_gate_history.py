@@ -60,7 +60,7 @@ def test_a_section_says_how_many_gates_were_slower_and_what_changed_for_long():
 
 def test_each_gate_has_a_row_of_base_and_one_of_head():
     rows = rows_of(LINES, "wide")
-    assert [row["side"] for row in rows] == ["base", "head"] * 20
+    assert [row["series"] for row in rows] == ["base", "head"] * 20
     base, head = rows[2 * FAILED_AT : 2 * FAILED_AT + 2]
     measured = LINES[FAILED_AT].benchmarks[0]
     assert (base["commit"], head["commit"]) == (short(FAILED_AT), short(FAILED_AT + 1))
@@ -73,7 +73,7 @@ def test_each_gate_has_a_row_of_base_and_one_of_head():
 def test_slower_gates_and_lasting_changes_are_marked_with_commit_and_day():
     rows = rows_of(LINES, "wide")
     assert [row["commit"] for row in rows if row["is_slower"]] == [short(FAILED_AT + 1), short(SLOWER_AT)]
-    assert {row["side"] for row in rows if row["is_slower"]} == {"head"}
+    assert {row["series"] for row in rows if row["is_slower"]} == {"head"}
     assert [(row["commit"], row["kind"]) for row in rows if row["kind"]] == [(short(SLOWER_AT), "slower")]
     assert [row["label"] for row in rows if row["label"]] == [
         f"{short(FAILED_AT + 1)} 2026-09-06",
@@ -87,7 +87,7 @@ def test_slower_gates_and_lasting_changes_are_marked_with_commit_and_day():
 def test_a_change_that_base_brought_is_marked_at_base():
     without = [each for each in LINES if each.head_commit != commit(SLOWER_AT)]
     (row,) = [row for row in rows_of(without, "wide") if row["kind"]]
-    assert (row["side"], row["commit"], row["gate"]) == ("base", short(SLOWER_AT), short(SLOWER_AT + 1))
+    assert (row["series"], row["commit"], row["place"]) == ("base", short(SLOWER_AT), short(SLOWER_AT + 1))
     labels = [row["label"] for row in rows_of(without, "wide") if row["label"]]
     assert labels[-1] == f"{short(SLOWER_AT)} 2026-09-13"
 
@@ -122,22 +122,22 @@ def test_versions_of_one_host_are_told_apart():
 
 def test_gates_are_in_the_order_of_time_and_a_line_counts_once():
     (found,) = gate_histories([*LINES[::-1], *LINES[:5]], {})
-    assert [gate.line for gate in found.gates] == LINES
+    assert [gate.name for gate in found.places] == [each.head_commit[:10] for each in LINES]
 
 
 def test_commits_are_in_the_order_of_their_dates_if_all_are_known():
     dates = {commit(number): -float(number) for number in range(21)}
-    changes = {each.benchmark: each for each in gate_histories(LINES, dates)[0].changes}
+    changes = {each.line: each for each in gate_histories(LINES, dates)[0].changes}
     assert changes["wide"].times < 1 < changes["deep"].times
     del dates[commit(3)]
-    changes = {each.benchmark: each for each in gate_histories(LINES, dates)[0].changes}
+    changes = {each.line: each for each in gate_histories(LINES, dates)[0].changes}
     assert changes["deep"].times < 1 < changes["wide"].times
 
 
 def test_a_working_tree_and_a_commit_that_was_judged_twice_have_names_of_their_own():
     lines = [line("a" * 40, head, times("wide", 1, 1)) for head in (None, "b" * 40, "b" * 40, None)]
     lines = [moved(each, day) for day, each in enumerate(lines, start=1)]
-    assert [row["gate"] for row in rows_of(lines, "wide")[::2]] == [
+    assert [row["place"] for row in rows_of(lines, "wide")[::2]] == [
         *("worktree", "b" * 10),
         *(f"{'b' * 10} (2)", "worktree (2)"),
     ]

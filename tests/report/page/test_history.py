@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.tracks import check_history, histories, newest, version_name
+from dpbench.report.page.history.records import check_history, histories, newest, version_name
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import by_machine
 from tests.report.page.making_commits import PLANTED, commit, commit_records
@@ -27,20 +27,20 @@ def section(records=RECORDS, **fields):
 
 
 def test_commits_are_in_the_order_of_their_first_records():
-    assert [each.name for each in history_of(RECORDS[::-1]).versions] == NAMES
+    assert [each.name for each in history_of(RECORDS[::-1]).places] == NAMES
 
 
 def test_commits_are_in_the_order_of_their_dates_if_all_are_known():
     dates = {commit(number): float(-number) for number in range(20)}
-    assert [each.name for each in history_of(RECORDS, dates).versions] == NAMES[::-1]
+    assert [each.name for each in history_of(RECORDS, dates).places] == NAMES[::-1]
     del dates[commit(3)]
-    assert [each.name for each in history_of(RECORDS, dates).versions] == NAMES
+    assert [each.name for each in history_of(RECORDS, dates).places] == NAMES
 
 
 def test_planted_changes_are_found_with_their_commit_and_no_other():
-    found = {str(each.case.variant): each for each in history_of(RECORDS).changes}
+    found = {each.line.partition("|")[0]: each for each in history_of(RECORDS).changes}
     assert set(found) == {"tuned", "ddp"}
-    assert {each.since.name for each in found.values()} == {NAMES[PLANTED]}
+    assert {each.place.name for each in found.values()} == {NAMES[PLANTED]}
     assert found["tuned"].times == pytest.approx(1.3, abs=0.05)
     assert found["ddp"].times == pytest.approx(0.7, abs=0.05)
 
@@ -74,7 +74,7 @@ def test_the_section_has_sentences_a_table_and_marked_rows():
     (rows,) = lines.rows.values()
     assert len(rows) == 5 * 20
     assert all(row["low"] <= row["ms"] <= row["high"] for row in rows)
-    assert {(row["version"], row["variant"], row["kind"]) for row in rows if row["kind"]} == {
+    assert {(row["place"], row["series"], row["kind"]) for row in rows if row["kind"]} == {
         (NAMES[PLANTED], "tuned", "slower"),
         (NAMES[PLANTED], "ddp", "faster"),
     }
@@ -101,7 +101,7 @@ def test_a_changed_tree_comes_after_its_commit():
         for record in commit_records([3])
     ]
     dates = {commit(number): float(number) for number in range(20)}
-    names = [each.name for each in history_of([*changed, *RECORDS], dates).versions]
+    names = [each.name for each in history_of([*changed, *RECORDS], dates).places]
     assert names[2:5] == [NAMES[2], NAMES[3], f"{NAMES[3]} changed"]
 
 
@@ -123,7 +123,7 @@ def test_days_of_one_commit_are_lines_only_on_request():
     found = section(records, with_days=True)
     assert found.title == "What changed over 7 days?"
     (rows,) = found.panels[-1].rows.values()
-    assert {row["version"] for row in rows} == {f"2026-11-{20 + day}" for day in range(7)}
+    assert {row["place"] for row in rows} == {f"2026-11-{20 + day}" for day in range(7)}
     assert {row["rounds"] for row in rows} == {2}
     machines = by_machine(records)
     assert newest(machines, histories(machines, {}, with_days=True)) == machines
@@ -138,7 +138,7 @@ def test_one_commit_and_one_day_are_no_history():
 
 
 def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.history.panels._MOST_ROWS", 150)
+    monkeypatch.setattr("dpbench.report.page.history.section._MOST_ROWS", 150)
     other = [
         record.model_copy(update={"case": record.case.model_copy(update={"workload": "other/tiny"})})
         for record in commit_records()

@@ -6,16 +6,25 @@ from math import dist
 
 import pytest
 
-from dpbench.report.page.charts.ablation import ablation
-from dpbench.report.page.charts.along_run import clock_along, step_times_along, use_along
-from dpbench.report.page.charts.device_maps import device_memory, device_use
-from dpbench.report.page.charts.forest import ratios, ratios_to_fastest
-from dpbench.report.page.charts.interval_rows import ratio_fields
+from dpbench.report.page.charts.devices import (
+    clock_along,
+    device_memory,
+    device_use,
+    phases,
+    step_times_along,
+    use_along,
+)
 from dpbench.report.page.charts.links import link_drawing, link_matrix
-from dpbench.report.page.charts.phases import phases
-from dpbench.report.page.charts.scaling import efficiency, throughput
-from dpbench.report.page.charts.throughput import throughput_here
-from dpbench.report.page.charts.winners import winner_map
+from dpbench.report.page.charts.times import (
+    ablation,
+    efficiency,
+    ratio_fields,
+    ratios,
+    ratios_to_fastest,
+    throughput,
+    throughput_here,
+    winner_map,
+)
 from dpbench.report.page.content import page_of, words
 from dpbench.report.page.document import _asset
 from dpbench.report.page.inputs import PageInputs
@@ -86,7 +95,7 @@ def test_the_text_says_of_a_cut_only_where_there_is_one():
 
 
 def test_columns_of_one_value_are_the_last():
-    names = [column.field for column in raw_table([LANES_MACHINE]).columns]
+    names = list(raw_table([LANES_MACHINE]).columns)
     assert names[:3] == ["variant", "devices", "time_ms"]
     assert set(names[-6:]) >= {"workload", "batch", "mode", "dtype", "outcome"}
     (row, *_) = raw_table([LANES_MACHINE]).rows
@@ -206,7 +215,7 @@ def test_every_round_is_along_the_run():
 
 
 def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.charts.along_run._MOST_POINTS", 30)
+    monkeypatch.setattr("dpbench.report.page.charts.devices._MOST_POINTS", 30)
     (machine,) = by_machine(lane_records(rounds=12))
     panel = step_times_along(machine)
     counts = {name: [row["round"] for row in first(panel) if row["variant"] == name] for name in ("naive", "tuned")}
@@ -311,7 +320,7 @@ def test_tables_name_only_fields_that_their_rows_have():
     page = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
     for panel in (panel for section in page.machines[0].sections for panel in section.panels):
         for rows in panel.rows.values():
-            assert all(column.field in row for row in rows for column in panel.columns), panel.id
+            assert all(field in row for row in rows for field in panel.columns), panel.id
 
 
 def test_variants_of_one_colour_have_different_shapes():

@@ -3,8 +3,7 @@
 import pytest
 
 from dpbench.report.page.document import html
-from dpbench.report.page.history.commits import CommitOptionError, two_commits
-from dpbench.report.page.history.compared import compared_page
+from dpbench.report.page.history.compared import CommitOptionError, compared_page, two_commits
 from dpbench.report.page.inputs import PageInputs
 from dpbench.results.record import Outcome
 from tests.report.page.making_commits import commit, commit_records
