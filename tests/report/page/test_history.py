@@ -45,16 +45,6 @@ def test_planted_changes_are_found_with_their_commit_and_no_other():
     assert found["ddp"].times == pytest.approx(0.7, abs=0.05)
 
 
-def test_a_history_without_a_change_says_so():
-    (answer,) = section(commit_records(range(PLANTED))).answers
-    assert answer == "No lasting change of 10 % or more in 5 cases over 12 commits."
-
-
-def test_fewer_than_six_commits_say_so():
-    (answer,) = section(commit_records(range(10, 14))).answers
-    assert answer == "There are too few commits to find lasting changes: 4, and 6 are needed."
-
-
 def test_without_asv_the_lines_are_drawn_and_the_page_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "asv.step_detect", None)
     found = section()
@@ -62,32 +52,6 @@ def test_without_asv_the_lines_are_drawn_and_the_page_says_what_is_missing(monke
         "Lasting changes are not marked, because asv is not installed: pip install 'torch-dpbench[suites]'"
     ]
     assert [panel.id for panel in found.panels] == ["history"]
-
-
-def test_the_section_has_sentences_a_table_and_marked_rows():
-    found = section()
-    assert found.title == "What changed over 20 commits?"
-    assert len(found.answers) == 2
-    assert found.answers[1].startswith(f"tuned is slower since {NAMES[PLANTED]} of 2026-09-13: 32.")
-    changes, lines = found.panels
-    assert [row["variant"] for row in changes.rows[""]] == ["ddp", "tuned"]
-    (rows,) = lines.rows.values()
-    assert len(rows) == 5 * 20
-    assert all(row["low"] <= row["ms"] <= row["high"] for row in rows)
-    assert {(row["place"], row["series"], row["kind"]) for row in rows if row["kind"]} == {
-        (NAMES[PLANTED], "tuned", "slower"),
-        (NAMES[PLANTED], "ddp", "faster"),
-    }
-
-
-def test_charts_are_of_the_newest_commit_and_the_table_has_all():
-    page = page_of(PageInputs(RECORDS))
-    (machine,) = page.machines
-    assert NAMES[-1] in machine.name
-    assert len(page.table.rows) == 20 * 5
-    assert (
-        "The charts are of the newest commit; the first chart and the table at the end have all commits." in page.notes
-    )
 
 
 def test_other_machines_keep_their_parts():
