@@ -29,14 +29,13 @@ from dpbench.report.page.charts.times import (
     winner_map,
 )
 from dpbench.report.page.elastic_section import elastic_section
-from dpbench.report.page.facts import environment, outcomes
 from dpbench.report.page.history.lines import History
 from dpbench.report.page.history.records import histories, newest
 from dpbench.report.page.history.section import gate_sections, history_section
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
 from dpbench.report.page.parts import ALL, DataRow, MachinePart, Page, Panel, Section
-from dpbench.report.page.raw_table import MOST_ROWS, raw_table
+from dpbench.report.page.tables import MOST_ROWS, environment, outcomes, raw_table
 from dpbench.results.winner import winner_of
 from dpbench.sweep.devices import are_shared
 from dpbench.sweep.names import FAMILIES, Family

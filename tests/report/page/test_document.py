@@ -10,10 +10,9 @@ import pytest
 
 from dpbench.errors import WrongInputError
 from dpbench.report.page.content import page_of
-from dpbench.report.page.document import html
+from dpbench.report.page.document import PagePathError, html, write_page
 from dpbench.report.page.inputs import PageInputs, read_inputs
-from dpbench.report.page.raw_table import MOST_ROWS
-from dpbench.report.page.write import PagePathError, write_page
+from dpbench.report.page.tables import MOST_ROWS
 from dpbench.results.record import to_line
 from dpbench.results.store import StoreError
 from tests.report.page.making_page import hostile_records, lane_records
@@ -151,7 +150,7 @@ def test_json_that_is_no_projection_is_one_line(tmp_path, content, reason):
 
 
 def test_too_many_cases_are_cut_and_counted(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.raw_table.MOST_ROWS", 3)
+    monkeypatch.setattr("dpbench.report.page.tables.MOST_ROWS", 3)
     page = page_of(PageInputs(lane_records(rounds=1)))
     assert len(page.table.rows) == 3
     assert page.table.left_out == 2

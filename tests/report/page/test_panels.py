@@ -22,7 +22,7 @@ from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
-from dpbench.report.page.raw_table import raw_table
+from dpbench.report.page.tables import raw_table
 from dpbench.report.page.theme import shaped
 from dpbench.stats.rounds import Estimate
 from tests.report.page.making_page import failed_record, gpu_records, lane_records

@@ -8,10 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from dpbench.report.trace.colours import CLASSES, LEGEND, kind_of, style
-from dpbench.report.trace.picture import _round_step, drawn_rows, svg
-from dpbench.report.trace.terminal import trace_json, trace_text
-from dpbench.report.trace.words import description, shown_time
+from dpbench.report.trace.picture import CLASSES, LEGEND, _round_step, drawn_rows, kind_of, style, svg
+from dpbench.report.trace.text import description, shown_time, trace_json, trace_text
 from dpbench.trace.timeline import Doing, Moved, Source, Trace, VariantTrace
 from tests.trace.made import MAIN, ONE, UP, ZERO, compute, move, step, timeline
 

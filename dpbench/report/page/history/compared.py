@@ -7,11 +7,10 @@ from dpbench.errors import WrongInputError
 from dpbench.gate.history import machine_of
 from dpbench.report.headline import place
 from dpbench.report.page.drawing import intervals, number_axis, rows_of
-from dpbench.report.page.facts import shown_value
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import ALL, Columns, DataRow, MachinePart, Page, Panel, Section
-from dpbench.report.page.raw_table import MOST_ROWS, raw_table
+from dpbench.report.page.tables import MOST_ROWS, raw_table, shown_value
 from dpbench.report.page.theme import BAD, GOOD, TWO_LINES_PX, coloured
 from dpbench.report.units import estimate, number
 from dpbench.results.compare import differences
