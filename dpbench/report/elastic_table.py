@@ -54,18 +54,26 @@ def _runs(records: Sequence[ElasticRecord]) -> Table:
         f"{settings.steps} steps, checkpoint every {settings.checkpoint_every} by {settings.backend}, "
         f"seed {settings.seed}: {plan}"
     )
-    columns = [
-        Column("run", lambda record: record.scheme),
-        Column("outcome", lambda record: record.outcome),
-        Column("steps\ndone", lambda record: steps_done(record.events)),
-        Column("steps/s", _rate),
-        Column("steps\ndone again", _redone),
-        Column("lost", _lost),
-        Column("final loss", lambda record: None if record.done is None else record.done.loss, repr),
-        Column("same\nend", lambda record: _same_end_text(record, records)),
-        Column("run, s", lambda record: record.duration_s),
-    ]
+    columns = [replace(each, header=_SHORT.get(each.header, each.header)) for each in run_columns(records)]
     return Table(title, columns, records)
+
+
+def run_columns(records: Sequence[ElasticRecord]) -> list[Column]:
+    """Return the table of runs, on a terminal, in JSON and on a page."""
+    return [
+        Column("run", lambda record: record.scheme, key="scheme"),
+        Column("outcome", lambda record: record.outcome, lambda found: found.replace("_", " "), key="outcome"),
+        Column("steps done", lambda record: steps_done(record.events), key="steps_done"),
+        Column("steps/s", _rate, key="steps_per_s"),
+        Column("steps done again", _redone),
+        Column("lost", _lost, key="steps_lost"),
+        Column("final loss", lambda record: None if record.done is None else record.done.loss, repr, key="final_loss"),
+        Column("same end", lambda record: _same_end_text(record, records)),
+        Column("run, s", lambda record: record.duration_s, key="duration_s"),
+    ]
+
+
+_SHORT = {"steps done": "steps\ndone", "steps done again": "steps\ndone again", "same end": "same\nend"}
 
 
 def _fault(outage: Outage) -> str:
@@ -146,15 +154,9 @@ def _expected(record: ElasticRecord, records: Sequence[ElasticRecord]) -> Elasti
 def _run_json(record: ElasticRecord, records: Sequence[ElasticRecord]) -> dict[str, Any]:
     done = record.done
     return {
-        "scheme": record.scheme,
-        "outcome": record.outcome,
+        **{column.key: column.value(record) for column in run_columns(records) if column.key},
         "reason": record.reason,
-        "duration_s": record.duration_s,
-        "steps_done": steps_done(record.events),
         "steps_in_checkpoint": steps_kept(record.events),
-        "steps_lost": _lost(record),
-        "steps_per_s": _rate(record),
-        "final_loss": None if done is None else done.loss,
         "parameters_sha256": None if done is None else done.digest,
         "same_end": _same_end(record, records),
         "loss_difference": _difference(record, records),

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.record_file import read_elastic
 from dpbench.errors import WrongInputError
-from dpbench.gate.history import HistoryFileError, HistoryLine, parse_history_line
+from dpbench.gate.history import HistoryLine, read_history
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Record
 from dpbench.results.store import Store, StoreError, holds_elastic_records
@@ -108,7 +108,7 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
             elastic += runs.records
             left_out += runs.warnings
         elif _holds_gates(path):
-            history = _read_gates(path)
+            history = read_history(path, leave_out_bad_lines=True)
             gates += history.lines
             left_out += history.warnings
         else:
@@ -141,14 +141,6 @@ def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
 _MARK = re.compile(rb'"base_commit"\s*:')
 
 
-@dataclass(frozen=True)
-class _GateContents:
-    """The gates of a file in the order of writing. `warnings` say which lines were left out."""
-
-    lines: tuple[HistoryLine, ...]
-    warnings: tuple[str, ...] = ()
-
-
 def _holds_gates(path: Path) -> bool:
     """Return whether the first line that is JSON is one of a gate. Raise StoreError."""
     try:
@@ -161,30 +153,6 @@ def _holds_gates(path: Path) -> bool:
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     return False
-
-
-def _read_gates(path: Path) -> _GateContents:
-    """Return the gates. One warning names the first bad line and how many there are. Raise StoreError.
-
-    A torn end is left out with a warning of its own.
-    """
-    found: list[HistoryLine] = []
-    bad: list[str] = []
-    torn = []
-    try:
-        with open_input(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.endswith(b"\n"):
-                    torn = [f"{path}: a torn line of {len(line)} bytes at the end was dropped"]
-                    continue
-                try:
-                    found.append(parse_history_line(f"{path}: line {number}", line))
-                except HistoryFileError as error:
-                    bad.append(str(error))
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
-    return _GateContents(tuple(found), (*left_out, *torn))
 
 
 def _is_json(line: bytes) -> bool:
