@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 
@@ -26,8 +27,21 @@ def _json(found):
     lines = []
     for key, value in found.items():
         entries = value if isinstance(value, list) else [value]
-        lines += [f"{key}: {json.dumps(each, default=list, allow_nan=False)}" for each in entries]
+        lines += [f"{key}: {as_json(each)}" for each in entries]
     return "".join(f"{line}\n" for line in lines)
+
+
+def as_json(found):
+    """Return JSON on one line. Nine digits of a number: the last ones differ between processors."""
+
+    def rounded(value):
+        if isinstance(value, Mapping):
+            return {str(key): rounded(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [rounded(each) for each in value]
+        return float(f"{value:.9g}") if isinstance(value, float) else value
+
+    return json.dumps(rounded(found), ensure_ascii=False, allow_nan=False)
 
 
 def printed(what, width=80):

@@ -13,6 +13,7 @@ A chart names its fields to one of these:
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dpbench.report.page.parts import Columns
 from dpbench.report.page.theme import INK, MUTED, PAPER, TWO_LINES_PX
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -21,7 +22,6 @@ LABEL_ROOM = 1.25
 STEP_PX = 26
 """The height of a row of bars or points."""
 Spec = dict[str, Any]
-Columns = Mapping[str, str]
 # A variant with parameters gets a second line for them. Its first line then stands above the middle of the row.
 _ROW_AXIS = {
     "ticks": False,

@@ -1,7 +1,5 @@
 """What a page says and draws: an outline of each kind of page, as before."""
 
-import json
-
 import pytest
 
 from dpbench.report.page.content import page_of
@@ -14,7 +12,7 @@ from tests.report.page.making_commits import commit, commit_records
 from tests.report.page.making_gates import gate_lines
 from tests.report.page.making_page import GPUS, failed_record, gpu_records, lane_records, made_case
 from tests.report.page.test_document import PROJECTIONS
-from tests.report.snapshots import assert_as_before
+from tests.report.snapshots import as_json, assert_as_before
 
 MOST_ROWS = 12
 
@@ -43,9 +41,9 @@ def outline(page):
             yield f"### {panel.id}: {panel.title}. {panel.text} {panel.choice} {panel.is_folded} {len(panel.rows)}"
             yield f"{panel.labels.get(key, key)}: {dict(panel.columns)}, {len(panel.rows[key])} rows"
             rows = sorted(panel.rows[key], key=lambda row: not row.get("kind")) if "history" in section.id else None
-            yield from (json.dumps(row, ensure_ascii=False) for row in (rows or panel.rows[key])[:MOST_ROWS])
-            yield json.dumps(panel.spec, ensure_ascii=False)
-    yield from (json.dumps(dict(page.table.columns)), *(json.dumps(row) for row in page.table.rows[:MOST_ROWS]))
+            yield from (as_json(row) for row in (rows or panel.rows[key])[:MOST_ROWS])
+            yield as_json(panel.spec)
+    yield from (as_json(page.table.columns), *(as_json(row) for row in page.table.rows[:MOST_ROWS]))
 
 
 def pages():

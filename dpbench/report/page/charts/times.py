@@ -9,7 +9,6 @@ from dpbench.report.page.drawing import (
     LABEL_ROOM,
     NAMES_AXIS,
     STEP_PX,
-    Columns,
     bar_labels,
     bars,
     cells,
@@ -23,7 +22,7 @@ from dpbench.report.page.drawing import (
     rows_of,
 )
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import DataRow, Panel
+from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.report.page.theme import BAD, GOOD, INK, LINE, MUTED, PAPER, coloured, variant_colours
 from dpbench.report.units import estimate, number
 from dpbench.results.compare import Comparison, Row
