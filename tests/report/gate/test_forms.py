@@ -81,6 +81,9 @@ JUDGEMENTS = {
 }
 
 
+WITH_TABLES = {*EVERY, "the slowest first", "what changed", "traded", "not worse", "nothing counted", "a part counted"}
+
+
 @pytest.mark.parametrize("name", [name for name in JUDGEMENTS if name not in ("evil", "many")])
 def test_every_form_is_as_before(name):
     found = JUDGEMENTS[name]
@@ -91,6 +94,8 @@ def test_every_form_is_as_before(name):
         "junit": gate_junit(found),
         "bencher": gate_bencher(found),
     }
+    if name not in WITH_TABLES:
+        del forms["text"], forms["markdown"]
     text = "".join(f"======== {form}\n{written}\n" for form, written in forms.items())
     assert_as_before(f"gate/{name.replace(' ', '-')}.txt", text)
 
