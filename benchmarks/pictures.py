@@ -30,9 +30,8 @@ from typing import Any
 from dpbench.errors import WrongInputError
 from dpbench.projection.affine import AffineStep
 from dpbench.projection.described.machine_file import load_machine
-from dpbench.report.page.charts.ablation import ablation
 from dpbench.report.page.charts.projected import COMMON_ERROR, SINGLE_IS_A_SHARE, projections
-from dpbench.report.page.charts.throughput import throughput_here
+from dpbench.report.page.charts.times import ablation, throughput_here
 from dpbench.report.page.content import MakePanel
 from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from dpbench.measure.benchmarked import Pedantic
-    from dpbench.report.benchmark_table import BenchmarkRow
+    from dpbench.report.device_table import BenchmarkRow
     from dpbench.results.baseline import Figures
 
 _EXTRA = "dpbench"
@@ -105,7 +105,7 @@ class _Held:
 
     def run(self, asked: _Asked, item: pytest.Item, benchmark: "Pedantic") -> Any:
         from dpbench.measure.benchmarked import LEAST_ROUNDS, counters_of, figures_of, run_rounds, window_json
-        from dpbench.report.benchmark_table import BenchmarkRow
+        from dpbench.report.device_table import BenchmarkRow
         from dpbench.results.baseline import to_json
 
         _check_whole("rounds", asked.rounds, LEAST_ROUNDS)
@@ -178,7 +178,7 @@ class _Held:
         _fail(session, bool(self._missed))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        from dpbench.report.benchmark_table import benchmark_lines
+        from dpbench.report.device_table import benchmark_lines
         from dpbench.sweep.outside import one_line
 
         if not (self._rows or self._missed):

@@ -17,10 +17,8 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
-from dpbench.report.gate.json_forms import EXIT_CODES, gate_bencher, gate_json
-from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
-from dpbench.report.gate.terminal import gate_text
 from dpbench.results.files import replace_text
 from dpbench.sweep.quantities import parse_duration
 

@@ -9,9 +9,7 @@ from rich.console import Console
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.shared import Form, show, show_lines, show_markdown, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
-from dpbench.report.comparison_json import comparisons_json
-from dpbench.report.comparison_markdown import comparisons_markdown
-from dpbench.report.comparison_table import comparisons_text, load_warning
+from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.progress import progress_bar

@@ -8,9 +8,9 @@ import typer
 
 from dpbench.cli.shared import Form, complain, show_lines, warn
 from dpbench.report.page.content import page_of
+from dpbench.report.page.document import PagePathError, open_page, write_page
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.parts import Page
-from dpbench.report.page.write import PagePathError, open_page, write_page
 from dpbench.results.store import StoreError
 from dpbench.sweep.variants import VariantId
 

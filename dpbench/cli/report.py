@@ -14,7 +14,7 @@ from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
 from dpbench.report.page.history.compared import compared_page
 from dpbench.report.page.history.gates import commits_of
-from dpbench.report.page.history.tracks import check_history
+from dpbench.report.page.history.records import check_history
 from dpbench.report.page.inputs import PageInputError, PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
 from dpbench.sweep.variants import VariantId

@@ -13,7 +13,7 @@ from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.rules import check_batch, rule_of
 from dpbench.report.trace.picture import svg
-from dpbench.report.trace.terminal import trace_json, trace_text
+from dpbench.report.trace.text import trace_json, trace_text
 from dpbench.results.files import replace_text
 from dpbench.results.run_path import new_run_path
 from dpbench.results.store import StoreError

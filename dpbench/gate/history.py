@@ -172,10 +172,11 @@ def check_appendable(path: Path) -> None:
         raise HistoryFileError(f"{path}: cannot be written; allowed: --results with a folder that can be")
 
 
-def read_history(path: Path) -> History:
+def read_history(path: Path, *, leave_out_bad_lines: bool = False) -> History:
     """Return all lines; none if there is no file.
 
-    A torn line at the end is dropped with a warning. Raises HistoryFileError, with its number for a bad line.
+    A torn line at the end is dropped with a warning. Raises HistoryFileError, with its number for a bad line. Or bad
+    lines are left out, and one warning names the first and how many there are.
     """
     try:
         with open_input(path) as file:
@@ -185,9 +186,17 @@ def read_history(path: Path) -> History:
     except OSError as error:
         raise HistoryFileError(f"{path}: cannot be read: {error.strerror}") from error
     torn = texts.pop() if texts and not texts[-1].endswith(b"\n") else b""
-    lines = tuple(parse_history_line(f"{path}: line {number}", text) for number, text in enumerate(texts, start=1))
-    warning = f"{path}: a torn line of {len(torn)} bytes at the end was dropped"
-    return History(lines, (warning,) if torn else ())
+    lines, bad = list[HistoryLine](), list[str]()
+    for number, text in enumerate(texts, start=1):
+        try:
+            lines.append(parse_history_line(f"{path}: line {number}", text))
+        except HistoryFileError as error:
+            if not leave_out_bad_lines:
+                raise
+            bad.append(str(error))
+    left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
+    warnings = [f"{path}: a torn line of {len(torn)} bytes at the end was dropped"] if torn else []
+    return History(tuple(lines), (*left_out, *warnings))
 
 
 def parse_history_line(place: str, text: bytes) -> HistoryLine:

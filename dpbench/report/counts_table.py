@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from dpbench.report.comparison_json import SCHEMA, case_json
+from dpbench.report.comparison import SCHEMA, case_json
+from dpbench.report.table import Column, Table
 from dpbench.report.units import number
 from dpbench.results.compare import Row
 from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
@@ -64,10 +64,7 @@ def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Ta
     columns: dict[VariantId, list[Counts]] = {}
     for record in records:
         columns.setdefault(record.case.variant, []).extend([record.counts] if record.counts else [])
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("counter", no_wrap=True)
-    for variant in columns:
-        table.add_column(Text(variant), justify="right")
+    rows = {}
     for name, read in _ROWS.items():
         values = {
             variant: next((value for counts in found if (value := read(counts)) is not None), None)
@@ -76,22 +73,27 @@ def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Ta
         if differing and len({value for value in values.values() if value is not None}) == 1:
             continue
         if any(value or isinstance(value, float) for value in values.values()):
-            table.add_row(name, *_cells(values))
-    return table
+            rows[name] = dict(_cells(values))
+    by_variant = [Column(variant, partial(_of_variant, rows, variant)) for variant in columns]
+    return Table(title, [Column("counter", str), *by_variant], list(rows))
 
 
-def _cells(values: Mapping[VariantId, Value]) -> Iterator[str]:
+def _of_variant(rows: Mapping[str, Mapping[VariantId, str | None]], variant: VariantId, name: str) -> str | None:
+    return rows[name][variant]
+
+
+def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[VariantId, str | None]]:
     reference = next((name for name in _REFERENCES if values.get(name)), None)
     for variant, value in values.items():
         if value is None:
-            yield "-"
+            yield variant, None
         elif isinstance(value, float):
-            yield f"{value:.0%}"
+            yield variant, f"{value:.0%}"
         elif not value or reference is None or variant == reference:
-            yield f"{value:,}"
+            yield variant, f"{value:,}"
         else:
             base = values[reference] or 1
-            yield f"{value:,} ({1 if value == base else number(value / base)})"
+            yield variant, f"{value:,} ({1 if value == base else number(value / base)})"
 
 
 def _total(read: Callable[[PhaseCounts], int | None]) -> Callable[[Counts], Value]:

@@ -1,17 +1,19 @@
-"""The table of devices: how busy they were, their memory, power, traffic and throttling."""
+"""The table of devices: how busy they were, their memory, power, traffic and throttling; and why figures are missing.
 
-from collections.abc import Iterator, Sequence
+A pytest session's benchmarks have it below their times.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
+from typing import Protocol
 
-from rich.console import Console, Group
 from rich.text import Text
 
-from dpbench.report.missing import notes_on_missing
-from dpbench.report.units import byte_unit, number
-from dpbench.report.wide_table import NONE, Column, WideTable, folded
-from dpbench.results.device_summary import DeviceSummary, busiest_and_idlest
-from dpbench.results.readings import OverRounds
+from dpbench.report.table import NONE, Column, Table, folded, plain_lines
+from dpbench.report.units import byte_unit, estimate, number, time_unit
+from dpbench.results.baseline import Figures
+from dpbench.results.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
+from dpbench.results.readings import DeviceTelemetry, OverRounds, over_values
 from dpbench.sweep.outside import one_line
 
 _LEGEND = {
@@ -55,7 +57,7 @@ _REST = (
 )
 
 
-def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[WideTable | Text]:
+def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[Table | Text]:
     """Yield the table and its notes, or nothing if nothing was read.
 
     `first` is the header of the rows' names.
@@ -65,11 +67,21 @@ def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterato
     lines = [line for row in rows for line in _lines(row, shown)]
     if not lines or not (shown or any(row.peak_rss_bytes for row in rows)):
         return
-    keys = [Column(first, _once(lines, [folded(row.name) for row, _, _ in lines]))]
-    if shown:
-        keys.append(Column("device", [label for _, label, _ in lines]))
-    columns = [_column(figure, [device for _, _, device in lines]) for figure in shown]
-    yield WideTable("devices", keys, [*columns, *_host(lines)])
+    firsts = {id(row): line for line in reversed(lines) for row in line[:1]}
+
+    def once(line: _Line, text: str | None) -> str | None:
+        """Return the text; of lines of one row, the first alone has it."""
+        return text if firsts[id(line[0])] is line else ""
+
+    keys = [Column(first, lambda line: once(line, folded(line[0].name)))]
+    keys += [Column("device", lambda line: line[1])] if shown else []
+    columns = [_column(figure, lines) for figure in shown]
+    peaks = {id(row): row.peak_rss_bytes.value for row, _, _ in lines if row.peak_rss_bytes is not None}
+    if peaks:
+        unit, name = byte_unit(peak for peak in peaks.values() if peak is not None)
+        host = Column(f"host memory,\n{name}", lambda line: once(line, _cell(peaks.get(id(line[0])), unit)))
+        columns.append(host)
+    yield Table("devices", [*keys, *columns], lines, keys=len(keys))
     notes = list(_notes(rows, _figures(rows)))
     yield from map(Text, [*notes, ""] if notes else [])
 
@@ -82,14 +94,6 @@ def devices_legend(rows: Sequence[DeviceRows]) -> str:
     return (
         f"devices: medians over rounds, of the timed steps{several}. {columns}Host memory: all processes of the case."
     )
-
-
-def devices_lines(rows: Sequence[DeviceRows], first: str, width: int) -> list[str]:
-    """Return the same as lines of text, without colours."""
-    console = Console(width=width, file=StringIO(), color_system=None)
-    with console.capture() as captured:
-        console.print(Group(*devices_parts(rows, first)))
-    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def _all_devices(rows: Sequence[DeviceRows]) -> Iterator[DeviceSummary]:
@@ -125,29 +129,15 @@ def _lines(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[_Line]:
         yield row, one_line(device.device), device
 
 
-def _column(figure: _Figure, devices: Sequence[DeviceSummary | None]) -> Column:
-    values = [None if device is None else _value(device, figure) for device in devices]
+def _column(figure: _Figure, lines: Sequence[_Line]) -> Column:
     unit, header = figure.unit, figure.header
     if unit is None:
+        values = [None if device is None else _value(device, figure) for _, _, device in lines]
         unit, name = byte_unit(value for value in values if value is not None)
         header += name
-    return Column(header, [_cell(value, unit) for value in values])
-
-
-def _host(lines: Sequence[_Line]) -> Iterator[Column]:
-    """Yield the column of host memory, in the first line of each row."""
-    peaks = {id(row): row.peak_rss_bytes.value for row, _, _ in lines if row.peak_rss_bytes is not None}
-    if not peaks:
-        return
-    unit, name = byte_unit(peak for peak in peaks.values() if peak is not None)
-    cells = [_cell(peaks.get(id(row)), unit) for row, _, _ in lines]
-    yield Column(f"host memory,\n{name}", _once(lines, cells))
-
-
-def _once(lines: Sequence[_Line], cells: Sequence[str]) -> list[str]:
-    """Return the cells; of lines of one row, the first alone has it."""
-    firsts = {id(row): place for place, (row, _, _) in reversed(list(enumerate(lines)))}
-    return [cell if firsts[id(lines[place][0])] == place else "" for place, cell in enumerate(cells)]
+    return Column(
+        header, lambda line: None if line[2] is None else _value(line[2], figure), lambda value: number(value / unit)
+    )
 
 
 def _notes(rows: Sequence[DeviceRows], figures: Sequence[_Figure]) -> Iterator[str]:
@@ -173,3 +163,92 @@ def _value(device: DeviceSummary, figure: _Figure) -> float | None:
 
 def _cell(value: float | None, unit: float) -> str:
     return NONE if value is None else number(value / unit)
+
+
+Place = tuple[str, str]
+"""The variant and the device that a figure is of; '' if it is not of one device."""
+
+
+def notes_on_missing(figures: Iterable[tuple[str, Place, OverRounds]]) -> Iterator[str]:
+    """Yield one line for each reason: ``labels: reason (places)``.
+
+    `figures` has a label, the place and the figure. Places are left out if the reason is that of all of them.
+    """
+    places_of: dict[str, list[Place]] = {}
+    missing: dict[tuple[str, str], list[Place]] = {}
+    for label, place, figure in figures:
+        places_of.setdefault(label, []).append(place)
+        if figure.reason is not None:
+            missing.setdefault((label, _why(figure)), []).append(place)
+    merged: dict[tuple[str, str], list[str]] = {}
+    for (label, why), places in missing.items():
+        merged.setdefault((why, _where(places, places_of[label])), []).append(label)
+    for (why, where), labels in merged.items():
+        yield one_line(f"{', '.join(labels)}: {why}" + (f" ({where})" if where else ""))
+
+
+def _where(places: Sequence[Place], every: Sequence[Place]) -> str:
+    """Return the places: as variants or as devices alone where all places of these are meant, '' for all places."""
+    if len(places) == len(every):
+        return ""
+    for part in (0, 1):
+        names = dict.fromkeys(place[part] for place in places)
+        if len(places) == sum(place[part] in names for place in every):
+            return ", ".join(names)
+    return ", ".join(f"{variant} on {device}" for variant, device in places)
+
+
+def _why(figure: OverRounds) -> str:
+    rounds = figure.rounds + figure.rounds_without
+    return (
+        str(figure.reason) if figure.value is None else f"{figure.rounds_without} of {rounds} rounds: {figure.reason}"
+    )
+
+
+class BenchmarkReadings(WindowReadings, Protocol):
+    """What was read of the devices and of the process over the rounds of one benchmark."""
+
+    @property
+    def peak_rss_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """One benchmark of the summary; `then` is its baseline, None without a comparison."""
+
+    name: str
+    now: Figures
+    then: Figures | None
+    window: BenchmarkReadings
+
+
+def benchmark_lines(rows: Sequence[BenchmarkRow], width: int) -> list[str]:
+    """Return the table of times, and the table of devices that `dpbench compare` prints, by test."""
+    if not rows:
+        return []
+    devices = [
+        DeviceRows(row.name, summarise_devices([row.window]), over_values([row.window.peak_rss_bytes])) for row in rows
+    ]
+    unit_s, unit = time_unit([row.now.minimum_s.value for row in rows])
+    columns = [
+        Column("test", lambda row: row.name),
+        Column(f"median, {unit}", lambda row: estimate(row.now.median_s, unit_s)),
+        Column(f"minimum, {unit}", lambda row: estimate(row.now.minimum_s, unit_s)),
+        Column("rounds", lambda row: row.now.rounds),
+        Column(
+            "median / baseline",
+            lambda row: None if row.then is None else f"{row.now.median_s.value / row.then.median_s.value:.3f}",
+        ),
+        Column("GPU busy, %", lambda row: _busy(row.window)),
+    ]
+    # At any width a test has one line, so that a script finds its figures.
+    times = plain_lines(Table("times", columns, rows), width=10_000)
+    return [*times, *plain_lines(*devices_parts(devices, "test"), width=width)]
+
+
+def _busy(window: BenchmarkReadings) -> str:
+    """Return for each GPU the percentage of busy SMs, or else of the time in which a kernel ran."""
+    gpus = [each for each in (window.telemetry or {}).values() if isinstance(each, DeviceTelemetry)]
+    values = [(each.sm_busy_percent.value, each.kernel_running_percent.value) for each in gpus]
+    known = [sm if sm is not None else running for sm, running in values]
+    return ", ".join("?" if value is None else f"{value:.0f}" for value in known) or NONE

@@ -1,9 +1,10 @@
 """Elastic runs as tables and JSON: the runs, and the outages with their parts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,8 +13,7 @@ from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, FaultKin
 from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
-from dpbench.report.units import number
-from dpbench.report.wide_table import NONE, Column, WideTable
+from dpbench.report.table import NONE, Column, Table
 from dpbench.results.record import Outcome
 
 SCHEMA = 1
@@ -46,7 +46,7 @@ def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:
     return {"schema": SCHEMA, "runs": [_run_json(record, records) for record in records]}
 
 
-def _runs(records: Sequence[ElasticRecord]) -> WideTable:
+def _runs(records: Sequence[ElasticRecord]) -> Table:
     settings = records[0].settings
     plan = ", ".join(map(str, settings.plan)) or "no faults"
     title = (
@@ -54,33 +54,26 @@ def _runs(records: Sequence[ElasticRecord]) -> WideTable:
         f"{settings.steps} steps, checkpoint every {settings.checkpoint_every} by {settings.backend}, "
         f"seed {settings.seed}: {plan}"
     )
-    columns = [
-        Column("outcome", [record.outcome for record in records]),
-        Column("steps\ndone", [str(steps_done(record.events)) for record in records]),
-        Column("steps/s", [_shown(_rate(record)) for record in records]),
-        Column("steps\ndone again", [_shown(_redone(record)) for record in records]),
-        Column("lost", [str(_lost(record)) for record in records]),
-        Column("final loss", [NONE if record.done is None else repr(record.done.loss) for record in records]),
-        Column("same\nend", [_same_end_text(record, records) for record in records]),
-        Column("run, s", [number(record.duration_s) for record in records]),
+    columns = [replace(each, header=_SHORT.get(each.header, each.header)) for each in run_columns(records)]
+    return Table(title, columns, records)
+
+
+def run_columns(records: Sequence[ElasticRecord]) -> list[Column]:
+    """Return the table of runs, on a terminal, in JSON and on a page."""
+    return [
+        Column("run", lambda record: record.scheme, key="scheme"),
+        Column("outcome", lambda record: record.outcome, lambda found: found.replace("_", " "), key="outcome"),
+        Column("steps done", lambda record: steps_done(record.events), key="steps_done"),
+        Column("steps/s", _rate, key="steps_per_s"),
+        Column("steps done again", _redone),
+        Column("lost", _lost, key="steps_lost"),
+        Column("final loss", lambda record: None if record.done is None else record.done.loss, repr, key="final_loss"),
+        Column("same end", lambda record: _same_end_text(record, records)),
+        Column("run, s", lambda record: record.duration_s, key="duration_s"),
     ]
-    return WideTable(title, [Column("run", [record.scheme for record in records])], columns)
 
 
-def _outages(found: Sequence[Outage]) -> WideTable:
-    fault, *others = (
-        Column(column.title.replace(" ", "\n"), [_shown(column.value(outage)) for outage in found])
-        for column in OUTAGE_COLUMNS
-    )
-    return WideTable("outages", [fault], others)
-
-
-class OutageColumn(NamedTuple):
-    """A column of the table of outages, on a terminal, in JSON and on a page. Times are in seconds."""
-
-    key: str
-    title: str
-    value: Callable[[Outage], str | float | int | None]
+_SHORT = {"steps done": "steps\ndone", "steps done again": "steps\ndone again", "same end": "same\nend"}
 
 
 def _fault(outage: Outage) -> str:
@@ -93,15 +86,21 @@ def _part_s(part: OutagePart, outage: Outage) -> float | None:
 
 
 OUTAGE_COLUMNS = (
-    OutageColumn("fault", "fault", _fault),
-    OutageColumn("outage_s", "outage s", lambda outage: outage.span.seconds if outage.span else None),
-    *(OutageColumn(part, f"{part} s", partial(_part_s, part)) for part in OutagePart),
-    OutageColumn("unstamped_s", "unstamped s", lambda outage: outage.unstamped_s),
-    OutageColumn("redone_steps", "steps again", lambda outage: outage.redone_steps),
-    OutageColumn("rounds", "rounds", lambda outage: outage.rounds),
-    OutageColumn("steps_per_s_before", "steps/s before", lambda outage: outage.steps_per_s_before),
-    OutageColumn("steps_per_s_after", "steps/s after", lambda outage: outage.steps_per_s_after),
+    Column("fault", _fault, key="fault"),
+    Column("outage s", lambda outage: outage.span.seconds if outage.span else None, key="outage_s"),
+    *(Column(f"{part} s", partial(_part_s, part), key=part) for part in OutagePart),
+    Column("unstamped s", lambda outage: outage.unstamped_s, key="unstamped_s"),
+    Column("steps again", lambda outage: outage.redone_steps, key="redone_steps"),
+    Column("rounds", lambda outage: outage.rounds, key="rounds"),
+    Column("steps/s before", lambda outage: outage.steps_per_s_before, key="steps_per_s_before"),
+    Column("steps/s after", lambda outage: outage.steps_per_s_after, key="steps_per_s_after"),
 )
+"""The table of outages, on a terminal, in JSON and on a page. Times are in seconds."""
+
+
+def _outages(found: Sequence[Outage]) -> Table:
+    columns = [replace(column, header=column.header.replace(" ", "\n")) for column in OUTAGE_COLUMNS]
+    return Table("outages", columns, found)
 
 
 def _rate(record: ElasticRecord) -> float | None:
@@ -152,24 +151,12 @@ def _expected(record: ElasticRecord, records: Sequence[ElasticRecord]) -> Elasti
     return next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
 
 
-def _shown(value: str | float | int | None) -> str:
-    if value is None:
-        return NONE
-    return number(value) if isinstance(value, float) else str(value)
-
-
 def _run_json(record: ElasticRecord, records: Sequence[ElasticRecord]) -> dict[str, Any]:
     done = record.done
     return {
-        "scheme": record.scheme,
-        "outcome": record.outcome,
+        **{column.key: column.value(record) for column in run_columns(records) if column.key},
         "reason": record.reason,
-        "duration_s": record.duration_s,
-        "steps_done": steps_done(record.events),
         "steps_in_checkpoint": steps_kept(record.events),
-        "steps_lost": _lost(record),
-        "steps_per_s": _rate(record),
-        "final_loss": None if done is None else done.loss,
         "parameters_sha256": None if done is None else done.digest,
         "same_end": _same_end(record, records),
         "loss_difference": _difference(record, records),

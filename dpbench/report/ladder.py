@@ -1,4 +1,4 @@
-"""The ladder: one device, several devices, one process for each, several machines. Pure.
+"""The ladder: one device, several devices, one process for each, several machines; as a table and as JSON. Pure.
 
 A comparison holds the cases of one device list. A ladder holds those of all device lists and machines that have the
 same one-device case: workload, global batch, mode, dtype, data, threads and seed.
@@ -6,10 +6,14 @@ same one-device case: workload, global batch, mode, dtype, data, threads and see
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from dpbench.report.table import Column, Table, folded
+from dpbench.report.units import number, time_unit
 from dpbench.results.compare import Comparison, Comparisons, Row
 from dpbench.results.summary import Summary
 from dpbench.sweep.case import Case, on_one_device
+from dpbench.sweep.devices import short_devices
 from dpbench.sweep.variants import VariantName
 
 
@@ -84,3 +88,70 @@ def _rung(row: Row, single: Summary | None) -> Rung:
 def _place(rung: Rung) -> tuple[object, ...]:
     case = rung.summary.case
     return case.machines, rung.devices, len(case.devices), case.devices, case.variant.order
+
+
+LADDER_LEGEND = (
+    "ladder: lanes are those of each machine. Devices counts different devices of all machines; lanes that share one "
+    "count once. "
+    "Scaling eff., efficiency: items/s over those of as many single devices. "
+    "Skew: from the fastest to the slowest rank or machine of a step; a machine is as late as its slowest rank."
+)
+
+
+def ladder_table(ladder: Ladder) -> Table:
+    rungs, case = ladder.rungs, ladder.one_device
+    unit_s, unit = time_unit(skew for rung in rungs for skew in (rung.rank_skew_s, rung.machine_skew_s) if skew)
+    several = any(rung.summary.case.machines > 1 for rung in rungs)
+
+    def rate(rung: Rung) -> str | float:
+        summary = rung.summary
+        return summary.outcome.replace("_", " ") if summary.items_per_s is None else summary.items_per_s
+
+    def in_unit(skew_s: float) -> str:
+        return number(skew_s / unit_s)
+
+    columns = [
+        Column("variant", lambda rung: folded(rung.summary.case.variant)),
+        Column("lanes", lambda rung: short_devices(rung.summary.case.lanes_of_a_machine)),
+        Column("machines", lambda rung: rung.summary.case.machines if several else None),
+        Column("devices", lambda rung: rung.devices),
+        Column("items/s", rate),
+        Column("scaling\neff., %", lambda rung: rung.efficiency_percent),
+        Column("% of\nlimit", lambda rung: rung.percent_of_limit),
+        Column(f"skew, {unit}\nranks", lambda rung: rung.rank_skew_s, in_unit),
+        Column(f"skew, {unit}\nmachines", lambda rung: rung.machine_skew_s, in_unit),
+    ]
+    title = f"ladder: {case.workload}, batch {case.batch}, {case.mode}, {case.dtype}, {case.data} data"
+    steps = "" if case.steps_per_sample == 1 else f", {case.steps_per_sample} steps per sample"
+    return Table(f"{title}{steps}", columns, rungs, keys=2).without_empty_columns()
+
+
+def ladders_json(found: Iterable[Ladder]) -> list[dict[str, Any]]:
+    """Return an object for each ladder. Fields that do not apply are None."""
+    return [
+        {
+            **ladder.one_device.model_dump(
+                mode="json", include={"workload", "batch", "mode", "dtype", "data", "threads", "steps_per_sample"}
+            ),
+            "one_device": ladder.one_device.id,
+            "rungs": [_rung_json(rung) for rung in ladder.rungs],
+        }
+        for ladder in found
+    ]
+
+
+def _rung_json(rung: Rung) -> dict[str, Any]:
+    case = rung.summary.case
+    return {
+        "id": case.id,
+        "variant": str(case.variant),
+        "outcome": str(rung.summary.outcome),
+        "machines": case.machines,
+        "lanes": len(case.devices),
+        "devices": rung.devices,
+        "items_per_s": rung.summary.items_per_s,
+        "scaling_efficiency_percent": rung.efficiency_percent,
+        "percent_of_limit": rung.percent_of_limit,
+        "rank_skew_s": rung.rank_skew_s,
+        "machine_skew_s": rung.machine_skew_s,
+    }

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from dpbench.report.table import Table
 from dpbench.sweep.outside import one_line
 
 MAX_CHARACTERS = 65_536
@@ -17,14 +18,32 @@ digit begins a numbered list.
 """
 
 
-def row(cells: Iterable[str]) -> str:
-    """Return a table's row of cells that are escaped already."""
+_INDENT = "&emsp;"
+
+
+def markdown_table(table: Table) -> Iterator[str]:
+    """Yield the lines of a table with its title.
+
+    The first cell of a row has a monospaced font, and keeps its indent.
+    """
+    drawn = [] if table.drawing is None else [table.drawing]
+    marks = [":--" if column.is_text or place < table.keys else "--:" for place, column in enumerate(table.columns)]
+    yield from (f"#### {escaped(table.title)}", "")
+    yield _row(escaped(column.header) for column in (*table.columns, *drawn))
+    yield _row([*marks, *(":-:" for _ in drawn)])
+    for row in table.rows:
+        name, *cells = (column.cell(row) for column in table.columns)
+        indent = _INDENT * ((len(name) - len(name.lstrip(" "))) // 2)
+        first = f"{indent}<code>{escaped(name.replace(chr(10), ''))}</code>" if name.strip() else ""
+        drawings = [text and f"<code>{text}</code>" for text in (column.value(row) for column in drawn)]
+        yield _row([first, *map(escaped, cells), *drawings])
+    yield ""
+    for line in table.below:
+        yield from (escaped(line), "")
+
+
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def code(text: str) -> str:
-    """Return the text in a monospaced font, escaped."""
-    return f"<code>{escaped(text)}</code>"
 
 
 def items(lines: Sequence[str], most: int) -> Iterator[str]:

@@ -9,8 +9,8 @@ from rich.text import Text
 from dpbench.projection.project import Interval, Projection
 from dpbench.projection.ranking import MachineProjection, ProjectedRow
 from dpbench.projection.replay.critical_path import kinds_of_path
+from dpbench.report.table import Column, Table, folded
 from dpbench.report.units import number, time_unit
-from dpbench.report.wide_table import NONE, Column, WideTable, folded
 
 SCHEMA = 1
 _MOST_SENSITIVE = 3
@@ -38,24 +38,28 @@ def projections_json(found: Sequence[MachineProjection]) -> dict[str, Any]:
     return {"schema": SCHEMA, "projections": [_machine_json(each) for each in found]}
 
 
-def _table(found: MachineProjection) -> WideTable:
-    rows = [row for row in found.rows if row.projection is not None]
-    unit = time_unit(row.projection.step_time_s.mid for row in rows if row.projection)
-    shown = [(row.projection, row.speed_up) for row in rows if row.projection is not None]
+def _table(found: MachineProjection) -> Table:
+    shown = {row.variant: (row.projection, row.speed_up) for row in found.rows if row.projection is not None}
+    unit_s, unit = time_unit(projection.step_time_s.mid for projection, _ in shown.values())
     columns = [
-        Column(f"step time\n{unit[1]}", [interval(p.step_time_s, unit[0]) for p, _ in shown]),
-        Column("items/s", [number(p.batch / p.step_time_s.mid) for p, _ in shown]),
-        Column("speed-up", [NONE if s is None else interval(s) for _, s in shown]),
-        Column("% of\nlimit", [NONE if s is None else f"{100 * s.mid / p.devices:.0f}" for p, s in shown]),
-        Column("bound by", [_bound(p) for p, _ in shown]),
-        Column("hidden", [NONE if p.hidden is None else f"{p.hidden:.0%}" for p, _ in shown]),
+        Column("variant", folded),
+        Column(f"step time\n{unit}", lambda name: interval(shown[name][0].step_time_s, unit_s)),
+        Column("items/s", lambda name: shown[name][0].batch / shown[name][0].step_time_s.mid),
+        Column("speed-up", lambda name: shown[name][1], interval),
+        Column("% of\nlimit", lambda name: _percent_of_limit(*shown[name])),
+        Column("bound by", lambda name: _bound(shown[name][0])),
+        Column("hidden", lambda name: shown[name][0].hidden, "{:.0%}".format),
     ]
-    several = next((p.devices for p, _ in shown if p.devices > 1), 1)
+    several = next((p.devices for p, _ in shown.values() if p.devices > 1), 1)
     title = (
         f"{found.workload} on {found.machine}, batch {found.batch}, {found.batch // several} items on each device, "
         f"{found.math} math"
     )
-    return WideTable(title, [Column("variant", [folded(row.variant) for row in rows])], columns)
+    return Table(title, columns, list(shown))
+
+
+def _percent_of_limit(found: Projection, speed_up: Interval | None) -> str | None:
+    return None if speed_up is None else f"{100 * speed_up.mid / found.devices:.0f}"
 
 
 def interval(found: Interval, unit: float = 1.0) -> str:
@@ -63,11 +67,9 @@ def interval(found: Interval, unit: float = 1.0) -> str:
     return f"{number(found.mid / unit)} [{number(found.low / unit)}, {number(found.high / unit)}]"
 
 
-def _bound(found: Projection) -> str:
-    if not found.bound_by:
-        return NONE
+def _bound(found: Projection) -> str | None:
     shares = [f"{name} {share:.0%}" for name, share in kinds_of_path(found.bound_by) if share >= _LEAST_SHARE]
-    return "\n".join(shares)
+    return "\n".join(shares) if found.bound_by else None
 
 
 def _reasons(found: MachineProjection) -> Iterator[str]:

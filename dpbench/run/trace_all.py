@@ -20,9 +20,8 @@ from dpbench.sweep.case import Case
 from dpbench.sweep.devices import short_devices
 from dpbench.sweep.plan import Skip
 from dpbench.sweep.variants import VariantId
-from dpbench.trace.projected import projected_trace
+from dpbench.trace.projected import projected_trace, simulated_trace
 from dpbench.trace.recorded import recorded_trace
-from dpbench.trace.simulated import simulated_trace
 from dpbench.trace.timeline import Source, Trace, VariantTrace
 
 TRACER = child_command("dpbench.run.child.trace")

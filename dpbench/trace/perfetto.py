@@ -7,8 +7,8 @@ in microseconds, so rounding makes no spans overlap. A unit of a simulated trace
 from collections.abc import Iterator
 from typing import Any
 
+from dpbench.trace.critical import waits
 from dpbench.trace.timeline import Source, Timeline, Trace, sorted_rows
-from dpbench.trace.waits import waits
 
 UNIT_S = 1e-3
 """The length of a unit of a simulated trace."""

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpbench.gate.drift import LEAST_POINTS, MOST_POINTS, NoStepDetectionError, drifts
+from dpbench.gate.drift import drifts
 from dpbench.gate.judgement import Drift
+from dpbench.stats.lasting_steps import LEAST_POINTS, MOST_POINTS, NoStepDetectionError
 from tests.gate.making_history import series
 
 THRESHOLD = {"wide": 0.03}

@@ -9,7 +9,7 @@ from dpbench.gate.new_benchmarks import binds, comparable
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import run_gate
 from dpbench.gate.settings import Benchmark
-from dpbench.report.gate.wording import reliability
+from dpbench.report.gate.tables import reliability
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Outcome
 from dpbench.run.messages import CountJobs, CountRecords

@@ -9,9 +9,9 @@ import pytest
 
 from dpbench.errors import GateError
 from dpbench.gate.revisions import Repository, gate_folder
-from dpbench.report.gate.markdown import gate_markdown
+from dpbench.report.gate.forms import gate_markdown
 from dpbench.report.gate.per_benchmark import gate_junit
-from dpbench.report.gate.wording import revision
+from dpbench.report.gate.tables import revision
 from tests.cli.repositories import git
 from tests.report.gate.making_gate import judged
 

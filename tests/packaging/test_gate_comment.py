@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.gate.judgement import Judgement
-from dpbench.report.gate.markdown import MARKER, MAX_CHARACTERS, gate_markdown
+from dpbench.report.gate.forms import MARKER, MAX_CHARACTERS, gate_markdown
 from tests.report.gate.making_gate import EVERY, judged
 
 ROOT = Path(__file__).parents[2]

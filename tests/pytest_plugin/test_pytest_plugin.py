@@ -68,7 +68,7 @@ def test_late(dp_benchmark):
 def test_the_same_again_passes_and_shows_the_ratio(run):
     result = run("--benchmark-compare", "-W", "error")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["test *median, ms *", "test_suite.py::test_step * 1.000 *"])
+    result.stdout.fnmatch_lines([" test *median, ms *", " test_suite.py::test_step * 1.000 *"])
 
 
 @pytest.mark.usefixtures("saved")

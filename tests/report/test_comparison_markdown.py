@@ -2,12 +2,12 @@
 
 from markdown_it import MarkdownIt
 
-from dpbench.report.comparison_markdown import comparisons_markdown
+from dpbench.report.comparison import comparisons_markdown
 from dpbench.report.markdown import MAX_CHARACTERS
 from dpbench.results.compare import compare
 from tests.report.gate.making_gate import HOSTILE
 from tests.report.gate.test_markdown import NO_WIDTH, OURS, Seen
-from tests.report.page.making_page import hostile_records, lane_records
+from tests.report.page.making_page import hostile_records
 from tests.results.making import case, failed, ok
 
 ALLOWED = OURS | {"h2"}
@@ -15,18 +15,6 @@ ALLOWED = OURS | {"h2"}
 
 def seen(text):
     return Seen(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text))
-
-
-def test_the_times_the_answer_and_the_folded_rest():
-    page = seen(comparisons_markdown([("", compare(lane_records()))]))
-    assert page.rows[0] == ["variant", "time, ms", "ratio to naive", "% of single", "items/s"]
-    assert [row[0] for row in page.rows[1:6]] == ["single", "floor", "ddp", "tuned", "naive"]
-    assert page.rows[5][2] == "1.00"
-    assert page.tags["strong"] == 1
-    assert "Use one device here" in page.text.replace(page.folded, "")
-    assert "host memory, MiB" in page.folded
-    assert "phases, ms" in page.folded
-    assert not page.open
 
 
 def test_texts_of_records_are_neither_markup_nor_mentions():
@@ -51,18 +39,6 @@ def test_names_of_devices_and_phases_are_neither_markup_nor_mentions():
     assert set(page.tags) <= ALLOWED
     assert not page.open
     assert "<img src=x" in page.text.replace(NO_WIDTH, "")
-
-
-def test_reasons_and_differences_are_items():
-    other = ok(case("naive"), 0).environment.model_copy(update={"torch": "2.14.1"})
-    records = [
-        ok(case("naive"), 0, environment=other),
-        ok(case("tuned"), 0),
-        failed(case("ddp"), 0, "time_out", "late"),
-    ]
-    page = seen(comparisons_markdown([("", compare(records, allow_different=True))]))
-    assert "ddp: time out: late" in page.text
-    assert "records of different environments: torch is 2.14.1 / 2.13.0" in page.text
 
 
 def test_what_does_not_fit_into_an_issue_is_counted():

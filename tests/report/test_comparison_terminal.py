@@ -7,8 +7,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from dpbench.report.comparison_table import comparisons_text
-from dpbench.report.wide_table import Bar, Column, WideTable, bar_text
+from dpbench.report.comparison import comparisons_text
+from dpbench.report.table import Bar, Column, Table, bar_text
 from dpbench.results.compare import compare
 from tests.results.making import case, failed, ok
 
@@ -90,7 +90,7 @@ def test_colours_say_what_is_sure_and_no_color_removes_them():
 def test_a_terminal_without_blocks_gets_number_signs():
     file = TextIOWrapper(BytesIO(), encoding="ascii", errors="replace")
     Console(width=80, file=file, force_terminal=True).print(
-        WideTable("t", [Column("a", ["x"])], [Column("b", ["1"])], [Bar(0.5)], "c")
+        Table("t", [Column("a", str), Column("b", lambda _: 1)], ["x"], bar=lambda _: Bar(0.5), bars_header="c")
     )
     file.seek(0)
     assert f"|{'#' * 12} " in plain(file.read())

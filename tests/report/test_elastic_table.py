@@ -1,31 +1,28 @@
 """The tables of an elastic run."""
 
 import math
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from dpbench.elastic.elastic_record import EventKind
 from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.results.record import Outcome
 from tests.elastic.making import made_records
+from tests.report.snapshots import assert_as_before, printed
 
 
-def text_of(records) -> str:
-    console = Console(width=200, file=StringIO())
-    console.print(elastic_text(records))
-    return console.file.getvalue()
-
-
-def ended(records, loss: float, digest: str, **fields):
-    """Return the records with another end of the elastic run."""
-    undisturbed, elastic = records
-    events = [
-        each.model_copy(update={"loss": loss, "digest": digest}) if each.kind is EventKind.DONE else each
-        for each in elastic.events
-    ]
-    return [undisturbed, elastic.model_copy(update={"events": tuple(events), **fields})]
+@pytest.mark.parametrize("plan", ["kill@7:1", "leave@7:1", "join@7"])
+def test_text_and_json_are_as_before(plan):
+    records = made_records(plan=plan)
+    if plan == "join@7":
+        detail = {"detail": "join", "rank": 0}
+        events = [
+            each.model_copy(update=detail) if each.kind is EventKind.FAULT else each for each in records[1].events
+        ]
+        records[1] = records[1].model_copy(update={"events": tuple(events)})
+    name = plan.partition("@")[0]
+    assert_as_before(f"elastic/{name}.txt", printed(elastic_text(records), 200))
+    assert_as_before(f"elastic/{name}.json", elastic_json(records))
 
 
 @pytest.mark.parametrize(
@@ -41,39 +38,14 @@ def ended(records, loss: float, digest: str, **fields):
 )
 def test_how_equal_the_end_is(plan, loss, digest, outcome, expected):
     shown, *in_json = expected
-    reason = None if outcome is Outcome.OK else "the loss is another"
-    records = ended(made_records(plan=plan), loss, digest, outcome=outcome, reason=reason)
-    line = next(line for line in text_of(records).splitlines() if line.startswith(" elastic "))
-    assert f" {shown} " in line
-    run = elastic_json(records)["runs"][1]
-    assert [run["same_end"], run["loss_difference"]] == in_json
-
-
-def test_the_parts_of_an_outage_are_the_same_numbers_on_a_terminal_and_in_json():
-    (outage,) = elastic_json(made_records())["runs"][1]["outages"]
-    parts_s = {"noticing": 1.0, "stopping": 0.5, "rendezvous": 2.5, "start": 4.75, "restore": 1.5, "redone": 2.0}
-    assert outage == {
-        "fault": "kill@7:1",
-        "outage_s": 12.5,
-        "parts_s": parts_s,
-        "unstamped_s": 0.25,
-        "redone_steps": 2,
-        "rounds": 1,
-        "steps_per_s_before": outage["steps_per_s_before"],
-        "steps_per_s_after": 1.0,
-    }
-    text = text_of(made_records())
-    line = next(line for line in text.splitlines() if line.startswith(" kill@7:1 "))
-    assert [float(cell) for cell in line.split()[1:10]] == [12.5, *parts_s.values(), 0.25, 2]
-    assert "gone after" not in text
-
-
-def test_a_join_has_no_rank_and_names_the_times_of_the_rendezvous():
-    records = made_records(plan="join@7")
+    undisturbed, elastic = made_records(plan=plan)
     events = [
-        each.model_copy(update={"detail": "join", "rank": 0}) if each.kind is EventKind.FAULT else each
-        for each in records[1].events
+        each.model_copy(update={"loss": loss, "digest": digest}) if each.kind is EventKind.DONE else each
+        for each in elastic.events
     ]
-    records[1] = records[1].model_copy(update={"events": tuple(events)})
-    assert elastic_json(records)["runs"][1]["outages"][0]["fault"] == "join@7"
-    assert "gone after 6 s" in " ".join(text_of(records).split())
+    reason = None if outcome is Outcome.OK else "the loss is another"
+    ended = elastic.model_copy(update={"events": tuple(events), "outcome": outcome, "reason": reason})
+    lines = printed(elastic_text([undisturbed, ended]), 200).splitlines()
+    assert f" {shown} " in next(line for line in lines if line.startswith(" elastic "))
+    run = elastic_json([undisturbed, ended])["runs"][1]
+    assert [run["same_end"], run["loss_difference"]] == in_json

@@ -24,25 +24,6 @@ TWO_MACHINES = [
 ]
 
 
-def test_machine_0_and_all_machines_are_on_one_ladder_in_order():
-    found = rungs(TWO_MACHINES)
-    assert list(found) == ["single", "tuned", "ddp"]
-    assert [(rung.devices, rung.summary.items_per_s) for rung in found.values()] == [
-        (1, pytest.approx(1600)),
-        (1, pytest.approx(1280)),
-        (2, pytest.approx(2560)),
-    ]
-
-
-def test_efficiency_is_the_throughput_over_that_of_as_many_single_devices():
-    found = rungs(TWO_MACHINES)
-    # Lanes that share a CPU are one device of a machine; two machines are two.
-    assert found["single"].efficiency_percent == pytest.approx(100)
-    assert found["tuned"].efficiency_percent == pytest.approx(80)
-    assert found["ddp"].efficiency_percent == pytest.approx(80)
-    assert {rung.percent_of_limit for rung in found.values()} == {None}
-
-
 def test_devices_of_their_own_count_each_and_have_a_limit():
     records = [
         ok(on("single", "cuda:0"), 0, [0.04]),

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from dpbench.report.comparison_table import comparisons_text
+from dpbench.report.comparison import comparisons_text
 from dpbench.report.counts_table import counts_text
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
 from dpbench.results.compare import compare

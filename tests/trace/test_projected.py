@@ -6,12 +6,10 @@ from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.replay.tasks import Role
 from dpbench.run import project_all
 from dpbench.sweep.variants import VariantId
-from dpbench.trace.critical import parts_of_path
-from dpbench.trace.moved import moved_by, moved_by_collective, staged_from
+from dpbench.trace.critical import idle_shares, overlapped_share, parts_of_path
 from dpbench.trace.perfetto import perfetto
-from dpbench.trace.projected import projected_trace, thread_name
+from dpbench.trace.projected import moved_by, moved_by_collective, projected_trace, staged_from, thread_name
 from dpbench.trace.timeline import LINK_GROUP, Doing, Moved, Source, Trace
-from dpbench.trace.waits import idle_shares, overlapped_share
 from tests.trace.recorded_steps import recorded
 from tests.trace.trace_events import faults
 

@@ -2,13 +2,12 @@
 
 import pytest
 
-from dpbench.report.trace.words import description
-from dpbench.trace.critical import path_in_words
+from dpbench.report.trace.text import description
+from dpbench.trace.critical import idle_shares, path_in_words
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.profiled import profiled_step, step_events
 from dpbench.trace.recorded import recorded_timeline, recorded_trace
 from dpbench.trace.timeline import Doing, Moved, Source, Trace
-from dpbench.trace.waits import idle_shares
 from tests.trace.trace_events import faults
 
 T = 4.6e12

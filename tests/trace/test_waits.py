@@ -2,8 +2,8 @@
 
 import pytest
 
+from dpbench.trace.critical import Waiting, idle_shares, in_both, overlapped_share, total, union, waits
 from dpbench.trace.timeline import natural, sorted_rows
-from dpbench.trace.waits import Waiting, idle_shares, in_both, overlapped_share, total, union, waits
 from tests.trace.made import ONE, UP, ZERO, compute, host, move, step, timeline
 
 

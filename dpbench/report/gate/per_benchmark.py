@@ -11,16 +11,20 @@ from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
-from dpbench.report.gate.tables import cause_lines, count, direction, slowest_first, worst_first
-from dpbench.report.gate.wording import (
+from dpbench.report.gate.tables import (
     acceptance,
+    cause_lines,
     circumstances,
+    count,
     counted,
+    direction,
     growth_between,
     headline,
     measured,
     reliability,
     revision,
+    slowest_first,
+    worst_first,
 )
 from dpbench.report.units import number, time_unit
 from dpbench.sweep.outside import one_line

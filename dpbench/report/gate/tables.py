@@ -1,4 +1,4 @@
-"""A gate's judgement as tables and lines of text, for every form that has tables.
+"""A gate's judgement as tables, lines and words, which all of its forms share.
 
 A ratio is drawn with characters on a line around 1. They mean nothing in markdown, so they need no escape:
 
@@ -8,9 +8,10 @@ A ratio is drawn with characters on a line around 1. They mean nothing in markdo
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import exp, inf, log
+from typing import Any
 
 from dpbench.gate.judgement import (
     Accepted,
@@ -18,12 +19,14 @@ from dpbench.gate.judgement import (
     Cause,
     CounterChange,
     Drift,
+    FalseAlarms,
     Judgement,
+    Revision,
     TimeJudgement,
     TimeRatio,
     Verdict,
 )
-from dpbench.report.gate.wording import NONE, counted, growth, growth_between, interval, share
+from dpbench.report.table import NONE, Column, Table
 from dpbench.report.units import number, time_unit
 from dpbench.sweep.outside import one_line
 
@@ -31,30 +34,22 @@ MOST = 20
 """The most counters in a table: one changed operator can change those of every case."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table of text.
-
-    `numbers` are the headers of the right-aligned columns. A header may have two lines. `below` are lines of text
-    below the table. `drawings` has a drawing of characters for each row, under the header `drawn`; forms without a
-    monospaced font for it leave it out.
-    """
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: frozenset[str] = field(default_factory=frozenset)
-    below: tuple[str, ...] = ()
-    drawn: str = ""
-    drawings: tuple[str, ...] = ()
-
-
-def counters_grid(judgement: Judgement, most: int = MOST) -> Grid:
+def counters_table(judgement: Judgement, most: int = MOST) -> Table:
     found = worst_first(judgement.counters)
-    rows = tuple(_counter_row(each) for each in found[:most])
-    title = f"Counters that changed ({counted(judgement)})"
-    headers = ("benchmark", "counter", "base", "head", "is")
-    return Grid(title, headers, rows, frozenset({"base", "head"}), _more(len(found), most))
+    columns = [
+        *(_benchmark(), _text("counter", lambda each: one_line(each.counter))),
+        *(Column("base", lambda each: each.base, "{:,}".format), Column("head", lambda each: each.head, "{:,}".format)),
+        _text("is", lambda each: _accepted(direction(each), each.accepted)),
+    ]
+    return _table(f"Counters that changed ({counted(judgement)})", columns, found, most)
+
+
+def _text(header: str, value: Callable[[Any], str]) -> Column:
+    return Column(header, value, is_text=True)
+
+
+def _benchmark() -> Column:
+    return _text("benchmark", lambda each: one_line(each.benchmark))
 
 
 def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
@@ -74,16 +69,6 @@ def _badness(change: CounterChange) -> tuple[int, float]:
     return kind, abs(change.head - change.base) / max(abs(change.base), 1)
 
 
-def _counter_row(change: CounterChange) -> tuple[str, ...]:
-    return (
-        one_line(change.benchmark),
-        one_line(change.counter),
-        count(change.base),
-        count(change.head),
-        _accepted(direction(change), change.accepted),
-    )
-
-
 def direction(change: CounterChange) -> str:
     if change.traded_for is not None:
         return "worse, traded"
@@ -94,67 +79,50 @@ def count(value: int | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 
-def times_grid(judgement: Judgement, most: int | None = None) -> Grid:
+def times_table(judgement: Judgement, most: int | None = None) -> Table:
     """The step times and verdicts, slower benchmarks first."""
     found = slowest_first(judgement.times)
-    unit_s, unit = _unit(x for time in found for x in (time.base_step_s, time.head_step_s))
-    rows = tuple(
-        (
-            one_line(time.benchmark),
-            _in(time.base_step_s, unit_s),
-            _in(time.head_step_s, unit_s),
-            growth(time.ratio.value) if time.ratio else NONE,
-            interval(time.ratio) if time.ratio else NONE,
-            _accepted(time.verdict, time.accepted),
-        )
-        for time in found[:most]
-    )
-    numbers = (f"base, {unit}", f"head, {unit}", "change", "head / base")
-    headers = ("benchmark", *numbers, "verdict")
-    shown = [time.ratio for time in found[:most]]
-    span = span_of(each for each in shown if each)
-    drawings = tuple(interval_line(each, span) if each else "" for each in shown)
-    below = _more(len(found), most)
-    return Grid("Step times", headers, rows, frozenset(numbers), below, ends_of(span), drawings)
+    unit, in_unit = _unit(x for time in found for x in (time.base_step_s, time.head_step_s))
+    span = span_of(time.ratio for time in found[:most] if time.ratio)
+    columns = [
+        _benchmark(),
+        Column(f"base, {unit}", lambda time: time.base_step_s, in_unit),
+        Column(f"head, {unit}", lambda time: time.head_step_s, in_unit),
+        Column("change", lambda time: time.ratio and growth(time.ratio.value)),
+        Column("head / base", lambda time: time.ratio, interval),
+        _text("verdict", lambda time: _accepted(time.verdict, time.accepted)),
+    ]
+    drawing = Column(ends_of(span), lambda time: interval_line(time.ratio, span) if time.ratio else "")
+    return replace(_table("Step times", columns, found, most), drawing=drawing)
 
 
-def precision_grid(judgement: Judgement, most: int | None = None) -> Grid:
-    """The noise, the detectable growth, the rounds and analyses, in the order of `times_grid`."""
+def precision_table(judgement: Judgement, most: int | None = None) -> Table:
+    """The noise, the detectable growth, the rounds and analyses, in the order of `times_table`."""
     found = slowest_first(judgement.times)
-    rows = tuple(
-        (
-            one_line(time.benchmark),
-            share(time.threshold),
-            NONE if time.detectable is None else share(time.detectable),
-            interval(time.twin) if time.twin else NONE,
-            f"{time.rounds:,}, {time.looks:,}",
-            one_line(time.cores),
-        )
-        for time in found[:most]
-    )
-    numbers = ("tolerated", "smallest\nseen", "base / base", "rounds,\nanalyses")
-    headers = ("benchmark", *numbers, "cores")
-    return Grid("Precision of these times", headers, rows, frozenset(numbers), _more(len(found), most))
+    columns = [
+        _benchmark(),
+        Column("tolerated", lambda time: time.threshold, share),
+        Column("smallest\nseen", lambda time: time.detectable, share),
+        Column("base / base", lambda time: time.twin, interval),
+        Column("rounds,\nanalyses", lambda time: f"{time.rounds:,}, {time.looks:,}"),
+        _text("cores", lambda time: one_line(time.cores)),
+    ]
+    return _table("Precision of these times", columns, found, most)
 
 
-def drifts_grid(judgement: Judgement, most: int | None = None) -> Grid:
+def drifts_table(judgement: Judgement, most: int | None = None) -> Table:
     found = sorted(judgement.drifts, key=lambda drift: drift.before_s - drift.after_s)
-    unit_s, unit = _unit(x for drift in found for x in (drift.before_s, drift.after_s))
-    rows = tuple(
-        (
-            one_line(drift.benchmark),
-            _in(drift.before_s, unit_s),
-            _in(drift.after_s, unit_s),
-            growth_between(drift.before_s, drift.after_s),
-            one_line(f"{drift.since_commit[:10]}, {drift.since}"),
-            f"{drift.points:,}",
-            _accepted("slower", drift.accepted),
-        )
-        for drift in found[:most]
-    )
-    numbers = (f"before, {unit}", f"after, {unit}", "change")
-    headers = ("benchmark", *numbers, "since", "points", "verdict")
-    return Grid("Drifts in the history", headers, rows, frozenset({*numbers, "points"}), _more(len(found), most))
+    unit, in_unit = _unit(x for drift in found for x in (drift.before_s, drift.after_s))
+    columns = [
+        _benchmark(),
+        Column(f"before, {unit}", lambda drift: drift.before_s, in_unit),
+        Column(f"after, {unit}", lambda drift: drift.after_s, in_unit),
+        Column("change", lambda drift: growth_between(drift.before_s, drift.after_s)),
+        _text("since", lambda drift: f"{one_line(drift.since_commit[:10])},\n{one_line(drift.since)}"),
+        Column("points", lambda drift: drift.points, "{:,}".format),
+        _text("verdict", lambda drift: _accepted("slower", drift.accepted)),
+    ]
+    return _table("Drifts in the history", columns, found, most)
 
 
 def slowest_first(times: Sequence[TimeJudgement]) -> list[TimeJudgement]:
@@ -172,20 +140,19 @@ def acceptances(judgement: Judgement) -> Iterator[Accepted]:
     yield from dict.fromkeys(each.accepted for each in found if each.accepted is not None)
 
 
-def _more(found: int, most: int | None) -> tuple[str, ...]:
-    return (f"... and {found - most:,} more",) if most is not None and found > most else ()
+def _table(title: str, columns: Sequence[Column], found: Sequence[Any], most: int | None) -> Table:
+    more = (f"... and {len(found) - most:,} more",) if most is not None and len(found) > most else ()
+    return Table(title, columns, found[:most], least_key=12, below=more)
 
 
 def _accepted(word: str, accepted: Accepted | None) -> str:
     return word if accepted is None else f"{word}, accepted"
 
 
-def _unit(times_s: Iterable[float | None]) -> tuple[float, str]:
-    return time_unit([time_s for time_s in times_s if time_s])
-
-
-def _in(time_s: float | None, unit_s: float) -> str:
-    return NONE if time_s is None else number(time_s / unit_s)
+def _unit(times_s: Iterable[float | None]) -> tuple[str, Callable[[float], str]]:
+    """Return the name of the times' unit, and the function that writes a time in it."""
+    unit_s, unit = time_unit([time_s for time_s in times_s if time_s])
+    return unit, lambda time_s: number(time_s / unit_s)
 
 
 _HALF = 10
@@ -268,3 +235,101 @@ def _line(cause: Cause) -> str:
     text = cause.text if len(cause.text) <= _LONGEST_TEXT else f"{cause.text[:_LONGEST_TEXT]} ..."
     numbers = f"{cause.head - cause.base:+,} ({cause.base:,} -> {cause.head:,})"
     return one_line(f"{numbers} {cause.what}, in {cause.function} at {cause.file}:{lines}: {text}")
+
+
+def share(value: float) -> str:
+    """``0.0015`` becomes ``0.15 %``."""
+    digits = number(100 * value)
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} %"
+
+
+def growth(times: float) -> str:
+    """``1.052`` becomes ``+5.2 %``."""
+    return f"{round(100 * (times - 1), 1) + 0.0:+,.1f} %"  # + 0.0 turns -0.0 into 0.0
+
+
+def growth_between(before: float, after: float) -> str:
+    return growth(after / before) if before else NONE
+
+
+def interval(ratio: TimeRatio) -> str:
+    """Return the ratio and its interval as text: ``1.052 [1.041, 1.063]``."""
+    return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+
+
+def headline(judgement: Judgement) -> str:
+    return f"{judgement.verdict.capitalize()}: {one_line(judgement.why)}"
+
+
+def counted(judgement: Judgement) -> str:
+    if judgement.uncounted_cases:
+        return f"{judgement.counted_cases:,} of {judgement.counted_cases + judgement.uncounted_cases:,} cases counted"
+    return f"{judgement.counted_cases:,} {'case' if judgement.counted_cases == 1 else 'cases'} counted"
+
+
+def revision(found: Revision) -> str:
+    """Return the short hash, the revision as typed unless that is the hash, and the subject.
+
+    A merge base is called so, with the commit that was typed.
+
+    Without a commit, the text begins with the revision as typed.
+    """
+    if found.commit is None:
+        return one_line(f"{found.asked or found.short} {found.subject}")
+    if found.tip is not None:
+        tip = "" if found.tip.startswith(found.asked) else f", {found.tip[:10]}"
+        return one_line(f"{found.short} (merge base with {found.asked}{tip}) {found.subject}")
+    asked = "" if found.commit.startswith(found.asked) else f"({found.asked})"
+    return one_line(f"{found.short} {asked} {found.subject}")
+
+
+def acceptance(found: Accepted) -> str:
+    return one_line(f"accepted until {found.expires} ({found.benchmark} at {found.revision}): {found.reason}")
+
+
+def measured(time: TimeJudgement) -> str:
+    """Return the ratio, the noise and the number of rounds of a benchmark in one line."""
+    parts = [f"{growth(time.ratio.value)}, head / base {interval(time.ratio)}"] if time.ratio else ["nothing measured"]
+    parts.append(f"tolerated {share(time.threshold)}")
+    parts += [f"smallest seen {share(time.detectable)}"] if time.detectable is not None else []
+    parts += [f"base / base {interval(time.twin)}"] if time.twin else []
+    return "; ".join([*parts, f"{time.rounds:,} rounds"])
+
+
+def reliability(judgement: Judgement) -> tuple[str, str]:
+    """Return two lines: the rate of false alarms, and the smallest growth that is detected."""
+    return _false_alarms(judgement.false_alarms, judgement.alarm_rate), _smallest(judgement)
+
+
+def circumstances(judgement: Judgement) -> str:
+    """Return one line with the gate's duration, start time, machine and versions."""
+    minutes, seconds = divmod(round(judgement.duration_s), 60)
+    text = f"took {minutes} min {seconds} s from {judgement.started_at}"
+    if judgement.environment is not None:
+        found = judgement.environment
+        text += f" on {found.hostname}: {found.cpu_model}, {found.cores} cores, {', '.join([*found.gpus, found.os])}"
+        text += f", python {found.python}, torch {found.torch}"
+    return one_line(text)
+
+
+def _false_alarms(found: FalseAlarms | None, by_design: float) -> str:
+    measured = (
+        "not measured on this machine; benchmarks/gate_self_test.py of dpbench's checkout measures it"
+        if found is None
+        else f"{found.alarms:,} of {found.of:,}, at most {share(found.upper)}; {one_line(found.gates)}"
+    )
+    return f"identical code called slower: {measured} (by design at most {share(by_design)} of suites)"
+
+
+def _smallest(judgement: Judgement) -> str:
+    return f"smallest detectable change: {' and '.join(_limits(judgement)) or 'not known, nothing was measured'}"
+
+
+def _limits(judgement: Judgement) -> Iterator[str]:
+    if judgement.counted_cases:
+        counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
+        yield f"a count of 1 in {counters} ({counted(judgement)})"
+    found = [time.detectable for time in judgement.times if time.detectable is not None]
+    if found:
+        least, most = share(min(found)), share(max(found))
+        yield f"{least if least == most else f'{least} to {most}, by benchmark,'} of a step's time, nine times in ten"

@@ -6,11 +6,11 @@
     charts/        a function for each chart, from a machine's results to a Vega-Lite specification
     history/       many commits, days or gates, and two commits compared
     elastic_section.py    the outages of elastic runs, and the runs
-    theme.py       colours, marks and axes of all charts
+    drawing.py     the builder of all charts: fields of rows, axes, marks
+    theme.py       colours and fonts of all charts
     content.py     the page's sections in their order
-    raw_table.py   the table of all cases, and what its buttons copy
-    document.py    the HTML around it; every text is escaped
-    write.py       the file, and the browser that opens it
+    tables.py      tables without a chart; the one of all cases, and what its buttons copy
+    document.py    the HTML around it, and its file; every text is escaped
     assets/        style, script, and the charting library with its licences
 
 A page loads nothing and runs only its own scripts: its Content-Security-Policy names them by hash.

@@ -5,26 +5,37 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dpbench.gate.history import machine_of
 from dpbench.report.headline import Headline, headline
-from dpbench.report.page.charts.ablation import ablation
-from dpbench.report.page.charts.along_run import clock_along, power_along, step_times_along, use_along
-from dpbench.report.page.charts.device_maps import device_memory, device_use, nvlink_bytes, pcie_bytes
-from dpbench.report.page.charts.forest import ratios, ratios_to_fastest
-from dpbench.report.page.charts.host_memory import host_memory
+from dpbench.report.page.charts.devices import (
+    clock_along,
+    device_memory,
+    device_use,
+    host_memory,
+    nvlink_bytes,
+    pcie_bytes,
+    phases,
+    power_along,
+    step_times_along,
+    use_along,
+)
 from dpbench.report.page.charts.links import link_drawing, link_matrix
-from dpbench.report.page.charts.phases import phases
 from dpbench.report.page.charts.projected import projections
-from dpbench.report.page.charts.scaling import efficiency, throughput
-from dpbench.report.page.charts.throughput import throughput_here
-from dpbench.report.page.charts.winners import winner_map
+from dpbench.report.page.charts.times import (
+    ablation,
+    efficiency,
+    ratios,
+    ratios_to_fastest,
+    throughput,
+    throughput_here,
+    winner_map,
+)
 from dpbench.report.page.elastic_section import elastic_section
-from dpbench.report.page.facts import environment, outcomes
-from dpbench.report.page.history.gate_panels import gate_sections
-from dpbench.report.page.history.panels import history_section
-from dpbench.report.page.history.tracks import MachineHistory, histories, newest
+from dpbench.report.page.history.lines import History
+from dpbench.report.page.history.records import histories, newest
+from dpbench.report.page.history.section import gate_sections, history_section
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
-from dpbench.report.page.parts import ALL, DataRow, MachinePart, Page, Panel, Section, Shown
-from dpbench.report.page.raw_table import MOST_ROWS, raw_table
+from dpbench.report.page.parts import ALL, DataRow, MachinePart, Page, Panel, Section
+from dpbench.report.page.tables import MOST_ROWS, environment, outcomes, raw_table
 from dpbench.results.winner import winner_of
 from dpbench.sweep.devices import are_shared
 from dpbench.sweep.names import FAMILIES, Family
@@ -58,7 +69,7 @@ def words(found: MachineResults) -> Panel | None:
     if not found.variants:
         return None
     text = "What this page means by the names in its charts."
-    columns = (Shown("word", "word"), Shown("meaning", "meaning"))
+    columns = {"word": "word", "meaning": "meaning"}
     return Panel("words", "Variants, phases and terms", text, columns, {ALL: list(_rows(found))}, is_folded=True)
 
 
@@ -113,7 +124,7 @@ def page_of(found: PageInputs, reference: VariantId | None = None) -> Page:
     return Page(_title(found), notes, parts, [*of_gates, *_shared(found, machines)], table)
 
 
-def _past_of(found: MachineResults, past: Sequence[MachineHistory]) -> MachineHistory | None:
+def _past_of(found: MachineResults, past: Sequence[History]) -> History | None:
     machine = None if found.environment is None else machine_of(found.environment)
     return next((each for each in past if each.machine == machine), None)
 
@@ -149,7 +160,7 @@ def _notes(machines: Sequence[MachineResults]) -> Iterable[str]:
             yield f"{machine.name}: the GPUs' clocks were lowered in some records, so times may not be comparable."
 
 
-def _part(found: MachineResults, number: int, past: MachineHistory | None) -> MachinePart:
+def _part(found: MachineResults, number: int, past: History | None) -> MachinePart:
     first = None if past is None else history_section(number, past, found)
     sections = [] if first is None else [first]
     for name, title, makers in _SECTIONS:

@@ -5,15 +5,19 @@ Data goes as JSON into a script element that is not run; ``<`` is written as an 
 """
 
 import json
+import webbrowser
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
+from dpbench.errors import WrongInputError
 from dpbench.report.headline import place
 from dpbench.report.page.parts import ALL, MachinePart, Page, Panel, Section
 from dpbench.report.page.theme import CONFIG
+from dpbench.results.files import replace_text
 from dpbench.sweep.outside import printable
 
 _ASSETS = files("dpbench.report.page") / "assets"
@@ -153,7 +157,7 @@ def _json(page: Page) -> str:
             f"{section.id}-{each.id}": _panel_json(owner, each) for owner, section in owners for each in section.panels
         },
         "table": {
-            "columns": [{"field": each.field, "header": printable(each.header)} for each in page.table.columns],
+            "columns": [_column(*each) for each in page.table.columns.items()],
             "rows": [[_cell(cell) for cell in row] for row in page.table.rows],
         },
     }
@@ -166,7 +170,7 @@ def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
         "spec": panel.spec,
         "choice": f"{owner}-{panel.choice}",
         "first": keys.index(panel.first) if panel.first in keys else 0,
-        "columns": [{"field": each.field, "header": printable(each.header)} for each in panel.columns],
+        "columns": [_column(*each) for each in panel.columns.items()],
         "sets": [
             {
                 "key": key,
@@ -176,6 +180,10 @@ def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
             for key in keys
         ],
     }
+
+
+def _column(field: str, header: str) -> dict[str, str]:
+    return {"field": field, "header": printable(header)}
 
 
 def _cell(value: object) -> object:
@@ -192,3 +200,23 @@ def _asset(name: str) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+class PagePathError(WrongInputError):
+    """One line with a path at which no page can be written."""
+
+
+def write_page(page: Page, path: Path) -> None:
+    """Write the page; a page that was there is replaced. Raise PagePathError."""
+    try:
+        replace_text(path, html(page))
+    except OSError as error:
+        raise PagePathError(f"{path}: cannot be written: {error.strerror or error}; allowed: a file") from error
+
+
+def open_page(path: Path) -> bool:
+    """Open the page in the user's browser. Return False if there is none."""
+    try:
+        return webbrowser.open(path.resolve().as_uri())
+    except webbrowser.Error:
+        return False

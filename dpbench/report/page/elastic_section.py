@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
-from dpbench.elastic.outage import Outage, OutagePart, outages_of
-from dpbench.report.elastic_table import MEMBERSHIP_LEGEND, OUTAGE_COLUMNS, elastic_json
-from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section, Shown
-from dpbench.report.page.theme import STEP_PX, chart, coloured, number_axis, rows_of, series, tooltip
+from dpbench.elastic.outage import OutagePart, outages_of
+from dpbench.report.elastic_table import MEMBERSHIP_LEGEND, OUTAGE_COLUMNS, elastic_json, run_columns
+from dpbench.report.page.drawing import STEP_PX, chart, layer, number_axis, rows_of
+from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section
+from dpbench.report.page.theme import coloured, series
+from dpbench.report.table import Column, shown
 from dpbench.report.units import number
 
 _MOST_ANSWERS = 6
@@ -20,9 +22,8 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
     if not records:
         return None
     commands = _by_command(records)
-    found = {run: elastic_json(own)["runs"] for run, own in commands.items()}
-    panels = [_outages(commands), _runs(found)]
-    answers = [text for run in found.values() for text in _answers(run)]
+    panels = [_outages(commands), _runs(commands)]
+    answers = [text for own in commands.values() for text in _answers(elastic_json(own)["runs"])]
     return Section("elastic", "What does an outage cost?", [each for each in panels if each], answers[:_MOST_ANSWERS])
 
 
@@ -54,21 +55,23 @@ def _answers(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
 def _outages(commands: dict[str, list[ElasticRecord]]) -> Panel | None:
     """Return the table of outages of each command, with a bar of their parts; None without outages."""
     runs = [record for own in commands.values() for record in own if record.scheme is RunScheme.ELASTIC]
-    rows = {record.run: [_row(outage) for outage in outages_of(record.events)[:_MOST_ROWS]] for record in runs}
+    rows = {
+        record.run: [_row(OUTAGE_COLUMNS, outage) for outage in outages_of(record.events)[:_MOST_ROWS]]
+        for record in runs
+    }
     rows = {run: own for run, own in rows.items() if own}
     if not rows:
         return None
-    columns = [Shown(column.key, column.title) for column in OUTAGE_COLUMNS]
-    bars = {
-        "transform": [{"fold": list(OutagePart), "as": ["part", "seconds"]}],
-        "mark": {"type": "bar", "height": {"band": 0.72}},
-        "encoding": {
-            "y": rows_of("fault"),
-            "x": number_axis("seconds", "seconds of the outage"),
-            "color": coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)]),
-            "tooltip": tooltip(("fault", "fault"), ("part", "part"), ("seconds", "s")),
-        },
-    }
+    columns = {column.key: column.header for column in OUTAGE_COLUMNS}
+    bars = layer(
+        "bar",
+        {"height": {"band": 0.72}},
+        y=rows_of("fault"),
+        x=number_axis("seconds", "seconds of the outage"),
+        color=coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)]),
+        columns={"fault": "fault", "part": "part", "seconds": "s"},
+    )
+    bars["transform"] = [{"fold": list(OutagePart), "as": ["part", "seconds"]}]
     text = "Each part lies between two time stamps of its own. Unstamped is what no part covers."
     if any(record.settings.is_world_changed for record in runs):
         text = f"{text} {MEMBERSHIP_LEGEND}"
@@ -77,49 +80,37 @@ def _outages(commands: dict[str, list[ElasticRecord]]) -> Panel | None:
     return Panel("outages", "Outages", text, columns, rows, spec, "elastic", next(iter(rows)), labels)
 
 
-def _row(outage: Outage) -> dict[str, Cell]:
-    values = {column.key: column.value(outage) for column in OUTAGE_COLUMNS}
-    return {key: round(value, 4) if isinstance(value, float) else value for key, value in values.items()}
-
-
-def _runs(found: dict[str, list[dict[str, Any]]]) -> Panel:
-    rows: list[DataRow] = [
-        {
-            "run": run,
-            "scheme": each["scheme"],
-            "outcome": each["outcome"].replace("_", " "),
-            "done": each["steps_done"],
-            "lost": each["steps_lost"],
-            "rate": _rounded(each["steps_per_s"]),
-            "loss": None if each["final_loss"] is None else repr(each["final_loss"]),
-            "same": {None: None, True: "yes", False: "no"}[each["same_end"]],
-            "difference": None if each["loss_difference"] is None else f"{each['loss_difference']:.1e}",
-            "duration": _rounded(each["duration_s"]),
-            "reason": _short(each["reason"] or ""),
-        }
-        for run, own in found.items()
-        for each in own
-    ]
-    columns = (
-        *_run_column(found),
-        *(Shown("scheme", "scheme"), Shown("outcome", "outcome")),
-        *(Shown("done", "steps done"), Shown("lost", "steps lost"), Shown("rate", "steps/s")),
-        *(Shown("loss", "final loss"), Shown("same", "same to the bit"), Shown("difference", "difference of losses")),
-        *(Shown("duration", "run s"), Shown("reason", "reason")),
+def _runs(commands: dict[str, list[ElasticRecord]]) -> Panel:
+    rows: list[DataRow] = []
+    columns = {"command": "command"} if len(commands) > 1 else {}  # it tells several commands apart
+    for run, records in commands.items():
+        own = run_columns(records)
+        columns |= {column.key or column.header: column.header for column in own}
+        for record, as_json in zip(records, elastic_json(records)["runs"], strict=True):
+            off = as_json["loss_difference"]
+            more = {"off": None if off is None else f"{off:.1e}", "reason": _short(record.reason or "")}
+            rows.append({"command": run, **_row(own, record), **more})
+    columns |= {"off": "difference of losses", "reason": "reason"}
+    text = (
+        "Lost steps were done and are in no checkpoint when the run ends. Same end: loss and all parameters equal the "
+        "undisturbed run's to the last bit. If the number of ranks changed, only the loss, up to the shown distance."
     )
-    text = "Lost steps were done and are in no checkpoint when the run ends."
     return Panel("runs", "Runs", text, columns, {ALL: rows[:_MOST_ROWS]})
 
 
-def _run_column(found: dict[str, list[dict[str, Any]]]) -> tuple[Shown, ...]:
-    """Return the column that tells several commands apart."""
-    return (Shown("run", "run"),) if len(found) > 1 else ()
+def _row(columns: Sequence[Column], found: object) -> dict[str, Cell]:
+    """Return the values of a row; those that are no numbers, or have a form of their own, as texts."""
+    cells: dict[str, Cell] = {}
+    for column in columns:
+        value = column.value(found)
+        if isinstance(value, int | float) and column.form is shown:
+            value = round(value, 4)
+        elif value is not None:
+            value = column.form(value)
+        cells[column.key or column.header] = value
+    return cells
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _MOST_LETTERS else f"{line[:_MOST_LETTERS]}…"
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)

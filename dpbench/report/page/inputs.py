@@ -3,22 +3,23 @@
 What cannot be read is left out and named. Only a file that cannot be read at all is an error.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.record_file import read_elastic
 from dpbench.errors import WrongInputError
-from dpbench.gate.history import HistoryLine
-from dpbench.report.page.history.gate_file import holds_gates, read_gates
+from dpbench.gate.history import HistoryLine, read_history
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Record
-from dpbench.results.store import Store, holds_elastic_records
+from dpbench.results.store import Store, StoreError, holds_elastic_records
 from dpbench.sweep.bounds import Items, Positive, Real
-from dpbench.sweep.outside import one_line, read_json, shown, what_is_wrong
+from dpbench.sweep.outside import one_line, open_input, read_json, shown, what_is_wrong
 from dpbench.sweep.plan import Skip
 
 
@@ -106,8 +107,8 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
             runs = read_elastic(path)
             elastic += runs.records
             left_out += runs.warnings
-        elif holds_gates(path):
-            history = read_gates(path)
+        elif _holds_gates(path):
+            history = read_history(path, leave_out_bad_lines=True)
             gates += history.lines
             left_out += history.warnings
         else:
@@ -134,3 +135,29 @@ def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
         raise PageInputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise PageInputError(one_line(f"{path}: {error}")) from error
+
+
+# A field that each line of the history has, and no record. In a JSON string its quotes would be escaped.
+_MARK = re.compile(rb'"base_commit"\s*:')
+
+
+def _holds_gates(path: Path) -> bool:
+    """Return whether the first line that is JSON is one of a gate. Raise StoreError."""
+    try:
+        with open_input(path) as lines:
+            for line in lines:
+                if _MARK.search(line):
+                    return True
+                if _is_json(line):
+                    return False
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    return False
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        from_json(line)
+    except ValueError:
+        return False
+    return True

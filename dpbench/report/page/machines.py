@@ -1,10 +1,11 @@
 """Records by machine: those that may be compared with each other, and their comparison. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from dpbench.report.headline import place
+from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.results.compare import Comparison, Comparisons, compare, differences
 from dpbench.results.counts import CountRecord
 from dpbench.results.record import Environment, Record
@@ -74,6 +75,28 @@ class MachineResults:
         """All variants that have times, in the order of tables."""
         timed = {each.case.variant for each in self.summaries if each.step_times_s}
         return sorted(timed, key=lambda each: each.order)
+
+    def panel(
+        self,
+        name: str,
+        title: str,
+        text: str | Callable[[Sequence[DataRow]], str],
+        *,
+        columns: Columns,
+        rows: Mapping[str, Sequence[DataRow]] | Callable[[Comparison], Iterable[DataRow]],
+        spec: Mapping[str, object],
+    ) -> Panel | None:
+        """Return a panel with rows for each shown setting that has any; None without any.
+
+        `text` may be made of all rows, and `rows` of a setting's comparison.
+        """
+        if callable(rows):
+            rows = {each.setting.setting: list(rows(each)) for each in self.shown}
+        rows = {key: own for key, own in rows.items() if own}
+        if not rows:
+            return None
+        text = text if isinstance(text, str) else text([row for own in rows.values() for row in own])
+        return Panel(name, title, text, columns, rows, spec, "setting", self.first, self.labels)
 
 
 def _weight(found: Comparison) -> tuple[int, int, int]:

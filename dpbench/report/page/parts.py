@@ -12,12 +12,8 @@ ALL = ""
 """The only key of a panel that offers no choice."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A column of a panel's table: the field of its rows, and the header."""
-
-    field: str
-    header: str
+Columns = Mapping[str, str]
+"""The columns of a table: the header of each field of its rows."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Panel:
     id: str
     title: str
     text: str
-    columns: Sequence[Shown]
+    columns: Columns
     rows: Mapping[str, Sequence[DataRow]]
     spec: Mapping[str, Any] | None = None
     choice: str = ""
@@ -72,7 +68,7 @@ class MachinePart:
 class RawTable:
     """A row for each case, as texts and numbers. `left_out` is how many cases are not in it."""
 
-    columns: Sequence[Shown]
+    columns: Columns
     rows: Sequence[Sequence[Cell]]
     left_out: int = 0
 

@@ -1,15 +1,14 @@
-"""Colours, axes and marks of all charts.
+"""Colours and fonts of all charts.
 
 A colour is a CSS variable of assets/page.css, so a chart follows the reader's light or dark setting without being drawn
 again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dpbench.sweep.variants import VariantId, VariantName
 
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
 _FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 _SERIES = 10
@@ -23,8 +22,8 @@ _PLACES = {
 }
 """The colours of the schemes, the same in all charts. naive is torch_dp's algorithm, so they share one."""
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
-STEP_PX, TWO_LINES_PX = 26, 38
-"""The height of a row of bars or points, and of one whose label has two lines."""
+TWO_LINES_PX = 38
+"""The height of a row whose label has two lines."""
 
 CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -61,52 +60,6 @@ CONFIG: dict[str, Any] = {
     "point": {"filled": True, "size": 70, "opacity": 1},
     "line": {"strokeWidth": 2},
 }
-
-
-def chart(*layers: dict[str, Any], height: int | dict[str, int], **fields: Any) -> dict[str, Any]:
-    """Return a specification as wide as the page, without its data."""
-    size = {"width": "container", "height": height, "autosize": {"type": "fit-x", "contains": "padding"}}
-    return {"$schema": SCHEMA, **size, "layer": list(layers), **fields}
-
-
-# A variant with parameters gets a second line for them. Its first line then stands above the middle of the row.
-_ROW_AXIS = {
-    "ticks": False,
-    "domain": False,
-    "labelExpr": "split(replace(datum.label, ']', ''), '[', 2)",
-    "labelBaseline": {"condition": {"test": "indexof(datum.label, '[') >= 0", "value": "bottom"}, "value": "middle"},
-}
-
-
-def rows_of(field: str, title: str | None = None) -> dict[str, Any]:
-    """Return the y channel with a row for each value, in the order of the data."""
-    return {"field": field, "type": "nominal", "sort": None, "title": title, "axis": _ROW_AXIS}
-
-
-def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
-    """Return the height of the rows of these names, with room for the parameters of variants."""
-    return {"step": max(least, TWO_LINES_PX) if any("[" in str(each) for each in names) else least}
-
-
-def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True) -> dict[str, Any]:
-    """Return a channel of numbers."""
-    scale: dict[str, Any] = {"type": "log", "nice": False, "padding": 12} if log else {"zero": zero, "nice": True}
-    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": {"tickCount": 6}}
-
-
-LABEL_ROOM = 1.25
-"""Labels stand behind bars. An axis that ends so far behind the longest bar leaves room for them."""
-
-
-def room_for_labels() -> dict[str, Any]:
-    """Return a layer that is not seen, and extends the x axis to the rows' field `room`."""
-    mark = {"type": "point", "color": "transparent", "size": 0, "tooltip": None}
-    return {"mark": mark, "encoding": {"x": {"field": "room", "type": "quantitative"}}}
-
-
-def tooltip(*fields: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return the tooltip's lines: field and title."""
-    return [{"field": field, "title": title} for field, title in fields]
 
 
 def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = True) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from dpbench.gate.judgement import Judgement, Revision
-from dpbench.report.gate.markdown import MARKER, gate_markdown
-from dpbench.report.gate.wording import one_line, reliability
+from dpbench.report.gate.forms import MARKER, gate_markdown
+from dpbench.report.gate.tables import one_line, reliability
 from dpbench.report.markdown import MAX_CHARACTERS
-from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, LANES, SLOWER, counter, drift, judged, time
+from tests.report.gate.making_gate import EVERY, EVIL, counter, drift, judged, time
 
 OURS = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary"}
 OURS |= {"table", "thead", "tbody", "tr", "th", "td"}
@@ -83,15 +83,6 @@ def test_the_page_has_only_expected_elements_and_full_rows(name: str) -> None:
     assert len(page.rows) == len(found.counters) + 2 * len(found.times) + len(found.drifts) + heads
 
 
-def test_figures_are_as_in_every_other_form() -> None:
-    page = seen(SLOWER)
-    assert [LANES, "10.0", "10.5", "+5.2 %", "1.052 [1.041, 1.063]", "slower", "┄┄┄┄┄┄┄┄┄┄│┄┄┄┄┄┄━●━━"] in page.rows
-    assert [LANES, "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24, 3", "1"] in page.rows
-    assert ["counts tuned mlp/tiny", "new kernels", "-", "7", "differs"] in page.rows
-    assert ["drifting", "20.0", "23.0", "+15.0 %", "cccccccccc, 2026-10-01", "9", "slower"] in page.rows
-    assert f"{LANES}: slower: why slower" in page.text
-
-
 @pytest.mark.parametrize("name", ["pass", "slower", "undecided", "broken"])
 def test_verdict_and_reliability_are_not_folded(name: str) -> None:
     page = seen(EVERY[name])
@@ -99,15 +90,6 @@ def test_verdict_and_reliability_are_not_folded(name: str) -> None:
     for line in (f"{EVERY[name].verdict.capitalize()}: for a reason of {name}", *reliability(EVERY[name])):
         assert line in plain
     assert "took 4 min 32 s" in page.folded
-
-
-def test_notes_and_acceptances_are_folded() -> None:
-    assert "the working tree is dirty; the commit is judged" in seen(SLOWER).folded
-    assert seen(ALL_ACCEPTED).folded.count("accepted until 2027-01-31 (counts * at v2): pays for B7") == 1
-
-
-def test_no_table_if_nothing_was_measured() -> None:
-    assert seen(BROKEN).tags["table"] == 0
 
 
 def test_quoted_text_is_shown_as_it_is_on_one_line() -> None:

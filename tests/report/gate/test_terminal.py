@@ -7,9 +7,9 @@ from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.settings import DEFAULT_BENCHMARKS
-from dpbench.report.gate.terminal import gate_text
-from dpbench.report.gate.wording import one_line, reliability
-from tests.report.gate.making_gate import ALL_ACCEPTED, BROKEN, EVERY, EVIL, SLOWER, counter, judged, time
+from dpbench.report.gate.forms import gate_text
+from dpbench.report.gate.tables import one_line
+from tests.report.gate.making_gate import EVIL, counter, judged, time
 
 
 def printed(found: Judgement, width: int = 80) -> str:
@@ -26,49 +26,6 @@ def cells(text: str, name: str) -> list[list[str]]:
     """The cells of the lines that begin with a name, in all tables."""
     lines = [line.split("  ") for line in text.splitlines() if line.strip().startswith(f"{name} ")]
     return [[cell.strip() for cell in line if cell.strip()] for line in lines]
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_verdict_revisions_and_reliability_are_always_printed(name: str) -> None:
-    found = EVERY[name]
-    text = in_words(printed(found, 20_000))
-    assert text.startswith(f"{found.verdict.capitalize()}: ")
-    assert "base 0123456789" in text
-    assert "head " in text
-    for line in reliability(found):
-        assert in_words(line).split("; ")[0] in text
-    assert "took 4 min 32 s" in text
-
-
-def test_times_are_printed_with_their_interval_and_their_precision() -> None:
-    text = printed(judged(times=(time("step"),)))
-    assert cells(text, "step") == [
-        ["step", "10.0", "10.1", "+1.0 %", "1.010 [1.000, 1.020]", "pass"],
-        ["step", "2 %", "1.1 %", "1.001 [0.997, 1.005]", "24, 3", "1"],
-    ]
-    assert "smallest seen: the growth" in in_words(text)
-
-
-def test_the_reasons_of_benchmarks_that_do_not_pass_are_below_the_tables() -> None:
-    text = in_words(printed(SLOWER))
-    assert "step tuned convnet/tiny on all cores: slower: why slower" in text
-    assert "why pass" not in text
-    assert "note: the working tree is dirty; the commit is judged" in text
-    accepted = in_words(printed(ALL_ACCEPTED))
-    assert accepted.count("accepted until 2027-01-31 (counts * at v2): pays for B7") == 1
-    wide = printed(ALL_ACCEPTED, 120)
-    assert wide.count("slower, accepted") == 2
-    assert "worse, accepted" in wide
-
-
-def test_no_table_if_nothing_was_measured() -> None:
-    assert printed(BROKEN).splitlines()[:5] == [
-        "Broken: for a reason of broken",
-        "base 0123456789 (main) The base",
-        "head no-such",
-        "",
-        "identical code called slower: not measured on this machine; ",
-    ]
 
 
 def test_no_figure_is_broken_at_80_columns() -> None:

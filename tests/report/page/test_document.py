@@ -10,13 +10,12 @@ import pytest
 
 from dpbench.errors import WrongInputError
 from dpbench.report.page.content import page_of
-from dpbench.report.page.document import html
-from dpbench.report.page.inputs import PageInputs, parse_projections, read_inputs
-from dpbench.report.page.raw_table import MOST_ROWS
-from dpbench.report.page.write import PagePathError, write_page
+from dpbench.report.page.document import PagePathError, html, write_page
+from dpbench.report.page.inputs import PageInputs, read_inputs
+from dpbench.report.page.tables import MOST_ROWS
 from dpbench.results.record import to_line
 from dpbench.results.store import StoreError
-from tests.report.page.making_page import failed_record, gpu_records, hostile_records, lane_records
+from tests.report.page.making_page import hostile_records, lane_records
 
 PROJECTIONS = {
     "schema": 1,
@@ -150,39 +149,8 @@ def test_json_that_is_no_projection_is_one_line(tmp_path, content, reason):
     assert "\n" not in str(raised.value)
 
 
-def test_projections_stand_beside_measurements_of_the_same_workload_and_batch():
-    (described,) = PROJECTIONS["projections"]
-    time = {"low": 0.001, "mid": 0.002, "high": 0.003}
-    several = [*described["variants"], {"variant": "single", "step_time_s": time}]
-    content = {"projections": [{**described, "variants": several}]}
-    page = page_of(PageInputs(lane_records(), projections=parse_projections(content)))
-    (section,) = page.sections
-    assert section.answers == ["Use ddp."]
-    (rows,) = section.panels[0].rows.values()
-    assert [(row["variant"], row["kind"]) for row in rows] == [
-        ("ddp", "projected"),
-        ("ddp", "measured"),
-        ("naive", "projected"),
-        ("naive", "measured"),
-        ("single", "projected"),  # its batch is a share; that of the measured one is the whole
-    ]
-    assert "may be other ones" in section.panels[0].text
-    (alone,) = page_of(PageInputs(projections=parse_projections(content))).sections
-    assert "easured times" not in alone.panels[0].text
-    assert rows[0]["shown"] == "20.0 [10.0, 30.0]"
-    assert rows[2]["reason"] == "naive is not projected"
-
-
-def test_outcomes_have_their_reasons_and_their_machine():
-    records = [*gpu_records((256,), (8,), rounds=1), failed_record("naive", "out of memory")]
-    (machine,) = page_of(PageInputs(records)).machines
-    (panel,) = next(section for section in machine.sections if section.id.endswith("outcomes")).panels
-    (row,) = panel.rows[""]
-    assert (row["variant"], row["outcome"], row["reason"]) == ("naive", "out of memory", "out of memory")
-
-
 def test_too_many_cases_are_cut_and_counted(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.raw_table.MOST_ROWS", 3)
+    monkeypatch.setattr("dpbench.report.page.tables.MOST_ROWS", 3)
     page = page_of(PageInputs(lane_records(rounds=1)))
     assert len(page.table.rows) == 3
     assert page.table.left_out == 2

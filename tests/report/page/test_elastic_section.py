@@ -14,40 +14,6 @@ def panels(records):
     return {panel.id: panel for panel in elastic_section(records).panels}
 
 
-def test_the_outages_have_their_parts_and_a_bar_of_them():
-    outages = panels(made_records())["outages"]
-    assert outages.labels[outages.first] == "mlp/tiny, 2 ranks, kill@7:1 (elastic-made)"
-    (row,) = outages.rows["elastic-made"]
-    assert (row["fault"], row["outage_s"], row["redone_steps"], row["unstamped_s"]) == ("kill@7:1", 12.5, 2, 0.25)
-    parts = ["noticing", "stopping", "rendezvous", "start", "restore", "redone"]
-    assert [row[part] for part in parts] == [1.0, 0.5, 2.5, 4.75, 1.5, 2.0]
-    assert outages.spec["layer"][0]["transform"][0]["fold"] == parts
-
-
-def test_a_world_that_changes_names_the_times_of_its_rendezvous():
-    assert "gone after 6 s (torch's default: 15 s)" in panels(made_records(plan="leave@7:1"))["outages"].text
-    assert "gone after" not in panels(made_records())["outages"].text
-
-
-def test_the_runs_stand_beside_each_other():
-    section = elastic_section(made_records())
-    rows = {row["scheme"]: row for row in panels(made_records())["runs"].rows[""]}
-    assert [rows[name]["lost"] for name in ("undisturbed", "elastic")] == [0, 0]
-    assert (rows["elastic"]["same"], rows["elastic"]["difference"], rows["undisturbed"]["same"]) == (
-        "yes",
-        "0.0e+00",
-        None,
-    )
-    assert section.answers == ["kill@7:1 cost 12.5 s. Its longest part, start, took 4.75 s. Steps done again: 2."]
-
-
-def test_runs_of_several_commands_are_told_apart():
-    records = [*made_records("first"), *made_records("second")]
-    assert list(panels(records)["outages"].rows) == ["first", "second"]
-    assert panels(records)["runs"].columns[0].field == "run"
-    assert panels(made_records())["runs"].columns[0].field == "scheme"
-
-
 def test_without_faults_there_is_no_outage():
     assert set(panels(made_records()[:1])) == {"runs"}
     assert elastic_section([]) is None

@@ -15,8 +15,8 @@ from dpbench.results.record import to_line as to_record_line
 from dpbench.results.store import StoreError
 from tests.gate.making_history import line, times
 from tests.report.page.making_commits import commit, commit_records
-from tests.report.page.making_gates import FAILED_AT, FASTER_AT, SLOWER_AT, gate_lines, hostile_gate_lines
-from tests.report.page.making_page import GPUS, LANES, lane_records
+from tests.report.page.making_gates import FAILED_AT, SLOWER_AT, gate_lines, hostile_gate_lines
+from tests.report.page.making_page import LANES, lane_records
 
 LINES = gate_lines()
 
@@ -43,75 +43,18 @@ def moved(found: HistoryLine, day: int) -> HistoryLine:
     return found.model_copy(update={"started_at": f"2026-10-{day:02}T12:00:00Z"})
 
 
-def test_a_section_says_how_many_gates_were_slower_and_what_changed_for_long():
-    (section,) = sections(LINES)
-    assert section.title == "How have the gate's step times changed on laptop: a CPU?"
-    first, *changes = section.answers
-    assert first == (
-        f"20 gates from 2026-09-01 to 2026-09-20. The verdict was slower in 2: {short(SLOWER_AT)} on 2026-09-12, "
-        f"{short(FAILED_AT + 1)} on 2026-09-06."
-    )
-    assert len(changes) == 2
-    assert changes[0].startswith(f"deep is faster since {short(FASTER_AT)}, first measured on 2026-09-16: 4")
-    assert changes[1].startswith(f"wide is slower since {short(SLOWER_AT)}, first measured on 2026-09-12: 1")
-    assert [panel.id for panel in section.panels] == ["changes", "times"]
-    assert [row["benchmark"] for row in section.panels[0].rows[""]] == ["deep", "wide"]
-
-
-def test_each_gate_has_a_row_of_base_and_one_of_head():
-    rows = rows_of(LINES, "wide")
-    assert [row["side"] for row in rows] == ["base", "head"] * 20
-    base, head = rows[2 * FAILED_AT : 2 * FAILED_AT + 2]
-    measured = LINES[FAILED_AT].benchmarks[0]
-    assert (base["commit"], head["commit"]) == (short(FAILED_AT), short(FAILED_AT + 1))
-    assert base["ms"] == pytest.approx(1e3 * measured.base_step_s, rel=1e-4)
-    assert head["ms"] == pytest.approx(1e3 * measured.head_step_s, rel=1e-4)
-    assert (base["ratio"], head["ratio"], head["rounds"]) == ("", f"{measured.ratio:.3f}", 12)
-    assert head["day"] == "2026-09-06"
-
-
-def test_slower_gates_and_lasting_changes_are_marked_with_commit_and_day():
-    rows = rows_of(LINES, "wide")
-    assert [row["commit"] for row in rows if row["is_slower"]] == [short(FAILED_AT + 1), short(SLOWER_AT)]
-    assert {row["side"] for row in rows if row["is_slower"]} == {"head"}
-    assert [(row["commit"], row["kind"]) for row in rows if row["kind"]] == [(short(SLOWER_AT), "slower")]
-    assert [row["label"] for row in rows if row["label"]] == [
-        f"{short(FAILED_AT + 1)} 2026-09-06",
-        f"{short(SLOWER_AT)} 2026-09-12",
-    ]
-    assert [(row["commit"], row["kind"]) for row in rows_of(LINES, "deep") if row["kind"]] == [
-        (short(FASTER_AT), "faster")
-    ]
-
-
 def test_a_change_that_base_brought_is_marked_at_base():
     without = [each for each in LINES if each.head_commit != commit(SLOWER_AT)]
     (row,) = [row for row in rows_of(without, "wide") if row["kind"]]
-    assert (row["side"], row["commit"], row["gate"]) == ("base", short(SLOWER_AT), short(SLOWER_AT + 1))
+    assert (row["series"], row["commit"], row["place"]) == ("base", short(SLOWER_AT), short(SLOWER_AT + 1))
     labels = [row["label"] for row in rows_of(without, "wide") if row["label"]]
     assert labels[-1] == f"{short(SLOWER_AT)} 2026-09-13"
-
-
-def test_the_benchmark_with_the_largest_change_is_shown_first():
-    panel = times_panel(LINES)
-    assert (list(panel.labels.values()), panel.labels[panel.first], panel.chosen) == (
-        ["wide", "deep"],
-        "deep",
-        "Benchmark",
-    )
 
 
 def test_one_benchmark_offers_no_choice_and_is_named():
     lines = [each.model_copy(update={"benchmarks": each.benchmarks[:1]}) for each in LINES]
     assert times_panel(lines).title == "Step time of wide by gate: base and head"
     assert times_panel(LINES).title == "Step time by gate: base and head"
-
-
-def test_each_machine_has_its_own_section_and_choice():
-    found = sections([*LINES[:8], *gate_lines(8, GPUS)])
-    assert [each.id for each in found] == ["gate0", "gate1"]
-    assert [each.title.partition(" on ")[2] for each in found] == ["laptop: a CPU?", "gpu-host: NVIDIA H100?"]
-    assert len({panel.choice for each in found for panel in each.panels}) == 2
 
 
 def test_versions_of_one_host_are_told_apart():
@@ -122,22 +65,22 @@ def test_versions_of_one_host_are_told_apart():
 
 def test_gates_are_in_the_order_of_time_and_a_line_counts_once():
     (found,) = gate_histories([*LINES[::-1], *LINES[:5]], {})
-    assert [gate.line for gate in found.gates] == LINES
+    assert [gate.name for gate in found.places] == [each.head_commit[:10] for each in LINES]
 
 
 def test_commits_are_in_the_order_of_their_dates_if_all_are_known():
     dates = {commit(number): -float(number) for number in range(21)}
-    changes = {each.benchmark: each for each in gate_histories(LINES, dates)[0].changes}
+    changes = {each.line: each for each in gate_histories(LINES, dates)[0].changes}
     assert changes["wide"].times < 1 < changes["deep"].times
     del dates[commit(3)]
-    changes = {each.benchmark: each for each in gate_histories(LINES, dates)[0].changes}
+    changes = {each.line: each for each in gate_histories(LINES, dates)[0].changes}
     assert changes["deep"].times < 1 < changes["wide"].times
 
 
 def test_a_working_tree_and_a_commit_that_was_judged_twice_have_names_of_their_own():
     lines = [line("a" * 40, head, times("wide", 1, 1)) for head in (None, "b" * 40, "b" * 40, None)]
     lines = [moved(each, day) for day, each in enumerate(lines, start=1)]
-    assert [row["gate"] for row in rows_of(lines, "wide")[::2]] == [
+    assert [row["place"] for row in rows_of(lines, "wide")[::2]] == [
         *("worktree", "b" * 10),
         *(f"{'b' * 10} (2)", "worktree (2)"),
     ]

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from dpbench.report.page.content import page_of
+from dpbench.report.page.document import write_page
 from dpbench.report.page.history.compared import compared_page
 from dpbench.report.page.inputs import PageInputs
-from dpbench.report.page.write import write_page
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults
 from tests.report.page.making_commits import commit, commit_records

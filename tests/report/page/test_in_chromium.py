@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from dpbench.report.page.content import page_of
+from dpbench.report.page.document import write_page
 from dpbench.report.page.inputs import PageInputs, parse_projections
-from dpbench.report.page.write import write_page
 from tests.elastic.making import made_records
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults

@@ -6,26 +6,27 @@ from math import dist
 
 import pytest
 
-from dpbench.report.page.charts.ablation import ablation
-from dpbench.report.page.charts.along_run import clock_along, step_times_along, use_along
-from dpbench.report.page.charts.device_maps import device_memory, device_use
-from dpbench.report.page.charts.forest import ratios, ratios_to_fastest
-from dpbench.report.page.charts.interval_rows import ratio_fields
+from dpbench.report.page.charts.devices import (
+    phases,
+    step_times_along,
+)
 from dpbench.report.page.charts.links import link_drawing, link_matrix
-from dpbench.report.page.charts.phases import phases
-from dpbench.report.page.charts.scaling import efficiency, throughput
-from dpbench.report.page.charts.throughput import throughput_here
-from dpbench.report.page.charts.winners import winner_map
-from dpbench.report.page.content import page_of, words
+from dpbench.report.page.charts.times import (
+    efficiency,
+    ratio_fields,
+    ratios,
+    ratios_to_fastest,
+    throughput,
+)
+from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
-from dpbench.report.page.raw_table import raw_table
+from dpbench.report.page.tables import raw_table
 from dpbench.report.page.theme import shaped
-from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
-from dpbench.results.record import Outcome
 from dpbench.stats.rounds import Estimate
-from tests.report.page.making_page import ABLATIONS, GPUS, failed_record, gpu_records, lane_records, made_case
+from tests.report.page.making_page import failed_record, gpu_records, lane_records
+from tests.report.page.test_pages import counted
 
 SETTING = "convnet/small|b256|cuda:0+cuda:1+cuda:2+cuda:3+cuda:4+cuda:5+cuda:6+cuda:7|train|float32|random|t2|s0"
 (GPU_MACHINE,) = by_machine(gpu_records())
@@ -34,13 +35,6 @@ SETTING = "convnet/small|b256|cuda:0+cuda:1+cuda:2+cuda:3+cuda:4+cuda:5+cuda:6+c
 
 def first(panel):
     return panel.rows[panel.first]
-
-
-def test_the_forest_has_a_row_with_an_interval_for_each_variant():
-    rows = {row["variant"]: row for row in first(ratios(GPU_MACHINE))}
-    assert rows["torch_dp"]["ratio"] == rows["torch_dp"]["low"] == 1
-    assert rows["tuned"]["low"] < rows["tuned"]["ratio"] < rows["tuned"]["high"] < 1
-    assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, 0\.\d{3}\]", rows["tuned"]["shown"])
 
 
 def test_the_fastest_scheme_is_compared_with_every_other_and_with_one_device():
@@ -85,28 +79,10 @@ def test_the_text_says_of_a_cut_only_where_there_is_one():
     assert sentence not in ratios(LANES_MACHINE).text
 
 
-def test_columns_of_one_value_are_the_last():
-    names = [column.field for column in raw_table([LANES_MACHINE]).columns]
-    assert names[:3] == ["variant", "devices", "time_ms"]
-    assert set(names[-6:]) >= {"workload", "batch", "mode", "dtype", "outcome"}
-    (row, *_) = raw_table([LANES_MACHINE]).rows
-    assert (row[0], row[names.index("mode")]) == ("single", "train")
-
-
 def test_one_scheme_is_compared_with_no_other():
     records = [each for each in lane_records() if str(each.case.variant) == "tuned"]
     (machine,) = by_machine(records)
     assert ratios_to_fastest(machine) is None
-
-
-def test_the_words_are_those_of_the_page():
-    (rows,) = words(LANES_MACHINE).rows.values()
-    meanings = {row["word"]: row["meaning"] for row in rows}
-    assert set(meanings) >= {"naive", "tuned", "single", "floor", "ddp", "mlp/...", "round", "lane", "replicate"}
-    assert "fsdp" not in meanings
-    assert "share one device" in meanings["ideal, limit"]
-    (gpus,) = words(GPU_MACHINE).rows.values()
-    assert "times the number of devices" in {row["word"]: row["meaning"] for row in gpus}["ideal, limit"]
 
 
 def test_panels_show_the_setting_with_most_variants_devices_and_items_first():
@@ -114,30 +90,6 @@ def test_panels_show_the_setting_with_most_variants_devices_and_items_first():
     for panel in (throughput(GPU_MACHINE), efficiency(GPU_MACHINE)):
         assert panel.first in panel.rows
         assert panel.labels[panel.first] == "strong: batch 256 on all devices"
-
-
-def test_throughput_has_the_ideal_of_strong_and_weak_scaling():
-    panel = throughput(GPU_MACHINE)
-    strong = next(key for key in panel.rows if key.startswith("strong: batch 256"))
-    ideals = {row["devices"]: row["ideal"] for row in panel.rows[strong]}
-    assert ideals[8] == pytest.approx(4 * ideals[2])
-    weak = next(key for key in panel.rows if key.startswith("weak: 32 items"))
-    assert {row["devices"] for row in panel.rows[weak]} == {2, 8}
-    assert not {row["variant"] for row in panel.rows[strong]} & set(ABLATIONS)
-
-
-def test_efficiency_falls_with_devices_and_is_below_one_hundred():
-    panel = efficiency(GPU_MACHINE)
-    rows = panel.rows[next(key for key in panel.rows if key.startswith("strong: batch 256"))]
-    by_devices = {row["devices"]: row["percent"] for row in rows if row["variant"] == "tuned"}
-    assert 100 > by_devices[2] > by_devices[4] > by_devices[8] > 0
-
-
-def test_one_number_of_devices_has_no_scaling_but_a_throughput():
-    assert throughput(LANES_MACHINE) is efficiency(LANES_MACHINE) is None
-    rows = {row["variant"]: row for row in first(throughput_here(LANES_MACHINE))}
-    assert rows["single"]["percent"] == 100
-    assert rows["naive"]["items"] < rows["tuned"]["items"] < rows["tuned"]["ideal"]
 
 
 def test_phases_add_up_and_a_variant_without_parts_has_whole_phases():
@@ -172,75 +124,14 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
     assert "≠" not in phases(LANES_MACHINE).text
 
 
-def test_the_ladder_is_sorted_by_worth_and_says_what_is_decided():
-    rows = first(ablation(GPU_MACHINE))
-    assert [row["ratio"] for row in rows] == sorted((row["ratio"] for row in rows), reverse=True)
-    assert rows[0]["variant"] == "tuned[cache_replicas=false]"
-    assert rows[0]["verdict"] == "slower than tuned"
-    assert ablation(LANES_MACHINE) is None
-
-
-def test_the_map_of_winners_has_a_cell_for_each_batch_and_devices():
-    (rows,) = winner_map(GPU_MACHINE).rows.values()
-    assert {(row["devices"], row["batch"]) for row in rows} == {
-        (devices, batch) for devices in ("cuda*2", "cuda*4", "cuda*8") for batch in (64, 256)
-    }
-    assert "not decided" in {row["winner"] for row in rows}
-    assert winner_map(LANES_MACHINE) is None
-
-
-def test_devices_have_memory_and_use_in_their_units():
-    memory = {row["device"]: row for row in first(device_memory(GPU_MACHINE)) if row["variant"] == "tuned"}
-    assert memory["cuda:3"]["value"] == 400 + 2 * 256
-    assert memory["cuda:3"]["beside"] == 600 + 2 * 256
-    use = [row["value"] for row in first(device_use(GPU_MACHINE)) if row["variant"] == "tuned"]
-    assert use[0] > use[-1]
-    assert device_memory(LANES_MACHINE) is device_use(LANES_MACHINE) is None
-
-
-def test_every_round_is_along_the_run():
-    rows = [row for row in first(step_times_along(GPU_MACHINE)) if row["variant"] == "tuned"]
-    assert [row["round"] for row in rows] == [0, 1, 2, 3, 4]
-    assert len([row for row in first(clock_along(GPU_MACHINE)) if row["variant"] == "tuned"]) == 5 * 8
-    assert use_along(LANES_MACHINE) is None
-
-
 def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.charts.along_run._MOST_POINTS", 30)
+    monkeypatch.setattr("dpbench.report.page.charts.devices._MOST_POINTS", 30)
     (machine,) = by_machine(lane_records(rounds=12))
     panel = step_times_along(machine)
     counts = {name: [row["round"] for row in first(panel) if row["variant"] == name] for name in ("naive", "tuned")}
     assert counts == {"naive": [0, 2, 4, 6, 8, 10], "tuned": [0, 2, 4, 6, 8, 10]}
     assert "only some are shown" in panel.text
     assert "only some are shown" not in step_times_along(LANES_MACHINE).text
-
-
-def counted(**copies):
-    traffic = {
-        name.replace("_to_", "->").replace("sim", "sim:"): Traffic(count=1, size_bytes=size)
-        for name, size in copies.items()
-    }
-    counts = Counts(phases={Phase.FORWARD: PhaseCounts(copies=traffic), Phase.BACKWARD: PhaseCounts(copies=traffic)})
-    return CountRecord(case=made_case("tuned", "sim*2", 64), outcome=Outcome.OK, counts=counts, environment=GPUS)
-
-
-def test_links_are_a_matrix_and_a_drawing_of_the_whole_step():
-    (machine,) = by_machine(lane_records(), counts=[counted(host_to_sim0=100, sim0_to_sim1=2**20, sim1_to_sim0=2**20)])
-    (matrix,) = link_matrix(machine).rows.values()
-    assert {(row["source"], row["target"]): row["shown"] for row in matrix} == {
-        ("host", "sim:0"): "200 bytes",
-        ("sim:0", "sim:1"): "2.00 MiB",
-        ("sim:1", "sim:0"): "2.00 MiB",
-    }
-    (drawing,) = link_drawing(machine).rows.values()
-    lines = {(row["source"], row["target"]): row for row in drawing if not row["is_device"]}
-    assert {pair: row["mib"] for pair, row in lines.items()} == {
-        ("host", "sim:0"): pytest.approx(200 / 2**20, abs=1e-4),
-        ("sim:0", "sim:1"): 2,
-        ("sim:1", "sim:0"): 2,
-    }
-    sent = {row["source"]: (row["target"], row["copies"]) for row in drawing if row["is_device"]}
-    assert sent == {"host": ("all together", 2), "sim:0": ("all together", 2), "sim:1": ("all together", 2)}
 
 
 def test_both_directions_of_a_link_are_beside_each_other_with_a_dot_near_the_receiver():
@@ -311,7 +202,7 @@ def test_tables_name_only_fields_that_their_rows_have():
     page = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
     for panel in (panel for section in page.machines[0].sections for panel in section.panels):
         for rows in panel.rows.values():
-            assert all(column.field in row for row in rows for column in panel.columns), panel.id
+            assert all(field in row for row in rows for field in panel.columns), panel.id
 
 
 def test_variants_of_one_colour_have_different_shapes():

@@ -1,18 +1,15 @@
 """The picture and the words of a trace, without a browser."""
 
-import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
-from dpbench.report.trace.colours import CLASSES, LEGEND, kind_of, style
-from dpbench.report.trace.picture import _round_step, drawn_rows, svg
-from dpbench.report.trace.terminal import trace_json, trace_text
-from dpbench.report.trace.words import description, shown_time
+from dpbench.report.trace.picture import CLASSES, LEGEND, _round_step, drawn_rows, kind_of, style, svg
+from dpbench.report.trace.text import description, trace_json, trace_text
 from dpbench.trace.timeline import Doing, Moved, Source, Trace, VariantTrace
+from tests.report.snapshots import assert_as_before, printed
 from tests.trace.made import MAIN, ONE, UP, ZERO, compute, move, step, timeline
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -21,12 +18,6 @@ HOSTILE = "</desc><script>alert(1)</script>&\"'\x1b[2J\u202e<b>"
 
 def made(*variants, source=Source.PROJECTED, title="mlp/small on m, batch 64", notes=()):
     return Trace(source, title, variants or (VariantTrace("tuned", step(), 21.0, 0.25, ("a note",)),), notes)
-
-
-def text_of(trace, width=120):
-    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(trace_text(trace))
-    return console.export_text()
 
 
 def test_the_picture_is_xml_with_a_title_and_a_description():
@@ -105,33 +96,13 @@ def test_steps_of_the_axis_are_round():
     assert [_round_step(least) for least in (0.03, 1.0, 1.1, 3, 700)] == pytest.approx([0.05, 1, 2, 5, 1000])
 
 
-def test_the_terminal_has_a_row_for_each_variant_and_the_path_below():
-    text = text_of(made(VariantTrace("tuned", step(), 21.0, 0.25), VariantTrace("ddp", None, reason="has ranks")))
-    assert re.search(r"tuned +21\.0 +0% +25% +80% 85%", text)
-    assert "critical path of tuned, 20.0 s:\n  the host takes 1.00 s (5%) to issue the work in the forward" in text
-    assert "ddp: has ranks" in text
-    assert "Projected, not measured" in text
-
-
-def test_a_simulated_trace_has_units_and_no_times():
-    trace = made(VariantTrace("tuned", step()), source=Source.SIMULATED)
-    text = text_of(trace)
-    assert "an order, no times" in text
-    assert "device 0 waits 14 units (70%)" in text
-    assert not re.search(r"\d (s|ms|us)\b", text)
-    assert "tuned: 20 units" in svg(trace)
-    assert trace_json(trace)["unit"] == "unit"
-    assert shown_time(Source.SIMULATED)(1) == "1 unit"
-
-
-def test_the_json_has_the_same_figures():
-    (row,) = json.loads(json.dumps(trace_json(made()), allow_nan=False))["variants"]
-    assert (row["step_time_s"], row["drawn"], row["hidden_share"], row["overlapped_share"]) == (21.0, 20, 0.25, 0.0)
-    assert row["idle_shares"] == pytest.approx({"device 0": 0.8, "device 1": 0.85})
-    assert sum(part["length"] for part in row["critical_path"]) == 20
-    wait = next(part for part in row["critical_path"] if part["moved"])
-    assert (wait["who"], wait["moved"], wait["lanes"], wait["waited"]) == ("device 0", "gradients", [1], 14)
-    assert trace_json(made(VariantTrace("x", None, reason="r")))["variants"] == [{"variant": "x", "reason": "r"}]
+@pytest.mark.parametrize("source", Source)
+def test_text_and_json_are_as_before(source):
+    hidden = 0.25 if source is Source.PROJECTED else None
+    variants = VariantTrace("tuned", step(), 21.0, hidden, ("a note",)), VariantTrace("ddp", None, reason="has ranks")
+    trace = made(*variants, source=source, notes=("a note on all",))
+    assert_as_before(f"trace/{source}.txt", printed(trace_text(trace), 120) + description(trace) + "\n")
+    assert_as_before(f"trace/{source}.json", trace_json(trace))
 
 
 def test_bytes_without_a_name_are_drawn_too():

@@ -89,8 +89,8 @@
 
   // The width in which the texts of a chart's cells do not overlap; 0 if it has no cells with texts.
   const leastWidth = (spec, rows, labelLimit) => {
-    const { x, y, text } = spec.layer.find((layer) => layer.mark.type === "text")?.encoding ?? {};
-    if (x?.type !== "nominal" && x?.type !== "ordinal") return 0;
+    if (spec.layer[0].mark.type !== "rect") return 0;
+    const { x, y, text } = spec.layer.find((layer) => layer.mark.type === "text").encoding;
     const longest = (channel) => Math.max(...rows.map((row) => String(row[channel.field] ?? "").length));
     const columns = new Set(rows.map((row) => row[x.field])).size;
     return Math.ceil(Math.min(labelLimit, 7 * longest(y)) + columns * (8 * longest(text) + 10));

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from math import cos, hypot, pi, sin
 
 from dpbench.report.headline import place
+from dpbench.report.page.drawing import cells, chart, layer, names_axis, strength
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import DataRow, Panel, Shown
-from dpbench.report.page.theme import INK, MUTED, PAPER, chart, series, tooltip
+from dpbench.report.page.parts import DataRow, Panel
+from dpbench.report.page.theme import MUTED, PAPER, series
 from dpbench.report.units import byte_unit, number
 from dpbench.results.counts import CountRecord
 from dpbench.sweep.case import Case
@@ -17,7 +18,6 @@ _DRAWING_PX = 320
 _ASIDE, _DOT = 0.05, 0.65
 """How far a line is from the middle of both directions, the circle's radius being 1; its dot, as a share of the way."""
 _ALL = "all together"
-_AXIS = {"labelAngle": 0, "ticks": False, "domain": False}
 
 
 def link_matrix(found: MachineResults) -> Panel | None:
@@ -25,19 +25,9 @@ def link_matrix(found: MachineResults) -> Panel | None:
     rows = {key: _matrix_rows(links) for key, links in _counted(found.counts).items()}
     if not rows:
         return None
-    cell = {
-        "y": {"field": "source", "type": "nominal", "title": "from", "axis": _AXIS},
-        "x": {"field": "target", "type": "nominal", "title": "to", "axis": {**_AXIS, "orient": "top"}},
-    }
-    strength = {"field": "mib", "type": "quantitative", "scale": {"range": [0.06, 0.5], "zero": True}, "legend": None}
-    spec = chart(
-        {
-            "mark": {"type": "rect", "color": series(1), "stroke": PAPER, "strokeWidth": 2, "cornerRadius": 4},
-            "encoding": {**cell, "fillOpacity": strength, "tooltip": _TIP},
-        },
-        {"mark": {"type": "text", "color": INK}, "encoding": {**cell, "text": {"field": "shown"}}},
-        height={"step": _CELL_PX},
-    )
+    x, y = names_axis("target", "to", is_sorted=True, orient="top"), names_axis("source", "from", is_sorted=True)
+    look = {"color": series(1)}
+    spec = cells(x, y, {"text": "shown"}, _COLUMNS, px=_CELL_PX, look=look, fillOpacity=strength("mib"))
     return _panel("link-matrix", "Bytes by link", "What goes from each device to each other in one step.", rows, spec)
 
 
@@ -50,30 +40,15 @@ def link_drawing(found: MachineResults) -> Panel | None:
         {axis: {"field": f"{of}{axis}", "type": "quantitative", "axis": None, "scale": _CIRCLE} for axis in ("x", "y")}
         for of in ("", "dot_")
     )
-    ends = {**nodes, **{axis: {"field": axis} for axis in ("x2", "y2")}}
     width = {"field": "mib", "type": "quantitative", "scale": {"range": [1, 8], "zero": True}, "legend": None}
-    links, devices = ([{"filter": {"field": "is_device", "equal": each}}] for each in (False, True))
+    links, devices = ({"field": "is_device", "equal": each} for each in (False, True))
+    line = {"color": series(1), "opacity": 0.6, "strokeCap": "round"}
+    circle = {"size": 1500, "color": PAPER, "stroke": MUTED}
     spec = chart(
-        {
-            "mark": {"type": "rule", "color": series(1), "opacity": 0.6, "strokeCap": "round"},
-            "encoding": {**ends, "strokeWidth": width, "tooltip": _TIP},
-            "transform": links,
-        },
-        {
-            "mark": {"type": "point", "size": 90, "color": series(1)},
-            "encoding": {**dots, "tooltip": _TIP},
-            "transform": links,
-        },
-        {
-            "mark": {"type": "point", "size": 1500, "color": PAPER, "stroke": MUTED},
-            "encoding": nodes,
-            "transform": devices,
-        },
-        {
-            "mark": {"type": "text", "fontSize": 11},
-            "encoding": {**nodes, "text": {"field": "source"}},
-            "transform": devices,
-        },
+        layer("rule", line, **nodes, x2="x2", y2="y2", strokeWidth=width, columns=_COLUMNS, where=links),
+        layer("point", {"size": 90, "color": series(1)}, **dots, columns=_COLUMNS, where=links),
+        layer("point", circle, **nodes, where=devices),
+        layer("text", {"fontSize": 11}, **nodes, text="source", where=devices),
         height=_DRAWING_PX,
     )
     text = (
@@ -84,22 +59,15 @@ def link_drawing(found: MachineResults) -> Panel | None:
 
 
 _CIRCLE = {"domain": [-1.3, 1.9], "nice": False}
-_TIP = tooltip(("source", "from"), ("target", "to"), ("shown", "bytes"), ("copies", "copies"))
+_COLUMNS = {"source": "from", "target": "to", "shown": "bytes", "copies": "copies"}
 
 
 def _panel(
     name: str, title: str, text: str, rows: Mapping[str, Sequence[DataRow]], spec: Mapping[str, object]
 ) -> Panel:
-    columns = (
-        Shown("source", "from"),
-        Shown("target", "to"),
-        Shown("shown", "bytes"),
-        Shown("copies", "copies"),
-    )
     text += " Counted exactly on simulated devices, not measured."
-    return Panel(
-        name, title, text, columns, rows, spec, "counted", labels={key: key.replace("|", ", ") for key in rows}
-    )
+    labels = {key: key.replace("|", ", ") for key in rows}
+    return Panel(name, title, text, _COLUMNS, rows, spec, "counted", labels=labels)
 
 
 _Links = Mapping[tuple[str, str], tuple[int, int]]

@@ -1,12 +1,8 @@
 """The page over many commits, days or gates, and the page that compares two commits.
 
-changes.py     lasting changes of step times, and their words
-tracks.py      records by commit or day: each case's times in order of time
-panels.py      the lines over commits or days, and the table of lasting changes
-line_chart.py  the chart of lines
-gate_file.py   the gate's history: which files hold it, and their lines
-gates.py       its gates by machine: each benchmark's times in order of time
-gate_panels.py the section of one machine's gates
-commits.py     two commits: which records are theirs, and each case's ratio
-compared.py    the page of the two commits
+lines.py     lines of step times in order of time, and their lasting changes
+records.py   a line for each case over commits or days
+gates.py     a line for each benchmark over gates
+section.py   the chart of the lines, the table and the sentences of their changes
+compared.py  two commits: each case's ratio, and the page of them
 """

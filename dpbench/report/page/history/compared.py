@@ -1,19 +1,164 @@
-"""The page that compares two commits: what is surely slower or faster, and the rest folded."""
+"""Two commits compared: each case's time after over its time before, and the page of what surely changed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from dpbench.errors import WrongInputError
+from dpbench.gate.history import machine_of
 from dpbench.report.headline import place
-from dpbench.report.page.facts import shown_value
-from dpbench.report.page.history.commits import Effect, MachineEffects, TwoCommits, two_commits
+from dpbench.report.page.drawing import intervals, number_axis, rows_of
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import by_machine
-from dpbench.report.page.parts import ALL, DataRow, MachinePart, Page, Panel, Section, Shown
-from dpbench.report.page.raw_table import MOST_ROWS, raw_table
-from dpbench.report.page.theme import BAD, GOOD, MUTED, TWO_LINES_PX, chart, coloured, number_axis, rows_of, tooltip
+from dpbench.report.page.parts import ALL, Columns, DataRow, MachinePart, Page, Panel, Section
+from dpbench.report.page.tables import MOST_ROWS, raw_table, shown_value
+from dpbench.report.page.theme import BAD, GOOD, TWO_LINES_PX, coloured
 from dpbench.report.units import estimate, number
-from dpbench.results.summary import Summary
+from dpbench.results.compare import differences
+from dpbench.results.record import Environment, Outcome, Record
+from dpbench.results.summary import Summary, summarise
+from dpbench.results.winner import is_above_one
+from dpbench.stats.rounds import Estimate, ratio_of_rounds
+from dpbench.sweep.case import Case
+from dpbench.sweep.outside import shown
 
 _SHORT = 10
+_MOST_NAMED = 8
+
+
+class CommitOptionError(WrongInputError):
+    """One line with a commit that the records do not have, or have twice, and the commits that they have."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A case at both commits. `ratio` is the time after over that before, None if either has no time."""
+
+    case: Case
+    before: Summary
+    after: Summary
+    ratio: Estimate | None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the whole interval is above 1."""
+        return self.ratio is not None and is_above_one(self.ratio)
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the whole interval is below 1."""
+        return self.ratio is not None and self.ratio.high is not None and self.ratio.high < 1
+
+    @property
+    def is_sure(self) -> bool:
+        return self.is_slower or self.is_faster
+
+
+@dataclass(frozen=True)
+class MachineEffects:
+    """The cases of one machine at both commits, the largest sure effect first.
+
+    `before` and `after` are the two environments, `differing` their fields that differ besides the commit.
+    `unmatched` counts cases that only one commit has.
+    """
+
+    before: Environment
+    after: Environment
+    effects: tuple[Effect, ...]
+    unmatched: int
+
+    @property
+    def differing(self) -> dict[str, tuple[object, ...]]:
+        found = differences([self.before, self.after])
+        return {name: values for name, values in found.items() if name not in ("commit", "dirty")}
+
+
+@dataclass(frozen=True)
+class TwoCommits:
+    """Two commits on each machine that has both. `of_unlike` is set if no machine has both: then one pair has all."""
+
+    before: str
+    after: str
+    machines: tuple[MachineEffects, ...]
+    of_unlike: bool
+    changed_trees: int
+
+
+def two_commits(records: Sequence[Record], before: str, after: str) -> TwoCommits:
+    """Compare two commits, given by their first digits.
+
+    Records of a changed working tree are of no commit and are left out. Raise CommitOptionError.
+    """
+    known = list(dict.fromkeys(each.environment.commit for each in records if each.environment))
+    names = _found(before, known), _found(after, known)
+    if names[0] == names[1]:
+        raise CommitOptionError(f"--commits: {shown(before)} and {shown(after)} are one commit; allowed: two")
+    own = [each for each in records if each.environment is not None and each.environment.commit in names]
+    clean = [each for each in own if each.environment is not None and not each.environment.dirty]
+    sides = [_by_machine(each for each in clean if _commit(each) == name) for name in names]
+    for name, side in zip(names, sides, strict=True):
+        if not side:
+            raise CommitOptionError(
+                f"--commits: all records of {name[:_SHORT]} are of a changed working tree; allowed: a commit as it is"
+            )
+    both = [machine for machine in sides[0] if machine in sides[1]]
+    pairs = [(sides[0][machine], sides[1][machine]) for machine in both] or [(_all(sides[0]), _all(sides[1]))]
+    machines = tuple(_effects(*pair) for pair in pairs)
+    return TwoCommits(names[0], names[1], machines, not both, len(own) - len(clean))
+
+
+def _found(asked: str, known: Sequence[str | None]) -> str:
+    """Return the only known commit that begins with `asked`."""
+    commits = [each for each in known if each is not None]
+    found = [each for each in commits if asked and each.startswith(asked.lower())]
+    if len(found) == 1:
+        return found[0]
+    named = ", ".join(each[:_SHORT] for each in commits[:_MOST_NAMED]) or "none, the records name no commit"
+    more = f" and {len(commits) - _MOST_NAMED} more" if len(commits) > _MOST_NAMED else ""
+    is_what = f"begins {len(found)} commits" if found else "is no commit of the records"
+    raise CommitOptionError(f"--commits: {shown(asked)} {is_what}; allowed: {named}{more}")
+
+
+def _commit(record: Record) -> str | None:
+    return None if record.environment is None else record.environment.commit
+
+
+def _by_machine(records: Iterable[Record]) -> dict[Environment, list[Record]]:
+    found: dict[Environment, list[Record]] = {}
+    for each in records:
+        assert each.environment is not None
+        found.setdefault(machine_of(each.environment), []).append(each)
+    return found
+
+
+def _all(side: dict[Environment, list[Record]]) -> list[Record]:
+    return [record for records in side.values() for record in records]
+
+
+def _effects(before: Sequence[Record], after: Sequence[Record]) -> MachineEffects:
+    sides = [_summaries(before), _summaries(after)]
+    effects = [_effect(case, sides[0][case], sides[1][case]) for case in sides[0] if case in sides[1]]
+    first, last = (next(each.environment for each in side if each.environment) for side in (before, after))
+    ranked = sorted(effects, key=lambda each: (not each.is_sure, -_size(each)))
+    return MachineEffects(first, last, tuple(ranked), len(sides[0].keys() ^ sides[1].keys()))
+
+
+def _summaries(records: Sequence[Record]) -> dict[Case, Summary]:
+    of_case: dict[Case, dict[tuple[str, int], Record]] = {}
+    for each in records:
+        of_case.setdefault(each.case, {})[each.run, each.round] = each  # a file that is read twice counts once
+    return {case: summarise(list(found.values())) for case, found in of_case.items()}
+
+
+def _effect(case: Case, before: Summary, after: Summary) -> Effect:
+    is_timed = before.outcome is after.outcome is Outcome.OK
+    return Effect(case, before, after, ratio_of_rounds(after.step_times_s, before.step_times_s) if is_timed else None)
+
+
+def _size(found: Effect) -> float:
+    """Return the factor between both times, 1 or more, whichever is longer."""
+    return 0.0 if found.ratio is None else max(found.ratio.value, 1 / found.ratio.value)
+
+
 _MS = 1e-3
 _BETWEEN = " · "
 """The axis writes what follows it into a second line."""
@@ -95,42 +240,18 @@ def _growth(found: Effect) -> str:
     return f"{100 * (found.ratio.value - 1):+.1f} %"
 
 
-def _columns(both: TwoCommits) -> tuple[Shown, ...]:
-    return (
-        Shown("variant", "variant"),
-        Shown("setting", "setting"),
-        Shown("change", "change"),
-        Shown("shown", "time after over before [95 % interval]"),
-        Shown("before", f"{both.before[:_SHORT]}, ms"),
-        Shown("after", f"{both.after[:_SHORT]}, ms"),
-        Shown("rounds", "rounds"),
-    )
+def _columns(both: TwoCommits) -> Columns:
+    columns = {"variant": "variant", "setting": "setting", "change": "change"}
+    columns |= {"shown": "time after over before [95 % interval]", "before": f"{both.before[:_SHORT]}, ms"}
+    return columns | {"after": f"{both.after[:_SHORT]}, ms", "rounds": "rounds"}
 
 
 def _sure_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
     rows = [_row(each) for each in found[:_MOST_DRAWN]]
     colour = coloured("verdict", [(_SLOWER, BAD), (_FASTER, GOOD)])
-    channel = rows_of("row")
-    y = {
-        **channel,
-        "axis": {**channel["axis"], "labelExpr": f"split(datum.label, '{_BETWEEN}', 2)", "labelBaseline": "bottom"},
-    }
-    ends = {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
-    tip = tooltip(*(("variant", "variant"), ("setting", "setting"), ("change", "change"), ("shown", "after / before")))
-    spec = chart(
-        {"mark": {"type": "rule", "strokeDash": [4, 3], "color": MUTED}, "encoding": {"x": {"datum": 1.0}}},
-        {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": {"y": y, **ends, "color": colour}},
-        {
-            "mark": {"type": "point", "size": 110},
-            "encoding": {
-                "y": y,
-                "color": colour,
-                "tooltip": tip,
-                "x": number_axis("ratio", "time after over before", log=True),
-            },
-        },
-        height={"step": TWO_LINES_PX},
-    )
+    y = rows_of("row", labelExpr=f"split(datum.label, '{_BETWEEN}', 2)", labelBaseline="bottom")
+    x = number_axis("ratio", "time after over before", log=True)
+    spec = intervals(x, colour, _columns(both), {"step": TWO_LINES_PX}, y)
     cut = f" The first {_MOST_DRAWN} of {len(found):,} are shown." if len(found) > _MOST_DRAWN else ""
     text = (
         "Sorted by effect. Each line is a 95 % interval that does not contain 1. One case in twenty looks changed by "
@@ -180,13 +301,8 @@ def _ended_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
         }
         for each in found[:_MOST_LISTED]
     ]
-    columns = (
-        Shown("variant", "variant"),
-        Shown("setting", "setting"),
-        Shown("before", both.before[:_SHORT]),
-        Shown("after", both.after[:_SHORT]),
-        Shown("reason", "reason"),
-    )
+    columns = {"variant": "variant", "setting": "setting", "before": both.before[:_SHORT], "after": both.after[:_SHORT]}
+    columns["reason"] = "reason"
     text = "These cases have times at one of the commits only."
     return Panel("ended", "Ended differently", text, columns, {ALL: rows})
 
@@ -202,5 +318,5 @@ def _environments(found: MachineEffects, both: TwoCommits) -> Panel:
         if not found.differing
         else "These fields of the environment differ besides the commit. A change may be theirs."
     )
-    columns = (Shown("field", "field"), Shown("before", both.before[:_SHORT]), Shown("after", both.after[:_SHORT]))
+    columns = {"field": "field", "before": both.before[:_SHORT], "after": both.after[:_SHORT]}
     return Panel("environment", "Environments", text, columns, {ALL: rows})

@@ -1,75 +1,27 @@
-"""The gate's history by machine: each benchmark's times in order of time, and where they changed for long. Pure."""
+"""The history of gates: each benchmark's times of base and head over the gates of a machine. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from dpbench.gate.drift import NoStepDetectionError
-from dpbench.gate.history import HistoryLine, StepTimes, machine_of, series_of
-from dpbench.gate.judgement import Drift, Verdict
-from dpbench.report.page.history.changes import lasting_changes
-from dpbench.report.page.history.tracks import seconds_of
+from dpbench.gate.history import HistoryLine, machine_of, series_of
+from dpbench.gate.judgement import Verdict
+from dpbench.report.page.history.lines import Change, History, Line, Place, Point, lasting_changes, seconds_of
 from dpbench.results.record import Environment
+from dpbench.stats.lasting_steps import NoStepDetectionError
+from dpbench.stats.rounds import Estimate
 from dpbench.sweep.outside import one_line
 
+BASE, HEAD = "base", "head"
 _SHORT = 10
 _WORKING_TREE = "worktree"
 
 
-@dataclass(frozen=True)
-class Gate:
-    """A gate. Its name is head's commit, with a number if the machine has several gates of it."""
-
-    name: str
-    line: HistoryLine
-
-    @property
-    def day(self) -> str:
-        return datetime.fromisoformat(self.line.started_at).date().isoformat()
-
-    @property
-    def is_slower(self) -> bool:
-        return self.line.verdict is Verdict.SLOWER
-
-
-@dataclass(frozen=True)
-class GateChange:
-    """A lasting change of a benchmark's step time, in seconds. `gate` is the first that measured the commit."""
-
-    benchmark: str
-    commit: str
-    gate: Gate
-    before_s: float
-    after_s: float
-
-    @property
-    def times(self) -> float:
-        """The time after the change over that before it."""
-        return self.after_s / self.before_s
-
-
-@dataclass(frozen=True)
-class GateHistory:
-    """The gates of one machine, oldest first, and each benchmark's times in the gates that measured its last case.
-
-    `others` counts the times of earlier cases of the benchmarks. `longest` is the most commits of a benchmark.
-    `can_detect` is not set without asv, which has the rule for lasting changes.
-    """
-
-    machine: Environment
-    gates: tuple[Gate, ...]
-    benchmarks: Mapping[str, Sequence[tuple[Gate, StepTimes]]]
-    others: int
-    longest: int
-    changes: tuple[GateChange, ...] = ()
-    can_detect: bool = True
-
-
-def gate_histories(lines: Sequence[HistoryLine], commit_dates: Mapping[str, float]) -> list[GateHistory]:
+def gate_histories(lines: Sequence[HistoryLine], commit_dates: Mapping[str, float]) -> list[History]:
     """Return the history of each machine. A line that was read twice counts once.
 
-    Commits are in the order of `commit_dates`, in seconds since 1970, if all are there. Else they are in the order of
-    their first gates.
+    A place is a gate. Its name is head's commit, with a number if the machine has several gates of it. A line has the
+    gates that measured its benchmark's last case. Commits are in the order of `commit_dates`, in seconds since 1970, if
+    all are there. Else they are in the order of their first gates.
     """
     groups: dict[Environment, list[HistoryLine]] = {}
     for line in sorted(dict.fromkeys(lines), key=lambda each: seconds_of(each.started_at)):
@@ -88,47 +40,52 @@ def commits_of(lines: Sequence[HistoryLine]) -> list[str]:
     return list(dict.fromkeys(commit for commit in found if commit is not None))
 
 
-def _history(machine: Environment, lines: Sequence[HistoryLine], commit_dates: Mapping[str, float]) -> GateHistory:
-    gates = _named(lines)
+def _history(machine: Environment, lines: Sequence[HistoryLine], commit_dates: Mapping[str, float]) -> History:
+    places = _places(lines)
     last_case = {times.name: times.case for line in lines for times in line.benchmarks}
-    benchmarks: dict[str, list[tuple[Gate, StepTimes]]] = {}
+    points: dict[str, list[Point]] = {}
+    first: dict[tuple[str, str | None], Place] = {}
     others = 0
-    for gate in gates:
-        for times in gate.line.benchmarks:
-            if times.case == last_case[times.name]:
-                benchmarks.setdefault(times.name, []).append((gate, times))
-            else:
+    for line, place in zip(lines, places, strict=True):
+        for times in line.benchmarks:
+            if times.case != last_case[times.name]:
                 others += 1
+                continue
+            for side, commit, time_s in (
+                (BASE, line.base_commit, times.base_step_s),
+                (HEAD, line.head_commit, times.head_step_s),
+            ):
+                first.setdefault((times.name, commit), place)
+                ratio = f"{times.ratio:.3f}" if side == HEAD else ""
+                cells = {"ratio": ratio, "verdict": str(line.verdict)}
+                point = Point(place, side, Estimate(time_s, None, None), times.rounds, commit, cells)
+                points.setdefault(times.name, []).append(point)
     commits = commits_of(lines)
     is_dated = all(commit in commit_dates for commit in commits)
-    dates = commit_dates if is_dated else {commit: float(place) for place, commit in enumerate(commits)}
-    series, _ = series_of(lines, (), dates, machine)
-    longest = max((len(each.points) for each in series), default=0)
+    dates = commit_dates if is_dated else {commit: float(number) for number, commit in enumerate(commits)}
+    series = {each.benchmark: each.points for each in series_of(lines, (), dates, machine)[0]}
     try:
-        changes = tuple(_changes(lasting_changes(series), benchmarks))
+        found = lasting_changes({name: [point.step_s for point in own] for name, own in series.items()})
     except NoStepDetectionError:
-        return GateHistory(machine, gates, benchmarks, others, longest, can_detect=False)
-    return GateHistory(machine, gates, benchmarks, others, longest, changes)
+        changes = None
+    else:
+        changes = [
+            Change(name, first[name, (commit := series[name][start].commit)], commit, before_s, after_s)
+            for name, start, before_s, after_s in found
+        ]
+    longest = max(map(len, series.values()), default=0)
+    named = [Line(name, {"benchmark": name}, own) for name, own in points.items()]
+    return History("gate", machine, places, named, longest, changes, others)
 
 
-def _named(lines: Sequence[HistoryLine]) -> tuple[Gate, ...]:
-    """Return the gates with a name each: the second one of a commit ends in ``(2)``."""
+def _places(lines: Sequence[HistoryLine]) -> list[Place]:
+    """Return a place for each gate: the second one of a commit ends in ``(2)``."""
     seen: dict[str, int] = {}
-    gates = []
+    places = []
     for line in lines:
         short = short_commit(line.head_commit)
         seen[short] = seen.get(short, 0) + 1
-        gates.append(Gate(short if seen[short] == 1 else f"{short} ({seen[short]})", line))
-    return tuple(gates)
-
-
-def _changes(
-    found: Sequence[Drift], benchmarks: Mapping[str, Sequence[tuple[Gate, StepTimes]]]
-) -> Iterator[GateChange]:
-    for each in found:
-        gate = next(
-            gate
-            for gate, _ in benchmarks[each.benchmark]
-            if each.since_commit in (gate.line.base_commit, gate.line.head_commit)
-        )
-        yield GateChange(each.benchmark, each.since_commit, gate, each.before_s, each.after_s)
+        day = datetime.fromisoformat(line.started_at).date().isoformat()
+        name = short if seen[short] == 1 else f"{short} ({seen[short]})"
+        places.append(Place(name, day, line.verdict is Verdict.SLOWER))
+    return places

@@ -1,0 +1,168 @@
+"""One table: columns over rows. Here it goes to a terminal; `markdown.py` and the page have it too.
+
+It goes on below itself if the terminal is too narrow for all of its columns. On a terminal with room to spare it has a
+column of bars. Output that goes to a file or a pipe has none, so that scripts read the same text at every width.
+
+Bars are a length as block characters, or as ``#`` where the terminal has only ASCII.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from math import floor
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from dpbench.report.units import number
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+LEAST_WIDTH, MOST_WIDTH = 8, 24
+"""Columns of a bar. A terminal without room for the least gets no bars."""
+NONE = "-"
+_BETWEEN, _EDGE = 2, 1
+"""Spaces between two columns, and at each edge of a table."""
+_NAME_WIDTH = 20
+
+
+def shown(value: object) -> str:
+    """Return a cell's text: numbers with a point have three significant digits."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A header, which may have several lines, the value of a row, and the text of a value that is not None.
+
+    `key` is the value's name in JSON. A column of texts is aligned to the left.
+    """
+
+    header: str
+    value: Callable[[Any], Any]
+    form: Callable[[Any], str] = shown
+    key: str = ""
+    is_text: bool = False
+
+    def cell(self, row: object) -> str:
+        value = self.value(row)
+        return NONE if value is None else self.form(value)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar's length as a share of its column, 0 to 1, and rich's style. A share of None draws nothing."""
+
+    share: float | None
+    style: str = ""
+
+
+def bar_text(share: float | None, width: int, *, ascii_only: bool) -> str:
+    """Return a bar of at most `width` characters. A share above 0 has at least the thinnest mark."""
+    if share is None or share <= 0:
+        return ""
+    if ascii_only:
+        return "#" * max(1, round(min(share, 1) * width))
+    eighths = max(1, round(min(share, 1) * width * 8))
+    return "█" * floor(eighths / 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def folded(name: str) -> str:
+    """Return a variant's name; a long one has a line for each parameter."""
+    return name if len(name) <= _NAME_WIDTH else name.replace("[", "\n[").replace(",", ",\n")
+
+
+def plain_lines(*parts: RenderableType, width: int) -> list[str]:
+    """Return what a terminal of this width shows, without colours."""
+    console = Console(width=width, file=StringIO(), color_system=None)
+    with console.capture() as captured:
+        console.print(Group(*parts))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first columns, the `keys`, begin every row, also where the others go on below.
+
+    Keys take half of the width at most; longer ones are folded. If folding the first one to `least_key` characters or
+    more makes all columns fit, it is folded. `bar` draws a row under the header `bars_header`.
+    `drawing` is a column of characters for a monospaced font, in markdown alone. `below` are lines below the table.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    keys: int = 1
+    least_key: int | None = None
+    bar: Callable[[Any], Bar] | None = None
+    bars_header: str = ""
+    drawing: Column | None = None
+    below: Sequence[str] = ()
+
+    def without_empty_columns(self) -> "Table":
+        """Return the table with its keys and those columns that have a value."""
+        kept = [each for each in self.columns[self.keys :] if any(each.cell(row) != NONE for row in self.rows)]
+        return replace(self, columns=[*self.columns[: self.keys], *kept])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        title = self.title
+        parts = list(self._parts(options.max_width))
+        for columns in parts:
+            table = self._table(columns, options.max_width)
+            rows = [[Text(column.cell(row)) for column in self._with_keys(columns)] for row in self.rows]
+            spare = options.max_width - self._width(columns, options.max_width) - _BETWEEN
+            if self.bar and len(parts) == 1 and options.is_terminal and spare >= LEAST_WIDTH:
+                width = min(spare, MOST_WIDTH)
+                table.add_column(Text(self.bars_header), width=width, no_wrap=True)
+                for cells, bar in zip(rows, map(self.bar, self.rows), strict=True):
+                    text = bar_text(bar.share, width, ascii_only=options.ascii_only)
+                    cells.append(Text(text, style=bar.style))
+            for cells in rows:
+                table.add_row(*cells)
+            yield Text(title, style="bold")
+            yield table
+            title = f"{self.title}, more columns"
+        yield from map(Text, self.below)
+
+    def _table(self, columns: Sequence[Column], width: int) -> RichTable:
+        table = RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column, key_width in zip(self.columns[: self.keys], self._key_widths(width), strict=True):
+            table.add_column(Text(column.header), overflow="fold", width=key_width)
+        for column in columns:
+            table.add_column(Text(column.header), justify="left" if column.is_text else "right", overflow="fold")
+        return table
+
+    def _with_keys(self, columns: Sequence[Column]) -> Sequence[Column]:
+        return (*self.columns[: self.keys], *columns)
+
+    def _parts(self, width: int) -> Iterator[Sequence[Column]]:
+        part: list[Column] = []
+        others = self.columns[self.keys :]
+        for column in others:
+            if part and self._width([*part, column], width) > width:
+                yield part
+                part = []
+            part.append(column)
+        if part or not others:
+            yield part
+
+    def _width(self, columns: Sequence[Column], width: int) -> int:
+        """Return how wide a table with these columns is in a terminal of this width."""
+        widths = [*self._key_widths(width), *map(self._column_width, columns)]
+        return sum(each + _BETWEEN for each in widths) + 2 * _EDGE
+
+    def _column_width(self, column: Column) -> int:
+        texts = (column.header, *map(column.cell, self.rows))
+        return max(cell_len(line) for text in texts for line in text.split("\n"))
+
+    def _key_widths(self, width: int) -> list[int]:
+        first, *others = map(self._column_width, self.columns[: self.keys])
+        first = min(first, max(8, width // 2 - sum(others)))
+        if self.least_key is not None:
+            rest = [first, *others, *map(self._column_width, self.columns[self.keys :])]
+            over = sum(each + _BETWEEN for each in rest) + 2 * _EDGE - width
+            first -= over if 0 < over <= first - self.least_key else 0
+        return [first, *others]
