@@ -191,7 +191,10 @@ def test_a_machine_file_of_the_cpu_is_written_and_projected_on(dpbench, tmp_path
     told = json.loads(done.stdout)
     assert (done.returncode, told["machine_file"], told["devices"]) == (0, "this.toml", 2)
     assert [each.name for each in tmp_path.iterdir()] == ["this.toml"]
-    assert "no accelerator: two lanes of the CPU" in dpbench("project", "mlp/tiny", "--machine", "this.toml", "--variants", "single").stdout
+    assert (
+        "no accelerator: two lanes of the CPU"
+        in dpbench("project", "mlp/tiny", "--machine", "this.toml", "--variants", "single").stdout
+    )
 
 
 @pytest.mark.parametrize("command", ["compare", "sweep", "list", "doctor"])
