@@ -40,7 +40,7 @@ define environment
 	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
 endef
 
-.PHONY: compare test test-all ladder-soak test-python cuda-tests gpu gpu-wheels counts-check gate-counters pictures lint dist dist-alone lock venv clean
+.PHONY: compare test test-all test-python cuda-tests gpu gpu-wheels counts-check gate-counters pictures lint dist dist-alone lock venv clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -57,12 +57,6 @@ test: $(READY)
 # `exhaustive`. This target runs everything. It takes hours on two cores.
 test-all: export DPBENCH_TEST_ALL := 1
 test-all: test
-
-# 20 elastic runs, and 20 sweeps over two network namespaces, with one killed worker each; 4 elastic runs with ranks
-# that leave and join. Takes up to two hours, and needs root.
-ladder-soak: $(READY)
-	$(BIN)/python -m benchmarks.elastic_soak --output results/elastic-soak.md $(ARGS)
-	$(BIN)/python -m benchmarks.sweep_soak --output results/sweep-soak.md $(ARGS)
 
 # The tests with another Python, that of a Debian release. Needs root; build/roots/ keeps what it installs.
 test-python:

@@ -2,11 +2,23 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 
 from tests import sampling
+from tests.two_machines import Machine, NoNamespacesError, two_machines
+
+
+@pytest.fixture
+def machines() -> Iterator[tuple[Machine, Machine]]:
+    """Two machines on one. Skip where this process may not make network namespaces."""
+    try:
+        with two_machines(f"dpt{os.getpid()}") as found:
+            yield found
+    except NoNamespacesError as error:
+        pytest.skip(f"network namespaces cannot be made here: {error}")
 
 
 def pytest_configure() -> None:

@@ -68,10 +68,7 @@ def page(
         "## The order of variants\n\nAn order is claimed if the interval of the ratio of both steps excludes 1.\n\n"
         + _orders(orders_left_out(orders, outcomes)),
         "## One device, without a factor\n\nWhat a user gets who has measured nothing.\n\n" + _single(shown),
-        "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n"
-        + _rows(others)
-        + "\n"
-        + _reasons(others),
+        "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n" + _reasons(others),
         "## Errors and their reasons\n\n" + _remarks(tables),
         "## Sources\n\n" + _sources(tables),
     ]
@@ -111,9 +108,8 @@ def _error(outcomes: Sequence[Outcome]) -> str:
 
 def _rows(outcomes: Sequence[Outcome]) -> str:
     rows = [
-        "| table | model | variant on | one | factor | predicted | measured | | scaling | step | no factor | naive |"
-        " longest part |",
-        "|---|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|---|",
+        "| table | model | variant on | one | factor | predicted | measured | | scaling | step | no factor | naive |",
+        "|---|---|---|--:|--:|--:|--:|---|--:|--:|--:|--:|",
     ]
     for each in outcomes:
         one = "" if each.one_device is None else f"{each.one_device:.5g}"
@@ -136,14 +132,13 @@ def _rows(outcomes: Sequence[Outcome]) -> str:
             measured,
             inside,
             *errors,
-            each.bound_by,
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
 
 def _interval(found: Interval) -> str:
-    return f"{found.mid:.4g} ({found.low:.4g} to {found.high:.4g})"
+    return f"{found.mid:.4g} [{found.low:.4g}, {found.high:.4g}]"
 
 
 def _orders(orders: Sequence[Order]) -> str:
@@ -151,7 +146,7 @@ def _orders(orders: Sequence[Order]) -> str:
     for each in orders:
         verdict = "not claimed" if not each.is_claimed else "right" if each.is_right else "**wrong**"
         measured = "" if each.measured is None else f"{each.measured:.3f}"
-        ratio = f"{each.predicted.mid:.3f} ({each.predicted.low:.3f} to {each.predicted.high:.3f})"
+        ratio = f"{each.predicted.mid:.3f} [{each.predicted.low:.3f}, {each.predicted.high:.3f}]"
         rows.append(f"| {each.table}: {each.one} | {each.other} | {ratio} | {measured} | {verdict} |")
     return "\n".join(rows) + "\n"
 

@@ -27,6 +27,11 @@ def finish_page(
 def finish_page_of(page: Page, path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
     """Do the same for a page that is made already. Beside JSON and markdown the path goes to standard error."""
     write_page(page, path)
+    tell_page(path, opens=opens, form=form)
+
+
+def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
+    """Print the path of a page that is written, and open it if `opens`."""
     if form is Form.TEXT:
         show_lines([f"page: {path}"])
     else:

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from dpbench.cli.measured import show_named_comparisons
-from dpbench.cli.page import Open, finish_page, finish_page_of
+from dpbench.cli.page import Open, finish_page_of, tell_page
 from dpbench.cli.shared import Details, Form, Json, Markdown, example, form_of, option
 from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
+from dpbench.report.page.content import page_of
+from dpbench.report.page.document import write_page
 from dpbench.report.page.history.compared import compared_page
 from dpbench.report.page.history.gates import commits_of
 from dpbench.report.page.history.records import check_history
@@ -54,9 +56,10 @@ def report(
     dated = replace(found, commit_dates=_commit_dates(found), with_days=history)
     machines = by_machine(found.records, reference=chosen)
     named = [(each.name if len(machines) > 1 else "", each.compared) for each in machines]
+    write_page(page_of(dated, chosen), output)
     if form is not Form.TEXT or found.records:
         show_named_comparisons(named, form, details=details)
-    finish_page(dated, output, opens=opens, form=form, reference=chosen)
+    tell_page(output, opens=opens, form=form)
     return ExitCode.OK
 
 

@@ -8,6 +8,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+def grown(seconds: float) -> float:
+    """Return a time limit that grows with the load: that of a machine with a process for each core or fewer."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @pytest.fixture
 def dpbench(tmp_path):
     """Call the command line in an empty folder; the call returns the finished process."""
@@ -22,7 +27,7 @@ def dpbench(tmp_path):
             | environment,  # so that no commit can change meanwhile
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=grown(timeout_s),
         )
 
     return call

@@ -97,24 +97,3 @@ def test_without_expectations_for_this_torch_and_python_a_check_cannot_be(call, 
 def test_what_the_children_refuse_is_one_line(call, counter):
     counter.reason = "devices: the simulator was tested with torch 2.13; this is 2.9.0"
     assert call() == (2, "", f"dpbench: {counter.reason}\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--devices", "sim*65"], "devices: 'sim:64' is more than the simulator can do; allowed: sim:0 to sim:63"),
-        (["--devices", "cuda:0"], "devices: 'cuda:0' has no exact counts; allowed: sim*n, or cpu*n"),
-        (["--workloads", "mlp/tyni"], "--workloads: 'mlp/tyni' has no known size; allowed: "),
-        (["--variants", "stock"], "--variants: 'stock' is no variant"),
-        (["--batch", "3"], "batch: 3 is less than one item for each of the 4 lanes"),
-        (["--events", "events.jsonl"], "events: 3 cases on simulated devices; allowed: one variant"),
-        (["--check", "--batch", "8"], "--check: counts a set of its own; allowed: without --batch"),
-        (["--check", "--update"], "--check: counts a set of its own; allowed: without --update"),
-        (["--update", "--events", "x"], "--update: counts a set of its own; allowed: without --events"),
-    ],
-)
-def test_bad_input_is_one_line_naming_the_value_and_what_is_allowed(call, counter, words, text):
-    code, out, err = call(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {text}")
-    assert counter.cases == ()

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dpbench import cli
 from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
 from dpbench.results.record import Outcome
 
@@ -49,34 +48,6 @@ def _records_hold_the_stamps(folder: Path) -> None:
     assert all(record.environment for record in records)
     faults = [[event.kind for event in record.events].count(EventKind.FAULT) for record in records]
     assert faults == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("--plan", "kill"), "dpbench: plan: 'kill' is no fault; allowed: "),
-        (("--plan", "stop@3:0"), "dpbench: plan: 'stop@3:0' is no fault; allowed: "),
-        (("--plan", "kill@99:0"), "dpbench: plan: kill@99:0 has no step 99; allowed: steps 0 to 8"),
-        (("--faults", "kill,kill", "--max-restarts", 1), "dpbench: max-restarts: 1 is less than the 2 faults"),
-        (("--backend", "pickle"), "dpbench: backend: 'pickle' is not allowed; allowed: torch.save, dcp"),
-        (("--ranks", 0), "dpbench: ranks: 0 is not allowed; allowed: 1 to 64"),
-        (("--workload", "mlp/huge"), "dpbench: workload: "),
-        (("--workload", "none:factory"), "dpbench: workloads: 'none:factory': importing none raised ModuleNotFound"),
-        (("--workload", "math:sqrt"), "dpbench: workloads: 'math:sqrt': sqrt() raised TypeError"),
-        (("--plan", "leave@3:1,leave@4:0"), "dpbench: plan: leave@4:0 would leave no rank; allowed: "),
-        (("--hang-timeout", "soon"), "dpbench: hang-timeout: 'soon' is no duration"),
-        (("--checkpoints", "/proc/none"), "dpbench: checkpoints: '/proc/none' cannot be written: "),
-    ],
-)
-def test_wrong_input_is_one_line_and_writes_nothing(monkeypatch, capsys, tmp_path, words, line):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["dpbench", "elastic", *map(str, (*SMALL, *words))])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    err = capsys.readouterr().err
-    assert (ended.value.code, err.count("\n")) == (2, 1)
-    assert err.startswith(line)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_checkpoints_of_another_model_are_refused_and_kept(dpbench, tmp_path):

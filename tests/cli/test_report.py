@@ -63,29 +63,6 @@ def test_the_gates_history_is_read_under_any_name(dpbench, records, tmp_path):
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("none.jsonl",), "none.jsonl: cannot be read: No such file or directory"),
-        (("r.jsonl", "--output", "none/page.html"), "none/page.html: cannot be written: No such file or directory"),
-        (("r.jsonl", "--output", "folder/"), "'folder/' cannot be written, because it ends like a folder"),
-        (("r.jsonl", "--reference", "fast"), "reference: 'fast' is no variant"),
-        (
-            ("r.jsonl", "--history"),
-            "--history: the records are of no commit, dpbench 0.1.0 on 2026-11-20; allowed: rec",
-        ),
-        (("r.jsonl", "--commits", "ab", "cd"), "--commits: 'ab' is no commit of the records; allowed: none, the rec"),
-        (("r.jsonl", "--commits", "a", "b", "--history"), "--history: cannot be combined with --commits"),
-        ((), "Missing argument 'files'"),
-    ],
-)
-def test_wrong_input_is_one_line(dpbench, records, words, line):
-    done = dpbench("report", *words)
-    assert done.returncode == 2
-    assert line in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_a_page_without_a_browser_is_written_with_a_warning(dpbench, records, tmp_path):
     done = dpbench("report", records, "--open", BROWSER=str(tmp_path / "none"), PATH="/none", DISPLAY="")
     assert done.returncode == 0
@@ -100,16 +77,6 @@ def test_the_browser_gets_the_pages_address(dpbench, records, tmp_path):
     assert (tmp_path / "opened").read_text() == f"file://{tmp_path}/r.html\n"
 
 
-def test_compare_writes_a_page_beside_its_records(dpbench, tmp_path):
-    words = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "1s", "--variants", "floor")
-    done = dpbench("compare", *words, "--json")
-    (records,) = (tmp_path / "results/runs").glob("*.jsonl")
-    page = records.with_suffix(".html")
-    assert done.returncode == 0
-    assert f"dpbench: page: {page.relative_to(tmp_path)}\n" in done.stderr
-    assert "mlp/tiny" in page.read_text()
-
-
 def test_markdown_goes_to_standard_output_and_the_page_is_written(dpbench, records, tmp_path):
     done = dpbench("report", records, "--markdown")
     assert (done.returncode, done.stderr) == (0, f"dpbench: page: {tmp_path}/r.html\n")
@@ -117,18 +84,6 @@ def test_markdown_goes_to_standard_output_and_the_page_is_written(dpbench, recor
     assert "| <code>tuned</code> |" in done.stdout
     assert (tmp_path / "r.html").exists()
     assert json.loads(dpbench("report", records, "--json").stdout)["machines"][0]["cases"]
-
-
-def test_compare_prints_markdown_alone(dpbench):
-    words = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "1s", "--variants", "floor")
-    done = dpbench("compare", *words, "--markdown")
-    assert done.returncode == 0
-    assert done.stdout.startswith("#### mlp/tiny, batch 16")
-    assert "<code>floor</code>" in done.stdout
-    assert "time: median over rounds" not in done.stdout
-    refused = dpbench("compare", *words, "--markdown", "--json")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--markdown: cannot be combined with --json; allowed: one of them" in refused.stderr
 
 
 def test_two_commits_are_compared(dpbench, tmp_path):

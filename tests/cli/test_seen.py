@@ -12,7 +12,7 @@ from tests.cli.conftest import ROOT
 QUICK = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "6s")
 FAKE_GPUS = f"{ROOT / 'tests/cli/fake_gpus'}:{ROOT}"
 SWEEP = """
-variants = ["naive", "tuned"]
+variants = ["naive", "tuned", "ddp"]
 workloads = ["mlp/tiny"]
 batch = [16]
 rounds = 1
@@ -34,11 +34,9 @@ def below(text: str, title: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("command", ["compare", "sweep"])
-def test_figures_of_gpus_are_shown(dpbench, tmp_path, command):
+def test_figures_of_gpus_are_shown_and_json_has_each_by_device_and_phase(dpbench, tmp_path):
     (tmp_path / "my.toml").write_text(SWEEP)
-    words = ("compare", *QUICK, "--variants", "naive,tuned") if command == "compare" else ("sweep", "my.toml")
-    done = dpbench(*words, "--details", PYTHONPATH=FAKE_GPUS, COLUMNS="80")
+    done = dpbench("sweep", "my.toml", "--details", PYTHONPATH=FAKE_GPUS, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     rows = below(done.stdout, "devices")
@@ -47,15 +45,11 @@ def test_figures_of_gpus_are_shown(dpbench, tmp_path, command):
     assert "500" in rows["tuned"]
     assert "cuda:1" in done.stdout
     assert "energy: nvmlDeviceGetTotalEnergyConsumption: Not Supported" in " ".join(done.stdout.split())
-    assert {"forward", "scatter", "backward", "reduce", "optimiser"} <= set(below(done.stdout, "phases, ms")) | set(
-        below(done.stdout, "phases, us")
-    )
+    phases = below(done.stdout, "phases, ms") or below(done.stdout, "phases, us")
+    assert {"forward", "scatter", "backward", "reduce", "optimiser"} <= set(phases)
 
-
-def test_json_has_each_figure_by_device_and_phase(dpbench):
-    done = dpbench("compare", *QUICK, "--variants", "tuned,ddp", "--json", PYTHONPATH=FAKE_GPUS)
-    assert done.returncode == 0, done.stderr
-    by_variant = {one["variant"]: one for one in json.loads(done.stdout)["cases"] if one["step_time_s"]}
+    told = json.loads(dpbench("report", "results/runs/sweep-my.jsonl", "--json").stdout)
+    by_variant = {one["variant"]: one for one in told["machines"][0]["cases"] if one["step_time_s"]}
     tuned, ddp = by_variant["tuned"], by_variant["ddp"]
     busy, idle = tuned["by_device"]["cuda:0"], tuned["by_device"]["cuda:1"]
     assert (busy["sm_busy_percent"]["value"], idle["sm_busy_percent"]["value"]) == pytest.approx((80, 20), rel=0.01)

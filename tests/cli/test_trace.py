@@ -68,32 +68,6 @@ def test_a_variant_that_cannot_run_there_is_named_and_a_trace_of_nothing_is_a_ne
     assert "torch_dp: one process cannot use the devices of several machines" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("mlp/smal",), "workloads: 'mlp/smal'"),
-        (("mlp/small,convnet/base",), "workload: 2 of them; allowed: one"),
-        (("mlp/small", "--batch", "64,128"), "batch: 2 of them; allowed: one"),
-        (("mlp/small", "--batch", "many"), "batch"),
-        (("mlp/small", "--devices", "cpu*2,sim*2"), "devices: 2 of them; allowed: one"),
-        (("mlp/small", "--devices", "cpu*x"), "devices: 'cpu*x' is not a device list"),
-        (("mlp/small", "--devices", "sim*80"), "more than the simulator can do"),
-        (("mlp/small", "--devices", "sim*4", "--batch", "2"), "less than one item for each of the 4 lanes"),
-        (("mlp/small", "--variants", "best"), "variants: 'best'"),
-        (("mlp/small", "--machine", "nowhere"), "machine: 'nowhere' is unknown"),
-        (("mlp/small", "--machine", "4xT4-pcie", "--devices", "cpu*2"), "devices: 'cpu*2' with --machine"),
-        (("mlp/small", "--machine", "4xT4-pcie", "--batch", "63"), "batch: 63 items on 4 devices"),
-        (("mlp/small", "--machine", "4xT4-pcie", "--variants", "fsdp"), "'fsdp' has no rule for a projection"),
-    ],
-)
-def test_wrong_input_is_one_line_and_writes_nothing(call, tmp_path, words, line):
-    code, out, err = call(*words)
-    assert (code, out) == (2, "")
-    assert line in err
-    assert err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_that_cannot_be_written_is_one_line(call, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = call(*MACHINE, "--output", "file/here")

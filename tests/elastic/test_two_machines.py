@@ -3,7 +3,6 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,40 +14,13 @@ from dpbench.elastic.request import parse_plan
 from dpbench.run.process_tree import nothing_left_behind
 from dpbench.run.start import child_command
 from tests.elastic.making import SETTINGS
+from tests.two_machines import Machine
 
-ADDRESSES = ("10.77.0.1", "10.77.0.2")
 TIME_LIMIT_S = 280
 
 
-def ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise OSError(done.stderr.strip())
-
-
-@pytest.fixture
-def machines() -> Iterator[tuple[str, str]]:
-    """Two namespaces, whose only link is a veth pair. Skip where this process may not make them."""
-    names = (f"dpa{os.getpid()}", f"dpb{os.getpid()}")
-    try:
-        try:
-            for name in names:
-                ip("netns", "add", name)
-            ip("-n", names[0], "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", names[1])
-            for name, address in zip(names, ADDRESSES, strict=True):
-                ip("-n", name, "addr", "add", f"{address}/24", "dev", "veth0")
-                for device in ("lo", "veth0"):
-                    ip("-n", name, "link", "set", device, "up")
-        except OSError as error:
-            pytest.skip(f"network namespaces cannot be made here: {error}")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-
-def start_agent(machine: str, job: ElasticJob) -> subprocess.Popen[bytes]:
-    command = ["ip", "netns", "exec", machine, *child_command("dpbench.elastic.child.agent")]
+def start_agent(machine: Machine, job: ElasticJob) -> subprocess.Popen[bytes]:
+    command = ["ip", "netns", "exec", machine.name, *child_command("dpbench.elastic.child.agent")]
     agent = subprocess.Popen(
         [*command, "--parent-pid", str(os.getpid())],
         stdin=subprocess.PIPE,
@@ -59,10 +31,7 @@ def start_agent(machine: str, job: ElasticJob) -> subprocess.Popen[bytes]:
     return agent
 
 
-def in_namespace(machine: str) -> str:
-    return subprocess.run(["ip", "netns", "pids", machine], check=True, capture_output=True, text=True).stdout
-
-
+@pytest.mark.exhaustive
 @pytest.mark.timeout(TIME_LIMIT_S + 20)
 def test_both_machines_restart_when_a_worker_of_one_is_killed(machines, tmp_path):
     checkpoints, events = tmp_path / "checkpoints", tmp_path / "events"
@@ -78,21 +47,21 @@ def test_both_machines_restart_when_a_worker_of_one_is_killed(machines, tmp_path
         checkpoints=checkpoints,
         events=events,
         nodes=2,
-        endpoint=f"{ADDRESSES[0]}:29400",
+        endpoint=f"{machines[0].address}:29400",
     )
     deadline_s = time.monotonic() + TIME_LIMIT_S
     with nothing_left_behind():
         agents = [
             start_agent(
                 machine,
-                job.model_copy(update={"agent": number, "is_host": number == 0, "local_address": ADDRESSES[number]}),
+                job.model_copy(update={"agent": number, "is_host": number == 0, "local_address": machine.address}),
             )
             for number, machine in enumerate(machines)
         ]
         codes = [agent.wait(deadline_s - time.monotonic()) for agent in agents]
-        left = [in_namespace(machine) for machine in machines]
+        left = [machine.pids() for machine in machines]
     assert codes == [0, 0]
-    assert left == ["", ""]
+    assert left == [[], []]
     found = read_events(events)
     (outage,) = outages_of(found)
     assert set(outage.parts) == set(OutagePart)

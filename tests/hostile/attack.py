@@ -19,10 +19,6 @@ from unittest.mock import patch
 from dpbench import cli
 from tests.hostile.children import answering
 
-PENDING: dict[int, str] = {}
-"""What is not mended yet, by the number of its item. These rows are skipped, and the generators leave such texts out.
-The table should be empty."""
-
 _REPORTS = ("--markdown=", "--junit=", "--bencher=")
 _MEMORY = "/dev/shm"  # files in memory: hundreds of folders are made, and records are synced
 CODES = {0, 1, 2, 3, 130}
