@@ -68,7 +68,8 @@ def page(
         "## The order of variants\n\nAn order is claimed if the interval of the ratio of both steps excludes 1.\n\n"
         + _orders(orders_left_out(orders, outcomes)),
         "## One device, without a factor\n\nWhat a user gets who has measured nothing.\n\n" + _single(shown),
-        "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n" + _reasons(others),
+        "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n"
+        + _reasons(others),
         "## Errors and their reasons\n\n" + _remarks(tables),
         "## Sources\n\n" + _sources(tables),
     ]
