@@ -143,11 +143,11 @@ def read_results(path: Path) -> ResultFile:
         raise AsvError(f"{path}: is not a results file: {what_is_wrong(error)}") from error
 
 
-def write_results(path: Path, found: ResultFile) -> None:
+def write_results(path: Path, result_file: ResultFile) -> None:
     """Write a results file, and its folder if needed. Raises AsvError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, json.dumps(found.model_dump()))
+        replace_text(path, json.dumps(result_file.model_dump()))
     except OSError as error:
         raise AsvError(f"{path}: cannot be written: {error.strerror}") from error
 

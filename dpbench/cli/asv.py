@@ -43,7 +43,7 @@ def asv_export(
     name = _name(machine)
     entry = machine_called(name, _expanded(machine_file))
     contents = [Store(file).read() for file in records]
-    warn([warning for each in contents for warning in each.warnings])
+    warn([warning for content in contents for warning in content.warnings])
     found = export([record for each in contents for record in each.records], results, entry, commit_date_ms)
     warn(list(found.left_out))
     paths = list(map(str, found.paths))

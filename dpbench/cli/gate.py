@@ -166,19 +166,19 @@ def _check_replaceable(files: Mapping[str, Path]) -> None:
 
 
 def _write(
-    found: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None, *, github: bool
+    judgement: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None, *, github: bool
 ) -> None:
     """Write the judgement's files, GitHub's summary and its annotations. Raise GateError if a file is unwritable."""
     try:
         for path, text in writers.items():
-            replace_text(path, text(found))
+            replace_text(path, text(judgement))
         if summary is not None:
             with summary.open("a", encoding="utf-8") as file:
-                file.write(gate_markdown(found))
+                file.write(gate_markdown(judgement))
     except OSError as error:
         raise GateError(f"{error.filename}: cannot be written: {error.strerror}") from error
     if github:
-        sys.stderr.write(annotations(found))  # GitHub's runner reads annotations from both streams
+        sys.stderr.write(annotations(judgement))  # GitHub's runner reads annotations from both streams
 
 
 def _interrupted(*_: object) -> NoReturn:

@@ -18,10 +18,10 @@ Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser
 
 
 def finish_page(
-    found: PageInputs, path: Path, *, opens: bool, form: Form = Form.TEXT, reference: VariantId | None = None
+    page_inputs: PageInputs, path: Path, *, opens: bool, form: Form = Form.TEXT, reference: VariantId | None = None
 ) -> None:
     """Write the page, print its path, and open it if `opens`. Raise PagePathError."""
-    finish_page_of(page_of(found, reference), path, opens=opens, form=form)
+    finish_page_of(page_of(page_inputs, reference), path, opens=opens, form=form)
 
 
 def finish_page_of(page: Page, path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
@@ -41,7 +41,7 @@ def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
 
 
 def finish_page_beside(
-    found: PageInputs,
+    page_inputs: PageInputs,
     make_path: Callable[[], Path],
     *,
     opens: bool,
@@ -56,6 +56,6 @@ def finish_page_beside(
         path = make_path()
         if path.is_symlink():
             raise PagePathError(f"{path}: cannot be written: a symbolic link; allowed: a regular file")
-        finish_page(found, path, opens=opens, form=form, reference=reference)
+        finish_page(page_inputs, path, opens=opens, form=form, reference=reference)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

@@ -119,7 +119,10 @@ def _list(as_json: bool) -> None:
     if as_json:
         show({"machines": [{"name": each.name, "devices": each.devices} for each in machines]})
     else:
-        show_lines(f"{each.name:24} {each.devices} x {each.device.name}, host {each.host.name}" for each in machines)
+        show_lines(
+            f"{machine.name:24} {machine.devices} x {machine.device.name}, host {machine.host.name}"
+            for machine in machines
+        )
 
 
 def add_to(app: typer.Typer) -> None:

@@ -55,7 +55,7 @@ def report(
         check_history(found)
     dated = replace(found, commit_dates=_commit_dates(found), with_days=history)
     machines = by_machine(found.records, reference=chosen)
-    named = [(each.name if len(machines) > 1 else "", each.compared) for each in machines]
+    named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
     write_page(page_of(dated, chosen), output)
     if form is not Form.TEXT or found.records:
         show_named_comparisons(named, form, details=details)
@@ -69,10 +69,10 @@ def _refuse_beside_commits(**given: bool) -> None:
             raise PageInputError(f"--{name}: cannot be combined with --commits; allowed: one of them")
 
 
-def _commit_dates(found: PageInputs) -> Mapping[str, float]:
+def _commit_dates(page_inputs: PageInputs) -> Mapping[str, float]:
     """Return the dates of the present repository's commits; none if there is no repository or only one commit."""
-    commits = {each.environment.commit for each in found.records if each.environment}
-    if len(commits.union(commits_of(found.gates))) < 2:
+    commits = {record.environment.commit for record in page_inputs.records if record.environment}
+    if len(commits.union(commits_of(page_inputs.gates))) < 2:
         return {}
     try:
         return Repository(Path.cwd()).dates()

@@ -56,7 +56,7 @@ def trace(
     picture, events = _write(found, output)
     show(trace_json(found) if as_json else trace_text(found))
     complain(f"picture: {picture}; for ui.perfetto.dev: {events}")
-    return ExitCode.OK if any(each.timeline is not None for each in found.variants) else ExitCode.NEGATIVE
+    return ExitCode.OK if any(variant.timeline is not None for variant in found.variants) else ExitCode.NEGATIVE
 
 
 def _write(found: Trace, folder: Path) -> tuple[Path, Path]:

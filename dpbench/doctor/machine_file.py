@@ -97,9 +97,9 @@ def check_path(path: Path) -> None:
         raise WrongInputError(f"{FIELD}: {shown(str(path))} is not a regular file; allowed: {allowed}")
 
 
-def write_machine_file(path: Path, found: Measured) -> None:
+def write_machine_file(path: Path, measured: Measured) -> None:
     """Write the machine file, or leave what was there. Raise UnusableMachineError or WrongInputError."""
-    text = machine_text(found, known_parts())
+    text = machine_text(measured, known_parts())
     try:
         replace_text(path, text)
     except OSError as error:
@@ -107,67 +107,67 @@ def write_machine_file(path: Path, found: Measured) -> None:
         raise WrongInputError(f"{FIELD}: {shown(str(path))}: {reason}; allowed: a file that can be written") from error
 
 
-def machine_text(found: Measured, parts: Mapping[str, Any]) -> str:
+def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:
     """Return the machine file. Raise UnusableMachineError if the product or the device's memory was not measured."""
-    devices, links = len(found.names), _nvlinks(found)
-    stamp = f"measured by dpbench doctor {found.date} on {found.names[0]} with torch {found.torch}"
-    generation = generation_of(found)
+    devices, links = len(measured.names), _nvlinks(measured)
+    stamp = f"measured by dpbench doctor {measured.date} on {measured.names[0]} with torch {measured.torch}"
+    generation = generation_of(measured)
     rings_over_nvlink = devices > 1 and _joined(links) == set(range(devices))
     table: dict[str, Any] = {
         "host": generation.host,
         "devices": devices,
         "switches": [[each] for each in range(devices)],
         "sockets": [list(range(devices))],
-        "peer": found.is_peer,
+        "peer": measured.is_peer,
     }
     if devices > 2 and sum(count for pair, count in links.items() if 0 in pair) > _MOST_LINKS:
         table["nvswitch_links"], links = 1, dict.fromkeys(links, 1)
     elif links:
         table["nvlinks"] = [[*pair, count] for pair, count in links.items()]
     table |= {"overlap": "nvlink" if rings_over_nvlink else "pcie", "skew": generation.board}
-    table |= {"notes": notes_of(found), **({"nccl": "tuning"} if devices > 1 else {})}
-    table["device"] = _device(found, parts, generation, stamp)
-    table["links"] = _links(found, parts, generation, links, stamp)
+    table |= {"notes": notes_of(measured), **({"nccl": "tuning"} if devices > 1 else {})}
+    table["device"] = _device(measured, parts, generation, stamp)
+    table["links"] = _links(measured, parts, generation, links, stamp)
     if devices > 1:
-        table["ring"] = _ring(found, parts, table["links"], "nvlink" if rings_over_nvlink else "pcie", stamp)
+        table["ring"] = _ring(measured, parts, table["links"], "nvlink" if rings_over_nvlink else "pcie", stamp)
     return f"# {one_line(stamp)}.\n{_toml(table)}"
 
 
-def generation_of(found: Measured) -> _Generation:
+def generation_of(measured: Measured) -> _Generation:
     """Return the parts for the first device: those of its name, or of the nearest generation."""
-    nearest = next(each for each in _GENERATIONS if (found.capability or (0, 0)) >= each.capability)
-    words = found.names[0].replace("-", " ").split()
+    nearest = next(each for each in _GENERATIONS if (measured.capability or (0, 0)) >= each.capability)
+    words = measured.names[0].replace("-", " ").split()
     return nearest._replace(
         efficiency=next((part for word, part in _BY_NAME.items() if word in words), nearest.efficiency)
     )
 
 
-def notes_of(found: Measured) -> list[str]:
+def notes_of(measured: Measured) -> list[str]:
     """Return what a reader of a projection on this machine should know."""
-    devices = ", ".join(f"{found.names.count(name)} x {name}" for name in dict.fromkeys(found.names))
-    parts = generation_of(found)
+    devices = ", ".join(f"{measured.names.count(name)} x {name}" for name in dict.fromkeys(measured.names))
+    parts = generation_of(measured)
     notes = [
-        f"{devices}; {found.cpu_model}; measured on {found.date}",
+        f"{devices}; {measured.cpu_model}; measured on {measured.date}",
         f"not measured: host, taken as {parts.host}, and efficiencies, taken as {parts.efficiency}, of parts.toml",
     ]
-    if found.capability is None:
+    if measured.capability is None:
         notes.insert(0, _LANES_OF_THE_CPU)
-    if len(set(found.names)) > 1:
-        notes.append(f"the devices differ; all are described as the first one, {found.names[0]}")
-    notes += [f"not measured: {what}: {reason}" for what, reason in found.failures.items()]
+    if len(set(measured.names)) > 1:
+        notes.append(f"the devices differ; all are described as the first one, {measured.names[0]}")
+    notes += [f"not measured: {what}: {reason}" for what, reason in measured.failures.items()]
     return [one_line(note) for note in notes]
 
 
-def _device(found: Measured, parts: Mapping[str, Any], generation: _Generation, stamp: str) -> dict[str, Any]:
+def _device(measured: Measured, parts: Mapping[str, Any], generation: _Generation, stamp: str) -> dict[str, Any]:
     share = parts["efficiency"][generation.efficiency]
     product, move = share["flop"]["matmul"]["mid"], share["byte"]["elementwise"]["mid"]
     of = f"over the share of efficiency.{generation.efficiency}"
     peaks = {
         name: _number(rates, "flops", "TFLOP/s", f"{stamp}: a product of matrices, {of}", 1 / product)
-        for name, rates in found.products.items()
+        for name, rates in measured.products.items()
     }
-    bandwidth = _number(found.memory, "bandwidth", "GB/s", f"{stamp}: an add in its memory, {of}", 1 / move)
-    memory = _number([found.memory_bytes], "bytes", "GiB", f"{stamp}: as the driver or the kernel reports it")
+    bandwidth = _number(measured.memory, "bandwidth", "GB/s", f"{stamp}: an add in its memory, {of}", 1 / move)
+    memory = _number([measured.memory_bytes], "bytes", "GiB", f"{stamp}: as the driver or the kernel reports it")
     needed = {
         "peak.float32": (peaks.get("float32"), "product"),
         "bandwidth": (bandwidth, "memory"),
@@ -175,12 +175,12 @@ def _device(found: Measured, parts: Mapping[str, Any], generation: _Generation, 
     }
     for field, (number, what) in needed.items():
         if number is None:
-            reason = found.failures.get(what, "no possible number was read")
+            reason = measured.failures.get(what, "no possible number was read")
             raise UnusableMachineError(f"{FIELD}: device.{field} was not measured: {one_line(reason)}")
     return {
         "memory": memory,
         "bandwidth": bandwidth,
-        "gap": _number(found.gap_s, "seconds", "us", f"{stamp}: between operators of one element") or "queued",
+        "gap": _number(measured.gap_s, "seconds", "us", f"{stamp}: between operators of one element") or "queued",
         "factor": generation.board,
         "efficiency": generation.efficiency,
         "peak": {name: peak for name, peak in peaks.items() if peak is not None},
@@ -188,42 +188,44 @@ def _device(found: Measured, parts: Mapping[str, Any], generation: _Generation, 
 
 
 def _links(
-    found: Measured, parts: Mapping[str, Any], generation: _Generation, nvlinks: Mapping[Pair, int], stamp: str
+    measured: Measured, parts: Mapping[str, Any], generation: _Generation, nvlinks: Mapping[Pair, int], stamp: str
 ) -> dict[str, Any]:
     """Return the links that this layout needs. The measured copy is that of the link which it takes."""
-    known, pairs = parts["link"], len(found.names) * (len(found.names) - 1) // 2
+    known, pairs = parts["link"], len(measured.names) * (len(measured.names) - 1) // 2
     links: dict[str, Any] = {"pcie": generation.pcie}
     if nvlinks:
         links["nvlink"] = generation.nvlink
-    if not found.is_peer and len(nvlinks) < pairs:
+    if not measured.is_peer and len(nvlinks) < pairs:
         links["staged"] = "staged3" if generation.pcie == "pcie3" else "staged4"
-    if found.copy_pair is not None:
-        count = nvlinks.get(found.copy_pair)
-        role = "nvlink" if count else "pcie" if found.is_peer else "staged"
-        source = f"{stamp}: copies between devices {found.copy_pair[0]} and {found.copy_pair[1]}, for one link"
-        copies = _number(found.copies, "bandwidth", "GB/s", source, 1 / (count or 1))
+    if measured.copy_pair is not None:
+        count = nvlinks.get(measured.copy_pair)
+        role = "nvlink" if count else "pcie" if measured.is_peer else "staged"
+        source = f"{stamp}: copies between devices {measured.copy_pair[0]} and {measured.copy_pair[1]}, for one link"
+        copies = _number(measured.copies, "bandwidth", "GB/s", source, 1 / (count or 1))
         if copies is not None:
             links[role] = {"bandwidth": copies, "latency": known[links[role]]["latency"]}
     return links
 
 
-def _ring(found: Measured, parts: Mapping[str, Any], links: Mapping[str, Any], hop: str, stamp: str) -> dict[str, Any]:
+def _ring(
+    measured: Measured, parts: Mapping[str, Any], links: Mapping[str, Any], hop: str, stamp: str
+) -> dict[str, Any]:
     """Return NCCL's ring. Without an all-reduce it is a share of one link between devices."""
-    bus = _number(found.all_reduce, "bandwidth", "GB/s", f"{stamp}: torch.cuda.nccl.all_reduce")
+    bus = _number(measured.all_reduce, "bandwidth", "GB/s", f"{stamp}: torch.cuda.nccl.all_reduce")
     if bus is None:
         link = links["nvlink" if hop == "nvlink" else "staged" if "staged" in links else "pcie"]
         one = (parts["link"][link] if isinstance(link, str) else link)["bandwidth"]
         rates = [share * one["mid"] * UNITS["bandwidth"]["GB/s"] for share in _RING_SHARES]
         bus = _number(rates, "bandwidth", "GB/s", "NCCL was not measured; 0.6 to 1 of one link between devices")
     # NCCL's tuning.cc: LL128 over NVLink between Volta, A100 and later server cards alone.
-    major, minor = found.capability or (0, 0)
+    major, minor = measured.capability or (0, 0)
     return {"hop": hop, "ll128": hop == "nvlink" and major >= 7 and minor == 0, "bus_bandwidth": bus}
 
 
-def _nvlinks(found: Measured) -> dict[Pair, int]:
+def _nvlinks(measured: Measured) -> dict[Pair, int]:
     """Return the NVLinks of each pair that has some, from entries such as ``0-1 NV18``."""
     links = {}
-    for entry in found.links:
+    for entry in measured.links:
         pair, _, kind = entry.partition(" ")
         one, other = sorted(map(int, pair.split("-")))
         if kind[:2] == "NV" and kind[2:].isdigit():

@@ -102,7 +102,10 @@ def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment
     `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
     """
     gates = [line for line in lines if machine_of(line.environment) == machine_of(environment)]
-    twins = [[each.twin_alarmed for each in line.benchmarks if each.twin_alarmed is not None] for line in gates]
+    twins = [
+        [benchmark.twin_alarmed for benchmark in line.benchmarks if benchmark.twin_alarmed is not None]
+        for line in gates
+    ]
     count, alarms = sum(map(len, twins)), sum(map(sum, twins))
     if count == 0:
         return None

@@ -58,8 +58,8 @@ def _passing(
     *,
     compared: bool,
 ) -> Iterator[str]:
-    accepted = sum(each.accepted is not None for each in counters)
-    accepted += sum(each.accepted is not None for each in times) + sum(each.accepted is not None for each in drifts)
+    accepted = sum(counter.accepted is not None for counter in counters)
+    accepted += sum(each.accepted is not None for each in times) + sum(drift.accepted is not None for drift in drifts)
     if compared:
         yield f"nothing is slower but what is accepted ({accepted})" if accepted else "nothing is slower"
     if traded := sum(each.traded_for is not None for each in counters):
@@ -95,7 +95,7 @@ _LEAST_DIGITS = 7
 
 
 def apply_accepted(
-    found: Sequence[Finding], accepted: Sequence[Accepted], commits_in_range: Set[str], today: date
+    findings: Sequence[Finding], accepted: Sequence[Accepted], commits_in_range: Set[str], today: date
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the same findings, with `accepted` set if an entry covers them, and notes.
 
@@ -106,20 +106,20 @@ def apply_accepted(
     There is one note for each entry that would cover a finding if it had not expired, or if its hash were longer.
     """
     notes: dict[str, None] = {}
-    marked = [_mark(each, accepted, commits_in_range, today, notes) for each in found]
+    marked = [_mark(finding, accepted, commits_in_range, today, notes) for finding in findings]
     return tuple(marked), tuple(notes)
 
 
 def _mark(
-    found: Finding, accepted: Sequence[Accepted], commits_in_range: Set[str], today: date, notes: dict[str, None]
+    finding: Finding, accepted: Sequence[Accepted], commits_in_range: Set[str], today: date, notes: dict[str, None]
 ) -> Finding:
-    if not _can_be_accepted(found):
-        return found
+    if not _can_be_accepted(finding):
+        return finding
     reasons = list[str]()
     for entry in accepted:
-        if not fnmatchcase(found.benchmark, entry.benchmark):
+        if not fnmatchcase(finding.benchmark, entry.benchmark):
             continue
-        commits = commits_in_range if not isinstance(found, Drift) else {found.since_commit}
+        commits = commits_in_range if not isinstance(finding, Drift) else {finding.since_commit}
         named = _named(entry.revision, commits)
         where = f"accepted: {entry.benchmark!r} at {entry.revision}"
         if len(named) > 1:
@@ -127,9 +127,9 @@ def _mark(
         elif named and today > entry.expires:
             reasons.append(f"{where} expired on {entry.expires}")
         elif named:
-            return found.model_copy(update={"accepted": entry})
+            return finding.model_copy(update={"accepted": entry})
     notes.update(dict.fromkeys(reasons))
-    return found
+    return finding
 
 
 def _can_be_accepted(found: CounterChange | TimeJudgement | Drift) -> bool:
@@ -157,7 +157,10 @@ TimedBy = Mapping[str, tuple[str, ...]]
 
 def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> TimedBy:
     """Return the timed benchmarks of each counted case, by the case's name."""
-    return {name: tuple(each.name for each in benchmarks if _times(each, case)) for name, case in cases.items()}
+    return {
+        name: tuple(benchmark.name for benchmark in benchmarks if _times(benchmark, case))
+        for name, case in cases.items()
+    }
 
 
 def _times(benchmark: Benchmark, case: Case) -> bool:

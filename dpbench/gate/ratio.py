@@ -63,25 +63,25 @@ class RoundRatio(BaseModel):
     cores: str
 
 
-def ratio_of(found: LockstepRound) -> RoundRatio:
+def ratio_of(lockstep_round: LockstepRound) -> RoundRatio:
     """Reduce a round whose outcome is OK: of each contrast, the median over blocks."""
-    logs = _block_logs(found)
+    logs = _block_logs(lockstep_round)
     base, twin, head = (logs[side] for side in (SideName.BASE, SideName.TWIN, SideName.HEAD))
     return RoundRatio(
         contrast=float(np.median(head - (base + twin) / 2)),
         twin=float(np.median(twin - base)),
         base_s=float(np.exp(np.median([base, twin]))),
         head_s=float(np.exp(np.median(head))),
-        cores=found.cores,
+        cores=lockstep_round.cores,
     )
 
 
-def _block_logs(found: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
+def _block_logs(lockstep_round: LockstepRound) -> dict[SideName, NDArray[np.float64]]:
     """Logarithms of each block's mean step time.
 
     The mean, because a step may leave work to the next one, and that is part of its cost.
     """
-    return {side: np.log([np.mean(block) for block in blocks]) for side, blocks in found.times_s.items()}
+    return {side: np.log([np.mean(block) for block in blocks]) for side, blocks in lockstep_round.times_s.items()}
 
 
 def estimate(logs: Sequence[float]) -> LogEstimate:

@@ -236,7 +236,7 @@ def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settin
     own = [_checked(Benchmark, table, _place(number, table)) for number, table in enumerate(keys.benchmark, start=1)]
     entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
-        benchmarks=_with_thresholds(_by_name(own) or {each.name: each for each in defaults}, keys.thresholds),
+        benchmarks=_with_thresholds(_by_name(own) or {default.name: default for default in defaults}, keys.thresholds),
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
     )

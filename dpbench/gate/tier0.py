@@ -391,10 +391,10 @@ def jobs_by_benchmark(jobs: Mapping[str, CountJob]) -> dict[str, CountJob]:
 
 def _by_key(counter: str, details: Iterable[Detail]) -> dict[_Key, list[Detail]]:
     found: dict[_Key, list[Detail]] = defaultdict(list)
-    for each in details:
-        if each.counter == counter:
-            key = (each.what, each.defined.file if each.defined else "", each.place.file, each.place.function)
-            found[key].append(each)
+    for detail in details:
+        if detail.counter == counter:
+            key = (detail.what, detail.defined.file if detail.defined else "", detail.place.file, detail.place.function)
+            found[key].append(detail)
     return found
 
 
@@ -424,6 +424,6 @@ def _changed_lines(fewer: Sequence[Detail], more: Sequence[Detail]) -> Sequence[
 
 def _by_text(details: Iterable[Detail]) -> Counter[str]:
     found: Counter[str] = Counter()
-    for each in details:
-        found[each.place.text] += each.value
+    for detail in details:
+        found[detail.place.text] += detail.value
     return found

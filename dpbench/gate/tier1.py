@@ -37,7 +37,7 @@ def round_taker(sides: Sides, lanes: tuple[str, ...], launch: Launcher) -> TakeR
 
 def verdict_of(judgements: Sequence[TimeJudgement]) -> Verdict:
     """The verdict of tier 1 alone, before accepted regressions."""
-    verdicts = {each.verdict for each in judgements}
+    verdicts = {judgement.verdict for judgement in judgements}
     return next((each for each in (Verdict.SLOWER, Verdict.UNDECIDED) if each in verdicts), Verdict.PASS)
 
 

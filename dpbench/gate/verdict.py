@@ -134,23 +134,23 @@ class _Rule:
             return Verdict.PASS, f"the interval excludes more than {tolerated}"
         return Verdict.UNDECIDED, f"the interval excludes neither no change nor more than {tolerated}"
 
-    def is_slower(self, found: LogEstimate) -> bool:
-        return found.low(self.alarm_risk) > 0 and found.value > self._alarm_above(found)
+    def is_slower(self, log_estimate: LogEstimate) -> bool:
+        return log_estimate.low(self.alarm_risk) > 0 and log_estimate.value > self._alarm_above(log_estimate)
 
-    def detectable(self, found: LogEstimate) -> float:
+    def detectable(self, log_estimate: LogEstimate) -> float:
         """Return the smallest growth, as a share, that is called slower nine times in ten."""
-        seen = max(self._surely_seen(found), self._alarm_above(found) + _power_margin(found))
+        seen = max(self._surely_seen(log_estimate), self._alarm_above(log_estimate) + _power_margin(log_estimate))
         return expm1(min(seen, _MOST_LOG))
 
     def _is_off(self, twin: LogEstimate) -> bool:
         return self.is_slower(twin) or (twin.high(self.alarm_risk) < 0 and -twin.value > self._alarm_above(twin))
 
-    def _alarm_above(self, found: LogEstimate) -> float:
-        return max(self.tolerated, self._surely_seen(found)) if self.on_all_cores else self.tolerated
+    def _alarm_above(self, log_estimate: LogEstimate) -> float:
+        return max(self.tolerated, self._surely_seen(log_estimate)) if self.on_all_cores else self.tolerated
 
-    def _surely_seen(self, found: LogEstimate) -> float:
+    def _surely_seen(self, log_estimate: LogEstimate) -> float:
         """Return the smallest growth, as a logarithm, that excludes no change nine times in ten."""
-        return t_quantile(1 - self.alarm_risk, found.degrees) * found.error + _power_margin(found)
+        return t_quantile(1 - self.alarm_risk, log_estimate.degrees) * log_estimate.error + _power_margin(log_estimate)
 
 
 def _rule(benchmark: Benchmark, analysis: Analysis, risks: Risks) -> _Rule:
@@ -162,5 +162,5 @@ def _rule(benchmark: Benchmark, analysis: Analysis, risks: Risks) -> _Rule:
     )
 
 
-def _power_margin(found: LogEstimate) -> float:
-    return t_quantile(_NINE_IN_TEN, found.degrees) * found.error
+def _power_margin(log_estimate: LogEstimate) -> float:
+    return t_quantile(_NINE_IN_TEN, log_estimate.degrees) * log_estimate.error

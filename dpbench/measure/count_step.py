@@ -112,10 +112,10 @@ def _count_calls(session: Session, extras: Extras) -> Counted:
     }
     kept = kept_per_step(session.step, extras.kept_steps) if extras.kept_steps else None
     choices = slower_choices() if extras.choices else None
-    sites = (each for each in counters if isinstance(each, PythonCallSites | PythonLineSites))
+    sites = (counter for counter in counters if isinstance(counter, PythonCallSites | PythonLineSites))
     return Counted(
         Counts(phases=phases, kept=kept, slower_choices=choices),
-        details=limited(chain.from_iterable(each.details() for each in sites)),
+        details=limited(chain.from_iterable(site.details() for site in sites)),
     )
 
 

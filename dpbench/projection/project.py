@@ -116,17 +116,17 @@ def project(
     )
 
 
-def limited_by_loader(found: Projection, items_per_s: float) -> Projection:
+def limited_by_loader(projection: Projection, items_per_s: float) -> Projection:
     """Return the projection with a data loader that delivers so many items a second, and not more."""
-    limit_s = found.batch / items_per_s
-    time = found.step_time_s
+    limit_s = projection.batch / items_per_s
+    time = projection.step_time_s
     slower = {
         "step_time_s": Interval(max(time.low, limit_s), max(time.mid, limit_s), max(time.high, limit_s)),
-        "sample_s": np.maximum(found.sample_s, limit_s),
+        "sample_s": np.maximum(projection.sample_s, limit_s),
     }
     if time.mid < limit_s:
         slower["bound_by"] = (("data loader", 1.0),)
-    return replace(found, **slower)  # type: ignore[arg-type]  # the fields' own types
+    return replace(projection, **slower)  # type: ignore[arg-type]  # the fields' own types
 
 
 def _with_free_parts(names: Sequence[Rate], table: Array, handover: Array) -> tuple[Array, Array]:

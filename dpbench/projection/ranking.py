@@ -95,21 +95,23 @@ def advice(rows: Sequence[ProjectedRow], machine: str, larger_batch: float | Non
     return text + "."
 
 
-def costs_of(found: Projection) -> list[tuple[str, float]]:
+def costs_of(projection: Projection) -> list[tuple[str, float]]:
     """Return by what share of the step it were shorter without links, host or uneven devices, largest first."""
     costs = {
-        "links that cost nothing": found.saved[Role.LINK],
-        "a host that costs nothing": found.saved[Role.HOST],
-        "equally fast devices": found.uneven,
+        "links that cost nothing": projection.saved[Role.LINK],
+        "a host that costs nothing": projection.saved[Role.HOST],
+        "equally fast devices": projection.uneven,
     }
     return sorted(((name, cost) for name, cost in costs.items() if cost >= _LEAST_COST), key=lambda cost: -cost[1])
 
 
-def _lead(found: Sequence[ProjectedRow]) -> str:
-    if len(found) < 2 or found[0].projection is None or found[1].projection is None:
+def _lead(projected_rows: Sequence[ProjectedRow]) -> str:
+    if len(projected_rows) < 2 or projected_rows[0].projection is None or projected_rows[1].projection is None:
         return ""
-    ratio = ratio_of(found[1].projection, found[0].projection)
-    return f", {ratio.mid - 1:.0%} faster than {found[1].variant} ({ratio.low - 1:.0%} to {ratio.high - 1:.0%})"
+    ratio = ratio_of(projected_rows[1].projection, projected_rows[0].projection)
+    return (
+        f", {ratio.mid - 1:.0%} faster than {projected_rows[1].variant} ({ratio.low - 1:.0%} to {ratio.high - 1:.0%})"
+    )
 
 
 def _rate(per_s: float) -> str:

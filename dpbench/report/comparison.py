@@ -53,14 +53,14 @@ def load_warning(busy_cores: float, cores: int) -> str:
     )
 
 
-def comparisons_text(found: Comparisons, *, with_details: bool = False, warning: str | None = None) -> Group:
+def comparisons_text(comparisons: Comparisons, *, with_details: bool = False, warning: str | None = None) -> Group:
     """Return for each setting the answer, the times, and the reasons for missing numbers; a legend at the end.
 
     A `warning` comes behind the first answer. With details, the tables of devices and phases and the ladders follow,
     each with its legend.
     """
     parts: list[RenderableType] = []
-    for index, comparison in enumerate(found.comparisons):
+    for index, comparison in enumerate(comparisons.comparisons):
         below = list(_notes(comparison))
         parts += _answer(comparison)
         parts += [Text(warning, style="yellow")] if warning is not None and index == 0 else []
@@ -69,18 +69,18 @@ def comparisons_text(found: Comparisons, *, with_details: bool = False, warning:
         parts += map(Text, [*below, ""] if below else [])
     parts += [
         Text(f"single-device baseline {_setting(s.case)}: {_why(s)}")
-        for s in found.single_device_baselines
+        for s in comparisons.single_device_baselines
         if s.reason is not None
     ]
-    for name, values in found.differences.items():
+    for name, values in comparisons.differences.items():
         parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
-    climbed = ladders(found) if with_details else ()
+    climbed = ladders(comparisons) if with_details else ()
     of_limit = ["limit" for each in climbed for rung in each.rungs if rung.percent_of_limit is not None]
-    percents = dict.fromkeys([*map(_percent_of, found.comparisons), *of_limit])
-    several = any(comparison.setting.steps_per_sample > 1 for comparison in found.comparisons)
+    percents = dict.fromkeys([*map(_percent_of, comparisons.comparisons), *of_limit])
+    several = any(comparison.setting.steps_per_sample > 1 for comparison in comparisons.comparisons)
     legend = _LEGEND + (_STEPS_LEGEND if several else "") + " ".join(_PERCENT_OF[name] for name in percents)
     parts.append(Text(legend, style="dim"))
-    return Group(*parts, *(_all_details(found, climbed) if with_details else ()))
+    return Group(*parts, *(_all_details(comparisons, climbed) if with_details else ()))
 
 
 def _answer(comparison: Comparison) -> Iterator[Text]:
@@ -91,12 +91,12 @@ def _answer(comparison: Comparison) -> Iterator[Text]:
         yield Text(" ".join(said.sentences[1:]))
 
 
-def _all_details(found: Comparisons, climbed: Sequence[Ladder]) -> Iterator[RenderableType]:
+def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterator[RenderableType]:
     legends: dict[str, None] = {}
     rows: list[DeviceRows] = []
-    for comparison in found.comparisons:
+    for comparison in comparisons.comparisons:
         devices, phases = list(devices_parts(_devices(comparison))), list(_phases(comparison))
-        if len(found.comparisons) > 1 and (devices or phases):
+        if len(comparisons.comparisons) > 1 and (devices or phases):
             yield Text(f"\n{place(comparison.setting)}", style="bold")
         yield from (*devices, *phases)
         rows += _devices(comparison) if devices else []
@@ -109,12 +109,12 @@ def _all_details(found: Comparisons, climbed: Sequence[Ladder]) -> Iterator[Rend
 
 def _devices(comparison: Comparison) -> list[DeviceRows]:
     summaries = [row.summary for row in comparison.rows]
-    return [DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries]
+    return [DeviceRows(summary.case.variant, summary.devices, summary.peak_rss_bytes) for summary in summaries]
 
 
 def _phases(comparison: Comparison) -> Iterator[Table | Text]:
     summaries = [row.summary for row in comparison.rows]
-    return phases_parts({each.case.variant: each.phases for each in summaries if each.phases is not None})
+    return phases_parts({summary.case.variant: summary.phases for summary in summaries if summary.phases is not None})
 
 
 def _times_table(comparison: Comparison) -> Table:
@@ -260,13 +260,15 @@ def _row(name: str, found: Mapping[str, PhaseSummary]) -> dict[str, OverRounds |
     return {variant: each.phases_s.get(name) for variant, each in found.items()}
 
 
-def _largest_lag(found: PhaseSummary) -> OverRounds | None:
-    return None if found.slowest_rank is None else found.rank_lag_s[found.slowest_rank]
+def _largest_lag(phase_summary: PhaseSummary) -> OverRounds | None:
+    return None if phase_summary.slowest_rank is None else phase_summary.rank_lag_s[phase_summary.slowest_rank]
 
 
 def _unit(found: Mapping[str, PhaseSummary]) -> tuple[float, str]:
     """Return the unit for the longest phase of the fastest variant."""
-    longest = [max((_value(each) or 0.0 for each in one.phases_s.values()), default=0.0) for one in found.values()]
+    longest = [
+        max((_value(phases_) or 0.0 for phases_ in one.phases_s.values()), default=0.0) for one in found.values()
+    ]
     return time_unit([value for value in longest if value])
 
 
@@ -342,7 +344,7 @@ SCHEMA = 1
 _AXES = {"variant", "workload", "batch", "devices", "mode", "dtype", "steps_per_sample"}
 
 
-def comparisons_json(found: Comparisons) -> dict[str, Any]:
+def comparisons_json(comparisons: Comparisons) -> dict[str, Any]:
     """Return ``{"schema", "environment", "cases", "ladders", "answers"}``.
 
     Each case is in `cases` once; fields that do not apply are None. The rungs of `ladders` name cases by id. `answers`
@@ -350,15 +352,15 @@ def comparisons_json(found: Comparisons) -> dict[str, Any]:
 
     If records of different environments were allowed, ``differences`` has the differing fields with their values.
     """
-    rows = _rows(found)
-    differences = {name: list(values) for name, values in found.differences.items()}
+    rows = _rows(comparisons)
+    differences = {name: list(values) for name, values in comparisons.differences.items()}
     return {
         "schema": SCHEMA,
-        "environment": None if found.environment is None else found.environment.model_dump(mode="json"),
+        "environment": None if comparisons.environment is None else comparisons.environment.model_dump(mode="json"),
         **({"differences": differences} if differences else {}),
         "cases": [case_json(row) for row in rows],
-        "ladders": ladders_json(ladders(found)),
-        "answers": [_answer_json(comparison) for comparison in found.comparisons],
+        "ladders": ladders_json(ladders(comparisons)),
+        "answers": [_answer_json(comparison) for comparison in comparisons.comparisons],
     }
 
 
@@ -367,15 +369,15 @@ def _answer_json(comparison: Comparison) -> dict[str, Any]:
     return {"setting": said.setting.setting, "answer": said.answer, "sentences": list(said.sentences[1:])}
 
 
-def _rows(found: Comparisons) -> list[Row]:
+def _rows(comparisons: Comparisons) -> list[Row]:
     """Return one row for each case.
 
     `single` is in several comparisons if their first lanes are equal. Its ratio and percentages are then None.
     """
     rows: dict[Case, Row] = {}
-    for row in (row for comparison in found.comparisons for row in comparison.rows):
+    for row in (row for comparison in comparisons.comparisons for row in comparison.rows):
         rows[row.summary.case] = row if row.summary.case not in rows else Row(row.summary)
-    return [*rows.values(), *(Row(summary) for summary in found.single_device_baselines)]
+    return [*rows.values(), *(Row(summary) for summary in comparisons.single_device_baselines)]
 
 
 def case_json(row: Row) -> dict[str, Any]:
@@ -408,18 +410,18 @@ def _beside_the_times(summary: Summary) -> dict[str, Any]:
         if phases and phases.slowest_phases_s
         else None,
         "skew_s": asdict(phases.skew_s) if phases and phases.skew_s else None,
-        "rank_lag_s": [asdict(each) for each in phases.rank_lag_s] if phases and phases.rank_lag_s else None,
+        "rank_lag_s": [asdict(rank_lag_) for rank_lag_ in phases.rank_lag_s] if phases and phases.rank_lag_s else None,
         "machine_skew_s": asdict(phases.machine_skew_s) if phases and phases.machine_skew_s else None,
         "peak_rss_bytes": asdict(summary.peak_rss_bytes) if summary.peak_rss_bytes else None,
-        "by_device": {each.device: _device(each) for each in summary.devices} if summary.devices else None,
+        "by_device": {device.device: _device(device) for device in summary.devices} if summary.devices else None,
     }
 
 
-def _device(found: DeviceSummary) -> dict[str, Any]:
+def _device(device_summary: DeviceSummary) -> dict[str, Any]:
     """Return the figures of one device. `uuids` has one UUID, unless rounds were measured on several GPUs."""
-    figures = {name: asdict(each) for name, each in found.figures.items()}
-    throttled_s = {cause: asdict(each) for cause, each in found.throttled_s.items()}
-    return {"uuids": list(found.uuids), **figures, "throttled_s": throttled_s}
+    figures = {name: asdict(each) for name, each in device_summary.figures.items()}
+    throttled_s = {cause: asdict(each) for cause, each in device_summary.throttled_s.items()}
+    return {"uuids": list(device_summary.uuids), **figures, "throttled_s": throttled_s}
 
 
 def _step_time(found: Estimate | None, samples: int) -> dict[str, Any] | None:

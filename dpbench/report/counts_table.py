@@ -147,7 +147,7 @@ def _busiest(end: Callable[[str], str]) -> Callable[[Counts], Value]:
 
     def most(counts: Counts) -> Value:
         copies = [phase.copies for phase in counts.phases.values() if phase.copies is not None]
-        sent = [(name, traffic.size_bytes) for found in copies for name, traffic in found.items()]
+        sent = [(name, traffic.size_bytes) for copy in copies for name, traffic in copy.items()]
         return _most(sent, end) if copies else None
 
     return most

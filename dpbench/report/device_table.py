@@ -109,7 +109,7 @@ def _figures(rows: Sequence[DeviceRows]) -> list[_Figure]:
 def _shown(rows: Sequence[DeviceRows]) -> list[_Figure]:
     """Return the columns of which a device has a value."""
     devices = list(_all_devices(rows))
-    return [figure for figure in _figures(rows) if any(_value(each, figure) is not None for each in devices)]
+    return [figure for figure in _figures(rows) if any(_value(device, figure) is not None for device in devices)]
 
 
 _Line = tuple[DeviceRows, str, DeviceSummary | None]

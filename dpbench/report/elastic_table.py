@@ -98,9 +98,9 @@ OUTAGE_COLUMNS = (
 """The table of outages, on a terminal, in JSON and on a page. Times are in seconds."""
 
 
-def _outages(found: Sequence[Outage]) -> Table:
+def _outages(outages: Sequence[Outage]) -> Table:
     columns = [replace(column, header=column.header.replace(" ", "\n")) for column in OUTAGE_COLUMNS]
-    return Table("outages", columns, found)
+    return Table("outages", columns, outages)
 
 
 def _rate(record: ElasticRecord) -> float | None:

@@ -45,20 +45,20 @@ class Headline:
         return tuple(each for each in every if each)
 
 
-def headline(found: Comparison) -> Headline:
+def headline(comparison: Comparison) -> Headline:
     """Return the sentences on a comparison."""
-    winner = winner_of(found)
+    winner = winner_of(comparison)
     if winner is None:
-        thin = any(row.summary.thin_rounds for row in found.rows)
+        thin = any(row.summary.thin_rounds for row in comparison.rows)
         why = "too few samples to rank a scheme" if thin else "no scheme has times"
-        return Headline(found.setting, f"No answer: {why}; see the outcomes.")
-    rows = {row.summary.case.variant: row for row in found.rows if row.summary.step_times_s}
+        return Headline(comparison.setting, f"No answer: {why}; see the outcomes.")
+    rows = {row.summary.case.variant: row for row in comparison.rows if row.summary.step_times_s}
     return Headline(
-        found.setting,
+        comparison.setting,
         answer=_answer(winner, rows),
         certainty=" ".join(_certainty(winner, rows)),
         limit=_limit(winner, rows),
-        bottleneck=" ".join(_bottleneck(winner.best, rows.get(found.reference) if found.reference else None)),
+        bottleneck=" ".join(_bottleneck(winner.best, rows.get(comparison.reference) if comparison.reference else None)),
         advice=_advice(winner),
     )
 
@@ -150,8 +150,8 @@ def _bottleneck(best: Summary, reference: Row | None) -> Iterator[str]:
         yield f"It saves most time in {whole}{saving.name}: {times} in {reference.summary.case.variant}."
 
 
-def _agreeing(found: Summary) -> PhaseSummary | None:
-    return None if found.phases is None or found.phases.disagreeing else found.phases
+def _agreeing(summary: Summary) -> PhaseSummary | None:
+    return None if summary.phases is None or summary.phases.disagreeing else summary.phases
 
 
 def _collectives(best: Summary) -> Iterator[str]:
@@ -188,12 +188,12 @@ def _times(ratio: Estimate) -> str:
     return f"{number(ratio.value)}{interval} times"
 
 
-def _time(found: Summary) -> str:
-    assert found.step_time_s is not None
-    unit_s, unit = time_unit([found.step_time_s.value])
-    return f"{number(found.step_time_s.value / unit_s)} {unit}"
+def _time(summary: Summary) -> str:
+    assert summary.step_time_s is not None
+    unit_s, unit = time_unit([summary.step_time_s.value])
+    return f"{number(summary.step_time_s.value / unit_s)} {unit}"
 
 
-def _rate(found: Summary) -> str:
-    assert found.items_per_s is not None
-    return number(found.items_per_s)
+def _rate(summary: Summary) -> str:
+    assert summary.items_per_s is not None
+    return number(summary.items_per_s)

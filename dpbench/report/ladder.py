@@ -51,13 +51,13 @@ class Ladder:
     rungs: tuple[Rung, ...]
 
 
-def ladders(found: Comparisons) -> tuple[Ladder, ...]:
+def ladders(comparisons: Comparisons) -> tuple[Ladder, ...]:
     """Return the ladders of comparisons, each with at least one measured case.
 
     A setting in which one process has all devices, alone on its device list, makes no ladder: its comparison has it.
     """
     of_one_device: dict[Case, list[Comparison]] = {}
-    for comparison in found.comparisons:
+    for comparison in comparisons.comparisons:
         of_one_device.setdefault(on_one_device(comparison.setting), []).append(comparison)
     made = [_ladder(one_device, each) for one_device, each in of_one_device.items() if _is_ladder(each)]
     return tuple(each for each in made if any(rung.summary.step_time_s for rung in each.rungs))

@@ -24,22 +24,25 @@ _LEGEND = (
 )
 
 
-def projections_text(found: Sequence[MachineProjection]) -> Group:
+def projections_text(machine_projections: Sequence[MachineProjection]) -> Group:
     """Return a table for each machine, with the advice below it, and a legend at the end."""
     parts: list[RenderableType] = []
-    for each in found:
-        parts += [Text(each.advice, style="bold"), Text(), _table(each)]
-        parts += [Text(line) for line in (*_reasons(each), *_sensitive(each), *each.notes, "")]
+    for projected in machine_projections:
+        parts += [Text(projected.advice, style="bold"), Text(), _table(projected)]
+        parts += [Text(line) for line in (*_reasons(projected), *_sensitive(projected), *projected.notes, "")]
     return Group(*parts, Text(_LEGEND, style="dim"))
 
 
-def projections_json(found: Sequence[MachineProjection]) -> dict[str, Any]:
+def projections_json(machine_projections: Sequence[MachineProjection]) -> dict[str, Any]:
     """Return the same as one JSON object. Times are in seconds."""
-    return {"schema": SCHEMA, "projections": [_machine_json(each) for each in found]}
+    return {
+        "schema": SCHEMA,
+        "projections": [_machine_json(projected) for projected in machine_projections],
+    }
 
 
-def _table(found: MachineProjection) -> Table:
-    shown = {row.variant: (row.projection, row.speed_up) for row in found.rows if row.projection is not None}
+def _table(projected: MachineProjection) -> Table:
+    shown = {row.variant: (row.projection, row.speed_up) for row in projected.rows if row.projection is not None}
     unit_s, unit = time_unit(projection.step_time_s.mid for projection, _ in shown.values())
     columns = [
         Column("variant", folded),
@@ -52,14 +55,14 @@ def _table(found: MachineProjection) -> Table:
     ]
     several = next((p.devices for p, _ in shown.values() if p.devices > 1), 1)
     title = (
-        f"{found.workload} on {found.machine}, batch {found.batch}, {found.batch // several} items on each device, "
-        f"{found.math} math"
+        f"{projected.workload} on {projected.machine}, batch {projected.batch}, "
+        f"{projected.batch // several} items on each device, {projected.math} math"
     )
     return Table(title, columns, list(shown))
 
 
-def _percent_of_limit(found: Projection, speed_up: Interval | None) -> str | None:
-    return None if speed_up is None else f"{100 * speed_up.mid / found.devices:.0f}"
+def _percent_of_limit(projection: Projection, speed_up: Interval | None) -> str | None:
+    return None if speed_up is None else f"{100 * speed_up.mid / projection.devices:.0f}"
 
 
 def interval(found: Interval, unit: float = 1.0) -> str:
@@ -67,32 +70,32 @@ def interval(found: Interval, unit: float = 1.0) -> str:
     return f"{number(found.mid / unit)} [{number(found.low / unit)}, {number(found.high / unit)}]"
 
 
-def _bound(found: Projection) -> str | None:
-    shares = [f"{name} {share:.0%}" for name, share in kinds_of_path(found.bound_by) if share >= _LEAST_SHARE]
-    return "\n".join(shares) if found.bound_by else None
+def _bound(projection: Projection) -> str | None:
+    shares = [f"{name} {share:.0%}" for name, share in kinds_of_path(projection.bound_by) if share >= _LEAST_SHARE]
+    return "\n".join(shares) if projection.bound_by else None
 
 
-def _reasons(found: MachineProjection) -> Iterator[str]:
-    yield from (f"{row.variant}: {row.reason}" for row in found.rows if row.reason is not None)
+def _reasons(projected: MachineProjection) -> Iterator[str]:
+    yield from (f"{row.variant}: {row.reason}" for row in projected.rows if row.reason is not None)
 
 
-def _sensitive(found: MachineProjection) -> Iterator[str]:
-    for row in found.rows:
+def _sensitive(projected: MachineProjection) -> Iterator[str]:
+    for row in projected.rows:
         if row.projection is not None:
             worst = row.projection.sensitivities[:_MOST_SENSITIVE]
             parts = (f"{each.parameter} {each.low - 1:+.0%} / {each.high - 1:+.0%}" for each in worst)
             yield f"{row.variant}, step time if a parameter is low / high: {', '.join(parts)}"
 
 
-def _machine_json(found: MachineProjection) -> dict[str, Any]:
+def _machine_json(projected: MachineProjection) -> dict[str, Any]:
     return {
-        "machine": found.machine,
-        "workload": found.workload,
-        "batch": found.batch,
-        "math": found.math,
-        "advice": found.advice,
-        "notes": list(found.notes),
-        "variants": [_row_json(row) for row in found.rows],
+        "machine": projected.machine,
+        "workload": projected.workload,
+        "batch": projected.batch,
+        "math": projected.math,
+        "advice": projected.advice,
+        "notes": list(projected.notes),
+        "variants": [_row_json(row) for row in projected.rows],
     }
 
 
@@ -111,8 +114,8 @@ def _row_json(row: ProjectedRow) -> dict[str, Any]:
         "communication_s": found.communication_s,
         "fair_sharing_ratio": found.fair_ratio,
         "sensitivities": [
-            {"parameter": each.parameter, "low_ratio": each.low, "high_ratio": each.high}
-            for each in found.sensitivities
+            {"parameter": sensitivity.parameter, "low_ratio": sensitivity.low, "high_ratio": sensitivity.high}
+            for sensitivity in found.sensitivities
         ],
     }
 

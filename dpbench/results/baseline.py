@@ -53,7 +53,7 @@ class Saved(BaseModel):
 
     def figures(self) -> dict[str, Figures]:
         """Return the figures by test name. Raise BaselineError."""
-        saved = {each.fullname: each.extra_info.dpbench for each in self.benchmarks}
+        saved = {benchmark.fullname: benchmark.extra_info.dpbench for benchmark in self.benchmarks}
         return {name: from_json(fields, name) for name, fields in saved.items() if fields is not None}
 
 
@@ -101,5 +101,8 @@ def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
         )
 
 
-def _ends(found: Estimate) -> tuple[float, float]:
-    return found.value if found.low is None else found.low, found.value if found.high is None else found.high
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    return (
+        estimate.value if estimate.low is None else estimate.low,
+        estimate.value if estimate.high is None else estimate.high,
+    )

@@ -74,7 +74,7 @@ def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary,
     measure = next((name for name in _BUSYNESS if any(each.value(name) is not None for each in devices)), None)
     if len(devices) < 2 or measure is None:
         return tuple(devices[:1])
-    known = [(value, each) for each in devices if (value := each.value(measure)) is not None]
+    known = [(value, device) for device in devices if (value := device.value(measure)) is not None]
     busiest = max(known, key=lambda pair: pair[0])[1]
     idlest = min(reversed(known), key=lambda pair: pair[0])[1]
     return (busiest,) if idlest is busiest else (busiest, idlest)
@@ -116,20 +116,20 @@ def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
     return Reading(reason=found) if isinstance(found, str) else found
 
 
-def _traffic(link: str, found: DeviceTelemetry) -> Reading:
+def _traffic(link: str, device_telemetry: DeviceTelemetry) -> Reading:
     """Return what the device sent and received. If one is unknown, so is their sum."""
-    parts: list[Reading] = [getattr(found, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
-    values = [each.value for each in parts if each.value is not None]
+    parts: list[Reading] = [getattr(device_telemetry, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
+    values = [part.value for part in parts if part.value is not None]
     if len(values) == len(parts):
         return Reading(value=sum(values), source="; ".join(_unique(each.source for each in parts)) or None)
     return Reading(reason="; ".join(_unique(each.reason for each in parts)))
 
 
-def _throttled_percent(found: DeviceTelemetry) -> Reading:
-    known_s = [cause.value for cause in found.throttled_s.values() if cause.value is not None]
-    if known_s and found.window_s > 0:
-        return Reading(value=100 * max(known_s) / found.window_s)
-    reasons = _unique(cause.reason for cause in found.throttled_s.values())
+def _throttled_percent(device_telemetry: DeviceTelemetry) -> Reading:
+    known_s = [cause.value for cause in device_telemetry.throttled_s.values() if cause.value is not None]
+    if known_s and device_telemetry.window_s > 0:
+        return Reading(value=100 * max(known_s) / device_telemetry.window_s)
+    reasons = _unique(cause.reason for cause in device_telemetry.throttled_s.values())
     return Reading(reason="; ".join(reasons) or "the GPU reports no cause")
 
 

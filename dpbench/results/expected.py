@@ -92,9 +92,9 @@ def expected_of(records: Iterable[CountRecord]) -> Expected:
     )
 
 
-def path_of(folder: Path, found: Expected) -> Path:
+def path_of(folder: Path, expected: Expected) -> Path:
     """Return the file for these versions of torch and Python."""
-    return _path(folder, found.torch, found.python)
+    return _path(folder, expected.torch, expected.python)
 
 
 def _path(folder: Path, torch: str, python: str) -> Path:

@@ -42,12 +42,12 @@ class PhasePart:
         return f"{self.name}{MOVES}" if self.work is Work.BOTH else self.name
 
 
-def phase_parts(found: PhaseSummary | None, devices: int = 1) -> tuple[PhasePart, ...]:
+def phase_parts(phase_summary: PhaseSummary | None, devices: int = 1) -> tuple[PhasePart, ...]:
     """Return the parts in their order in the step; none if forward, which every step has, has no time.
 
     `devices` is how many devices the case has.
     """
-    known = {} if found is None else {name: each.value for name, each in found.phases_s.items()}
+    known = {} if phase_summary is None else {name: each.value for name, each in phase_summary.phases_s.items()}
     times = {name: value for name, value in known.items() if value is not None}
     if "forward" not in times:
         return ()
@@ -76,12 +76,12 @@ class Saving:
         return bool(PARTS_OF.get(self.name))
 
 
-def largest_saving(found: PhaseSummary | None, other: PhaseSummary | None) -> Saving | None:
+def largest_saving(phase_summary: PhaseSummary | None, other: PhaseSummary | None) -> Saving | None:
     """Return where the first saves most against the other; None if it saves nowhere.
 
     A part is named in place of its whole phase if it has at least half of the saving.
     """
-    both = [] if found is None or other is None else _in_both(found, other)
+    both = [] if phase_summary is None or other is None else _in_both(phase_summary, other)
     wholes = [each for each in both if each.name in PARTS_OF]
     parts = [each for each in both if each.name not in PARTS_OF]
     whole, part = (max(each, key=_saved, default=None) for each in (wholes, parts))
@@ -90,17 +90,17 @@ def largest_saving(found: PhaseSummary | None, other: PhaseSummary | None) -> Sa
     return whole if whole is not None and _saved(whole) > 0 else None
 
 
-def _in_both(found: PhaseSummary, other: PhaseSummary) -> list[Saving]:
+def _in_both(phase_summary: PhaseSummary, other: PhaseSummary) -> list[Saving]:
     pairs = {
         name: (each.value, other.phases_s[name].value)
-        for name, each in found.phases_s.items()
+        for name, each in phase_summary.phases_s.items()
         if name in other.phases_s
     }
     return [Saving(name, a, b) for name, (a, b) in pairs.items() if a is not None and b is not None]
 
 
-def _saved(found: Saving) -> float:
-    return found.other_s - found.time_s
+def _saved(saving: Saving) -> float:
+    return saving.other_s - saving.time_s
 
 
 def _parts(phase: str, times: Mapping[str, float], rest_is: Work) -> list[PhasePart]:

@@ -62,12 +62,10 @@ def summarise_phases(
     lags = [one.rank_lag_s for one in rounds if one.rank_lag_s] if machines > 1 else []
     return PhaseSummary(
         phases_s=_over_rounds([one.phases_s or {} for one in rounds]),
-        skew_s=over_values([median(each) / steps_per_sample for each in skews]) if skews else None,
+        skew_s=over_values([median(skew) / steps_per_sample for skew in skews]) if skews else None,
         rank_lag_s=tuple(over_values([_lag(rank, one, steps_per_sample) for one in rounds]) for rank in range(ranks)),
         phases_by_rank_s=tuple(map(_over_rounds, zip(*by_rank, strict=True))),
-        machine_skew_s=over_values([_machine_skew(each, machines) / steps_per_sample for each in lags])
-        if lags
-        else None,
+        machine_skew_s=over_values([_machine_skew(lag, machines) / steps_per_sample for lag in lags]) if lags else None,
         longest_step_s=longest_step_s,
     )
 

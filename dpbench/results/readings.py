@@ -82,7 +82,7 @@ class OverRounds:
 
 def over_rounds(readings: Sequence[Reading]) -> OverRounds:
     """Return the readings of one metric, one from each round, as one."""
-    values = [value for each in readings if (value := each.value) is not None]
+    values = [value for reading in readings if (value := reading.value) is not None]
     reasons = [str(each.reason) for each in readings if each.value is None] if len(values) < len(readings) else []
     sources = dict.fromkeys([each.source for each in readings])
     spans_s = [span_s for each in readings if (span_s := each.span_s) is not None]

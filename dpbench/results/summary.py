@@ -95,7 +95,7 @@ def summarise(records: Sequence[Record]) -> Summary:
 
 
 def _peak_rss_bytes(metrics: Sequence[Metrics]) -> OverRounds | None:
-    peaks = [float(each.peak_rss_bytes) for each in metrics if each.peak_rss_bytes is not None]
+    peaks = [float(metric.peak_rss_bytes) for metric in metrics if metric.peak_rss_bytes is not None]
     return over_values(peaks) if peaks else None
 
 

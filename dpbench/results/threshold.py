@@ -82,6 +82,6 @@ def _widest(new: Estimate, old: Estimate) -> str:
     return "This run" if widths[0] > widths[1] else "The baseline"
 
 
-def _text(found: Estimate) -> str:
-    low, high = (found.value if end is None else end for end in (found.low, found.high))
-    return f"{found.value:.4g} s [{low:.4g}, {high:.4g}]"
+def _text(estimate: Estimate) -> str:
+    low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
+    return f"{estimate.value:.4g} s [{low:.4g}, {high:.4g}]"

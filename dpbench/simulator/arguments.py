@@ -137,7 +137,7 @@ def _shapes_of(result: Any, arguments: Sequence[Tensor]) -> Layout | tuple[Layou
     None too if it shares memory with an argument: ``_unsafe_view`` does, and its schema does not say so.
     """
     found = result if type(result) is tuple else (result,)
-    taken = {each.untyped_storage()._cdata for each in arguments if each.layout == torch.strided}
+    taken = {argument.untyped_storage()._cdata for argument in arguments if argument.layout == torch.strided}
     for each in found:
         if not isinstance(each, Tensor) or each.layout != torch.strided or each.storage_offset():
             return None

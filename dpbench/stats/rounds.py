@@ -120,8 +120,8 @@ def ratio_of_estimates(head: Estimate, base: Estimate) -> Estimate:
     return Estimate(value, value * exp(-below), value * exp(above))
 
 
-def log_distances(found: Estimate) -> tuple[float, float] | None:
+def log_distances(estimate: Estimate) -> tuple[float, float] | None:
     """Return the distances from the value to the low and the high end, as logarithms of 0 or more, or None."""
-    if found.low is None or found.high is None or min(found.value, found.low, found.high) <= 0:
+    if estimate.low is None or estimate.high is None or min(estimate.value, estimate.low, estimate.high) <= 0:
         return None
-    return max(0.0, log(found.value / found.low)), max(0.0, log(found.high / found.value))
+    return max(0.0, log(estimate.value / estimate.low)), max(0.0, log(estimate.high / estimate.value))

@@ -108,8 +108,12 @@ def _key(span: Span, waiter: str) -> _Key:
     return _Key(span.doing, waiter, span.phase, span.moved or Moved.BYTES)
 
 
-def _waited(timeline: Timeline, who: str, found: list[Stretch]) -> float:
-    return total(found) - total(in_both(union(found), computing(timeline, who))) if who != HOST else total(found)
+def _waited(timeline: Timeline, who: str, stretches: list[Stretch]) -> float:
+    return (
+        total(stretches) - total(in_both(union(stretches), computing(timeline, who)))
+        if who != HOST
+        else total(stretches)
+    )
 
 
 def path_in_words(timeline: Timeline, shown: Callable[[float], str]) -> list[str]:

@@ -19,12 +19,12 @@ def perfetto(trace: Trace) -> dict[str, Any]:
     seconds = UNIT_S if trace.source is Source.SIMULATED else 1.0
     events: list[dict[str, Any]] = []
     first = 1
-    for each in trace.variants:
-        if each.timeline is not None:
-            numbers = _Numbers(each.timeline, first)
+    for variant in trace.variants:
+        if variant.timeline is not None:
+            numbers = _Numbers(variant.timeline, first)
             first = numbers.next
-            events += numbers.names(f"{each.variant} ({trace.source})")
-            events += _spans(each.timeline, numbers, seconds)
+            events += numbers.names(f"{variant.variant} ({trace.source})")
+            events += _spans(variant.timeline, numbers, seconds)
     about = {"title": trace.title, "source": str(trace.source), "notes": list(_notes(trace))}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
@@ -33,8 +33,8 @@ def _notes(trace: Trace) -> Iterator[str]:
     if trace.source is Source.SIMULATED:
         yield "Simulated: an order without times. Each operator and copy takes one unit, drawn as 1 ms."
     yield from trace.notes
-    for each in trace.variants:
-        yield from (f"{each.variant}: {note}" for note in (*each.notes, *filter(None, [each.reason])))
+    for variant in trace.variants:
+        yield from (f"{variant.variant}: {note}" for note in (*variant.notes, *filter(None, [variant.reason])))
 
 
 class _Numbers:

@@ -15,22 +15,22 @@ _COPY = re.compile(r"copy (\S+) to (\S+)")
 _NO_LONGER = 1.0005
 
 
-def projected_trace(variant: str, found: Projection) -> VariantTrace:
+def projected_trace(variant: str, projection: Projection) -> VariantTrace:
     """Return the trace of a projection. Its step time is the one that `dpbench project` prints."""
-    timeline = projected_timeline(found)
-    step_s = found.step_time_s.mid
+    timeline = projected_timeline(projection)
+    step_s = projection.step_time_s.mid
     notes = []
     if step_s > timeline.length * _NO_LONGER:
         more = step_s / timeline.length - 1
         notes.append(f"the step is {more:.1%} longer than the drawing, because the slowest device sets the pace")
-    if found.devices > 1 and len(timeline.devices) == 1:
-        notes.append(f"one rank is drawn, and stands for all {found.devices}")
-    return VariantTrace(variant, timeline, step_s, found.hidden, tuple(notes))
+    if projection.devices > 1 and len(timeline.devices) == 1:
+        notes.append(f"one rank is drawn, and stands for all {projection.devices}")
+    return VariantTrace(variant, timeline, step_s, projection.hidden, tuple(notes))
 
 
-def projected_timeline(found: Projection) -> Timeline:
+def projected_timeline(projection: Projection) -> Timeline:
     """Return the tasks of a projection as spans. A task of a stream is on the stream's row, a copy on its links too."""
-    tasks, times = found.tasks, found.schedule
+    tasks, times = projection.tasks, projection.schedule
     used = sorted({device for task in tasks.all for device, _ in task.streams})
     numbers, rows = StreamNames(), RowNumbers()
     spans = []
@@ -40,7 +40,7 @@ def projected_timeline(found: Projection) -> Timeline:
             Span(
                 name=task.name,
                 doing=_DOING[task.role],
-                rows=_rows(task, rows, numbers, found.devices),
+                rows=_rows(task, rows, numbers, projection.devices),
                 start=times.starts[i],
                 finish=times.finishes[i],
                 phase=task.phase,
@@ -130,7 +130,7 @@ class _Order:
                 case Copy():
                     self._add(event, Doing.MOVE)
         devices = sorted(set(self._recording.streams.values()))
-        return Timeline(self._rows.rows(), self._spans, [device_name(each) for each in devices])
+        return Timeline(self._rows.rows(), self._spans, [device_name(device) for device in devices])
 
     def _join_threads(self) -> None:
         """From here on every thread has waited for all that any of them has waited for."""

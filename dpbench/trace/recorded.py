@@ -53,7 +53,7 @@ class _Profile:
         self._marks = [event for event in events if event.kind is ProfiledKind.MARK]
         self._phases = [(event.start_s, event.name) for event in self._marks if event.name in list(Phase)]
         threads = sorted({event.place for event in events if event.kind is ProfiledKind.OPERATOR})
-        self._of_thread = {each: outermost(events, each) for each in threads}
+        self._of_thread = {thread: outermost(events, thread) for thread in threads}
         self._is_staged = any(e.kind is ProfiledKind.COPY and "DtoH" in e.name for e in self._on_device)
         self._rows = RowNumbers()
 

@@ -37,7 +37,7 @@ Series = tuple[float, ...]
 def respond(text: str) -> Measured:
     request = MeasureRequest.model_validate_json(text)
     accelerators, _ = read_accelerators()
-    devices = [torch.device(each.device) for each in accelerators] or [torch.device("cpu")] * 2
+    devices = [torch.device(accelerator.device) for accelerator in accelerators] or [torch.device("cpu")] * 2
     return measure(devices, request)
 
 

@@ -53,9 +53,12 @@ def _installed(name: str, path: Sequence[str] | None) -> Distribution | None:
     return next(iter(found), None)
 
 
-def _is_this_project(found: Distribution) -> bool:
+def _is_this_project(distribution: Distribution) -> bool:
     """Return whether its command is this project's, which is the same under the old name.
 
     The command is read as text, without an import.
     """
-    return any((each.group, each.name, each.value) == _COMMAND for each in found.entry_points)
+    return any(
+        (entry_point.group, entry_point.name, entry_point.value) == _COMMAND
+        for entry_point in distribution.entry_points
+    )

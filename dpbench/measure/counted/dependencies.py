@@ -66,22 +66,22 @@ class IssueOrder:
     swaps: int
 
 
-def issue_order(found: Reductions) -> IssueOrder:
+def issue_order(reductions: Reductions) -> IssueOrder:
     """Return when the host issues the copies of each reduction, by the order of the events. Pure."""
-    halves = second_halves(found.lanes)
+    halves = second_halves(reductions.lanes)
     half = max((min(late) for late in halves.values()), default=0)
     issued: dict[int, int] = {}
-    for copy in found.copies:
-        group = found.group_of[copy.id]
+    for copy in reductions.copies:
+        group = reductions.group_of[copy.id]
         issued[group] = min(issued.get(group, copy.id), copy.id)
     ready = dict.fromkeys(issued, 0)
-    for part, inputs in found.inputs.items():
-        group = found.group_of[part]
+    for part, inputs in reductions.inputs.items():
+        group = reductions.group_of[part]
         if group in ready:
             ready[group] = max(ready[group], *inputs, 0)
     return IssueOrder(
-        at_half_bytes=sum(copy.size_bytes for copy in found.copies if copy.id < half),
-        operators_before=sum(ready[each] < lane.id < issued[each] for each in issued for lane in found.lanes),
+        at_half_bytes=sum(copy.size_bytes for copy in reductions.copies if copy.id < half),
+        operators_before=sum(ready[each] < lane.id < issued[each] for each in issued for lane in reductions.lanes),
         swaps=sum((ready[a] - ready[b]) * (issued[a] - issued[b]) < 0 for a, b in combinations(issued, 2)),
     )
 
@@ -200,18 +200,18 @@ def _reductions(backward: Sequence[Work], data: Mapping[int, Sequence[int]], hom
 
 
 def _overlap(
-    found: Reductions, data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]]
+    reductions: Reductions, data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]]
 ) -> tuple[int, int, int]:
     """Return the bytes of reductions: all, those ready, and those startable (see above)."""
-    late = {event for half in second_halves(found.lanes).values() for event in half}
+    late = {event for half in second_halves(reductions.lanes).values() for event in half}
     ready: dict[int, bool] = {}
-    for part, inputs in sorted(found.inputs.items()):
-        group = found.group_of[part]
+    for part, inputs in sorted(reductions.inputs.items()):
+        group = reductions.group_of[part]
         ready[group] = ready.get(group, True) and late.isdisjoint(_closure(inputs, data))
     return (
-        sum(copy.size_bytes for copy in found.copies),
-        sum(copy.size_bytes for copy in found.copies if ready[found.group_of[copy.id]]),
-        sum(copy.size_bytes for copy in found.copies if late.isdisjoint(_closure([copy.id], order))),
+        sum(copy.size_bytes for copy in reductions.copies),
+        sum(copy.size_bytes for copy in reductions.copies if ready[reductions.group_of[copy.id]]),
+        sum(copy.size_bytes for copy in reductions.copies if late.isdisjoint(_closure([copy.id], order))),
     )
 
 

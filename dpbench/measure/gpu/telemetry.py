@@ -224,7 +224,7 @@ def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: flo
     two samples fall into the window.
     """
     value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
-    inside = sorted((each for each in samples if each.timeStamp <= end_s * 1e6), key=lambda each: each.timeStamp)
+    inside = sorted((sample for sample in samples if sample.timeStamp <= end_s * 1e6), key=lambda each: each.timeStamp)
     if len(inside) < 2:
         lacking = "one sample of the driver falls into the window, and it covers time before it"
         raise NotOfferedError(lacking if inside else "no sample of the driver falls into the window")

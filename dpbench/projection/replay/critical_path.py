@@ -16,9 +16,9 @@ from dpbench.projection.replay.tasks import Role, Tasks
 _COMPUTE = "compute of device"
 
 
-def critical_path(tasks: Tasks, found: Schedule) -> list[int]:
+def critical_path(tasks: Tasks, schedule: Schedule) -> list[int]:
     """Return the tasks of the critical path, the first one first."""
-    return walk_back(found.finishes, lambda i: {*tasks.all[i].before, *found.follows[i]})
+    return walk_back(schedule.finishes, lambda i: {*tasks.all[i].before, *schedule.follows[i]})
 
 
 def walk_back(finishes: Sequence[float], before: Callable[[int], Collection[int]]) -> list[int]:
@@ -31,11 +31,11 @@ def walk_back(finishes: Sequence[float], before: Callable[[int], Collection[int]
     return path[::-1]
 
 
-def shares_of_path(tasks: Tasks, found: Schedule) -> tuple[tuple[str, float], ...]:
+def shares_of_path(tasks: Tasks, schedule: Schedule) -> tuple[tuple[str, float], ...]:
     """Return the parts of the critical path, largest first, as shares of its length."""
     parts: defaultdict[str, float] = defaultdict(float)
-    for i in critical_path(tasks, found):
-        parts[part_of(tasks, i)] += found.finishes[i] - found.starts[i]
+    for i in critical_path(tasks, schedule):
+        parts[part_of(tasks, i)] += schedule.finishes[i] - schedule.starts[i]
     total = sum(parts.values()) or 1.0
     return tuple((name, time / total) for name, time in sorted(parts.items(), key=lambda part: -part[1]))
 

@@ -132,10 +132,10 @@ def _drift(drift: Drift) -> str:
     return one_line(text) + _accepted(drift.accepted)
 
 
-def _by_benchmark(found: Iterable[Changed]) -> Iterator[tuple[str, list[Changed]]]:
+def _by_benchmark(changeds: Iterable[Changed]) -> Iterator[tuple[str, list[Changed]]]:
     groups: dict[str, list[Changed]] = defaultdict(list)
-    for each in found:
-        groups[each.benchmark].append(each)
+    for changed in changeds:
+        groups[changed.benchmark].append(changed)
     yield from ((one_line(benchmark), group) for benchmark, group in groups.items())
 
 

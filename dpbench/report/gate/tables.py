@@ -162,7 +162,7 @@ _LINE, _ONE, _INTERVAL, _ONE_INSIDE, _VALUE, _LEFT, _RIGHT = "┄│━┿●◄
 
 def span_of(ratios: Iterable[TimeRatio]) -> float:
     """Return the logarithm at a line's end that shows all of the ratios, between those of 1.02 and of 2."""
-    ends = [abs(log(end)) for each in ratios for end in (each.low, each.high) if end > 0]
+    ends = [abs(log(end)) for ratio in ratios for end in (ratio.low, ratio.high) if end > 0]
     return min(max([_LEAST_SPAN, *ends]), _MOST_SPAN)
 
 
@@ -283,8 +283,10 @@ def revision(found: Revision) -> str:
     return one_line(f"{found.short} {asked} {found.subject}")
 
 
-def acceptance(found: Accepted) -> str:
-    return one_line(f"accepted until {found.expires} ({found.benchmark} at {found.revision}): {found.reason}")
+def acceptance(accepted: Accepted) -> str:
+    return one_line(
+        f"accepted until {accepted.expires} ({accepted.benchmark} at {accepted.revision}): {accepted.reason}"
+    )
 
 
 def measured(time: TimeJudgement) -> str:
@@ -312,11 +314,11 @@ def circumstances(judgement: Judgement) -> str:
     return one_line(text)
 
 
-def _false_alarms(found: FalseAlarms | None, by_design: float) -> str:
+def _false_alarms(alarms: FalseAlarms | None, by_design: float) -> str:
     measured = (
         "not measured on this machine; benchmarks/gate_self_test.py of dpbench's checkout measures it"
-        if found is None
-        else f"{found.alarms:,} of {found.of:,}, at most {share(found.upper)}; {one_line(found.gates)}"
+        if alarms is None
+        else f"{alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)}; {one_line(alarms.gates)}"
     )
     return f"identical code called slower: {measured} (by design at most {share(by_design)} of suites)"
 

@@ -64,27 +64,29 @@ _PHASES = {
 }
 
 
-def words(found: MachineResults) -> Panel | None:
+def words(machine_results: MachineResults) -> Panel | None:
     """Return the table of words, folded; None without variants that have times."""
-    if not found.variants:
+    if not machine_results.variants:
         return None
     text = "What this page means by the names in its charts."
     columns = {"word": "word", "meaning": "meaning"}
-    return Panel("words", "Variants, phases and terms", text, columns, {ALL: list(_rows(found))}, is_folded=True)
+    return Panel(
+        "words", "Variants, phases and terms", text, columns, {ALL: list(_rows(machine_results))}, is_folded=True
+    )
 
 
-def _rows(found: MachineResults) -> Iterator[DataRow]:
-    for name in dict.fromkeys(variant.name for variant in found.variants):
+def _rows(machine_results: MachineResults) -> Iterator[DataRow]:
+    for name in dict.fromkeys(variant.name for variant in machine_results.variants):
         yield {"word": str(name), "meaning": name.sentence}
-    families = {each.setting.workload.partition("/")[0] for each in found.compared.comparisons}
+    families = {comparison.setting.workload.partition("/")[0] for comparison in machine_results.compared.comparisons}
     for family in (each for each in Family if each in families):
         yield {"word": f"{family}/...", "meaning": f"workload; {FAMILIES[family]}"}
-    for word, meaning in (_TERMS | _ideals(found) | _PHASES).items():
+    for word, meaning in (_TERMS | _ideals(machine_results) | _PHASES).items():
         yield {"word": word, "meaning": meaning}
 
 
-def _ideals(found: MachineResults) -> dict[str, str]:
-    kinds = {are_shared(each.setting.devices) for each in found.compared.comparisons}
+def _ideals(machine_results: MachineResults) -> dict[str, str]:
+    kinds = {are_shared(comparison.setting.devices) for comparison in machine_results.compared.comparisons}
     ideal = "; or ".join(_SHARED_IDEAL if shared else _IDEAL for shared in sorted(kinds))
     return {"ideal, limit": ideal} if ideal else {}
 
@@ -107,34 +109,36 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
 )
 
 
-def page_of(found: PageInputs, reference: VariantId | None = None) -> Page:
+def page_of(page_inputs: PageInputs, reference: VariantId | None = None) -> Page:
     """Return the page. Without a `reference`, ratios are to torch_dp if it has times, else to naive."""
-    every = by_machine(found.records, found.skipped, found.counts, reference)
-    past = histories(every, found.commit_dates, with_days=found.with_days)
+    every = by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts, reference)
+    past = histories(every, page_inputs.commit_dates, with_days=page_inputs.with_days)
     machines = newest(every, past)
     shown = machines[:_MOST_MACHINES]
     table = raw_table(every)
-    of_gates, more = gate_sections(found)
-    notes = [*found.left_out, *_notes(machines), *more]
+    of_gates, more = gate_sections(page_inputs)
+    notes = [*page_inputs.left_out, *_notes(machines), *more]
     if len(machines) < len(every):
         notes.append("The charts are of the newest commit; the first chart and the table at the end have all commits.")
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
     parts = [_part(each, number, _past_of(each, past)) for number, each in enumerate(shown)]
-    return Page(_title(found), notes, parts, [*of_gates, *_shared(found, machines)], table)
+    return Page(_title(page_inputs), notes, parts, [*of_gates, *_shared(page_inputs, machines)], table)
 
 
-def _past_of(found: MachineResults, past: Sequence[History]) -> History | None:
-    machine = None if found.environment is None else machine_of(found.environment)
+def _past_of(machine_results: MachineResults, past: Sequence[History]) -> History | None:
+    machine = None if machine_results.environment is None else machine_of(machine_results.environment)
     return next((each for each in past if each.machine == machine), None)
 
 
-def _title(found: PageInputs) -> str:
-    measured = {record.case.workload for record in found.records} | {skip.case.workload for skip in found.skipped}
-    measured |= {record.settings.workload for record in found.elastic}
-    workloads = sorted(measured | {each.workload for each in found.projections})
+def _title(page_inputs: PageInputs) -> str:
+    measured = {record.case.workload for record in page_inputs.records} | {
+        skip.case.workload for skip in page_inputs.skipped
+    }
+    measured |= {record.settings.workload for record in page_inputs.elastic}
+    workloads = sorted(measured | {projection.workload for projection in page_inputs.projections})
     if not workloads:
-        return "dpbench: history of the gate" if found.gates else "dpbench"
+        return "dpbench: history of the gate" if page_inputs.gates else "dpbench"
     more = f" and {len(workloads) - 2} more" if len(workloads) > 2 else ""
     return f"dpbench: {', '.join(workloads[:2])}{more}"
 
@@ -153,49 +157,53 @@ def _notes(machines: Sequence[MachineResults]) -> Iterable[str]:
                 f"{machine.name}: {len(machine.records):,} records are summarised. Charts of one setting show "
                 f"{MOST_SETTINGS} of {len(machine.compared.comparisons):,} settings."
             )
-        if thin := sum(row.summary.thin_rounds > 0 for each in machine.compared.comparisons for row in each.rows):
+        if thin := sum(
+            row.summary.thin_rounds > 0 for comparison in machine.compared.comparisons for row in comparison.rows
+        ):
             cases = "1 case has" if thin == 1 else f"{thin} cases have"
             yield f"{machine.name}: {cases} too few samples to be ranked; the table at the end marks them."
         if machine.is_throttled:
             yield f"{machine.name}: the GPUs' clocks were lowered in some records, so times may not be comparable."
 
 
-def _part(found: MachineResults, number: int, past: History | None) -> MachinePart:
-    first = None if past is None else history_section(number, past, found)
+def _part(machine_results: MachineResults, number: int, past: History | None) -> MachinePart:
+    first = None if past is None else history_section(number, past, machine_results)
     sections = [] if first is None else [first]
     for name, title, makers in _SECTIONS:
-        panels = [panel for make in makers if (panel := make(found)) is not None]
+        panels = [panel for make in makers if (panel := make(machine_results)) is not None]
         if panels:
             sections.append(Section(f"m{number}-{name}", title, panels))
-    main = None if found.main is None else headline(found.main)
-    others = [headline(each) for each in found.shown if each is not found.main][:_MOST_HEADLINES]
-    return MachinePart(found.name, _summary(found, main), main, others, sections)
+    main = None if machine_results.main is None else headline(machine_results.main)
+    others = [headline(each) for each in machine_results.shown if each is not machine_results.main][:_MOST_HEADLINES]
+    return MachinePart(machine_results.name, _summary(machine_results, main), main, others, sections)
 
 
-def _summary(found: MachineResults, main: Headline | None) -> str:
+def _summary(machine_results: MachineResults, main: Headline | None) -> str:
     """Return one sentence on all settings; the answer itself if there is one setting."""
     if main is None:
         return "No setting has records."
-    if len(found.compared.comparisons) == 1:
+    if len(machine_results.compared.comparisons) == 1:
         return main.answer
-    winners = [winner for each in found.compared.comparisons if (winner := winner_of(each)) is not None]
+    winners = [
+        winner for comparison in machine_results.compared.comparisons if (winner := winner_of(comparison)) is not None
+    ]
     alone = sum(winner.is_slower_than_one_device for winner in winners)
     if alone == len(winners) > 0:
         return f"In all {alone} settings one device alone is faster than every scheme on several."
     wins = Counter(str(winner.best.case.variant) for winner in winners if winner.is_decided)
     undecided = sum(not winner.is_decided for winner in winners)
     parts = [f"{name} in {count}" for name, count in wins.most_common()]
-    text = f"Of {len(found.compared.comparisons):,} settings, the fastest scheme is {', '.join(parts)}"
+    text = f"Of {len(machine_results.compared.comparisons):,} settings, the fastest scheme is {', '.join(parts)}"
     if not parts:
         return f"In none of {undecided:,} settings is one scheme the fastest for sure."
     text += f"; not decided in {undecided}." if undecided else "."
     return f"{text} In {alone} settings one device alone is faster than every scheme on several." if alone else text
 
 
-def _shared(found: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:
-    projected = projections(found.projections, machines)
-    advice = [each.advice for each in found.projections[:_MOST_HEADLINES]]
-    sections = [elastic_section(found.elastic)]
+def _shared(page_inputs: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:
+    projected = projections(page_inputs.projections, machines)
+    advice = [each.advice for each in page_inputs.projections[:_MOST_HEADLINES]]
+    sections = [elastic_section(page_inputs.elastic)]
     if projected is not None:
         sections.append(Section("projected", "What would a described machine do?", [projected], advice))
     return [section for section in sections if section is not None]

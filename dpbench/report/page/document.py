@@ -89,9 +89,9 @@ def _machine(machine: MachinePart) -> Iterator[str]:
         texts = machine.main.sentences[1:] if is_said else machine.main.sentences
         yield "" if is_said else f"<h3>{_text(place(machine.main.setting))}</h3>"
         yield _list(texts)
-    for found in machine.others:
-        title = f"{place(found.setting)}: {found.answer}"
-        yield f"<details class=setting><summary>{_text(title)}</summary>{_list(found.sentences[1:])}</details>"
+    for other in machine.others:
+        title = f"{place(other.setting)}: {other.answer}"
+        yield f"<details class=setting><summary>{_text(title)}</summary>{_list(other.sentences[1:])}</details>"
     yield from _contents(machine.sections)
     for section in machine.sections:
         yield from _section(section)
@@ -99,11 +99,11 @@ def _machine(machine: MachinePart) -> Iterator[str]:
 
 
 def _list(texts: Sequence[str]) -> str:
-    return f"<ul class=reasons>{''.join(f'<li>{_text(each)}</li>' for each in texts)}</ul>"
+    return f"<ul class=reasons>{''.join(f'<li>{_text(text)}</li>' for text in texts)}</ul>"
 
 
 def _contents(sections: Sequence[Section]) -> Iterator[str]:
-    links = [f'<a href="#{_text(each.id)}">{_text(each.title)}</a>' for each in sections]
+    links = [f'<a href="#{_text(section.id)}">{_text(section.title)}</a>' for section in sections]
     yield f'<nav aria-label="Sections">{" ".join(links)}</nav>'
 
 
@@ -154,7 +154,9 @@ def _json(page: Page) -> str:
     data = {
         "config": CONFIG,
         "panels": {
-            f"{section.id}-{each.id}": _panel_json(owner, each) for owner, section in owners for each in section.panels
+            f"{section.id}-{panel.id}": _panel_json(owner, panel)
+            for owner, section in owners
+            for panel in section.panels
         },
         "table": {
             "columns": [_column(*each) for each in page.table.columns.items()],

@@ -75,7 +75,7 @@ def rows_of(field: str = "variant", **axis: object) -> Spec:
 
 def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
     """Return the height of the rows of these names, with room for the parameters of variants."""
-    return {"step": max(least, TWO_LINES_PX) if any("[" in str(each) for each in names) else least}
+    return {"step": max(least, TWO_LINES_PX) if any("[" in str(name) for name in names) else least}
 
 
 def intervals(

@@ -24,7 +24,9 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
     commands = _by_command(records)
     panels = [_outages(commands), _runs(commands)]
     answers = [text for own in commands.values() for text in _answers(elastic_json(own)["runs"])]
-    return Section("elastic", "What does an outage cost?", [each for each in panels if each], answers[:_MOST_ANSWERS])
+    return Section(
+        "elastic", "What does an outage cost?", [panel for panel in panels if panel], answers[:_MOST_ANSWERS]
+    )
 
 
 def _by_command(records: Sequence[ElasticRecord]) -> dict[str, list[ElasticRecord]]:

@@ -58,7 +58,7 @@ class MachineResults:
     @cached_property
     def summaries(self) -> list[Summary]:
         """Each case once: `single` is a row of several comparisons."""
-        rows = (row.summary for each in self.compared.comparisons for row in each.rows)
+        rows = (row.summary for comparison in self.compared.comparisons for row in comparison.rows)
         return list({each.case: each for each in (*rows, *self.compared.single_device_baselines)}.values())
 
     @cached_property
@@ -73,7 +73,7 @@ class MachineResults:
     @cached_property
     def variants(self) -> list[VariantId]:
         """All variants that have times, in the order of tables."""
-        timed = {each.case.variant for each in self.summaries if each.step_times_s}
+        timed = {summary.case.variant for summary in self.summaries if summary.step_times_s}
         return sorted(timed, key=lambda each: each.order)
 
     def panel(
@@ -99,9 +99,9 @@ class MachineResults:
         return Panel(name, title, text, columns, rows, spec, "setting", self.first, self.labels)
 
 
-def _weight(found: Comparison) -> tuple[int, int, int]:
-    timed = sum(1 for row in found.rows if row.summary.step_times_s)
-    return timed, len(found.setting.devices), found.setting.batch
+def _weight(comparison: Comparison) -> tuple[int, int, int]:
+    timed = sum(1 for row in comparison.rows if row.summary.step_times_s)
+    return timed, len(comparison.setting.devices), comparison.setting.batch
 
 
 def by_machine(
@@ -131,8 +131,8 @@ def by_machine(
 def machine_names(environments: Sequence[Environment]) -> list[str]:
     """Return the name of each machine: its host and devices. Equal names are told apart by what differs."""
     same: dict[str, list[Environment]] = {}
-    for each in environments:
-        same.setdefault(_name(each, ()), []).append(each)
+    for environment in environments:
+        same.setdefault(_name(environment, ()), []).append(environment)
     return [_name(each, list(differences(same[_name(each, ())]))) for each in environments]
 
 

@@ -14,9 +14,9 @@ _MOST_REASONS = 200
 _MOST_LETTERS = 600
 
 
-def outcomes(found: MachineResults) -> Panel | None:
+def outcomes(machine_results: MachineResults) -> Panel | None:
     """Return the cases that failed or were skipped, or failed in some rounds, with reasons; None without any."""
-    rows = list(_outcome_rows(found))
+    rows = list(_outcome_rows(machine_results))
     if not rows:
         return None
     more = f" The first {_MOST_REASONS} of {len(rows)} are shown." if len(rows) > _MOST_REASONS else ""
@@ -25,11 +25,11 @@ def outcomes(found: MachineResults) -> Panel | None:
     return Panel("outcomes", "Failed and skipped", text, columns, {ALL: rows[:_MOST_REASONS]})
 
 
-def environment(found: MachineResults) -> Panel | None:
+def environment(machine_results: MachineResults) -> Panel | None:
     """Return what must be equal before times are compared; None if no record has it."""
-    if found.environment is None:
+    if machine_results.environment is None:
         return None
-    fields = found.environment.model_dump(mode="json")
+    fields = machine_results.environment.model_dump(mode="json")
     rows: list[DataRow] = [
         {"field": name.replace("_", " "), "value": shown_value(value)}
         for name, value in fields.items()
@@ -39,18 +39,18 @@ def environment(found: MachineResults) -> Panel | None:
     return Panel("environment", "Environment", text, {"field": "field", "value": "value"}, {ALL: rows})
 
 
-def _outcome_rows(found: MachineResults) -> Iterator[DataRow]:
-    for summary in found.summaries:
+def _outcome_rows(machine_results: MachineResults) -> Iterator[DataRow]:
+    for summary in machine_results.summaries:
         if summary.reason is not None:
             yield _outcome_row(summary)
 
 
-def _outcome_row(found: Summary) -> DataRow:
-    reason = " ".join(str(found.reason).split())
-    outcome = "some rounds failed" if found.outcome is Outcome.OK else found.outcome.replace("_", " ")
+def _outcome_row(summary: Summary) -> DataRow:
+    reason = " ".join(str(summary.reason).split())
+    outcome = "some rounds failed" if summary.outcome is Outcome.OK else summary.outcome.replace("_", " ")
     return {
-        "variant": str(found.case.variant),
-        "setting": place(found.case),
+        "variant": str(summary.case.variant),
+        "setting": place(summary.case),
         "outcome": outcome,
         "reason": reason if len(reason) <= _MOST_LETTERS else f"{reason[:_MOST_LETTERS]}…",
     }

@@ -144,7 +144,7 @@ class _Body:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        found = [each.timeline for each in trace.variants if each.timeline is not None]
+        found = [variant.timeline for variant in trace.variants if variant.timeline is not None]
         longest = max((timeline.length for timeline in found), default=0.0)
         self._longest = longest or 1.0
         self.parts: list[str] = []
@@ -154,8 +154,8 @@ class _Body:
         self._words(self._trace.title, "head", 10)
         self._words(source_words(self._trace.source), "muted", 4)
         self._legend()
-        for each in self._trace.variants:
-            self._variant(each)
+        for variant in self._trace.variants:
+            self._variant(variant)
         for note in self._trace.notes:
             self._words(note, "muted")
         self.y += 4
@@ -176,12 +176,12 @@ class _Body:
             x += _LEGEND_WIDTH
         self.y += 2 * _LINE
 
-    def _variant(self, found: VariantTrace) -> None:
-        self._words(heading(found, self._trace.source), "name")
-        for line in sub_heading(found, self._trace.source):
+    def _variant(self, variant_trace: VariantTrace) -> None:
+        self._words(heading(variant_trace, self._trace.source), "name")
+        for line in sub_heading(variant_trace, self._trace.source):
             self._words(line, "muted")
-        if found.timeline is not None:
-            self._timeline(found.timeline)
+        if variant_trace.timeline is not None:
+            self._timeline(variant_trace.timeline)
         self.y += 14
 
     def _timeline(self, timeline: Timeline) -> None:
@@ -217,12 +217,12 @@ class _Body:
         self.y = bottom + 28
 
 
-def _bars(found: Sequence[Drawn], y: int) -> Iterator[str]:
-    for each in found:
-        height, top = (3, y + _BAR) if each.kind == "path" else (_BAR, y)
-        name = CLASSES.get(each.kind, each.kind)
-        place = f'x="{_LEFT + each.x:.1f}" y="{top}" width="{each.width:.1f}" height="{height}"'
-        yield f'<rect {place} class="{name}"><title>{_text(each.text)}</title></rect>'
+def _bars(drawns: Sequence[Drawn], y: int) -> Iterator[str]:
+    for drawn in drawns:
+        height, top = (3, y + _BAR) if drawn.kind == "path" else (_BAR, y)
+        name = CLASSES.get(drawn.kind, drawn.kind)
+        place = f'x="{_LEFT + drawn.x:.1f}" y="{top}" width="{drawn.width:.1f}" height="{height}"'
+        yield f'<rect {place} class="{name}"><title>{_text(drawn.text)}</title></rect>'
 
 
 def _round_step(least: float) -> float:

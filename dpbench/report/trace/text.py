@@ -32,14 +32,14 @@ def trace_text(trace: Trace) -> Group:
         Text(source_words(trace.source), style="bold"),
         Text(),
         _table(trace),
-        *(line for each in trace.variants for line in _path(each, trace.source)),
+        *(line for variant in trace.variants for line in _path(variant, trace.source)),
         *(Text(note) for note in trace.notes),
         Text(_LEGENDS[trace.source], style="dim"),
     )
 
 
 def _table(trace: Trace) -> Table:
-    found = [(each, each.timeline) for each in trace.variants if each.timeline is not None]
+    found = [(variant, variant.timeline) for variant in trace.variants if variant.timeline is not None]
     is_simulated = trace.source is Source.SIMULATED
     lengths = {each.variant: timeline.length if each.step_s is None else each.step_s for each, timeline in found}
     unit, name = (1.0, "units") if is_simulated else time_unit(lengths.values())
@@ -63,13 +63,13 @@ def _idle(timeline: Timeline) -> str | None:
     return " ".join(f"{share:.0%}" for share in idle_shares(timeline).values()) or None
 
 
-def _path(found: VariantTrace, source: Source) -> list[Text]:
-    if found.timeline is None:
-        return [Text(f"{found.variant}: {found.reason}")]
+def _path(variant_trace: VariantTrace, source: Source) -> list[Text]:
+    if variant_trace.timeline is None:
+        return [Text(f"{variant_trace.variant}: {variant_trace.reason}")]
     shown = shown_time(source)
-    lines = [f"critical path of {found.variant}, {shown(found.timeline.length)}:"]
-    lines += [f"  {clause}" for clause in path_in_words(found.timeline, shown)]
-    return [Text(line) for line in (*lines, *(f"  ({note})" for note in found.notes), "")]
+    lines = [f"critical path of {variant_trace.variant}, {shown(variant_trace.timeline.length)}:"]
+    lines += [f"  {clause}" for clause in path_in_words(variant_trace.timeline, shown)]
+    return [Text(line) for line in (*lines, *(f"  ({note})" for note in variant_trace.notes), "")]
 
 
 def trace_json(trace: Trace) -> dict[str, Any]:
@@ -80,20 +80,20 @@ def trace_json(trace: Trace) -> dict[str, Any]:
         "unit": "unit" if trace.source is Source.SIMULATED else "s",
         "title": trace.title,
         "notes": list(trace.notes),
-        "variants": [_variant_json(each, trace.source) for each in trace.variants],
+        "variants": [_variant_json(variant, trace.source) for variant in trace.variants],
     }
 
 
-def _variant_json(found: VariantTrace, source: Source) -> dict[str, Any]:
-    if found.timeline is None:
-        return {"variant": found.variant, "reason": found.reason}
+def _variant_json(variant_trace: VariantTrace, source: Source) -> dict[str, Any]:
+    if variant_trace.timeline is None:
+        return {"variant": variant_trace.variant, "reason": variant_trace.reason}
     return {
-        "variant": found.variant,
-        "step_time_s": found.step_s,
-        "drawn": found.timeline.length,
-        "overlapped_share": overlapped_share(found.timeline),
-        "hidden_share": found.hidden,
-        "idle_shares": idle_shares(found.timeline),
+        "variant": variant_trace.variant,
+        "step_time_s": variant_trace.step_s,
+        "drawn": variant_trace.timeline.length,
+        "overlapped_share": overlapped_share(variant_trace.timeline),
+        "hidden_share": variant_trace.hidden,
+        "idle_shares": idle_shares(variant_trace.timeline),
         "critical_path": [
             {
                 "doing": None if part.doing is None else str(part.doing),
@@ -107,10 +107,10 @@ def _variant_json(found: VariantTrace, source: Source) -> dict[str, Any]:
                 "is_own": part.is_own,
                 "is_replicating": part.is_replicating,
             }
-            for part in parts_of_path(found.timeline)
+            for part in parts_of_path(variant_trace.timeline)
         ],
-        "critical_path_in_words": path_in_words(found.timeline, shown_time(source)),
-        "notes": list(found.notes),
+        "critical_path_in_words": path_in_words(variant_trace.timeline, shown_time(source)),
+        "notes": list(variant_trace.notes),
     }
 
 
@@ -145,40 +145,40 @@ def axis_unit(source: Source, longest: float) -> tuple[float, str]:
     return (1.0, "units") if source is Source.SIMULATED else time_unit([longest])
 
 
-def heading(found: VariantTrace, source: Source) -> str:
+def heading(variant_trace: VariantTrace, source: Source) -> str:
     """Return ``tuned: 26.9 ms``, or the variant with the reason why it has no timeline."""
-    if found.timeline is None:
-        return f"{found.variant}: {found.reason}"
-    length = found.timeline.length if found.step_s is None else found.step_s
-    return f"{found.variant}: {shown_time(source)(length)}"
+    if variant_trace.timeline is None:
+        return f"{variant_trace.variant}: {variant_trace.reason}"
+    length = variant_trace.timeline.length if variant_trace.step_s is None else variant_trace.step_s
+    return f"{variant_trace.variant}: {shown_time(source)(length)}"
 
 
-def sub_heading(found: VariantTrace, source: Source) -> list[str]:
+def sub_heading(variant_trace: VariantTrace, source: Source) -> list[str]:
     """Return a line of shares, the critical path, and the notes."""
-    if found.timeline is None:
+    if variant_trace.timeline is None:
         return []
-    clauses = path_in_words(found.timeline, shown_time(source))
-    return [", ".join(shares(found)), f"Critical path: {'; '.join(clauses)}", *found.notes]
+    clauses = path_in_words(variant_trace.timeline, shown_time(source))
+    return [", ".join(shares(variant_trace)), f"Critical path: {'; '.join(clauses)}", *variant_trace.notes]
 
 
-def shares(found: VariantTrace) -> Iterator[str]:
+def shares(variant_trace: VariantTrace) -> Iterator[str]:
     """Return what is overlapped, hidden and idle, each as a text."""
-    assert found.timeline is not None
-    overlapped, idle = overlapped_share(found.timeline), list(idle_shares(found.timeline).values())
+    assert variant_trace.timeline is not None
+    overlapped, idle = overlapped_share(variant_trace.timeline), list(idle_shares(variant_trace.timeline).values())
     if overlapped is not None:
         yield f"communication under computation {overlapped:.0%}"
-    if found.hidden is not None:
-        yield f"communication that the step does not wait for {found.hidden:.0%}"
+    if variant_trace.hidden is not None:
+        yield f"communication that the step does not wait for {variant_trace.hidden:.0%}"
     if idle:
         low, high = f"{min(idle):.0%}", f"{max(idle):.0%}"
-        who = "threads" if "main thread" in found.timeline.devices else "devices"
+        who = "threads" if "main thread" in variant_trace.timeline.devices else "devices"
         yield f"{who} idle {low}" if low == high else f"{who} idle {low} to {high}"
 
 
 def description(trace: Trace) -> str:
     """Return the whole trace as sentences."""
     parts = [trace.title, source_words(trace.source)]
-    for each in trace.variants:
-        parts.append(heading(each, trace.source))
-        parts += sub_heading(each, trace.source)
+    for variant in trace.variants:
+        parts.append(heading(variant, trace.source))
+        parts += sub_heading(variant, trace.source)
     return ". ".join(part.removesuffix(".") for part in (*parts, *trace.notes)) + "."

@@ -37,7 +37,7 @@ def plan_world(spec: Spec, machine: MachineInfo, world: World) -> Plan:
 
 def local_lanes(machine: MachineInfo, count: int) -> tuple[str, ...]:
     """Return a device for each rank of a machine: its first accelerators, or lanes on the CPU if it has none."""
-    found = tuple(each.device for each in machine.accelerators)
+    found = tuple(accelerator.device for accelerator in machine.accelerators)
     if found and len(found) < count:
         raise WorldError(
             f"LOCAL_WORLD_SIZE: {count} is more than this machine's {len(found)} devices; allowed: 1 to {len(found)}"

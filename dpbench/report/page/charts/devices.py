@@ -46,16 +46,18 @@ _LONGEST = 2.5
 _CUT, _DISAGREES = " ▸", " ≠"
 
 
-def phases(found: MachineResults) -> Panel | None:
+def phases(machine_results: MachineResults) -> Panel | None:
     """Return a step's time by phase for each variant; None if no variant has phases."""
-    rows = {each.setting.setting: _phase_rows(each) for each in found.shown}
+    rows = {each.setting.setting: _phase_rows(each) for each in machine_results.shown}
     used = {str(row["part"]) for own in rows.values() for row in own}
     colours = coloured("part", [(name, colour) for name, colour in _COLOURS.items() if name in used])
     columns = {"variant": "variant", "part": "phase", "work": "kind", "shown": "ms", "percent": "% of step"}
     look = {"height": {"band": 0.72}, "stroke": PAPER, "strokeWidth": 0.5}
-    x, height = number_axis("from", "ms of a step, by phase"), row_step(found.variants)
+    x, height = number_axis("from", "ms of a step, by phase"), row_step(machine_results.variants)
     spec = bars(x, colours, columns, height, *bar_labels("end"), x2="to", look=look)
-    return found.panel("phases", "Where a step's time goes", _phases_text, columns=columns, rows=rows, spec=spec)
+    return machine_results.panel(
+        "phases", "Where a step's time goes", _phases_text, columns=columns, rows=rows, spec=spec
+    )
 
 
 def _phases_text(every: Sequence[DataRow]) -> str:
@@ -72,8 +74,8 @@ def _phases_text(every: Sequence[DataRow]) -> str:
     return text
 
 
-def _phase_rows(found: Comparison) -> list[DataRow]:
-    parts = [(row.summary, phase_parts(row.summary.phases, len(row.summary.case.devices))) for row in found.rows]
+def _phase_rows(comparison: Comparison) -> list[DataRow]:
+    parts = [(row.summary, phase_parts(row.summary.phases, len(row.summary.case.devices))) for row in comparison.rows]
     totals = [sum(part.time_s for part in own) for _, own in parts if own]
     if not totals:
         return []
@@ -108,20 +110,20 @@ def _bar(variant: str, parts: Sequence[PhasePart], most_s: float, mark: str) -> 
         begin_s, end, label = end_s, None, ""
 
 
-def host_memory(found: MachineResults) -> Panel | None:
+def host_memory(machine_results: MachineResults) -> Panel | None:
     """Return the most host memory of each variant; None if there is none."""
     text = (
         "Each process's peak since it began, summed over the processes of a case. Memory that processes share counts "
         "in each of them."
     )
-    colour = coloured("variant", variant_colours(found.variants), legend=False)
+    colour = coloured("variant", variant_colours(machine_results.variants), legend=False)
     columns, x = {"variant": "variant", "mib": "MiB"}, number_axis("mib", "MiB of host memory")
-    spec = bars(x, colour, columns, row_step(found.variants))
-    return found.panel("host-memory", "Host memory", text, columns=columns, rows=_host_rows, spec=spec)
+    spec = bars(x, colour, columns, row_step(machine_results.variants))
+    return machine_results.panel("host-memory", "Host memory", text, columns=columns, rows=_host_rows, spec=spec)
 
 
-def _host_rows(found: Comparison) -> Iterator[DataRow]:
-    for summary in (row.summary for row in found.rows):
+def _host_rows(comparison: Comparison) -> Iterator[DataRow]:
+    for summary in (row.summary for row in comparison.rows):
         peak = None if summary.peak_rss_bytes is None else summary.peak_rss_bytes.value
         if peak is not None:
             yield {"variant": str(summary.case.variant), "mib": round(peak / 2**20, 1)}
@@ -141,17 +143,17 @@ class _Figure:
     beside_header: str = ""
 
 
-def device_memory(found: MachineResults) -> Panel | None:
+def device_memory(machine_results: MachineResults) -> Panel | None:
     """Return the allocators' peaks; None if no device reports one."""
     text = (
         "The most memory in tensors on each device during the samples, in MiB. The table has what the allocator "
         "reserved from the device too."
     )
     peaks = ("peak_device_bytes", "MiB allocated", 2.0**20, "peak_reserved_bytes", "MiB reserved")
-    return _map(found, _Figure("device-memory", "Memory by device", text, *peaks))
+    return _map(machine_results, _Figure("device-memory", "Memory by device", text, *peaks))
 
 
-def device_use(found: MachineResults) -> Panel | None:
+def device_use(machine_results: MachineResults) -> Panel | None:
     """Return the share of busy multiprocessors, or of time with a kernel if no device reports the former."""
     title = "How busy each device was"
     busy = (
@@ -160,19 +162,19 @@ def device_use(found: MachineResults) -> Panel | None:
     )
     kernel = "The share of time in which any kernel ran, in percent. Many tiny kernels in a row make it 100."
     shares = ("sm_busy_percent", "% of SMs busy", 1.0, "dram_bandwidth_percent", "% of memory bandwidth")
-    return _map(found, _Figure("busy", title, busy, *shares)) or _map(
-        found, _Figure("kernel", title, kernel, "kernel_running_percent", "% of time with a kernel")
+    return _map(machine_results, _Figure("busy", title, busy, *shares)) or _map(
+        machine_results, _Figure("kernel", title, kernel, "kernel_running_percent", "% of time with a kernel")
     )
 
 
-def nvlink_bytes(found: MachineResults) -> Panel | None:
+def nvlink_bytes(machine_results: MachineResults) -> Panel | None:
     """Return the bytes over NVLink; None if no device reports them."""
-    return _map(found, _traffic("NVLink"))
+    return _map(machine_results, _traffic("NVLink"))
 
 
-def pcie_bytes(found: MachineResults) -> Panel | None:
+def pcie_bytes(machine_results: MachineResults) -> Panel | None:
     """Return the bytes over PCIe; None if no device reports them."""
-    return _map(found, _traffic("PCIe"))
+    return _map(machine_results, _traffic("PCIe"))
 
 
 def _traffic(link: str) -> _Figure:
@@ -184,7 +186,7 @@ def _traffic(link: str) -> _Figure:
     )
 
 
-def _map(found: MachineResults, figure: _Figure) -> Panel | None:
+def _map(machine_results: MachineResults, figure: _Figure) -> Panel | None:
     columns = {"variant": "variant", "device": "device", "value": figure.header}
     if figure.beside is not None:
         columns["beside"] = figure.beside_header
@@ -196,11 +198,11 @@ def _map(found: MachineResults, figure: _Figure) -> Panel | None:
     def rows(comparison: Comparison) -> Iterator[DataRow]:
         return _device_rows(comparison, figure)
 
-    return found.panel(figure.id, figure.title, figure.text, columns=columns, rows=rows, spec=spec)
+    return machine_results.panel(figure.id, figure.title, figure.text, columns=columns, rows=rows, spec=spec)
 
 
-def _device_rows(found: Comparison, figure: _Figure) -> Iterator[DataRow]:
-    for summary in (row.summary for row in found.rows):
+def _device_rows(comparison: Comparison, figure: _Figure) -> Iterator[DataRow]:
+    for summary in (row.summary for row in comparison.rows):
         for device in summary.devices:
             value = device.value(figure.name)
             if value is not None:
@@ -224,7 +226,7 @@ _Values = Callable[[Record], Iterator[tuple[str, float]]]
 """Yields pairs of device and value of a record."""
 
 
-def step_times_along(found: MachineResults) -> Panel | None:
+def step_times_along(machine_results: MachineResults) -> Panel | None:
     """Return each round's median step time; None without records."""
     text = (
         "Each dot is one round: a fresh process's median step. Rounds that drift or jump together point to the "
@@ -234,33 +236,39 @@ def step_times_along(found: MachineResults) -> Panel | None:
     def values(record: Record) -> Iterator[tuple[str, float]]:
         yield "all", median(record.step_times_s) * 1e3
 
-    return _along(found, "rounds", "Rounds along the run", text, axis="ms a step", values=values, may_be_log=True)
-
-
-def use_along(found: MachineResults) -> Panel | None:
-    """Return the share of busy multiprocessors, or of time with a kernel."""
-    title, text = "GPU utilisation along the run", "Each dot is one GPU in one round, over the samples."
-    busy, kernel = _telemetry("sm_busy_percent"), _telemetry("kernel_running_percent")
-    return _along(found, "along-busy", title, text, axis="% of SMs busy", values=busy) or _along(
-        found, "along-kernel", title, text, axis="% of time with a kernel", values=kernel
+    return _along(
+        machine_results, "rounds", "Rounds along the run", text, axis="ms a step", values=values, may_be_log=True
     )
 
 
-def clock_along(found: MachineResults) -> Panel | None:
+def use_along(machine_results: MachineResults) -> Panel | None:
+    """Return the share of busy multiprocessors, or of time with a kernel."""
+    title, text = "GPU utilisation along the run", "Each dot is one GPU in one round, over the samples."
+    busy, kernel = _telemetry("sm_busy_percent"), _telemetry("kernel_running_percent")
+    return _along(machine_results, "along-busy", title, text, axis="% of SMs busy", values=busy) or _along(
+        machine_results, "along-kernel", title, text, axis="% of time with a kernel", values=kernel
+    )
+
+
+def clock_along(machine_results: MachineResults) -> Panel | None:
     """Return the GPUs' clocks."""
     title = "GPU clock along the run"
     text = "Each dot is one GPU in one round. A clock that falls along the run says that power or heat limits it."
-    return _along(found, "along-clock", title, text, axis="MHz", values=_telemetry("sm_clock_mhz"), zero=False)
+    return _along(
+        machine_results, "along-clock", title, text, axis="MHz", values=_telemetry("sm_clock_mhz"), zero=False
+    )
 
 
-def power_along(found: MachineResults) -> Panel | None:
+def power_along(machine_results: MachineResults) -> Panel | None:
     """Return the GPUs' power."""
     text = "Each dot is one GPU in one round, on average over the samples."
-    return _along(found, "along-power", "GPU power along the run", text, axis="W", values=_telemetry("power_w"))
+    return _along(
+        machine_results, "along-power", "GPU power along the run", text, axis="W", values=_telemetry("power_w")
+    )
 
 
 def _along(
-    found: MachineResults,
+    machine_results: MachineResults,
     name: str,
     title: str,
     text: str,
@@ -271,17 +279,17 @@ def _along(
     may_be_log: bool = False,
 ) -> Panel | None:
     records: dict[str, dict[Case, list[Record]]] = {}
-    for record in found.records:
+    for record in machine_results.records:
         if record.outcome is Outcome.OK:
-            for key in found.settings_by_case.get(record.case, ()):
+            for key in machine_results.settings_by_case.get(record.case, ()):
                 records.setdefault(key, {}).setdefault(record.case, []).append(record)
     steps = {key: _step(own.values(), values, _MOST_POINTS // len(records)) for key, own in records.items()}
     rows = {
         key: [row for of_case in own.values() for record in of_case[:: steps[key]] for row in _dots(record, values)]
         for key, own in records.items()
     }
-    rows = {key: rows[key] for key in found.labels if len(rows.get(key, ())) > 1}
-    colours = variant_colours(found.variants)
+    rows = {key: rows[key] for key in machine_results.labels if len(rows.get(key, ())) > 1}
+    colours = variant_colours(machine_results.variants)
     columns = {"variant": "variant", "round": "round", "device": "device", "at": "began at", "value": axis}
     time = {"title": "time of the round (UTC)", "scale": {"type": "utc"}, "axis": {"grid": False, "format": _CLOCK}}
     is_log = may_be_log and _is_wide(rows)
@@ -296,7 +304,7 @@ def _along(
     )
     if any(step > 1 for step in steps.values()):
         text += " There are too many dots, so only some are shown."
-    return found.panel(
+    return machine_results.panel(
         name, title, text, columns=columns, rows=rows, spec=chart(dots, height=_LOG_HEIGHT if is_log else _HEIGHT)
     )
 

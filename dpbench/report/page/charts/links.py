@@ -20,9 +20,9 @@ _ASIDE, _DOT = 0.05, 0.65
 _ALL = "all together"
 
 
-def link_matrix(found: MachineResults) -> Panel | None:
+def link_matrix(machine_results: MachineResults) -> Panel | None:
     """Return the matrix from x to; None without counted copies."""
-    rows = {key: _matrix_rows(links) for key, links in _counted(found.counts).items()}
+    rows = {key: _matrix_rows(links) for key, links in _counted(machine_results.counts).items()}
     if not rows:
         return None
     x, y = names_axis("target", "to", is_sorted=True, orient="top"), names_axis("source", "from", is_sorted=True)
@@ -31,9 +31,9 @@ def link_matrix(found: MachineResults) -> Panel | None:
     return _panel("link-matrix", "Bytes by link", "What goes from each device to each other in one step.", rows, spec)
 
 
-def link_drawing(found: MachineResults) -> Panel | None:
+def link_drawing(machine_results: MachineResults) -> Panel | None:
     """Return the devices on a circle with a line for each direction of copies; None without counted copies."""
-    rows = {key: _drawing_rows(links) for key, links in _counted(found.counts).items()}
+    rows = {key: _drawing_rows(links) for key, links in _counted(machine_results.counts).items()}
     if not rows:
         return None
     nodes, dots = (

@@ -17,7 +17,7 @@ SINGLE_IS_A_SHARE = "single is one device with its share of the batch, not the w
 _PROJECTED, _MEASURED = "projected", "measured"
 
 
-def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineResults]) -> Panel | None:
+def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequence[MachineResults]) -> Panel | None:
     """Return the projections of each machine; None without any.
 
     Measured times of the same workload and batch are drawn below each variant; not those of `single`, whose batch is a
@@ -25,10 +25,10 @@ def projections(found: Sequence[ProjectedMachine], measured: Sequence[MachineRes
     """
     rows: dict[str, list[DataRow]] = {}
     labels = {}
-    for each in found:
-        key = f"{each.machine}|{each.workload}|{each.batch}|{each.math}"
-        rows[key] = _rows(each, measured)
-        labels[key] = f"{each.machine}: {each.workload}, batch {each.batch}, {each.math} math"
+    for projected in projected_machines:
+        key = f"{projected.machine}|{projected.workload}|{projected.batch}|{projected.math}"
+        rows[key] = _rows(projected, measured)
+        labels[key] = f"{projected.machine}: {projected.workload}, batch {projected.batch}, {projected.math} math"
     every = [row for own in rows.values() for row in own]
     if not every:
         return None
@@ -52,36 +52,36 @@ def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> list
     for variant in machine.variants:
         rows.append(_projected(variant))
         rows += [
-            _measured(each)
+            _measured(summary)
             for results in measured
-            for each in results.summaries
-            if each.step_time_s is not None
-            and str(each.case.variant) == variant.variant
-            and each.case.variant.name is not VariantName.SINGLE
-            and (each.case.workload, each.case.batch) == (machine.workload, machine.batch)
+            for summary in results.summaries
+            if summary.step_time_s is not None
+            and str(summary.case.variant) == variant.variant
+            and summary.case.variant.name is not VariantName.SINGLE
+            and (summary.case.workload, summary.case.batch) == (machine.workload, machine.batch)
         ]
     return rows
 
 
-def _projected(found: ProjectedVariant) -> DataRow:
-    time = found.step_time_s
-    bound = [f"{each.part} {each.share:.0%}" for each in found.bound_by if each.share >= _LEAST_SHARE]
+def _projected(projected_variant: ProjectedVariant) -> DataRow:
+    time = projected_variant.step_time_s
+    bound = [f"{each.part} {each.share:.0%}" for each in projected_variant.bound_by if each.share >= _LEAST_SHARE]
     return {
-        "row": found.variant,
-        "variant": found.variant,
+        "row": projected_variant.variant,
+        "variant": projected_variant.variant,
         "kind": _PROJECTED,
         **_times(*((None, None, None) if time is None else (time.mid, time.low, time.high))),
-        "speed_up": "-" if found.speed_up is None else number(found.speed_up.mid),
+        "speed_up": "-" if projected_variant.speed_up is None else number(projected_variant.speed_up.mid),
         "bound": ", ".join(bound[:3]) or "-",
-        "reason": found.reason or "",
+        "reason": projected_variant.reason or "",
     }
 
 
-def _measured(found: Summary) -> DataRow:
-    assert found.step_time_s is not None
-    time, nothing = found.step_time_s, {"speed_up": "-", "bound": "-", "reason": ""}
+def _measured(summary: Summary) -> DataRow:
+    assert summary.step_time_s is not None
+    time, nothing = summary.step_time_s, {"speed_up": "-", "bound": "-", "reason": ""}
     ends = (time.value if end is None else end for end in (time.low, time.high))
-    name = str(found.case.variant)
+    name = str(summary.case.variant)
     return {"row": f"{name}, measured", "variant": name, "kind": _MEASURED, **_times(time.value, *ends), **nothing}
 
 

@@ -39,55 +39,59 @@ _CUT = " ▸"
 _LARGEST = 5.0
 
 
-def ratios(found: MachineResults) -> Panel | None:
+def ratios(machine: MachineResults) -> Panel | None:
     """Return the times over the reference's; None if no variant has a ratio."""
-    references = " or ".join(sorted({str(each.reference) for each in found.shown if each.reference is not None}))
+    references = " or ".join(sorted({str(each.reference) for each in machine.shown if each.reference is not None}))
     text = (
         f"Each dot is a variant's time for a step over the time of {references}. The line is its 95 % interval. "
         "Left of 1 is faster. A variant whose line reaches 1 may be as fast."
     )
     return _forest(
-        found, "ratios", references, text, {each.setting.setting: _to_reference(each) for each in found.shown}
+        machine,
+        "ratios",
+        references,
+        text,
+        {each.setting.setting: _to_reference(each) for each in machine.shown},
     )
 
 
-def ratios_to_fastest(found: MachineResults) -> Panel | None:
+def ratios_to_fastest(machine: MachineResults) -> Panel | None:
     """Return the times over the fastest scheme's, with one device among them; None if there is one scheme."""
-    rows = {each.setting.setting: own for each in found.shown if len(own := _to_fastest(each)) > 1}
+    rows = {each.setting.setting: own for each in machine.shown if len(own := _to_fastest(each)) > 1}
     text = (
         "The same times over those of the scheme with the shortest median, round by round. It answers whether that "
         "scheme is the fastest for sure: every other line is then right of 1. single and floor may be left of it: they "
         "are no schemes, but one device with the whole batch, and the least work on lanes of one device."
     )
-    return _forest(found, "fastest", "the fastest", text, rows)
+    return _forest(machine, "fastest", "the fastest", text, rows)
 
 
 def _forest(
-    found: MachineResults, name: str, over: str, text: str, rows: Mapping[str, Sequence[DataRow]]
+    machine: MachineResults, name: str, over: str, text: str, rows: Mapping[str, Sequence[DataRow]]
 ) -> Panel | None:
     columns = {"variant": "variant", "time": "ms a step"}
     columns |= {"shown": f"time over {over} [95 % interval]", "rounds": "rounds"}
-    colour = coloured("variant", variant_colours(found.variants), legend=False)
-    spec = _ratio_rows(found, f"time over {over}", colour, columns)
+    colour = coloured("variant", variant_colours(machine.variants), legend=False)
+    spec = _ratio_rows(machine, f"time over {over}", colour, columns)
     title = f"Time compared with {over}"
-    return found.panel(name, title, partial(_with_note, text), columns=columns, rows=rows, spec=spec)
+    return machine.panel(name, title, partial(_with_note, text), columns=columns, rows=rows, spec=spec)
 
 
-def _ratio_rows(found: MachineResults, title: str, colour: dict[str, object], columns: Columns) -> dict[str, object]:
-    height = row_step(found.variants, least=STEP_PX + 8)
+def _ratio_rows(machine: MachineResults, title: str, colour: dict[str, object], columns: Columns) -> dict[str, object]:
+    height = row_step(machine.variants, least=STEP_PX + 8)
     return intervals(number_axis("ratio", title, log=True), colour, columns, height, labels=True)
 
 
-def _to_reference(found: Comparison) -> list[DataRow]:
-    return _ratios([(row.summary, row.ratio.times) for row in found.rows if row.ratio is not None])
+def _to_reference(comparison: Comparison) -> list[DataRow]:
+    return _ratios([(row.summary, row.ratio.times) for row in comparison.rows if row.ratio is not None])
 
 
-def _to_fastest(found: Comparison) -> list[DataRow]:
-    winner = winner_of(found)
+def _to_fastest(comparison: Comparison) -> list[DataRow]:
+    winner = winner_of(comparison)
     if winner is None:
         return []
     best = winner.best
-    timed = [row.summary for row in found.rows if row.summary.step_times_s]
+    timed = [row.summary for row in comparison.rows if row.summary.step_times_s]
     over = [(each, ratio_of_rounds(each.step_times_s, best.step_times_s)) for each in timed if each is not best]
     both = [(best, Estimate(1.0, None, None)), *over]
     return _ratios(sorted(both, key=lambda pair: pair[1].value))
@@ -98,13 +102,13 @@ def _ratios(found: Sequence[tuple[Summary, Estimate]]) -> list[DataRow]:
     return [{**_ratio(summary, ratio), **fields} for (summary, ratio), fields in zip(found, drawn, strict=True)]
 
 
-def _ratio(found: Summary, ratio: Estimate) -> DataRow:
-    assert found.step_time_s is not None
+def _ratio(summary: Summary, ratio: Estimate) -> DataRow:
+    assert summary.step_time_s is not None
     return {
-        "variant": str(found.case.variant),
+        "variant": str(summary.case.variant),
         "shown": estimate(ratio),
-        "time": estimate(found.step_time_s, _MS),
-        "rounds": f"{found.rounds_ok}/{found.rounds}",
+        "time": estimate(summary.step_time_s, _MS),
+        "rounds": f"{summary.rounds_ok}/{summary.rounds}",
     }
 
 
@@ -137,7 +141,7 @@ def _cut(ratio: Estimate, end: float) -> DataRow:
 _SLOWER, _FASTER, _SAME = "slower than tuned", "faster than tuned", "not decided"
 
 
-def ablation(found: MachineResults) -> Panel | None:
+def ablation(machine: MachineResults) -> Panel | None:
     """Return tuned with one technique changed, over tuned; None if tuned or all of its changes have no times."""
     colour = coloured("verdict", [(_SLOWER, BAD), (_SAME, MUTED), (_FASTER, GOOD)])
     columns = {"variant": "variant", "what": "is", "shown": "time over tuned [95 % interval]", "verdict": "verdict"}
@@ -145,13 +149,13 @@ def ablation(found: MachineResults) -> Panel | None:
         "Each row is tuned with one technique changed. Right of 1 the change costs time, so tuned's own choice is "
         "worth that much. A line that reaches 1 decides nothing."
     )
-    spec = _ratio_rows(found, "time over that of tuned", colour, columns)
+    spec = _ratio_rows(machine, "time over that of tuned", colour, columns)
     title = "What each technique is worth"
-    return found.panel("ablation", title, partial(_with_note, text), columns=columns, rows=_changes, spec=spec)
+    return machine.panel("ablation", title, partial(_with_note, text), columns=columns, rows=_changes, spec=spec)
 
 
-def _changes(found: Comparison) -> list[DataRow]:
-    timed = [row.summary for row in found.rows if row.summary.step_times_s]
+def _changes(comparison: Comparison) -> list[DataRow]:
+    timed = [row.summary for row in comparison.rows if row.summary.step_times_s]
     tuned = next((each for each in timed if str(each.case.variant) == VariantName.TUNED), None)
     if tuned is None:
         return []
@@ -191,23 +195,23 @@ _NEAR_IDEAL_PERCENT = 85
 """From here on the mark of the ideal would run through the label, so the label stands behind the mark."""
 
 
-def throughput_here(found: MachineResults) -> Panel | None:
+def throughput_here(machine: MachineResults) -> Panel | None:
     """Return items a second by variant, with a mark at the ideal; None if no variant has a percentage of it."""
     columns = {"variant": "variant", "items": "items/s", "percent": "% of ideal"}
     tick = layer("tick", {"thickness": 3, "color": INK}, y=rows_of(), x="ideal")
-    colour = coloured("variant", variant_colours(found.variants), legend=False)
-    x, height = number_axis("items", "items a second"), row_step(found.variants)
+    colour = coloured("variant", variant_colours(machine.variants), legend=False)
+    x, height = number_axis("items", "items a second"), row_step(machine.variants)
     spec = bars(x, colour, columns, height, tick, *bar_labels("label_at"))
-    shared = sorted({are_shared(each.setting.devices) for each in found.shown})
+    shared = sorted({are_shared(each.setting.devices) for each in machine.shown})
     ideal = "; ".join(_SINGLE if each else _LIMIT for each in shared)
     text = f"Items a second of each variant. The upright mark is the ideal: {ideal}."
-    return found.panel(
+    return machine.panel(
         "throughput", "Throughput against the ideal", text, columns=columns, rows=_throughputs, spec=spec
     )
 
 
-def _throughputs(found: Comparison) -> Iterator[DataRow]:
-    for row in found.rows:
+def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
+    for row in comparison.rows:
         items = row.summary.items_per_s
         percent = row.percent_of_limit if row.percent_of_limit is not None else row.percent_of_single
         if percent is not None and items is not None:
@@ -236,10 +240,10 @@ class _Point:
         return len(self.setting.devices)
 
 
-def throughput(found: MachineResults) -> Panel | None:
+def throughput(machine: MachineResults) -> Panel | None:
     """Return items a second by number of devices; None if no scaling has two numbers of devices."""
     columns = {"variant": "variant", "devices": "devices", "shown": "items a second"}
-    x, colour = devices_axis(), coloured("variant", variant_colours(found.variants))
+    x, colour = devices_axis(), coloured("variant", variant_colours(machine.variants))
     low = {"field": "low", "type": "quantitative", "title": "items a second"}
     ideal = {"field": "ideal", "type": "quantitative", "aggregate": "max"}
     y = number_axis("items", "items a second")
@@ -250,18 +254,20 @@ def throughput(found: MachineResults) -> Panel | None:
         height=280,
     )
     text = (
-        f"Items a second by number of devices, with 95 % intervals. The dashed line is the ideal: {_ideal_of(found)}."
+        f"Items a second by number of devices, with 95 % intervals. The dashed line is the ideal: {_ideal_of(machine)}."
     )
     panel = Panel("scaling", "Throughput by number of devices", text, columns, {}, spec, "scaling")
-    return _with_scalings(panel, found, _scalings(found))
+    return _with_scalings(panel, machine, _scalings(machine))
 
 
-def efficiency(found: MachineResults) -> Panel | None:
+def efficiency(machine: MachineResults) -> Panel | None:
     """Return the percentage of the ideal by number of devices; None without one."""
-    known = {key: [each for each in points if each.efficiency is not None] for key, points in _scalings(found).items()}
+    known = {
+        key: [point for point in points if point.efficiency is not None] for key, points in _scalings(machine).items()
+    }
     scalings = {key: own for key, points in known.items() if (own := _on_several_counts(points))}
     columns = {"variant": "variant", "devices": "devices", "percent": "% of ideal"}
-    x, colour = devices_axis(), coloured("variant", variant_colours(found.variants))
+    x, colour = devices_axis(), coloured("variant", variant_colours(machine.variants))
     y = number_axis("percent", "% of ideal")
     spec = chart(
         layer("rule", {"strokeDash": [5, 4], "color": MUTED}, y={"datum": 100}),
@@ -269,30 +275,30 @@ def efficiency(found: MachineResults) -> Panel | None:
         height=220,
     )
     text = (
-        f"Throughput as a percentage of the ideal, {_ideal_of(found)}. Strong scaling keeps the global batch, weak "
+        f"Throughput as a percentage of the ideal, {_ideal_of(machine)}. Strong scaling keeps the global batch, weak "
         "scaling the items of each device."
     )
     panel = Panel("efficiency", "Scaling efficiency", text, columns, {}, spec, "scaling")
-    return _with_scalings(panel, found, scalings)
+    return _with_scalings(panel, machine, scalings)
 
 
-def _with_scalings(panel: Panel, found: MachineResults, scalings: Mapping[str, Sequence[_Point]]) -> Panel | None:
+def _with_scalings(panel: Panel, machine: MachineResults, scalings: Mapping[str, Sequence[_Point]]) -> Panel | None:
     """Return the panel with these rows. The page's first setting comes first; the names lack the axes of all."""
     if not scalings:
         return None
-    keys = () if found.main is None else _keys(found.main.setting)
+    keys = () if machine.main is None else _keys(machine.main.setting)
     first = next((key for key in keys if key in scalings), next(iter(scalings)))
     parts = {key: key.split(", ") for key in scalings}
     common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
     labels = {key: ", ".join(part for part in each if part not in common) for key, each in parts.items()}
-    rows = {key: [_point_row(each) for each in points] for key, points in scalings.items()}
+    rows = {key: [_point_row(point) for point in points] for key, points in scalings.items()}
     return replace(panel, rows=rows, first=first, labels=labels)
 
 
-def _scalings(found: MachineResults) -> dict[str, list[_Point]]:
+def _scalings(machine: MachineResults) -> dict[str, list[_Point]]:
     """Return the points of each strong and weak scaling that has two numbers of devices."""
     groups: dict[str, list[_Point]] = {}
-    for comparison in found.compared.comparisons:
+    for comparison in machine.compared.comparisons:
         for key in _keys(comparison.setting):
             groups.setdefault(key, []).extend(_points(comparison, is_strong="strong" in key))
     return {key: own for key, points in groups.items() if (own := _on_several_counts(points))}
@@ -301,8 +307,8 @@ def _scalings(found: MachineResults) -> dict[str, list[_Point]]:
 def _on_several_counts(points: list[_Point]) -> list[_Point]:
     """Return the points of the variants that were measured on two numbers of devices or more."""
     counts: dict[str, set[int]] = {}
-    for each in points:
-        counts.setdefault(each.row.summary.case.variant, set()).add(each.devices)
+    for point in points:
+        counts.setdefault(point.row.summary.case.variant, set()).add(point.devices)
     return [each for each in points if len(counts[each.row.summary.case.variant]) > 1]
 
 
@@ -315,20 +321,20 @@ def _keys(case: Case) -> Iterator[str]:
         yield f"weak: {case.batch // len(case.devices)} items on each of the {kind}, {axes}{steps}"
 
 
-def _points(found: Comparison, *, is_strong: bool) -> Iterator[_Point]:
-    single = next((row for row in found.rows if row.summary.case.variant.name is VariantName.SINGLE), None)
+def _points(comparison: Comparison, *, is_strong: bool) -> Iterator[_Point]:
+    single = next((row for row in comparison.rows if row.summary.case.variant.name is VariantName.SINGLE), None)
     alone = None if single is None else single.summary.items_per_s
-    for row in found.rows:
+    for row in comparison.rows:
         if row is single or row.summary.items_per_s is None:
             continue
         if row.percent_of_single is not None:
             ideal = alone
         elif is_strong:
-            ideal = None if alone is None else alone * len(found.setting.devices)
+            ideal = None if alone is None else alone * len(comparison.setting.devices)
         else:
             percent = row.percent_of_limit
             ideal = None if percent is None else row.summary.items_per_s / (percent / 100)
-        yield _Point(row, found.setting, ideal, None if ideal is None else 100 * row.summary.items_per_s / ideal)
+        yield _Point(row, comparison.setting, ideal, None if ideal is None else 100 * row.summary.items_per_s / ideal)
 
 
 def _point_row(point: _Point) -> DataRow:
@@ -349,8 +355,8 @@ def _point_row(point: _Point) -> DataRow:
     }
 
 
-def _ideal_of(found: MachineResults) -> str:
-    if any(are_shared(each.setting.devices) for each in found.compared.comparisons):
+def _ideal_of(machine: MachineResults) -> str:
+    if any(are_shared(comparison.setting.devices) for comparison in machine.compared.comparisons):
         return "one device's throughput with the whole batch, because these lanes share one device"
     return "one device's throughput times the number of devices"
 
@@ -358,10 +364,10 @@ def _ideal_of(found: MachineResults) -> str:
 _UNDECIDED = "not decided"
 
 
-def winner_map(found: MachineResults) -> Panel | None:
+def winner_map(machine: MachineResults) -> Panel | None:
     """Return a map of batch and devices with the fastest scheme in each; None if no workload has two places."""
     groups: dict[str, list[DataRow]] = {}
-    for comparison in found.compared.comparisons:
+    for comparison in machine.compared.comparisons:
         winner = winner_of(comparison)
         if winner is not None:
             groups.setdefault(_family(comparison.setting), []).append(_winner_row(comparison, winner))
@@ -369,7 +375,7 @@ def winner_map(found: MachineResults) -> Panel | None:
     if not rows:
         return None
     used = {str(row["winner"]) for own in rows.values() for row in own}
-    colours = [pair for pair in (*variant_colours(found.variants), (_UNDECIDED, LINE)) if pair[0] in used]
+    colours = [pair for pair in (*variant_colours(machine.variants), (_UNDECIDED, LINE)) if pair[0] in used]
     columns = {"devices": "devices", "batch": "batch", "winner": "fastest", "best": "shortest median"}
     columns |= {"time": "ms a step", "rivals": "may be as fast", "lead": "the next takes"}
     y = {"field": "batch", "type": "ordinal", "sort": "descending", "title": "global batch", "axis": NAMES_AXIS}
@@ -396,13 +402,13 @@ def _family(case: Case) -> str:
     return f"{case.workload}, {case.mode}, {case.dtype}, {case.threads} threads, seed {case.seed}{steps}"
 
 
-def _winner_row(found: Comparison, winner: Winner) -> DataRow:
+def _winner_row(comparison: Comparison, winner: Winner) -> DataRow:
     best = winner.best
     assert best.step_time_s is not None
     lead = next(iter(winner.slower.items()), None)
     return {
-        "devices": short_devices(found.setting.devices),
-        "batch": found.setting.batch,
+        "devices": short_devices(comparison.setting.devices),
+        "batch": comparison.setting.batch,
         "winner": str(best.case.variant) if winner.is_decided else _UNDECIDED,
         "best": str(best.case.variant),
         "time": estimate(best.step_time_s, _MS),

@@ -92,7 +92,7 @@ def two_commits(records: Sequence[Record], before: str, after: str) -> TwoCommit
     names = _found(before, known), _found(after, known)
     if names[0] == names[1]:
         raise CommitOptionError(f"--commits: {shown(before)} and {shown(after)} are one commit; allowed: two")
-    own = [each for each in records if each.environment is not None and each.environment.commit in names]
+    own = [record for record in records if record.environment is not None and record.environment.commit in names]
     clean = [each for each in own if each.environment is not None and not each.environment.dirty]
     sides = [_by_machine(each for each in clean if _commit(each) == name) for name in names]
     for name, side in zip(names, sides, strict=True):
@@ -109,7 +109,7 @@ def two_commits(records: Sequence[Record], before: str, after: str) -> TwoCommit
 def _found(asked: str, known: Sequence[str | None]) -> str:
     """Return the only known commit that begins with `asked`."""
     commits = [each for each in known if each is not None]
-    found = [each for each in commits if asked and each.startswith(asked.lower())]
+    found = [commit for commit in commits if asked and commit.startswith(asked.lower())]
     if len(found) == 1:
         return found[0]
     named = ", ".join(each[:_SHORT] for each in commits[:_MOST_NAMED]) or "none, the records name no commit"
@@ -124,9 +124,9 @@ def _commit(record: Record) -> str | None:
 
 def _by_machine(records: Iterable[Record]) -> dict[Environment, list[Record]]:
     found: dict[Environment, list[Record]] = {}
-    for each in records:
-        assert each.environment is not None
-        found.setdefault(machine_of(each.environment), []).append(each)
+    for record in records:
+        assert record.environment is not None
+        found.setdefault(machine_of(record.environment), []).append(record)
     return found
 
 
@@ -144,8 +144,8 @@ def _effects(before: Sequence[Record], after: Sequence[Record]) -> MachineEffect
 
 def _summaries(records: Sequence[Record]) -> dict[Case, Summary]:
     of_case: dict[Case, dict[tuple[str, int], Record]] = {}
-    for each in records:
-        of_case.setdefault(each.case, {})[each.run, each.round] = each  # a file that is read twice counts once
+    for record in records:
+        of_case.setdefault(record.case, {})[record.run, record.round] = record  # a file that is read twice counts once
     return {case: summarise(list(found.values())) for case, found in of_case.items()}
 
 
@@ -154,9 +154,9 @@ def _effect(case: Case, before: Summary, after: Summary) -> Effect:
     return Effect(case, before, after, ratio_of_rounds(after.step_times_s, before.step_times_s) if is_timed else None)
 
 
-def _size(found: Effect) -> float:
+def _size(effect: Effect) -> float:
     """Return the factor between both times, 1 or more, whichever is longer."""
-    return 0.0 if found.ratio is None else max(found.ratio.value, 1 / found.ratio.value)
+    return 0.0 if effect.ratio is None else max(effect.ratio.value, 1 / effect.ratio.value)
 
 
 _MS = 1e-3
@@ -168,15 +168,17 @@ _MOST_LETTERS = 300
 _SLOWER, _FASTER, _SAME = "slower", "faster", "not decided"
 
 
-def compared_page(found: PageInputs, before: str, after: str) -> Page:
+def compared_page(page_inputs: PageInputs, before: str, after: str) -> Page:
     """Return the page of two commits, given by their first digits. Raise CommitOptionError."""
-    both = two_commits(found.records, before, after)
+    both = two_commits(page_inputs.records, before, after)
     records = [
-        each for each in found.records if each.environment and each.environment.commit in (both.before, both.after)
+        record
+        for record in page_inputs.records
+        if record.environment and record.environment.commit in (both.before, both.after)
     ]
     table = raw_table(by_machine(records))
-    notes = [*found.left_out, *_notes(both)]
-    if found.gates or found.elastic or found.projections:
+    notes = [*page_inputs.left_out, *_notes(both)]
+    if page_inputs.gates or page_inputs.elastic or page_inputs.projections:
         notes.append("This page compares records. Gates, elastic runs and projections are left out.")
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
@@ -189,15 +191,17 @@ def _notes(both: TwoCommits) -> Iterator[str]:
         yield "No machine has records of both commits. A change may come from the machine; the differences are below."
     if both.changed_trees:
         yield f"{both.changed_trees:,} records of a changed working tree are left out."
-    unmatched = sum(each.unmatched for each in both.machines)
+    unmatched = sum(machine.unmatched for machine in both.machines)
     if unmatched:
         yield f"{unmatched:,} cases were measured at one of the commits only and are left out."
 
 
-def _part(number: int, found: MachineEffects, both: TwoCommits) -> MachinePart:
-    sure = [each for each in found.effects if each.is_sure]
-    ended = [each for each in found.effects if each.ratio is None and each.before.outcome != each.after.outcome]
-    others = [each for each in found.effects if not each.is_sure and each not in ended]
+def _part(number: int, machine_effects: MachineEffects, both: TwoCommits) -> MachinePart:
+    sure = [effect for effect in machine_effects.effects if effect.is_sure]
+    ended = [
+        each for each in machine_effects.effects if each.ratio is None and each.before.outcome != each.after.outcome
+    ]
+    others = [each for each in machine_effects.effects if not each.is_sure and each not in ended]
     panels = [
         *([_sure_panel(sure, both)] if sure else []),
         *([_ended_panel(ended, both)] if ended else []),
@@ -205,15 +209,19 @@ def _part(number: int, found: MachineEffects, both: TwoCommits) -> MachinePart:
     ]
     sections = [
         *([Section(f"m{number}-changes", "What changed, and how sure is that?", panels)] if panels else []),
-        Section(f"m{number}-environment", "What else differs?", [_environments(found, both)]),
+        Section(f"m{number}-environment", "What else differs?", [_environments(machine_effects, both)]),
     ]
-    devices = ", ".join(sorted(set(found.after.gpus))) or found.after.cpu_model
-    return MachinePart(f"{found.after.hostname}: {devices}", _answer(found, both), None, [], sections)
+    devices = ", ".join(sorted(set(machine_effects.after.gpus))) or machine_effects.after.cpu_model
+    return MachinePart(
+        f"{machine_effects.after.hostname}: {devices}", _answer(machine_effects, both), None, [], sections
+    )
 
 
-def _answer(found: MachineEffects, both: TwoCommits) -> str:
-    slower, faster = ([each for each in found.effects if getattr(each, name)] for name in ("is_slower", "is_faster"))
-    timed = sum(each.ratio is not None for each in found.effects)
+def _answer(machine_effects: MachineEffects, both: TwoCommits) -> str:
+    slower, faster = (
+        [effect for effect in machine_effects.effects if getattr(effect, name)] for name in ("is_slower", "is_faster")
+    )
+    timed = sum(each.ratio is not None for each in machine_effects.effects)
     if not timed:
         return "No case has times at both commits."
     if not slower and not faster:
@@ -224,20 +232,20 @@ def _answer(found: MachineEffects, both: TwoCommits) -> str:
     )
 
 
-def _most(found: Sequence[Effect]) -> str:
+def _most(effects: Sequence[Effect]) -> str:
     """Return the largest effect, such as `` (by up to +12.0 %)``."""
-    if not found or found[0].ratio is None:
+    if not effects or effects[0].ratio is None:
         return ""
-    return f" (by up to {_growth(found[0])})"
+    return f" (by up to {_growth(effects[0])})"
 
 
 def _cases(count: int) -> str:
     return "case" if count == 1 else "cases"
 
 
-def _growth(found: Effect) -> str:
-    assert found.ratio is not None
-    return f"{100 * (found.ratio.value - 1):+.1f} %"
+def _growth(effect: Effect) -> str:
+    assert effect.ratio is not None
+    return f"{100 * (effect.ratio.value - 1):+.1f} %"
 
 
 def _columns(both: TwoCommits) -> Columns:
@@ -246,13 +254,13 @@ def _columns(both: TwoCommits) -> Columns:
     return columns | {"after": f"{both.after[:_SHORT]}, ms", "rounds": "rounds"}
 
 
-def _sure_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
-    rows = [_row(each) for each in found[:_MOST_DRAWN]]
+def _sure_panel(effects: Sequence[Effect], both: TwoCommits) -> Panel:
+    rows = [_row(each) for each in effects[:_MOST_DRAWN]]
     colour = coloured("verdict", [(_SLOWER, BAD), (_FASTER, GOOD)])
     y = rows_of("row", labelExpr=f"split(datum.label, '{_BETWEEN}', 2)", labelBaseline="bottom")
     x = number_axis("ratio", "time after over before", log=True)
     spec = intervals(x, colour, _columns(both), {"step": TWO_LINES_PX}, y)
-    cut = f" The first {_MOST_DRAWN} of {len(found):,} are shown." if len(found) > _MOST_DRAWN else ""
+    cut = f" The first {_MOST_DRAWN} of {len(effects):,} are shown." if len(effects) > _MOST_DRAWN else ""
     text = (
         "Sorted by effect. Each line is a 95 % interval that does not contain 1. One case in twenty looks changed by "
         "chance, and machines drift between runs: dpbench gate measures two commits side by side to confirm a change."
@@ -261,15 +269,15 @@ def _sure_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
     return Panel("changed", "Surely changed", text, _columns(both), {ALL: rows}, spec)
 
 
-def _folded_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
-    rows = [_row(each) for each in found[:_MOST_LISTED]]
+def _folded_panel(effects: Sequence[Effect], both: TwoCommits) -> Panel:
+    rows = [_row(each) for each in effects[:_MOST_LISTED]]
     text = "Their intervals contain 1, or a commit has one round only or no times."
-    title = f"{len(found):,} {_cases(len(found))} without a sure change"
+    title = f"{len(effects):,} {_cases(len(effects))} without a sure change"
     return Panel("unchanged", title, text, _columns(both), {ALL: rows}, is_folded=True)
 
 
-def _row(found: Effect) -> DataRow:
-    case, ratio = found.case, found.ratio
+def _row(effect: Effect) -> DataRow:
+    case, ratio = effect.case, effect.ratio
     return {
         "row": f"{case.variant}{_BETWEEN}{place(case)}",
         "variant": str(case.variant),
@@ -277,20 +285,20 @@ def _row(found: Effect) -> DataRow:
         "ratio": None if ratio is None else ratio.value,
         "low": None if ratio is None else ratio.low,
         "high": None if ratio is None else ratio.high,
-        "change": "-" if ratio is None else _growth(found),
+        "change": "-" if ratio is None else _growth(effect),
         "shown": "-" if ratio is None else estimate(ratio),
-        "verdict": _SLOWER if found.is_slower else _FASTER if found.is_faster else _SAME,
-        "before": _time(found.before),
-        "after": _time(found.after),
-        "rounds": f"{found.before.rounds_ok}, {found.after.rounds_ok}",
+        "verdict": _SLOWER if effect.is_slower else _FASTER if effect.is_faster else _SAME,
+        "before": _time(effect.before),
+        "after": _time(effect.after),
+        "rounds": f"{effect.before.rounds_ok}, {effect.after.rounds_ok}",
     }
 
 
-def _time(found: Summary) -> str:
-    return found.outcome.replace("_", " ") if found.step_time_s is None else number(found.step_time_s.value / _MS)
+def _time(summary: Summary) -> str:
+    return summary.outcome.replace("_", " ") if summary.step_time_s is None else number(summary.step_time_s.value / _MS)
 
 
-def _ended_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
+def _ended_panel(effects: Sequence[Effect], both: TwoCommits) -> Panel:
     rows: list[DataRow] = [
         {
             "variant": str(each.case.variant),
@@ -299,7 +307,7 @@ def _ended_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
             "after": each.after.outcome.replace("_", " "),
             "reason": " ".join(str(each.after.reason or each.before.reason).split())[:_MOST_LETTERS],
         }
-        for each in found[:_MOST_LISTED]
+        for each in effects[:_MOST_LISTED]
     ]
     columns = {"variant": "variant", "setting": "setting", "before": both.before[:_SHORT], "after": both.after[:_SHORT]}
     columns["reason"] = "reason"
@@ -307,15 +315,15 @@ def _ended_panel(found: Sequence[Effect], both: TwoCommits) -> Panel:
     return Panel("ended", "Ended differently", text, columns, {ALL: rows})
 
 
-def _environments(found: MachineEffects, both: TwoCommits) -> Panel:
-    differing: dict[str, Sequence[object]] = {"commit": (both.before, both.after), **found.differing}
+def _environments(machine_effects: MachineEffects, both: TwoCommits) -> Panel:
+    differing: dict[str, Sequence[object]] = {"commit": (both.before, both.after), **machine_effects.differing}
     rows: list[DataRow] = [
         {"field": name.replace("_", " "), "before": shown_value(values[0]), "after": shown_value(values[1])}
         for name, values in differing.items()
     ]
     text = (
         "All else is equal: machine, versions and limits."
-        if not found.differing
+        if not machine_effects.differing
         else "These fields of the environment differ besides the commit. A change may be theirs."
     )
     columns = {"field": "field", "before": both.before[:_SHORT], "after": both.after[:_SHORT]}

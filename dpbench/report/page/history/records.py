@@ -38,12 +38,12 @@ def histories(
     return found
 
 
-def check_history(found: PageInputs) -> None:
+def check_history(page_inputs: PageInputs) -> None:
     """Raise PageInputError if all records are of one commit and one day. Gates alone have a history."""
-    if found.gates and not found.records:
+    if page_inputs.gates and not page_inputs.records:
         return
-    versions = {version_name(each.environment) for each in found.records if each.environment}
-    days = {_day(each) for each in found.records}
+    versions = {version_name(record.environment) for record in page_inputs.records if record.environment}
+    days = {_day(each) for each in page_inputs.records}
     if len(versions) < 2 and len(days) < 2:
         of = f"{', '.join(versions)} on {', '.join(days)}" if days else "none"
         raise PageInputError(f"--history: the records are of {of}; allowed: records of several commits or days")
@@ -53,10 +53,11 @@ def newest(machines: Sequence[MachineResults], found: Sequence[History]) -> list
     """Return the machines without those that are an older commit in one of the histories."""
     last = {each.machine: each.places[-1].name for each in found if each.what == "commit"}
     return [
-        each
-        for each in machines
-        if each.environment is None
-        or version_name(each.environment) == last.get(machine_of(each.environment), version_name(each.environment))
+        machine
+        for machine in machines
+        if machine.environment is None
+        or version_name(machine.environment)
+        == last.get(machine_of(machine.environment), version_name(machine.environment))
     ]
 
 
@@ -67,12 +68,12 @@ def version_name(environment: Environment) -> str:
     return environment.commit[:_SHORT] + (" changed" if environment.dirty else "")
 
 
-def _over_commits(found: Sequence[MachineResults], commit_dates: Mapping[str, float]) -> tuple[list[Place], _Points]:
-    dated = all(each.environment is not None and each.environment.commit in commit_dates for each in found)
-    dates = {id(each): _date_s(each, commit_dates if dated else {}) for each in found}
+def _over_commits(machines: Sequence[MachineResults], commit_dates: Mapping[str, float]) -> tuple[list[Place], _Points]:
+    dated = all(each.environment is not None and each.environment.commit in commit_dates for each in machines)
+    dates = {id(machine): _date_s(machine, commit_dates if dated else {}) for machine in machines}
     places: list[Place] = []
     points: _Points = {}
-    for each in sorted(found, key=lambda each: dates[id(each)]):
+    for each in sorted(machines, key=lambda each: dates[id(each)]):
         assert each.environment is not None
         places.append(Place(version_name(each.environment), day_of(dates[id(each)])))
         for summary in each.summaries:
@@ -81,12 +82,12 @@ def _over_commits(found: Sequence[MachineResults], commit_dates: Mapping[str, fl
     return places, points
 
 
-def _date_s(found: MachineResults, dates: Mapping[str, float]) -> float:
+def _date_s(machine_results: MachineResults, dates: Mapping[str, float]) -> float:
     """Return the time of one commit's records, in seconds since 1970. A changed tree comes after its commit."""
-    assert found.environment is not None
-    if not dates or found.environment.commit is None:
-        return min(seconds_of(record.started_at) for record in found.records)
-    return dates[found.environment.commit] + (0.5 if found.environment.dirty else 0.0)
+    assert machine_results.environment is not None
+    if not dates or machine_results.environment.commit is None:
+        return min(seconds_of(record.started_at) for record in machine_results.records)
+    return dates[machine_results.environment.commit] + (0.5 if machine_results.environment.dirty else 0.0)
 
 
 def _by_day(records: Sequence[Record]) -> dict[str, list[Record]]:
