@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from dpbench.sweep.host import cpu_model, usable_cores
+from dpbench.cases.host import cpu_model, usable_cores
 
 _ROOT = Path(__file__).parents[1]
 

@@ -41,13 +41,13 @@ from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.results.files import append_once, replace_text
-from dpbench.results.record import Environment
-from dpbench.run.launch import Launcher, launch
-from dpbench.run.messages import Timed
-from dpbench.run.wrapper_of import has_wrapper
+from dpbench.processes.launch import Launcher, launch
+from dpbench.processes.messages import Timed
+from dpbench.processes.wrapper_of import has_wrapper
+from dpbench.records.record import Environment
 from dpbench.stats.binomial import clopper_pearson
-from dpbench.sweep.outside import one_line, open_input
+from dpbench.text.files import append_once, replace_text
+from dpbench.text.outside import one_line, open_input
 
 LOADED = "equal, one core loaded"
 SLOWDOWNS = {EQUAL: 0.0, LOADED: 0.0, "2 % slower": 0.02, "5 % slower": 0.05, "10 % slower": 0.10}

@@ -23,9 +23,9 @@ import psutil
 
 from benchmarks.about import heading
 from benchmarks.storm_parent import MACHINE, spec_of
-from dpbench.results.record import Outcome
-from dpbench.results.store import Store
-from dpbench.sweep.plan import plan
+from dpbench.cases.plan import plan
+from dpbench.records.record import Outcome
+from dpbench.records.store import Store
 
 _ROOT = Path(__file__).parents[1]
 _ENDLESS = 1000

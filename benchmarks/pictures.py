@@ -27,9 +27,13 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
+from dpbench.processes.project_all import record_all
+from dpbench.processes.trace_all import trace_projected
 from dpbench.projection.affine import AffineStep
 from dpbench.projection.described.machine_file import load_machine
+from dpbench.records.record import Environment, Record
 from dpbench.report.page.charts.projected import COMMON_ERROR, SINGLE_IS_A_SHARE, projections
 from dpbench.report.page.charts.times import ablation, throughput_here
 from dpbench.report.page.content import MakePanel
@@ -38,10 +42,6 @@ from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import CONFIG
 from dpbench.report.trace.picture import svg as trace_svg
-from dpbench.results.record import Environment, Record
-from dpbench.run.project_all import record_all
-from dpbench.run.trace_all import trace_projected
-from dpbench.sweep.variants import VariantId, VariantName
 
 FOLDER = Path(__file__).parents[1] / "results/pictures"
 _ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"

@@ -8,12 +8,12 @@ It measures the rounds that the store FILE lacks.
 import sys
 from pathlib import Path
 
-from dpbench.results.store import Store
-from dpbench.run.rounds import RoundProcesses
-from dpbench.run.run_sweep import run_sweep
-from dpbench.sweep.machine_info import MachineInfo
-from dpbench.sweep.plan import plan
-from dpbench.sweep.spec import Spec
+from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.plan import plan
+from dpbench.cases.spec import Spec
+from dpbench.processes.rounds import RoundProcesses
+from dpbench.processes.run_sweep import run_sweep
+from dpbench.records.store import Store
 
 MACHINE = MachineInfo(python="3", torch="2", cpu_model="a CPU", cores=1, memory_bytes=1)
 VARIANTS = ("naive", "floor", "tuned")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import torch
 
     from dpbench.measure.benchmarked import Pedantic
+    from dpbench.records.baseline import Figures
     from dpbench.report.device_table import BenchmarkRow
-    from dpbench.results.baseline import Figures
 
 _EXTRA = "dpbench"
 """The key of the plugin's own facts in pytest-benchmark's extra_info and machine_info."""
@@ -105,8 +105,8 @@ class _Held:
 
     def run(self, asked: _Asked, item: pytest.Item, benchmark: "Pedantic") -> Any:
         from dpbench.measure.benchmarked import LEAST_ROUNDS, counters_of, figures_of, run_rounds, window_json
+        from dpbench.records.baseline import to_json
         from dpbench.report.device_table import BenchmarkRow
-        from dpbench.results.baseline import to_json
 
         _check_whole("rounds", asked.rounds, LEAST_ROUNDS)
         _check_whole("warmup_rounds", asked.warmup_rounds, 0)
@@ -146,7 +146,7 @@ class _Held:
         If there are several files, the last one is the baseline. pytest-benchmark then warns of each field of
         machine_info that differs or is missing. So this hook adds the field of dpbench. Raises UsageError.
         """
-        from dpbench.results.baseline import BaselineError, parse_saved, refuse_foreign
+        from dpbench.records.baseline import BaselineError, parse_saved, refuse_foreign
 
         self._other = benchmarksession
         try:
@@ -179,7 +179,7 @@ class _Held:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         from dpbench.report.device_table import benchmark_lines
-        from dpbench.sweep.outside import one_line
+        from dpbench.text.outside import one_line
 
         if not (self._rows or self._missed):
             return
@@ -197,7 +197,7 @@ _HELD = pytest.StashKey[_Held]()
 
 def _this_machine() -> dict[str, Any]:
     from dpbench.measure.environment import read_environment
-    from dpbench.results.baseline import machine_of
+    from dpbench.records.baseline import machine_of
 
     return machine_of(read_environment())
 
@@ -224,14 +224,14 @@ def _devices(asked: "Sequence[str | torch.device]") -> "list[torch.device]":
 
 
 def _threshold(marker: pytest.Mark) -> Any:
-    from dpbench.results.threshold import parse_threshold
+    from dpbench.records.threshold import parse_threshold
 
     return parse_threshold({**{f"argument {i}": value for i, value in enumerate(marker.args)}, **marker.kwargs})
 
 
 def _judge(item: pytest.Item, now: "Figures", then: "Figures | None", threshold: Any) -> None:
     """Fail the test if a figure grew too much. Warn if the samples cannot say it, or fail with --dp-strict."""
-    from dpbench.results.threshold import growth_over
+    from dpbench.records.threshold import growth_over
 
     if then is None:
         pytest.fail("has no baseline; allowed: one saved by a run of this test, with --benchmark-save", pytrace=False)

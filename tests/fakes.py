@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dpbench.results.record import Environment, Metrics, Outcome, Record
-from dpbench.run.launch import Exit
-from dpbench.run.messages import Job
+from dpbench.processes.launch import Exit
+from dpbench.processes.messages import Job
+from dpbench.records.record import Environment, Metrics, Outcome, Record
 from tests.fake_nvml import FakeGpu, FakeNvml, Levels  # noqa: F401  # NVML's fake has a file of its own
 
 

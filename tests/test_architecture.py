@@ -116,8 +116,8 @@ def loaded_after(statement: str) -> set[str]:
     [
         "import dpbench",
         "from dpbench.cli import main, " + ", ".join(path.stem for path in (ROOT / "dpbench/cli").glob("[a-z]*.py")),
-        "import dpbench.run.runner, dpbench.run.launch",
-        "import dpbench.run.child.ranks",
+        "import dpbench.processes.runner, dpbench.processes.launch",
+        "import dpbench.processes.child.ranks",
     ],
 )
 def test_the_parent_side_loads_neither_torch_nor_nvml(statement):

@@ -5,11 +5,11 @@ from typing import NoReturn
 
 from asv_runner.benchmarks.mark import SkipNotImplemented
 
-from dpbench.results.record import Outcome, Record
-from dpbench.run.interpret import interpret
-from dpbench.run.messages import Job
-from dpbench.run.rounds import run_alone
-from dpbench.sweep.case import Case
+from dpbench.cases.case import Case
+from dpbench.processes.interpret import interpret
+from dpbench.processes.messages import Job
+from dpbench.processes.rounds import run_alone
+from dpbench.records.record import Outcome, Record
 
 SAMPLING_S = 1.0
 _TIMEOUT_S = 240.0

@@ -1,8 +1,8 @@
 """The base class of benchmarks over the grid."""
 
 from dpbench.asv import grid
-from dpbench.run.ask import ask_machine
-from dpbench.sweep.machine_info import MachineInfo
+from dpbench.cases.machine_info import MachineInfo
+from dpbench.processes.ask import ask_machine
 
 VARIANTS, WORKLOADS, BATCHES, LANES = map(list, grid.grid())
 

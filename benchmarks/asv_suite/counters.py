@@ -1,8 +1,8 @@
 """Exact counts of one training step on simulated devices, without a GPU and without noise."""
 
-from dpbench.results import counts, record
-from dpbench.run import count_all
-from dpbench.sweep import case, variants
+from dpbench.cases import case, variants
+from dpbench.processes import count_all
+from dpbench.records import counts, record
 
 from . import _case
 

@@ -3,7 +3,7 @@
 from statistics import median
 
 from dpbench.asv import grid
-from dpbench.results import readings
+from dpbench.records import readings
 
 from . import _case, _grid
 

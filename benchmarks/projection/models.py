@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, AdamW, Optimizer
 
-from dpbench.sweep.names import Data, Size
+from dpbench.cases.names import Data, Size
 from dpbench.workloads import convnet
 from dpbench.workloads.workload import Batch, Workload
 

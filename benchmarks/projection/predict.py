@@ -8,6 +8,7 @@ from benchmarks.projection.calibrate import Calibration, calibrated
 from benchmarks.projection.published import as_published
 from benchmarks.projection.row_file import Case, Series, Table
 from benchmarks.projection.subset import first_devices
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.projection.affine import AffineStep
 from dpbench.projection.ddp import MIB, Buckets, ddp_events
 from dpbench.projection.described.machine import Machine
@@ -18,8 +19,7 @@ from dpbench.projection.replay.draws import Draws, draw
 from dpbench.projection.replay.events import AnyEvent
 from dpbench.projection.replay.tasks import Tasks
 from dpbench.projection.rules import facts_of, rule_of
-from dpbench.results.recording import Copy
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.records.recording import Copy
 
 STEPS_AHEAD = 3
 StepOf = Callable[[str, VariantId, int], AffineStep]

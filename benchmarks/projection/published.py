@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.projection.row_file import Data, Series, Table
-from dpbench.results.counts import Phase
-from dpbench.results.recording import Copy, Mark, RecordedEvent, Recording, Wait
+from dpbench.records.counts import Phase
+from dpbench.records.recording import Copy, Mark, RecordedEvent, Recording, Wait
 
 
 def as_published(recording: Recording, table: Table, series: Series) -> Recording:

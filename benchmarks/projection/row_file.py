@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpbench.errors import WrongInputError
-from dpbench.sweep.outside import one_line, read_toml, what_is_wrong
+from dpbench.text.outside import one_line, read_toml, what_is_wrong
 
 ROWS = Path(__file__).parent / "rows"
 ENOUGH = 4

@@ -19,10 +19,10 @@ from benchmarks.projection.outcomes import Order, Outcome, as_json, orders_of, o
 from benchmarks.projection.predict import Predictor, recordings_of
 from benchmarks.projection.report import page
 from benchmarks.projection.row_file import Table, load_tables
+from dpbench.cases.variants import VariantId
 from dpbench.errors import WrongInputError
 from dpbench.projection.affine import AffineStep
 from dpbench.projection.model_error import FILE, ModelError
-from dpbench.sweep.variants import VariantId
 
 HERE = Path(__file__).parent
 RECORDINGS = HERE / "recordings"
@@ -44,7 +44,7 @@ def step_of(workload: str, variant: VariantId, lanes: int) -> AffineStep:
 
 def record(tables: Iterable[Table]) -> None:
     """Record all steps that the tables need."""
-    from dpbench.run.record_step import record_step  # it starts processes, so only if asked
+    from dpbench.processes.record_step import record_step  # it starts processes, so only if asked
 
     RECORDINGS.mkdir(exist_ok=True)
     for workload, variant, lanes in sorted(set().union(*map(recordings_of, tables))):

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from benchmarks.pytest_suite import encoders
+from dpbench.cases.case import Case
+from dpbench.cases.variants import VariantName as V
 from dpbench.parallel.buckets import Item, plan_buckets
 from dpbench.parallel.policy import DEFAULT_POLICY, MIB
-from dpbench.results.counts import CountRecord
-from dpbench.results.record import Outcome
-from dpbench.run.count_all import count_all
-from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantName as V
+from dpbench.processes.count_all import count_all
+from dpbench.records.counts import CountRecord
+from dpbench.records.record import Outcome
 
 ROOT = Path(__file__).parents[2]
 LANES = 4

@@ -10,11 +10,11 @@ import time
 import pytest
 import torch
 
+from dpbench.cases.case import Case
+from dpbench.cases.variants import VariantName as V
 from dpbench.measure.interleave import interleave, paired_ratio
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
-from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantName as V
 
 LANES = 4
 ROUNDS = 300

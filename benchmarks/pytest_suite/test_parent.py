@@ -5,9 +5,9 @@ import time
 
 from rich.console import Console
 
+from dpbench.processes.launch import launch
+from dpbench.processes.runner import Progress
 from dpbench.report.progress import progress_bar
-from dpbench.run.launch import launch
-from dpbench.run.runner import Progress
 
 CHILD_S = 10
 

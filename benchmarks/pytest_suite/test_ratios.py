@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.pytest_suite.settings import Setting
-from dpbench.sweep.variants import VariantName as V
+from dpbench.cases.variants import VariantName as V
 
 LAUNCH_BOUND = Setting("mlp/small", batch=64, devices=("cpu",) * 4, rounds=300)
 ATTENTION = Setting("transformer/tiny", batch=16, devices=("cpu",) * 4, rounds=300)  # launch-bound too

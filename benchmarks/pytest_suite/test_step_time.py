@@ -6,7 +6,7 @@ One process does not show how processes differ. On a shared machine, equal proce
 import pytest
 
 from dpbench.asv import grid
-from dpbench.sweep.variants import VariantName as V
+from dpbench.cases.variants import VariantName as V
 
 # `ddp` needs a process for each device; asv and `dpbench compare` measure it.
 VARIANTS = [V.TORCH_DP, V.NAIVE, V.FLOOR, V.TUNED]

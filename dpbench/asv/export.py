@@ -15,7 +15,7 @@ import numpy as np
 from dpbench.asv import grid
 from dpbench.asv.machine_file import AsvError, Machine, facts_of
 from dpbench.asv.result_file import Measured, Point, ResultFile, ResultRow, read_results, write_results
-from dpbench.results.record import Environment, Outcome, Record
+from dpbench.records.record import Environment, Outcome, Record
 from dpbench.stats.order_statistics import Z99, interval_of_median
 from dpbench.stats.rounds import median_of_rounds
 

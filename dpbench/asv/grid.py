@@ -9,10 +9,10 @@ lanes share the CPU.
 
 from collections.abc import Sequence
 
-from dpbench.sweep.case import Case
-from dpbench.sweep.machine_info import MachineInfo
-from dpbench.sweep.supports import why_unsupported
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.cases.case import Case
+from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.supports import why_unsupported
+from dpbench.cases.variants import VariantId, VariantName
 
 VARIANTS = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED, VariantName.DDP)
 WORKLOADS = ("mlp/small", "transformer/tiny", "convnet/base", "transformer/small")

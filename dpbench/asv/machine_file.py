@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from dpbench.cases.machine_info import MachineInfo
 from dpbench.errors import WrongInputError
-from dpbench.results.files import replace_text
-from dpbench.sweep.machine_info import MachineInfo
-from dpbench.sweep.outside import one_line, read_json, shown
+from dpbench.text.files import replace_text
+from dpbench.text.outside import one_line, read_json, shown
 
 DEFAULT_FILE = Path("~/.asv-machine.json")
 _VERSION = 1

@@ -18,9 +18,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from dpbench.asv.machine_file import AsvError, what_is_wrong
-from dpbench.results.files import replace_text
-from dpbench.results.record import Commit
-from dpbench.sweep.outside import read_json
+from dpbench.records.record import Commit
+from dpbench.text.files import replace_text
+from dpbench.text.outside import read_json
 
 COLUMNS = (
     *("result", "params", "version", "started_at", "duration"),

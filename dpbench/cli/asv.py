@@ -10,8 +10,8 @@ from dpbench.asv.export import commit_date_ms, export, lacks
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, machine_called, stamp_machine
 from dpbench.cli.shared import Json, example, option, show, show_lines, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
-from dpbench.results.store import Store
-from dpbench.run.ask import ask_machine
+from dpbench.processes.ask import ask_machine
+from dpbench.records.store import Store
 
 MachineName = Annotated[str | None, option("This machine's name in asv; the host's name by default.")]
 MachineFile = Annotated[Path, option("asv's machine file.", is_output=True)]

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from dpbench import __version__
 from dpbench.cli.shared import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
-from dpbench.sweep.outside import printable
+from dpbench.text.outside import printable
 
 _WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cases.names import UNITS
+from dpbench.cases.spec import from_options, load_spec
 from dpbench.cli.measured import OutputOptions, measure_spec
 from dpbench.cli.page import Open
 from dpbench.cli.shared import RESULTS, Details, Json, Markdown, example, form_of, option
 from dpbench.errors import ExitCode
-from dpbench.results.run_path import new_run_path, sweep_path
-from dpbench.results.store import Retry
-from dpbench.run.launched.on_all_ranks import leading
-from dpbench.sweep.names import UNITS
-from dpbench.sweep.spec import from_options, load_spec
+from dpbench.processes.launched.on_all_ranks import leading
+from dpbench.records.run_path import new_run_path, sweep_path
+from dpbench.records.store import Retry
 
 _VARIANTS_HELP = (
     "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "

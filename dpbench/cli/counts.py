@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
+from dpbench.cases.plan import Plan
+from dpbench.cases.spec import SpecError, from_options
 from dpbench.cli.measured import count_planned
 from dpbench.cli.shared import Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
+from dpbench.processes.count_all import countable
+from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
+from dpbench.records.record import Outcome
 from dpbench.report.counts_table import counts_json, counts_text
-from dpbench.results.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
-from dpbench.results.record import Outcome
-from dpbench.run.count_all import countable
-from dpbench.sweep.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
-from dpbench.sweep.plan import Plan
-from dpbench.sweep.spec import SpecError, from_options
 
 
 def counts(

@@ -12,8 +12,8 @@ from dpbench.doctor.machine_file import check_path, notes_of, write_machine_file
 from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
 from dpbench.errors import ExitCode
+from dpbench.processes.ask import ask_machine
 from dpbench.report.progress import progress_bar
-from dpbench.run.ask import ask_machine
 
 
 def doctor(

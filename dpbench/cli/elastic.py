@@ -14,10 +14,10 @@ from dpbench.elastic.record_file import append_elastic
 from dpbench.elastic.request import check_factory, duration_s, elastic_settings
 from dpbench.elastic.run import run_elastic
 from dpbench.errors import ExitCode
+from dpbench.records.record import Outcome
+from dpbench.records.run_path import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.report.page.inputs import PageInputs
-from dpbench.results.record import Outcome
-from dpbench.results.run_path import drop_if_empty, new_run_path
 
 
 def elastic(

@@ -19,8 +19,8 @@ from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
 from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
-from dpbench.results.files import replace_text
-from dpbench.sweep.quantities import parse_duration
+from dpbench.text.files import replace_text
+from dpbench.text.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
 _FORMS: Mapping[str, Callable[[Judgement], str]] = {

@@ -6,26 +6,26 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dpbench.cases.counted_cases import plan_beside
+from dpbench.cases.plan import Plan
+from dpbench.cases.spec import Spec
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.shared import Form, show, show_lines, show_markdown, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError
+from dpbench.processes.count_all import CountingError, count_all
+from dpbench.processes.launched.on_all_ranks import Lead
+from dpbench.processes.other_load import OtherLoad
+from dpbench.processes.run_sweep import machine_for, run_sweep
+from dpbench.records.compare import Comparisons
+from dpbench.records.compare import compare as compare_records
+from dpbench.records.counts import CountRecord
+from dpbench.records.record import Outcome
+from dpbench.records.run_path import drop_if_empty
+from dpbench.records.store import Retry, Store
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.progress import progress_bar
-from dpbench.results.compare import Comparisons
-from dpbench.results.compare import compare as compare_records
-from dpbench.results.counts import CountRecord
-from dpbench.results.record import Outcome
-from dpbench.results.run_path import drop_if_empty
-from dpbench.results.store import Retry, Store
-from dpbench.run.count_all import CountingError, count_all
-from dpbench.run.launched.on_all_ranks import Lead
-from dpbench.run.other_load import OtherLoad
-from dpbench.run.run_sweep import machine_for, run_sweep
-from dpbench.sweep.counted_cases import plan_beside
-from dpbench.sweep.plan import Plan
-from dpbench.sweep.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cases.variants import VariantId
 from dpbench.cli.shared import Form, complain, show_lines, warn
+from dpbench.records.store import StoreError
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import PagePathError, open_page, write_page
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.parts import Page
-from dpbench.results.store import StoreError
-from dpbench.sweep.variants import VariantId
 
 Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
 

@@ -7,21 +7,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from dpbench.cases.bounds import MOST
+from dpbench.cases.names import parse_workload
+from dpbench.cases.variants import VariantId, split_list
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import RESULTS, Json, example, form_of, option, show, show_lines
 from dpbench.errors import ExitCode
+from dpbench.processes.project_all import project_machine, record_all
+from dpbench.processes.ways import ways_of
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
+from dpbench.records.run_path import new_run_path
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.projection_table import projections_json, projections_text
-from dpbench.results.files import replace_text
-from dpbench.results.run_path import new_run_path
-from dpbench.run.project_all import project_machine, record_all
-from dpbench.run.ways import ways_of
-from dpbench.sweep.bounds import MOST
-from dpbench.sweep.names import parse_workload
-from dpbench.sweep.outside import shown
-from dpbench.sweep.variants import VariantId, split_list
+from dpbench.text.files import replace_text
+from dpbench.text.outside import shown
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.projected import projected_trace
 from dpbench.trace.timeline import Source, Trace

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
 from dpbench.cli.page import Open, finish_page_of, tell_page
 from dpbench.cli.shared import Details, Form, Json, Markdown, example, form_of, option
@@ -19,7 +20,6 @@ from dpbench.report.page.history.gates import commits_of
 from dpbench.report.page.history.records import check_history
 from dpbench.report.page.inputs import PageInputError, PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
-from dpbench.sweep.variants import VariantId
 
 
 def report(

@@ -17,9 +17,9 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
+from dpbench.cases.machine_info import MachineInfo
 from dpbench.errors import WrongInputError
-from dpbench.sweep.machine_info import MachineInfo
-from dpbench.sweep.outside import one_line, printable
+from dpbench.text.outside import one_line, printable
 
 RESULTS = Path("results/runs")
 """The folder of records and pages, unless an option names another."""

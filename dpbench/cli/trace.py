@@ -8,22 +8,22 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
+from dpbench.cases.counted_cases import plan_counts
+from dpbench.cases.plan import plan as plan_measured
+from dpbench.cases.spec import Spec, from_options
 from dpbench.cli.shared import RESULTS, Json, complain, example, option, show, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
+from dpbench.processes.project_all import record_all
+from dpbench.processes.run_sweep import machine_for
+from dpbench.processes.trace_all import trace_projected, trace_recorded, trace_simulated
+from dpbench.processes.ways import ways_of
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.rules import check_batch, rule_of
+from dpbench.records.run_path import new_run_path
+from dpbench.records.store import StoreError
 from dpbench.report.trace.picture import svg
 from dpbench.report.trace.text import trace_json, trace_text
-from dpbench.results.files import replace_text
-from dpbench.results.run_path import new_run_path
-from dpbench.results.store import StoreError
-from dpbench.run.project_all import record_all
-from dpbench.run.run_sweep import machine_for
-from dpbench.run.trace_all import trace_projected, trace_recorded, trace_simulated
-from dpbench.run.ways import ways_of
-from dpbench.sweep.counted_cases import plan_counts
-from dpbench.sweep.plan import plan as plan_measured
-from dpbench.sweep.spec import Spec, from_options
+from dpbench.text.files import replace_text
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.timeline import Trace
 

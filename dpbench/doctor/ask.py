@@ -5,9 +5,9 @@ from pydantic import ValidationError
 from dpbench.doctor.findings import Finding, Findings, unreliable
 from dpbench.doctor.machine_file import FIELD, Measured, MeasureRequest
 from dpbench.errors import UnusableMachineError
-from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import Launcher, launch
-from dpbench.run.start import child_command
+from dpbench.processes.interpret import ending, last_lines
+from dpbench.processes.launch import Launcher, launch
+from dpbench.processes.start import child_command
 
 EXAMINE = child_command("dpbench.doctor.child.examine")
 MEASURE = child_command("dpbench.doctor.child.measure_machine")

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from dpbench.frozen import Frozen
+from dpbench.text.frozen import Frozen
 
 
 class Severity(StrEnum):

@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field
 
 from dpbench.errors import UnusableMachineError, WrongInputError
-from dpbench.frozen import Frozen
 from dpbench.projection.described.fields import BOUNDS, UNITS
 from dpbench.projection.described.machine_file import known_parts
-from dpbench.results.files import replace_text
-from dpbench.sweep.outside import one_line, shown
+from dpbench.text.files import replace_text
+from dpbench.text.frozen import Frozen
+from dpbench.text.outside import one_line, shown
 
 FIELD = "machine-file"
 Pair = tuple[int, int]

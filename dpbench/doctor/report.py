@@ -7,14 +7,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from dpbench.cases.case import Case
+from dpbench.cases.devices import format_devices
+from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.plan import default_lanes
+from dpbench.cases.supports import why_unsupported
+from dpbench.cases.variants import SCHEMES, VariantName
 from dpbench.doctor.findings import Finding, Severity
-from dpbench.sweep.case import Case
-from dpbench.sweep.devices import format_devices
-from dpbench.sweep.machine_info import MachineInfo
-from dpbench.sweep.outside import one_line
-from dpbench.sweep.plan import default_lanes
-from dpbench.sweep.supports import why_unsupported
-from dpbench.sweep.variants import SCHEMES, VariantName
+from dpbench.text.outside import one_line
 
 _GIB = 2**30
 _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELIABLE"}

@@ -16,16 +16,16 @@ from random import Random
 
 import numpy as np
 
+from dpbench.cases.case import Case
+from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.plan import default_lanes
+from dpbench.cases.variants import VariantName
 from dpbench.doctor.findings import Finding, note_if, unreliable
-from dpbench.results.record import Outcome, Record
-from dpbench.run.rounds import JobRunner, RoundProcesses
-from dpbench.run.runner import Progress, run
+from dpbench.processes.rounds import JobRunner, RoundProcesses
+from dpbench.processes.runner import Progress, run
+from dpbench.records.record import Outcome, Record
 from dpbench.stats.rounds import Estimate, Rounds, log_medians, ratio_of_rounds
 from dpbench.stats.student import t95_from_table
-from dpbench.sweep.case import Case
-from dpbench.sweep.machine_info import MachineInfo
-from dpbench.sweep.plan import default_lanes
-from dpbench.sweep.variants import VariantName
 
 SECONDS = 60.0
 _CHILD_SAMPLING_S = 1.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpbench.elastic.elastic_record import ElasticSettings, RunScheme
 from dpbench.errors import WrongInputError
-from dpbench.results.files import replace_text
+from dpbench.text.files import replace_text
 
 _OWNER = "elastic.json"
 

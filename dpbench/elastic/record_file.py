@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.elastic.elastic_record import ElasticRecord, parse_elastic_line, to_elastic_line
-from dpbench.results.files import append_once, reason_of
-from dpbench.results.record import RecordLineError
-from dpbench.results.store import StoreError
-from dpbench.sweep.outside import open_input
+from dpbench.records.record import RecordLineError
+from dpbench.records.store import StoreError
+from dpbench.text.files import append_once, reason_of
+from dpbench.text.outside import open_input
 
 
 @dataclass(frozen=True)

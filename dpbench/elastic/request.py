@@ -4,12 +4,12 @@ import random
 import re
 from collections.abc import Sequence
 
+from dpbench.cases.names import is_factory, parse_workload
 from dpbench.elastic.elastic_record import WORLD_CHANGES, CheckpointBackend, ElasticSettings, FaultKind, PlannedFault
 from dpbench.errors import WrongInputError
-from dpbench.run.ask import ask_machine
-from dpbench.sweep.names import is_factory, parse_workload
-from dpbench.sweep.outside import shown
-from dpbench.sweep.quantities import parse_duration
+from dpbench.processes.ask import ask_machine
+from dpbench.text.outside import shown
+from dpbench.text.quantities import parse_duration
 
 DTYPES = ("float32", "float64")
 _MOST_RANKS = 64

@@ -13,10 +13,10 @@ from dpbench.elastic.events import read_events
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.job import ENVIRONMENT_FILE, ElasticJob
 from dpbench.elastic.same_end import why_other_end
-from dpbench.results.record import Environment, Outcome
-from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import Exit, launch
-from dpbench.run.start import child_command
+from dpbench.processes.interpret import ending, last_lines
+from dpbench.processes.launch import Exit, launch
+from dpbench.processes.start import child_command
+from dpbench.records.record import Environment, Outcome
 
 
 def run_elastic(

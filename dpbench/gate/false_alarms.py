@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dpbench.errors import GateError
 from dpbench.gate.history import HistoryLine, machine_of
 from dpbench.gate.judgement import FalseAlarms
-from dpbench.results.record import Environment
+from dpbench.records.record import Environment
 from dpbench.stats.binomial import clopper_pearson
-from dpbench.sweep.outside import one_line, read_input
+from dpbench.text.outside import one_line, read_input
 
 EQUAL = "equal"
 """The condition of a self-test in which head is base and nothing else runs."""

@@ -18,14 +18,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from dpbench.cases.bounds import Items, Moment, Positive, day_of
+from dpbench.cases.variants import VariantName, present_id
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.results.files import append_once, open_locked, reason_of
-from dpbench.results.record import Environment, Outcome, Record
-from dpbench.results.store import Store, StoreError, holds_elastic_records
-from dpbench.sweep.bounds import Items, Moment, Positive, day_of
-from dpbench.sweep.outside import one_line, open_input, what_is_wrong
-from dpbench.sweep.variants import VariantName, present_id
+from dpbench.records.record import Environment, Outcome, Record
+from dpbench.records.store import Store, StoreError, holds_elastic_records
+from dpbench.text.files import append_once, open_locked, reason_of
+from dpbench.text.outside import one_line, open_input, what_is_wrong
 
 SCHEMA = 1
 _GATE = "gate"

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.results.record import Environment
+from dpbench.records.record import Environment
 
 Share = Annotated[float, Field(allow_inf_nan=False)]
 """A finite number. As a share, 0.05 is 5 %."""

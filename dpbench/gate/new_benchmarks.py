@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import IMPORT_FOLDERS, is_factory
+from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
 from dpbench.gate.settings import Benchmark
-from dpbench.results.record import Outcome
-from dpbench.run.count_all import CountingError, count_all
-from dpbench.run.launch import Launcher
-from dpbench.run.wrapper_of import WRAPPER, has_wrapper
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import IMPORT_FOLDERS, is_factory
-from dpbench.sweep.variants import VariantName
+from dpbench.processes.count_all import CountingError, count_all
+from dpbench.processes.launch import Launcher
+from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
+from dpbench.records.record import Outcome
 
 _WITHOUT_WRAPPER = frozenset(
     (VariantName.SINGLE, VariantName.TORCH_DP, VariantName.NAIVE, VariantName.FLOOR, VariantName.DDP)

@@ -17,10 +17,10 @@ from fnmatch import fnmatchcase
 from math import inf
 from typing import TypeVar
 
+from dpbench.cases.case import Case
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, TimeJudgement, Verdict
 from dpbench.gate.settings import Benchmark
-from dpbench.run.messages import Timed
-from dpbench.sweep.case import Case
+from dpbench.processes.messages import Timed
 
 _MOST_NAMED = 3
 

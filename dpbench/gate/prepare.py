@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpbench.cases.names import is_factory
+from dpbench.cases.plan import PlanError, check_lanes, default_lanes
+from dpbench.cases.supports import why_unsupported
 from dpbench.errors import GateError
 from dpbench.gate.false_alarms import check_self_tests
 from dpbench.gate.history import History, check_appendable, history_path, read_history
@@ -10,12 +13,9 @@ from dpbench.gate.judgement import Revision
 from dpbench.gate.new_benchmarks import Comparable
 from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import Benchmark, Settings, default_benchmarks, load_settings
-from dpbench.run.ask import ask_machine
-from dpbench.run.launch import Launcher
-from dpbench.run.wrapper_of import WRAPPER, has_wrapper
-from dpbench.sweep.names import is_factory
-from dpbench.sweep.plan import PlanError, check_lanes, default_lanes
-from dpbench.sweep.supports import why_unsupported
+from dpbench.processes.ask import ask_machine
+from dpbench.processes.launch import Launcher
+from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
 
 WORKTREE = "--worktree"
 SETTINGS = Path("benchmarks/gate.toml")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.gate.judgement import TimeRatio
-from dpbench.run.messages import LockstepRound, SideName
+from dpbench.processes.messages import LockstepRound, SideName
 from dpbench.stats.student import standard_error, t_quantile
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

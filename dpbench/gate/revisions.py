@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Revision
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100

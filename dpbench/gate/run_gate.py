@@ -17,9 +17,9 @@ from dpbench.gate.settings import Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
-from dpbench.results.record import Environment
-from dpbench.run.launch import Launcher, launch
-from dpbench.run.wrapper_of import has_wrapper
+from dpbench.processes.launch import Launcher, launch
+from dpbench.processes.wrapper_of import has_wrapper
+from dpbench.records.record import Environment
 
 Progress = Callable[[str], object]
 

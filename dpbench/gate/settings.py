@@ -30,15 +30,15 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from dpbench.cases.case import Case
+from dpbench.cases.explain import explain, nearest, one_of
+from dpbench.cases.names import Dtype, Mode
+from dpbench.cases.spec import Lanes, Whole, Workload
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Accepted
-from dpbench.run.messages import Timed
-from dpbench.sweep.case import Case
-from dpbench.sweep.explain import explain, nearest, one_of
-from dpbench.sweep.names import Dtype, Mode
-from dpbench.sweep.outside import one_line, read_toml
-from dpbench.sweep.spec import Lanes, Whole, Workload
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.processes.messages import Timed
+from dpbench.text.outside import one_line, read_toml
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import psutil
 from pydantic import ValidationError
 
+from dpbench.cases.case import Case
 from dpbench.errors import GateError
 from dpbench.gate.ratio import RoundRatio, ratio_of
 from dpbench.gate.settings import Benchmark, Cores
-from dpbench.results.record import Environment, Outcome
-from dpbench.run.interpret import ending, last_lines
-from dpbench.run.launch import Launcher
-from dpbench.run.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
-from dpbench.run.start import child_command
-from dpbench.sweep.case import Case
+from dpbench.processes.interpret import ending, last_lines
+from dpbench.processes.launch import Launcher
+from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
+from dpbench.processes.start import child_command
+from dpbench.records.record import Environment, Outcome
 
-LOCKSTEP = child_command("dpbench.run.child.lockstep")
+LOCKSTEP = child_command("dpbench.processes.child.lockstep")
 BLOCKS = 80
 """Blocks of each side, unless its step is long.
 

@@ -30,20 +30,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dpbench.cases.case import Case
+from dpbench.cases.counted_cases import checked_cases
+from dpbench.cases.devices import format_devices
+from dpbench.cases.names import Mode, is_factory
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.settings import Benchmark
-from dpbench.results.counts import CountRecord, diff
-from dpbench.results.details import Detail
-from dpbench.results.record import Outcome
-from dpbench.run.count_all import CountingError, run_jobs
-from dpbench.run.launch import Launcher
-from dpbench.run.messages import CountJob
-from dpbench.sweep.case import Case
-from dpbench.sweep.counted_cases import checked_cases
-from dpbench.sweep.devices import format_devices
-from dpbench.sweep.names import Mode, is_factory
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.processes.count_all import CountingError, run_jobs
+from dpbench.processes.launch import Launcher
+from dpbench.processes.messages import CountJob
+from dpbench.records.counts import CountRecord, diff
+from dpbench.records.details import Detail
+from dpbench.records.record import Outcome
 
 _LANES = ("cpu", "cpu")
 """Lanes of a benchmark that leaves its devices to the machine.

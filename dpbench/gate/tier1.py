@@ -9,8 +9,8 @@ from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_for, twin_alarms
-from dpbench.results.record import Environment
-from dpbench.run.launch import Launcher
+from dpbench.processes.launch import Launcher
+from dpbench.records.record import Environment
 
 _LEAST_ROUNDS = 2
 

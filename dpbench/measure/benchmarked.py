@@ -16,9 +16,9 @@ from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.ranks.rank_counts import RankCounts
 from dpbench.measure.sample import Window, settle
-from dpbench.results.baseline import Figures
-from dpbench.results.counts import Phase
-from dpbench.results.readings import DeviceTelemetry
+from dpbench.records.baseline import Figures
+from dpbench.records.counts import Phase
+from dpbench.records.readings import DeviceTelemetry
 from dpbench.stats.order_statistics import interval_of_autocorrelated_median
 from dpbench.stats.rounds import Estimate
 

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from dpbench.cases.case import Case
+from dpbench.cases.variants import VariantId
 from dpbench.measure.counted.auto import slower_choices
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, details_of, limited
@@ -28,20 +30,18 @@ from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waitin
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase
-from dpbench.results.counts import Counts, Phase, PhaseCounts
-from dpbench.results.details import Detail
-from dpbench.results.recording import ModelFacts, Recording
+from dpbench.records.counts import Counts, Phase, PhaseCounts
+from dpbench.records.details import Detail
+from dpbench.records.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient
-from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantId
 
 _STEPS_BEFORE = 2
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What is counted beside the usual: see `CountJob` in run/messages.py."""
+    """What is counted beside the usual: see `CountJob` in processes/messages.py."""
 
     gradients: bool = False
     lines: bool = False

@@ -9,9 +9,9 @@ import torch
 from torch import distributed as dist
 
 import dpbench
+from dpbench.cases.host import affinity, commit_of, cpu_governor, cpu_model, read_limits, usable_cores
 from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts, uuids_of
-from dpbench.results.record import Environment
-from dpbench.sweep.host import affinity, commit_of, cpu_governor, cpu_model, read_limits, usable_cores
+from dpbench.records.record import Environment
 
 
 def read_environment() -> Environment:

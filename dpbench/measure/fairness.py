@@ -14,9 +14,9 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import Dtype, Mode
 from dpbench.measure.session import Session, build_model, device_of, draw_batch, micro_batches_of, share_of
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import Dtype, Mode
 from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}

@@ -9,6 +9,9 @@ from typing import TypeVar
 
 import torch
 
+from dpbench.cases.case import Case
+from dpbench.cases.host import link_mbit_per_s
+from dpbench.cases.names import Mode
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import error_against_oracle, tolerance_of
 from dpbench.measure.gpu.telemetry import telemetry_of
@@ -19,11 +22,8 @@ from dpbench.measure.sample import Window, sample
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.measure.threads import candidates, set_fastest
-from dpbench.results.record import Metrics
+from dpbench.records.record import Metrics
 from dpbench.stats.least_samples import LEAST_S, least_seconds
-from dpbench.sweep.case import Case
-from dpbench.sweep.host import link_mbit_per_s
-from dpbench.sweep.names import Mode
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
 

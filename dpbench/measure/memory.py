@@ -7,7 +7,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from dpbench.results.readings import Reading
+from dpbench.records.readings import Reading
 
 _BLOCK_BYTES = 31 * 2**20
 """Just below the limit of 32 MiB on 64-bit machines. After it is freed, twice as much stays with the process."""

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from dpbench.cases.names import Mode
 from dpbench.measure.clock import Stopwatch, make_clock, make_stopwatch
 from dpbench.measure.session import Session
-from dpbench.results.counts import Phase
-from dpbench.sweep.names import Mode
+from dpbench.records.counts import Phase
 
 STEPS_OF_VARIANT = ("scatter", "replicate", "parallel_apply", "gather")
 TRAINING = ("loss", "backward", "reduce", "optimiser")

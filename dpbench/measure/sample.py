@@ -16,7 +16,7 @@ from dpbench.measure.gpu.telemetry import Telemetry
 from dpbench.measure.memory import peak_device_bytes, peak_reserved_bytes, peak_rss_bytes, reset_device_peaks
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.stopping import StopRule, WarmUp
-from dpbench.results.readings import DeviceTelemetry, Reading
+from dpbench.records.readings import DeviceTelemetry, Reading
 
 
 class Window:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import Mode
 from dpbench.measure.memory import ready_for_copies, settle_host_memory
-from dpbench.results.counts import Phase
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import Mode
+from dpbench.records.counts import Phase
 from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpbench.results.counts import Phase, PhaseCounts, Traffic
-from dpbench.results.recording import Allocate, Copy, HostCall, HostCallName, Mark, Operator, Recording
-from dpbench.results.recording import RecordedEvent as Event
+from dpbench.records.counts import Phase, PhaseCounts, Traffic
+from dpbench.records.recording import Allocate, Copy, HostCall, HostCallName, Mark, Operator, Recording
+from dpbench.records.recording import RecordedEvent as Event
 
 
 def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int]]) -> dict[Phase, PhaseCounts]:

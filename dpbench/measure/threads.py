@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import torch
 
+from dpbench.cases.case import Case
 from dpbench.measure.clock import Clock
-from dpbench.sweep.case import Case
 from dpbench.variants.variant import Variant
 
 _TRIAL_S = 0.1

@@ -20,9 +20,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.frozen import Frozen
-from dpbench.results.files import replace_bytes
-from dpbench.results.recording import Allocate, Free, Mark, RecordedEvent, Recording
+from dpbench.records.recording import Allocate, Free, Mark, RecordedEvent, Recording
+from dpbench.text.files import replace_bytes
+from dpbench.text.frozen import Frozen
 
 Quantity = Literal["flops", "read_bytes", "written_bytes", "size_bytes"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from dpbench.projection.replay.events import AnyEvent, Collective
-from dpbench.results.recording import Copy, Operator, Recording
+from dpbench.records.recording import Copy, Operator, Recording
 
 _ADDS = ("aten.add.Tensor", "aten.add_.Tensor")
 _REDUCING_NODE = "BroadcastBackward"

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench.projection.replay.events import AnyEvent, Collective
-from dpbench.results.counts import Phase
-from dpbench.results.recording import GradientReady, Mark, Operator, Recording, Wait
+from dpbench.records.counts import Phase
+from dpbench.records.recording import GradientReady, Mark, Operator, Recording, Wait
 
 MIB = 1024 * 1024
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.projection.project import QUANTILES, Interval, Projection
 from dpbench.projection.replay.tasks import Role
-from dpbench.sweep.variants import VariantId, VariantName
 
 _LEAST_COST = 0.01
 _WHOLE = 100

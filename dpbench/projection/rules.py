@@ -14,15 +14,15 @@ ddp         one device, its share          with buckets and all-reduces
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import ddp_events
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.replay.build import Facts
 from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass
-from dpbench.results.counts import Phase
-from dpbench.results.recording import ON_THREADS, Mark, Recording
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.records.counts import Phase
+from dpbench.records.recording import ON_THREADS, Mark, Recording
 
 Change = Callable[[Recording], tuple[Recording, Sequence[AnyEvent]]]
 

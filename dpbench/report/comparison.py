@@ -15,25 +15,25 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.cases.case import Case
+from dpbench.cases.devices import are_shared, format_devices
+from dpbench.cases.names import Data
+from dpbench.records.compare import Comparison, Comparisons, Row
+from dpbench.records.device_summary import DeviceSummary
+from dpbench.records.phase_parts import PARTS_OF
+from dpbench.records.phase_summary import PhaseSummary
+from dpbench.records.readings import OverRounds
+from dpbench.records.record import Outcome
+from dpbench.records.summary import Summary
 from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts, notes_on_missing
 from dpbench.report.headline import headline, place
 from dpbench.report.ladder import LADDER_LEGEND, Ladder, ladder_table, ladders, ladders_json
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
 from dpbench.report.table import Bar, Column, Table, folded
 from dpbench.report.units import estimate, number, time_unit
-from dpbench.results.compare import Comparison, Comparisons, Row
-from dpbench.results.device_summary import DeviceSummary
-from dpbench.results.phase_parts import PARTS_OF
-from dpbench.results.phase_summary import PhaseSummary
-from dpbench.results.readings import OverRounds
-from dpbench.results.record import Outcome
-from dpbench.results.summary import Summary
 from dpbench.stats.least_samples import LEAST_SAMPLES, least_seconds
 from dpbench.stats.rounds import Estimate
-from dpbench.sweep.case import Case
-from dpbench.sweep.devices import are_shared, format_devices
-from dpbench.sweep.names import Data
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 _LEGEND = "time: median over rounds of the round's median step [95 % interval over rounds]; a ratio below 1 is faster. "
 _STEPS_LEGEND = (

@@ -9,16 +9,16 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.cases.case import Case
+from dpbench.cases.plan import Skip
+from dpbench.cases.variants import VariantId, VariantName
+from dpbench.records.compare import Row
+from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
+from dpbench.records.record import Outcome
+from dpbench.records.summary import Summary
 from dpbench.report.comparison import SCHEMA, case_json
 from dpbench.report.table import Column, Table
 from dpbench.report.units import number
-from dpbench.results.compare import Row
-from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
-from dpbench.results.record import Outcome
-from dpbench.results.summary import Summary
-from dpbench.sweep.case import Case
-from dpbench.sweep.plan import Skip
-from dpbench.sweep.variants import VariantId, VariantName
 
 _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
 _LEGEND = (

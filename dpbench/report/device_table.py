@@ -9,12 +9,12 @@ from typing import Protocol
 
 from rich.text import Text
 
+from dpbench.records.baseline import Figures
+from dpbench.records.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
+from dpbench.records.readings import DeviceTelemetry, OverRounds, over_values
 from dpbench.report.table import NONE, Column, Table, folded, plain_lines
 from dpbench.report.units import byte_unit, estimate, number, time_unit
-from dpbench.results.baseline import Figures
-from dpbench.results.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
-from dpbench.results.readings import DeviceTelemetry, OverRounds, over_values
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 _LEGEND = {
     "PCIe": "PCIe: sent and received. ",

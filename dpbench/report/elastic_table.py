@@ -13,8 +13,8 @@ from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, FaultKin
 from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
+from dpbench.records.record import Outcome
 from dpbench.report.table import NONE, Column, Table
-from dpbench.results.record import Outcome
 
 SCHEMA = 1
 _LEGEND = (

@@ -6,16 +6,16 @@ The page and the terminal show the same sentences. Pure.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from dpbench.cases.case import Case
+from dpbench.cases.devices import are_shared, short_devices
+from dpbench.cases.variants import VariantId, VariantName
+from dpbench.records.compare import Comparison, Row
+from dpbench.records.phase_parts import largest_saving, phase_parts, share_of_moves
+from dpbench.records.phase_summary import PhaseSummary
+from dpbench.records.summary import Summary
+from dpbench.records.winner import MOST_ROUNDS, Winner, rounds_to_decide, winner_of
 from dpbench.report.units import number, time_unit
-from dpbench.results.compare import Comparison, Row
-from dpbench.results.phase_parts import largest_saving, phase_parts, share_of_moves
-from dpbench.results.phase_summary import PhaseSummary
-from dpbench.results.summary import Summary
-from dpbench.results.winner import MOST_ROUNDS, Winner, rounds_to_decide, winner_of
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
-from dpbench.sweep.case import Case
-from dpbench.sweep.devices import are_shared, short_devices
-from dpbench.sweep.variants import VariantId, VariantName
 
 _LARGE_SHARE_OF_MOVES = 0.25
 _NEAR_LIMIT_PERCENT = 90

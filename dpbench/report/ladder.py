@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpbench.cases.case import Case, on_one_device
+from dpbench.cases.devices import short_devices
+from dpbench.cases.variants import VariantName
+from dpbench.records.compare import Comparison, Comparisons, Row
+from dpbench.records.summary import Summary
 from dpbench.report.table import Column, Table, folded
 from dpbench.report.units import number, time_unit
-from dpbench.results.compare import Comparison, Comparisons, Row
-from dpbench.results.summary import Summary
-from dpbench.sweep.case import Case, on_one_device
-from dpbench.sweep.devices import short_devices
-from dpbench.sweep.variants import VariantName
 
 
 @dataclass(frozen=True)

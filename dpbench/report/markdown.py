@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench.report.table import Table
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 MAX_CHARACTERS = 65_536
 """The longest issue or comment that GitHub accepts; for longer ones it returns status 422."""

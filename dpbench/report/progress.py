@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from dpbench.results.record import Outcome
-from dpbench.run.runner import Progress
-from dpbench.sweep.outside import one_line
+from dpbench.processes.runner import Progress
+from dpbench.records.record import Outcome
+from dpbench.text.outside import one_line
 
 
 @contextmanager

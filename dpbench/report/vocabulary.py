@@ -7,8 +7,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.sweep.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size
-from dpbench.sweep.variants import SCHEMES, VariantName
+from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size
+from dpbench.cases.variants import SCHEMES, VariantName
 
 
 def vocabulary_json() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpbench.results.recording import Recording
+    from dpbench.records.recording import Recording
     from dpbench.simulator.backend import simulate
     from dpbench.simulator.memory.races import RaceError
     from dpbench.simulator.simulation import mark, recording
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["RaceError", "Recording", "mark", "recording", "simulate"]
 _MODULES = {
     "simulate": "dpbench.simulator.backend",
-    "Recording": "dpbench.results.recording",
+    "Recording": "dpbench.records.recording",
     "RaceError": "dpbench.simulator.memory.races",
     "mark": "dpbench.simulator.simulation",
     "recording": "dpbench.simulator.simulation",

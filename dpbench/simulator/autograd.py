@@ -42,7 +42,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.results.recording import HostCallName
+from dpbench.records.recording import HostCallName
 from dpbench.simulator import current
 from dpbench.simulator.current import Backward, GradientHandoff
 from dpbench.simulator.simulation import the_simulation

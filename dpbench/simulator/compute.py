@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.results.recording import Operator
+from dpbench.records.recording import Operator
 from dpbench.simulator import autograd
 from dpbench.simulator.arguments import map_tensors, raw, run_shapes, simulated_in, tensors_in, with_index
 from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments

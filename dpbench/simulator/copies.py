@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.results.recording import Copy
+from dpbench.records.recording import Copy
 from dpbench.simulator import autograd
 from dpbench.simulator.arguments import NumbersNeededError, raw, with_index, zeros
 from dpbench.simulator.compute import compute, wrap

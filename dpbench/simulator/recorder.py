@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dpbench.results.recording import ON_THREADS, Copy, Operator, RecordedEvent, Recording
+from dpbench.records.recording import ON_THREADS, Copy, Operator, RecordedEvent, Recording
 from dpbench.simulator import current
 
 _keys = itertools.count(1)

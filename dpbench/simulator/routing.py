@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from dpbench.results.recording import HostCallName
+from dpbench.records.recording import HostCallName
 from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
 from dpbench.simulator.memory.races import RaceError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from dpbench.results.recording import (
+from dpbench.records.recording import (
     Allocate,
     Free,
     GradientReady,

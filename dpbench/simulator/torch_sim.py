@@ -10,7 +10,7 @@ from typing import Self
 
 import torch
 
-from dpbench.results.recording import HostCallName
+from dpbench.records.recording import HostCallName
 from dpbench.simulator import autograd, current
 from dpbench.simulator.simulation import running, the_simulation
 from dpbench.simulator.streams import VectorClock

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from dpbench.frozen import Frozen
+from dpbench.text.frozen import Frozen
 
 STEP_MARK = "step"
 MARK = "dpbench: "

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dpbench.projection.project import Projection
 from dpbench.projection.replay.rates import end_of
 from dpbench.projection.replay.tasks import LOCK, Role, Task
-from dpbench.results.counts import Phase
-from dpbench.results.recording import Copy, HostWait, Mark, Operator, Recording, Wait
+from dpbench.records.counts import Phase
+from dpbench.records.recording import Copy, HostWait, Mark, Operator, Recording, Wait
 from dpbench.trace.timeline import HOST_GROUP, LINK_GROUP, Doing, Moved, RowNumbers, Span, Timeline, VariantTrace
 
 _DOING = {Role.HOST: Doing.HOST, Role.COMPUTE: Doing.COMPUTE, Role.LINK: Doing.MOVE}
@@ -58,7 +58,7 @@ def device_name(number: int) -> str:
 
 
 def thread_name(number: int, devices: int) -> str:
-    """Return the name of a thread of the host. `results/recording.py` says how threads are numbered."""
+    """Return the name of a thread of the host. `records/recording.py` says how threads are numbered."""
     if number == 0:
         return "main thread"
     if number <= devices:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from dpbench.results.counts import Phase
+from dpbench.records.counts import Phase
 from dpbench.trace.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
 from dpbench.trace.timeline import HOST_GROUP, Doing, Moved, RowNumbers, Span, Timeline, VariantTrace
 

@@ -7,5 +7,5 @@
     naive.py            the stock algorithm of torch.nn.DataParallel in plain Python
     registry.py         from a variant's id to the scheme
 
-The names, sentences and parameters of all variants are in dpbench/sweep/variants.py, which does not import torch.
+The names, sentences and parameters of all variants are in dpbench/cases/variants.py, which does not import torch.
 """

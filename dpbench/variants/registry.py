@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
-from dpbench.sweep.variants import VariantId
+from dpbench.cases.variants import VariantId
 from dpbench.variants.variant import Variant
 
 

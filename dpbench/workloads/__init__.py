@@ -8,5 +8,5 @@
     embedding.py    large tables, with dense or sparse gradients
     digits.py       scikit-learn's images, the data of `--data digits`
 
-A new family is a file here, an entry in `FAMILIES` of resolve.py, and a name in dpbench/sweep/names.py.
+A new family is a file here, an entry in `FAMILIES` of resolve.py, and a name in dpbench/cases/names.py.
 """

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD
 
-from dpbench.sweep.names import UNITS, Data, Family, Size
+from dpbench.cases.names import UNITS, Data, Family, Size
 from dpbench.workloads import digits
 from dpbench.workloads.workload import Batch, Workload
 

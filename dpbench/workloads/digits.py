@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from dpbench.sweep.names import Data
+from dpbench.cases.names import Data
 from dpbench.workloads.workload import WorkloadError
 
 SIDE = 8

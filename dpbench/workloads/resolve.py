@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from dpbench.sweep.names import IMPORT_FOLDERS, Data, Family, Size, is_factory, parse_workload
+from dpbench.cases.names import IMPORT_FOLDERS, Data, Family, Size, is_factory, parse_workload
 from dpbench.workloads import convnet, digits, embedding, many, mlp, transformer
 from dpbench.workloads.workload import Batch, Workload, WorkloadError
 

@@ -7,9 +7,9 @@ from dpbench.asv.export import commit_date_ms, export, lacks
 from dpbench.asv.grid import STEP_TIME
 from dpbench.asv.machine_file import AsvError
 from dpbench.asv.result_file import read_results
-from dpbench.results.compare import compare
+from dpbench.records.compare import compare
 from dpbench.stats.rounds import median_of_rounds
-from tests.results.making import ENVIRONMENT, case, failed, ok, thin
+from tests.records.making import ENVIRONMENT, case, failed, ok, thin
 
 COMMIT = "0123456789" * 4
 AT_COMMIT = ENVIRONMENT.model_copy(update={"commit": COMMIT, "dirty": False})

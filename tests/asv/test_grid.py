@@ -1,7 +1,7 @@
 import pytest
 
 from dpbench.asv.grid import NotOnThisMachineError, case_of, grid, place, point_of, spaced
-from dpbench.sweep.machine_info import Accelerator, MachineInfo
+from dpbench.cases.machine_info import Accelerator, MachineInfo
 
 CPU_MACHINE = MachineInfo(
     python="3.11", torch="2.13.0", cpu_model="a CPU", cores=4, memory_bytes=2**30, backends=("gloo",)

@@ -93,8 +93,8 @@ def test_every_benchmark_has_a_version_and_a_unit_for_which_lower_is_better(asv)
 
 def test_asv_compare_prints_the_numbers_of_exported_records(asv):
     """A ratio of 2 between two exported commits is a ratio of 2 in asv's table."""
-    from dpbench.results.record import to_line
-    from tests.results.making import ENVIRONMENT, case, ok
+    from dpbench.records.record import to_line
+    from tests.records.making import ENVIRONMENT, case, ok
 
     lines = b""
     for name, samples_s in (("fast", (0.1, 0.1, 0.1)), ("slow", (0.2, 0.2, 0.2))):

@@ -6,11 +6,11 @@ import pytest
 from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from benchmarks.asv_suite import _case, counters, gpu, host_overhead
-from dpbench.results.counts import Counts, Phase, PhaseCounts, Traffic
-from dpbench.results.device_summary import TELEMETRY
-from dpbench.results.readings import DeviceTelemetry, Reading
-from dpbench.sweep.machine_info import Accelerator, MachineInfo
-from tests.results.making import METRICS, case, ok, thin
+from dpbench.cases.machine_info import Accelerator, MachineInfo
+from dpbench.records.counts import Counts, Phase, PhaseCounts, Traffic
+from dpbench.records.device_summary import TELEMETRY
+from dpbench.records.readings import DeviceTelemetry, Reading
+from tests.records.making import METRICS, case, ok, thin
 
 NOTHING = Reading(reason="this GPU has no such counter")
 

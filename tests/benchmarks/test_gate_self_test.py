@@ -17,10 +17,10 @@ from dpbench.gate import take_round
 from dpbench.gate.false_alarms import EQUAL, measured_false_alarms
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores, Settings
-from dpbench.run.messages import LockstepJobs, LockstepRounds, SideName
+from dpbench.processes.messages import LockstepJobs, LockstepRounds, SideName
 from tests.fakes import ended
 from tests.gate.making_rounds import benchmark, lockstep_round, noisy, ratio
-from tests.results.making import ENVIRONMENT
+from tests.records.making import ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
 SUITE = Settings(benchmarks=(benchmark("a"), benchmark("b"), benchmark("all", cores=Cores.ALL)))

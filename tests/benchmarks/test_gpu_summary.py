@@ -23,12 +23,12 @@ from benchmarks.gpu_steps import (
     steps_of,
 )
 from benchmarks.gpu_summary import Outcome, Row, busy_percent, code_of, lines_of, row_of, write_summary
-from dpbench.results.readings import Reading
-from dpbench.results.record import to_line
-from dpbench.sweep.devices import parse_devices
-from dpbench.sweep.spec import from_options
-from dpbench.sweep.variants import SCHEMES
-from tests.results.making import METRICS, case, failed, ok, telemetry
+from dpbench.cases.devices import parse_devices
+from dpbench.cases.spec import from_options
+from dpbench.cases.variants import SCHEMES
+from dpbench.records.readings import Reading
+from dpbench.records.record import to_line
+from tests.records.making import METRICS, case, failed, ok, telemetry
 
 ROOT = Path(__file__).parents[2]
 COUNTS = "=== 2 failed, 3 passed, 1 skipped in 130.25s (0:02:10) ==="

@@ -7,10 +7,10 @@ import pytest
 
 from dpbench import cli
 from dpbench.asv.grid import STEP_TIME
+from dpbench.cases.machine_info import MachineInfo
 from dpbench.cli import asv as cli_asv
-from dpbench.results.record import to_line
-from dpbench.sweep.machine_info import MachineInfo
-from tests.results.making import ENVIRONMENT, case, ok
+from dpbench.records.record import to_line
+from tests.records.making import ENVIRONMENT, case, ok
 
 MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 COMMIT = "0123456789" * 4

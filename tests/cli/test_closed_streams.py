@@ -23,7 +23,7 @@ import sys
 from dpbench import cli
 from dpbench.cli import counts as cli_counts, doctor as cli_doctor, measured as cli_measured
 from dpbench.doctor.findings import Finding, Severity
-from dpbench.sweep.machine_info import MachineInfo
+from dpbench.cases.machine_info import MachineInfo
 machine = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 cli_doctor.ask_machine = lambda: machine
 cli_doctor.ask_health = lambda: [Finding(what="load", severity=Severity.UNRELIABLE, value="much")]

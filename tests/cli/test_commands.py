@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dpbench.results.record import SCHEMA, Record
+from dpbench.records.record import SCHEMA, Record
 from tests.cli.conftest import ROOT
 
 QUICK = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "1s")

@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from dpbench import cli
+from dpbench.cases.counted_cases import checked_cases
 from dpbench.cli import measured as cli_measured
-from dpbench.results import expected
-from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
-from dpbench.results.record import Environment, Outcome
-from dpbench.sweep.counted_cases import checked_cases
+from dpbench.records import expected
+from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.record import Environment, Outcome
 
 ENVIRONMENT = Environment(
     hostname="fake", os="Linux", python="3.11.7", torch="2.13.0+cpu", cpu_model="fake", cores=2, dpbench="0"

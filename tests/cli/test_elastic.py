@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
-from dpbench.results.record import Outcome
+from dpbench.records.record import Outcome
 
 SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-every", 5)
 

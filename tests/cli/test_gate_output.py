@@ -10,7 +10,7 @@ import pytest
 from dpbench.cli import gate as cli_gate
 from dpbench.cli import main
 from dpbench.errors import GateError
-from dpbench.results.store import StoreError
+from dpbench.records.store import StoreError
 from tests.report.gate.making_gate import BROKEN, PASS, SLOWER
 
 EXPECTED = {"pass": PASS, "slower": SLOWER}

@@ -7,12 +7,12 @@ import tempfile
 
 import pytest
 
+from dpbench.cases.case import Case
+from dpbench.cases.variants import VariantName
 from dpbench.cli import main
 from dpbench.gate import tier0
-from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantName
 from tests.cli.repositories import ROOT, SETTINGS, git, make_repository
-from tests.results.test_full_disk import skip_unless_allowed, unshared
+from tests.records.test_full_disk import skip_unless_allowed, unshared
 from tests.simulated import needs_simulator
 
 REFUSED = {

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from dpbench.results.record import to_line
-from tests.results.making import ENVIRONMENT, case, ok
+from dpbench.records.record import to_line
+from tests.records.making import ENVIRONMENT, case, ok
 
 COMMIT = "0123456789" * 4
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dpbench import cli
+from dpbench.processes import project_all
 from dpbench.projection.affine import AffineStep
 from dpbench.projection.described.machine_file import machine_names
 from dpbench.projection.model_error import EXACT, model_error
-from dpbench.run import project_all
 from tests.trace.trace_events import faults
 
 STEPS = Path(__file__).parents[2] / "benchmarks" / "projection" / "recordings"

@@ -7,8 +7,8 @@ import pytest
 from dpbench.cli.page import finish_page_beside
 from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate.history import to_line as to_gate_line
+from dpbench.records.record import to_line
 from dpbench.report.page.inputs import PageInputs
-from dpbench.results.record import to_line
 from tests.cli.repositories import git
 from tests.elastic.making import made_records
 from tests.report.page.making_commits import commit, commit_records

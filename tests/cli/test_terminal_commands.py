@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
+from dpbench.cases.machine_info import Accelerator, MachineInfo
 from dpbench.cli import asv as cli_asv
 from dpbench.doctor.report import doctor_text
+from dpbench.processes.runner import Progress
 from dpbench.report.progress import progress_bar
-from dpbench.run.runner import Progress
-from dpbench.sweep.machine_info import Accelerator, MachineInfo
-from tests.results.making import case, failed
+from tests.records.making import case, failed
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m[/bold][red]"
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from dpbench import cli
-from dpbench.run import project_all
+from dpbench.processes import project_all
 from tests.simulated import needs_simulator
 from tests.trace.recorded_steps import recorded
 from tests.trace.trace_events import faults

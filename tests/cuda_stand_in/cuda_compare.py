@@ -7,12 +7,12 @@ import sys
 import pytest
 import torch
 
-from dpbench.results.record import Outcome
-from dpbench.run.interpret import interpret
-from dpbench.run.messages import Job
-from dpbench.run.rounds import RoundProcesses
+from dpbench.cases.case import Case
+from dpbench.processes.interpret import interpret
+from dpbench.processes.messages import Job
+from dpbench.processes.rounds import RoundProcesses
+from dpbench.records.record import Outcome
 from dpbench.stats.least_samples import LEAST_ACCELERATOR_S
-from dpbench.sweep.case import Case
 from tests.cuda_stand_in.nvml import BUSY_PERCENT
 from tests.cuda_stand_in.translated import ROOT
 

@@ -9,10 +9,10 @@ from functools import cache
 import pytest
 import torch
 
+from dpbench.cases.case import Case
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.measure.session import open_session
 from dpbench.parallel import links as links_module
-from dpbench.sweep.case import Case
-from dpbench.sweep.variants import VariantId, VariantName
 from tests.cuda_stand_in import control
 from tests.cuda_stand_in.translated import ROOT
 

@@ -1,7 +1,7 @@
 import pytest
 
+from dpbench.cases.machine_info import MachineInfo
 from dpbench.doctor.self_test import findings_of, self_test, self_test_case
-from dpbench.sweep.machine_info import MachineInfo
 from tests.fakes import FakeRunner, ScriptedClock, ended, ok_record
 
 MACHINE = MachineInfo(python="3.11", torch="2.13", cpu_model="a CPU", cores=2, memory_bytes=1)

@@ -10,7 +10,7 @@ from dpbench.elastic.elastic_record import (
 )
 from dpbench.elastic.events import merged
 from dpbench.elastic.request import parse_plan
-from dpbench.results.record import Outcome
+from dpbench.records.record import Outcome
 
 SETTINGS = ElasticSettings(
     workload="mlp/tiny",

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from dpbench.gate.history import HistoryLine, Point, Series, StepTimes
 from dpbench.gate.judgement import Verdict
-from dpbench.results.record import Environment
-from tests.results.making import ENVIRONMENT
+from dpbench.records.record import Environment
+from tests.records.making import ENVIRONMENT
 
 DAY_S = 86400.0
 

@@ -7,9 +7,9 @@ from random import Random
 from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.gate.take_round import SuiteRound
-from dpbench.results.record import Outcome
-from dpbench.run.messages import LockstepRound, SideName
-from tests.results.making import ENVIRONMENT
+from dpbench.processes.messages import LockstepRound, SideName
+from dpbench.records.record import Outcome
+from tests.records.making import ENVIRONMENT
 
 STEP_S = 0.010
 

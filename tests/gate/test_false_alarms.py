@@ -6,7 +6,7 @@ from dpbench.errors import GateError
 from dpbench.gate.false_alarms import SelfTest, false_alarms_of_twins, measured_false_alarms
 from tests.gate.making_history import line, times
 from tests.hostile.files import self_test
-from tests.results.making import ENVIRONMENT
+from tests.records.making import ENVIRONMENT
 
 ELSEWHERE = ENVIRONMENT.model_copy(update={"hostname": "elsewhere", "commit": "c" * 40, "dirty": True})
 OTHER_CPU = ENVIRONMENT.model_copy(update={"cpu_model": "another CPU"})

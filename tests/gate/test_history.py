@@ -3,11 +3,11 @@
 import pytest
 
 from dpbench.gate.history import Point, Series, series_of
-from dpbench.results.device_summary import TELEMETRY
-from dpbench.results.readings import DeviceTelemetry, Reading
-from dpbench.results.record import Environment, Record
+from dpbench.records.device_summary import TELEMETRY
+from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.records.record import Environment, Record
 from tests.gate.making_history import line, series, times
-from tests.results.making import ENVIRONMENT, METRICS, case, failed, ok
+from tests.records.making import ENVIRONMENT, METRICS, case, failed, ok
 
 DATES = {"a": 10.0, "b": 20.0, "c": 30.0}
 

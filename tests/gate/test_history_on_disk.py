@@ -27,13 +27,13 @@ from dpbench.gate.history import (
     to_line,
 )
 from dpbench.gate.judgement import Verdict
-from dpbench.results.files import open_locked
-from dpbench.results.record import to_line as to_record_line
-from dpbench.results.store import Store
+from dpbench.records.record import to_line as to_record_line
+from dpbench.records.store import Store
+from dpbench.text.files import open_locked
 from tests.elastic.making import made_records
 from tests.gate.making_history import line, times
+from tests.records.making import ENVIRONMENT, case, ok
 from tests.report.gate.making_gate import judged, ratio, time, unmeasured
-from tests.results.making import ENVIRONMENT, case, ok
 
 A, B, C = (line("a" * 40, head, times("wide", 0.1, 0.2)) for head in ("b" * 40, "c" * 40, None))
 

@@ -9,10 +9,10 @@ from dpbench.gate.new_benchmarks import binds, comparable
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import run_gate
 from dpbench.gate.settings import Benchmark
+from dpbench.processes.messages import CountJobs, CountRecords
+from dpbench.records.counts import CountRecord
+from dpbench.records.record import Outcome
 from dpbench.report.gate.tables import reliability
-from dpbench.results.counts import CountRecord
-from dpbench.results.record import Outcome
-from dpbench.run.messages import CountJobs, CountRecords
 from tests.cli.repositories import git
 from tests.fakes import ended
 from tests.gate.test_tier0 import CASE, record

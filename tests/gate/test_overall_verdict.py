@@ -4,21 +4,21 @@ from datetime import date
 
 import pytest
 
+from dpbench.cases.names import Mode
 from dpbench.gate import prepare, run_gate
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
 from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.settings import Benchmark, Settings
 from dpbench.gate.tier1 import Times
-from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
-from dpbench.results.record import Outcome
-from dpbench.run.messages import CountJobs, CountRecords
-from dpbench.sweep.names import Mode
+from dpbench.processes.messages import CountJobs, CountRecords
+from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.record import Outcome
 from tests.cli.repositories import git
 from tests.fakes import ended
 from tests.gate.test_tier0 import CASE
+from tests.records.making import ENVIRONMENT
 from tests.report.gate.making_gate import counter, drift, time, unmeasured
-from tests.results.making import ENVIRONMENT
 
 ENTRY = Accepted(benchmark="*", revision="0123456789", reason="it had to be", expires=date(2027, 1, 1))
 

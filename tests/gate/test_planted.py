@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import Mode
+from dpbench.cases.variants import VariantName
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.tier0 import (
     CPU,
@@ -18,13 +21,10 @@ from dpbench.gate.tier0 import (
     growth_cases,
     plain_cases,
 )
-from dpbench.results.counts import CountRecord
-from dpbench.run.count_all import run_jobs
-from dpbench.run.launch import launch
-from dpbench.run.messages import CountJob
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import Mode
-from dpbench.sweep.variants import VariantName
+from dpbench.processes.count_all import run_jobs
+from dpbench.processes.launch import launch
+from dpbench.processes.messages import CountJob
+from dpbench.records.counts import CountRecord
 from tests.simulated import needs_simulator
 
 WRAPPER = Path("dpbench/parallel")

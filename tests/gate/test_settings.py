@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import Dtype, Mode
+from dpbench.cases.variants import VariantName
 from dpbench.gate.judgement import Accepted
 from dpbench.gate.settings import (
     DEFAULT_BENCHMARKS,
@@ -16,10 +19,7 @@ from dpbench.gate.settings import (
     load_settings,
     parse_share,
 )
-from dpbench.run.messages import Timed
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import Dtype, Mode
-from dpbench.sweep.variants import VariantName
+from dpbench.processes.messages import Timed
 
 FULL = """
 alarm_rate = "1%"

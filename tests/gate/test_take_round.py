@@ -9,11 +9,11 @@ from dpbench.errors import GateError
 from dpbench.gate import take_round as take_round_module
 from dpbench.gate.settings import Cores
 from dpbench.gate.take_round import LOCKSTEP, Sides, quietest_core, take_round
-from dpbench.results.record import Outcome
-from dpbench.run.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName, Timed
+from dpbench.processes.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName, Timed
+from dpbench.records.record import Outcome
 from tests.fakes import ended
 from tests.gate.making_rounds import benchmark, lockstep_round
-from tests.results.making import ENVIRONMENT
+from tests.records.making import ENVIRONMENT
 
 USABLE = [0, 2, 3]
 SIDES = Sides(Path("/b"), Path("/h"), {"wide": {"X": "1"}})

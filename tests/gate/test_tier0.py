@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import Mode
+from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Benchmark
@@ -22,15 +25,12 @@ from dpbench.gate.tier0 import (
     is_worse,
     name_of,
 )
-from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
-from dpbench.results.details import Detail, Place
-from dpbench.results.record import Outcome
-from dpbench.run.messages import CountJob, CountJobs, CountRecords
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import Mode
-from dpbench.sweep.variants import VariantName
+from dpbench.processes.messages import CountJob, CountJobs, CountRecords
+from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
+from dpbench.records.details import Detail, Place
+from dpbench.records.record import Outcome
 from tests.fakes import ended
-from tests.results.making import ENVIRONMENT
+from tests.records.making import ENVIRONMENT
 
 CASE = Case(variant=VariantName.TUNED, workload="mlp/tiny", batch=8, devices=("sim:0", "sim:1"), threads=1)
 

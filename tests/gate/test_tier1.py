@@ -10,8 +10,8 @@ from dpbench.gate.judgement import Verdict
 from dpbench.gate.tier1 import measure_times, verdict_of
 from dpbench.gate.verdict import Analysis, risks_for, twin_alarms
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
+from tests.records.making import ENVIRONMENT
 from tests.report.gate.making_gate import time
-from tests.results.making import ENVIRONMENT
 
 NAMES = ("a", "b", "c")
 SUITE = [benchmark(name) for name in NAMES]

@@ -12,8 +12,8 @@ from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.nvml_counters import ADVISED_WINDOW_S
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
-from dpbench.results.device_summary import TELEMETRY
-from dpbench.run.launch import launch
+from dpbench.processes.launch import launch
+from dpbench.records.device_summary import TELEMETRY
 from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
 
 pytestmark = pytest.mark.gpu

@@ -1,7 +1,8 @@
 """Fake children: every request that the parent sends is answered at once, without a process.
 
-Jobs go through `RoundProcesses.launch`, which is replaced. Other requests go through `dpbench.run.launch.launch`. Its
-two parts that start and await a process are replaced, so the rest, such as reading the pipes, is real.
+Jobs go through `RoundProcesses.launch`, which is replaced. Other requests go through
+`dpbench.processes.launch.launch`. Its two parts that start and await a process are replaced, so the rest, such as
+reading the pipes, is real.
 """
 
 import os
@@ -11,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from dpbench.cases.machine_info import MachineInfo
 from dpbench.doctor.findings import Findings, ok
-from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
-from dpbench.results.record import Outcome
-from dpbench.run import launch
-from dpbench.run.launch import Exit
-from dpbench.run.messages import CountJobs, CountRecords, Job, ProbeRequest
-from dpbench.run.rounds import RoundProcesses
-from dpbench.sweep.machine_info import MachineInfo
+from dpbench.processes import launch
+from dpbench.processes.launch import Exit
+from dpbench.processes.messages import CountJobs, CountRecords, Job, ProbeRequest
+from dpbench.processes.rounds import RoundProcesses
+from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.record import Outcome
 from tests.fakes import ended, ok_record
-from tests.results.making import ENVIRONMENT
+from tests.records.making import ENVIRONMENT
 
 
 def machine(workload_errors: dict[str, str | None] | None = None) -> MachineInfo:
@@ -52,8 +53,8 @@ def examine(_: str) -> str:
 
 
 CHILDREN: dict[str, Callable[[str], str]] = {
-    "dpbench.run.child.probe": probe,
-    "dpbench.run.child.count": count,
+    "dpbench.processes.child.probe": probe,
+    "dpbench.processes.child.count": count,
     "dpbench.doctor.child.examine": examine,
 }
 """By module, the child's response to the text on its stdin. A child that is not here ends without a response."""

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from dpbench.gate.false_alarms import EQUAL
-from tests.results.making import ENVIRONMENT, case, ok
+from tests.records.making import ENVIRONMENT, case, ok
 
 COMMIT = "a" * 40
 

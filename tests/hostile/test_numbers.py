@@ -11,7 +11,7 @@ import pytest
 
 from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate.history import to_line as to_gate_line
-from dpbench.results.record import to_line
+from dpbench.records.record import to_line
 from tests import sampling
 from tests.elastic.making import made_records
 from tests.hostile.attack import assert_unharmed, attack

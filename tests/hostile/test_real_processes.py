@@ -10,7 +10,7 @@ from tests.cli.conftest import dpbench  # noqa: F401  # a fixture
 from tests.hostile.attack import assert_unharmed, call, new_folder
 from tests.hostile.files import gate_files
 from tests.hostile.test_interrupts import start  # noqa: F401  # a fixture
-from tests.run.conftest import wait_until
+from tests.processes.conftest import wait_until
 
 FACTORIES = """
 import ctypes, os, sys
@@ -24,7 +24,7 @@ class Breaking(nn.Linear):
         super().__init__(3, 2)
         self.act = act
     def forward(self, x):
-        if "dpbench.run.child.round" in sys.argv[0].replace("/", "."):  # not yet while it is checked
+        if "dpbench.processes.child.round" in sys.argv[0].replace("/", "."):  # not yet while it is checked
             self.act()
         return super().forward(x)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from dpbench.cases.case import Case
 from dpbench.measure.fairness import error_against_oracle
 from dpbench.measure.session import open_session
 from dpbench.parallel.accumulate import KeptSums
-from dpbench.sweep.case import Case
 
 
 @pytest.mark.parametrize("variant", ["tuned[accumulate=3]", "tuned[accumulate=2,dispatch=sequence,loss=replicas]"])

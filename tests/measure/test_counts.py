@@ -1,15 +1,15 @@
-"""Python calls of a step. For simulated devices and ranks see tests/run/test_counting.py."""
+"""Python calls of a step. For simulated devices and ranks see tests/processes/test_counting.py."""
 
 import gc
 
 import pytest
 import torch
 
+from dpbench.cases.case import Case
 from dpbench.measure import count_step
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session
-from dpbench.results.counts import Phase
-from dpbench.sweep.case import Case
+from dpbench.records.counts import Phase
 from dpbench.variants.registry import variant_of
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.measure.counted.dependencies import dependencies
-from dpbench.results.recording import Copy, HostWait, Mark, Operator, Recording, Wait
+from dpbench.records.recording import Copy, HostWait, Mark, Operator, Recording, Wait
 
 BYTES = 100
 

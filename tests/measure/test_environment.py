@@ -5,10 +5,10 @@ from dataclasses import astuple
 import pynvml
 import pytest
 
+from dpbench.cases.host import commit_of
 from dpbench.measure import environment
 from dpbench.measure.environment import read_environment
 from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts
-from dpbench.sweep.host import commit_of
 from tests.fakes import FakeGpu, FakeNvml, ScriptedClock
 
 ONE, TWO, SWITCH = "00000000:01:00.0", "00000000:02:00.0", "00000000:0F:00.0"

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import Data, Dtype
+from dpbench.cases.variants import VariantId
 from dpbench.measure import fairness
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle, tolerance_of
 from dpbench.measure.session import RankPlacement, Session, build_model, draw_batch
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import Data, Dtype
-from dpbench.sweep.variants import VariantId
 from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve

@@ -1,7 +1,7 @@
 """When the host issues sums of gradients, in events made by hand."""
 
 from dpbench.measure.counted.dependencies import IssueOrder, Reductions, issue_order
-from dpbench.results.recording import Copy, Operator
+from dpbench.records.recording import Copy, Operator
 
 BYTES = 100
 LANES = [Operator(id=i, name="mm", device=0, stream=0) for i in (10, 20, 30, 40)]

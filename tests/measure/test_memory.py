@@ -12,7 +12,7 @@ from dpbench.measure.memory import (
     ready_for_copies,
 )
 from dpbench.measure.sample import Window
-from dpbench.results.readings import Reading
+from dpbench.records.readings import Reading
 
 STATUS = """\
 Name:	python

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from dpbench.cases.case import Case
 from dpbench.measure.phases import PHASES, STEPS_OF_VARIANT, TRAINING, phases_of, reduction_nodes, steps_worth
 from dpbench.measure.session import open_session
 from dpbench.parallel import DataParallel
-from dpbench.sweep.case import Case
 
 SLEEP_S = 0.02
 

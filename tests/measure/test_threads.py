@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from dpbench.cases.case import Case
 from dpbench.measure.threads import candidates, set_fastest
-from dpbench.sweep.case import Case
 from dpbench.variants.variant import Variant
 from tests.fakes import ScriptedClock
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
-from dpbench.results.recording import Copy, Mark, Operator, RecordedEvent, Recording
+from dpbench.records.recording import Copy, Mark, Operator, RecordedEvent, Recording
 
 
 def about(mid: float) -> Quantity:

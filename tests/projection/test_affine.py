@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.projection.affine import AffineStep, NotAffineError, merge
-from dpbench.results.recording import (
+from dpbench.records.recording import (
     Allocate,
     Copy,
     GradientReady,

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from dpbench.cases.variants import VariantId
 from dpbench.projection.collectives import bytes_by_link, with_collectives
 from dpbench.projection.replay.build import Facts, build
 from dpbench.projection.replay.events import Collective
 from dpbench.projection.replay.fifo import schedule
 from dpbench.projection.replay.tasks import LOCK, Role
 from dpbench.projection.rules import ProjectionError, rule_of
-from dpbench.results.recording import HostCall, HostCallName, HostWait, Mark, Operator, Wait
-from dpbench.sweep.variants import VariantId
+from dpbench.records.recording import HostCall, HostCallName, HostWait, Mark, Operator, Wait
 from tests.projection.small_machine import copy, machine, operator, recording
 
 FACTS = Facts(modules=3, parameters=5)

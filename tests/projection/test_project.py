@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpbench.cases.variants import VariantId
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import Buckets, bucket_ends, ddp_events
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Quantity
@@ -18,8 +19,7 @@ from dpbench.projection.replay.draws import SAMPLE, draw
 from dpbench.projection.replay.fifo import schedule
 from dpbench.projection.replay.rates import Rates, formats_of, name_of
 from dpbench.projection.replay.tasks import Role
-from dpbench.results.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording, Wait
-from dpbench.sweep.variants import VariantId
+from dpbench.records.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording, Wait
 from tests.projection.small_machine import copy, operator
 
 FASTER = (

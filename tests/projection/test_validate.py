@@ -21,7 +21,7 @@ from dpbench.projection.model_error import EXACT, FILE
 from dpbench.projection.project import Interval, project
 from dpbench.projection.replay.build import Facts, build
 from dpbench.projection.replay.draws import draw
-from dpbench.results.recording import Copy, Mark, ModelFacts, Wait
+from dpbench.records.recording import Copy, Mark, ModelFacts, Wait
 from tests.projection.small_machine import copy, machine, operator, recording
 from tests.sampling import sampled
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpbench.results.baseline import BaselineError, Figures, from_json, to_json
+from dpbench.records.baseline import BaselineError, Figures, from_json, to_json
 from dpbench.stats.rounds import Estimate
 from tests.pytest_plugin.suite import SUITE
 

@@ -2,13 +2,13 @@
 
 from markdown_it import MarkdownIt
 
+from dpbench.records.compare import compare
 from dpbench.report.comparison import comparisons_markdown
 from dpbench.report.markdown import MAX_CHARACTERS
-from dpbench.results.compare import compare
+from tests.records.making import case, failed, ok
 from tests.report.gate.making_gate import HOSTILE
 from tests.report.gate.test_markdown import NO_WIDTH, OURS, Seen
 from tests.report.page.making_page import hostile_records
-from tests.results.making import case, failed, ok
 
 ALLOWED = OURS | {"h2"}
 

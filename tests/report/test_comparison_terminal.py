@@ -7,10 +7,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from dpbench.records.compare import compare
 from dpbench.report.comparison import comparisons_text
 from dpbench.report.table import Bar, Column, Table, bar_text
-from dpbench.results.compare import compare
-from tests.results.making import case, failed, ok
+from tests.records.making import case, failed, ok
 
 COLOUR = re.compile(r"\x1b\[[\d;]*3[0-7]")
 

@@ -1,12 +1,12 @@
 """Counts as tables and as JSON."""
 
+from dpbench.cases.case import Case
+from dpbench.cases.plan import Skip
+from dpbench.records.compare import compare
+from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
+from dpbench.records.record import Environment, Outcome
 from dpbench.report.comparison import comparisons_json
 from dpbench.report.counts_table import counts_json, counts_text
-from dpbench.results.compare import compare
-from dpbench.results.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
-from dpbench.results.record import Environment, Outcome
-from dpbench.sweep.case import Case
-from dpbench.sweep.plan import Skip
 from tests.report.snapshots import assert_as_before, printed
 
 ENVIRONMENT = Environment(

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind
+from dpbench.records.record import Outcome
 from dpbench.report.elastic_table import elastic_json, elastic_text
-from dpbench.results.record import Outcome
 from tests.elastic.making import made_records
 from tests.report.snapshots import assert_as_before, printed
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from dpbench.cases.plan import Skip
+from dpbench.records.compare import compare
 from dpbench.report.ladder import ladders
-from dpbench.results.compare import compare
-from dpbench.sweep.plan import Skip
-from tests.results.making import METRICS, case, ok
+from tests.records.making import METRICS, case, ok
 
 
 def on(variant, devices="cpu*2", machines=1, **fields):

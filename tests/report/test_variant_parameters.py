@@ -2,14 +2,14 @@
 
 from rich.console import Console
 
+from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS
+from dpbench.cases.variants import VariantId
+from dpbench.records.compare import compare
+from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.report.comparison import comparisons_text
 from dpbench.report.counts_table import counts_text
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
-from dpbench.results.compare import compare
-from dpbench.results.counts import CountRecord, Counts, Phase, PhaseCounts
-from dpbench.sweep.parameters import DDP_PARAMETERS, TUNED_PARAMETERS
-from dpbench.sweep.variants import VariantId
-from tests.results.making import ENVIRONMENT, case, ok
+from tests.records.making import ENVIRONMENT, case, ok
 
 TUNED = VariantId("tuned[dispatch=threads]")
 

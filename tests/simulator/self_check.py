@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.results.recording import Copy, Operator, Recording
+from dpbench.records.recording import Copy, Operator, Recording
 from dpbench.simulator import backend
 from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.simulation import recording

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.results.recording import Operator
+from dpbench.records.recording import Operator
 from dpbench.simulator import RaceError, autograd, recording
 from dpbench.simulator.simulation import Simulation
 

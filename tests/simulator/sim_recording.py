@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dpbench.results.recording import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
+from dpbench.records.recording import Allocate, Copy, Free, HostWait, Mark, Operator, Wait
 from dpbench.simulator import Recording, mark, recording
 
 sim = torch.get_device_module("sim")

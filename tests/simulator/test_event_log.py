@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.results.recording import Allocate, Copy, Free, HostWait, Mark, Operator, Recording, Wait
+from dpbench.records.recording import Allocate, Copy, Free, HostWait, Mark, Operator, Recording, Wait
 
 EVENTS = [
     Mark(id=1, name="forward"),

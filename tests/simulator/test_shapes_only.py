@@ -15,9 +15,9 @@ STEP = """
 import json, sys
 from dataclasses import asdict
 from dpbench.measure.count_step import count
-from dpbench.run.child.ranks import connector
+from dpbench.processes.child.ranks import connector
 from dpbench.simulator import simulate
-from dpbench.sweep.case import Case
+from dpbench.cases.case import Case
 
 variant, workload, numbers = sys.argv[1:]
 simulate(2, numbers=bool(int(numbers)))

@@ -1,6 +1,6 @@
 """The recorded waits hold only events that were not waited for before."""
 
-from dpbench.results.recording import HostWait, Recording, Wait
+from dpbench.records.recording import HostWait, Recording, Wait
 from dpbench.simulator.simulation import Simulation
 
 

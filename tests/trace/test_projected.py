@@ -2,10 +2,10 @@
 
 import pytest
 
+from dpbench.cases.variants import VariantId
+from dpbench.processes import project_all
 from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.replay.tasks import Role
-from dpbench.run import project_all
-from dpbench.sweep.variants import VariantId
 from dpbench.trace.critical import idle_shares, overlapped_share, parts_of_path
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.projected import moved_by, moved_by_collective, projected_trace, staged_from, thread_name

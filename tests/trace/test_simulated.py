@@ -1,6 +1,6 @@
 """The order of a recording by hand: one unit for each operator and copy."""
 
-from dpbench.results.recording import HostWait, Mark, Recording, Wait
+from dpbench.records.recording import HostWait, Mark, Recording, Wait
 from dpbench.trace.projected import simulated_timeline, simulated_trace
 from dpbench.trace.timeline import Doing, Moved
 from tests.projection.small_machine import copy, operator, recording

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.sweep.names import Data
+from dpbench.cases.names import Data
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import Batch, Workload
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from torch import distributed
 
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.workload import Batch
 from tests.variants.chunked import CPU, assert_same, chunked, finish, make

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 from torch import distributed
 
+from dpbench.cases.case import Case
 from dpbench.measure.fairness import error_against_oracle
 from dpbench.measure.ranks.collectives import collectives_of
 from dpbench.measure.session import open_session
-from dpbench.sweep.case import Case
 
 CASES = {
     "convnet/tiny": ["ddp", "ddp[accumulate=2,bucket_cap_mb=0.01]", "ddp[accumulate=3]", "fsdp"],

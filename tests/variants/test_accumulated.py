@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dpbench.cases.case import Case
+from dpbench.cases.names import Data, Dtype
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle
 from dpbench.measure.session import RankPlacement, Session, open_session
 from dpbench.parallel import DataParallel
-from dpbench.sweep.case import Case
-from dpbench.sweep.names import Data, Dtype
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from dpbench.cases.names import Family
+from dpbench.cases.variants import VariantId, VariantName
 from dpbench.parallel import Policy
 from dpbench.parallel.policy import Dispatch
-from dpbench.sweep.names import Family
-from dpbench.sweep.variants import VariantId, VariantName
 from dpbench.variants.registry import variant_of
 from tests.variants.chunked import CPU, assert_same, chunked, finish, make
 

@@ -3,7 +3,7 @@ import sys
 import pytest
 import torch
 
-from dpbench.sweep.names import Data
+from dpbench.cases.names import Data
 from dpbench.workloads import digits
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import WorkloadError

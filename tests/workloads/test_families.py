@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.sweep.names import Data, Family, Size
+from dpbench.cases.names import Data, Family, Size
 from dpbench.workloads import convnet, embedding, mlp, transformer
 from dpbench.workloads.resolve import resolve
 

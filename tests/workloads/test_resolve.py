@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.sweep.names import UNITS, Data, Family, Size
+from dpbench.cases.names import UNITS, Data, Family, Size
 from dpbench.workloads import resolve as resolve_module
 from dpbench.workloads.resolve import check, resolve
 from dpbench.workloads.workload import Batch, Workload, WorkloadError

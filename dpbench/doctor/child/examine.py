@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dpbench.doctor.child.host import examine_host
 from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Finding, Findings, unknown
-from dpbench.run.child.probe import first_line, read_accelerators
-from dpbench.run.child.process import answer
+from dpbench.processes.child.probe import first_line, read_accelerators
+from dpbench.processes.child.process import answer
 
 if TYPE_CHECKING:
     import torch

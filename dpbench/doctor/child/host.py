@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dpbench.cases.host import Limits, cpu_governor, parse_cpu_times, ranges, read_limits
 from dpbench.doctor.findings import Finding, note, note_if, ok, unknown, unreliable
-from dpbench.sweep.host import Limits, cpu_governor, parse_cpu_times, ranges, read_limits
 
 _GIB = 2**30
 _CPUS = Path("sys/devices/system/cpu")

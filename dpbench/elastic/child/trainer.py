@@ -19,8 +19,8 @@ from datetime import timedelta
 from dpbench.elastic.elastic_record import EventKind, RunScheme
 from dpbench.elastic.events import EventLog
 from dpbench.elastic.job import AGENT_VARIABLE, ENVIRONMENT_FILE, ElasticJob, read_job
-from dpbench.run.child.process import leave, loading
-from dpbench.run.process_tree import die_with_parent
+from dpbench.processes.child.process import leave, loading
+from dpbench.processes.process_tree import die_with_parent
 
 began_ns = time.monotonic_ns()
 with loading():
@@ -29,10 +29,10 @@ with loading():
     from torch import distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    from dpbench.cases.names import Data
     from dpbench.elastic.child.checkpoints import open_checkpoints
     from dpbench.elastic.child.inject import Injector
     from dpbench.measure.environment import read_environment
-    from dpbench.sweep.names import Data
     from dpbench.workloads.resolve import resolve
     from dpbench.workloads.workload import Batch, Workload
 

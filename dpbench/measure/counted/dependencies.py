@@ -1,7 +1,7 @@
 """How far a step overlaps communication with computation.
 
 The answer is in the dependencies between copies and operators. An event of a recording
-(`results/recording.py`) comes after the events that wrote its inputs, after the previous event of its stream, and
+(`records/recording.py`) comes after the events that wrote its inputs, after the previous event of its stream, and
 after the events that its stream or the host waited for. The order of the host's calls does not count here; it counts in
 `issue_order.py`.
 
@@ -36,9 +36,9 @@ from itertools import combinations
 from typing import TypeGuard
 
 from dpbench.measure.simulated_counts import events_by_phase
-from dpbench.results.counts import Dependencies, Phase
-from dpbench.results.recording import Copy, HostWait, Operator, Recording, Wait
-from dpbench.results.recording import RecordedEvent as Event
+from dpbench.records.counts import Dependencies, Phase
+from dpbench.records.recording import Copy, HostWait, Operator, Recording, Wait
+from dpbench.records.recording import RecordedEvent as Event
 
 Work = Operator | Copy
 

@@ -15,9 +15,9 @@ from types import FrameType
 
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.simulated_counts import events_by_phase, link_of
-from dpbench.results.counts import Phase
-from dpbench.results.details import LONGEST_TEXT, MOST_DETAILS, Detail, Place
-from dpbench.results.recording import Copy, HostCall, Operator, RecordedEvent, Recording
+from dpbench.records.counts import Phase
+from dpbench.records.details import LONGEST_TEXT, MOST_DETAILS, Detail, Place
+from dpbench.records.recording import Copy, HostCall, Operator, RecordedEvent, Recording
 
 _WRAPPER = "dpbench.parallel"
 

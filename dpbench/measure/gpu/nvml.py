@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 
 import pynvml
 
-from dpbench.results.readings import Reading
+from dpbench.records.readings import Reading
 
 P = ParamSpec("P")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pynvml
 
 from dpbench.measure.gpu.nvml import CounterState, Gpu, NotOfferedError, ask, check, counter
-from dpbench.results.readings import Reading
+from dpbench.records.readings import Reading
 
 _ALL_LINKS = 0xFFFFFFFF
 _MOST_BYTES_PER_S = {"pcie": 128e9, "nvlink": 2e12}  # above PCIe 6.0 x16 and above NVLink 5, in one direction

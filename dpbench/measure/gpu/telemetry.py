@@ -22,7 +22,7 @@ import torch
 from dpbench.measure.gpu.facts import uuids_of
 from dpbench.measure.gpu.nvml import Gpu, NotOfferedError, ask, check, counter, find_gpu, reading, start
 from dpbench.measure.gpu.nvml_counters import THROTTLING, TRAFFIC, energy_j, read_counters, throttled_s, traffic_bytes
-from dpbench.results.readings import DeviceTelemetry, Reading
+from dpbench.records.readings import DeviceTelemetry, Reading
 
 LEAST_WINDOW_S = 0.1
 """The counters are refreshed this often, so two samples must be further apart (nvml.h, nvmlGpmSampleGet)."""

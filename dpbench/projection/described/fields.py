@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from dpbench.cases.explain import nearest, one_of
 from dpbench.errors import WrongInputError
 from dpbench.projection.described.machine import Quantity
-from dpbench.sweep.explain import nearest, one_of
-from dpbench.sweep.outside import one_line, shown
+from dpbench.text.outside import one_line, shown
 
 # By dimension, what one of each unit is in SI.
 UNITS = {

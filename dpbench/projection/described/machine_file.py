@@ -21,12 +21,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from dpbench.cases.explain import nearest, one_of
 from dpbench.projection.described.fields import Fields, MachineFileError
 from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
 from dpbench.projection.described.nccl import PROTOCOLS
 from dpbench.projection.described.topology import Layout, Routes, links_of, role_of, routes_of
-from dpbench.sweep.explain import nearest, one_of
-from dpbench.sweep.outside import one_line, read_toml, shown
+from dpbench.text.outside import one_line, read_toml, shown
 
 LINK_ROLES = ("pcie", "uplink", "socket", "nvlink", "staged", "network")
 _MOST_DEVICES = 64

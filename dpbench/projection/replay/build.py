@@ -21,8 +21,8 @@ from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Mac
 from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass, Collective, together
 from dpbench.projection.replay.rates import name_of
 from dpbench.projection.replay.tasks import LOCK, Rate, Role, Task, Tasks
-from dpbench.results.counts import Phase
-from dpbench.results.recording import Copy, HostCall, HostWait, Mark, Operator, Wait
+from dpbench.records.counts import Phase
+from dpbench.records.recording import Copy, HostCall, HostWait, Mark, Operator, Wait
 
 _PARTS_OF_NAMES = {
     Kind.CONVOLUTION: ("convolution",),

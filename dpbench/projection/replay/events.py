@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbench.results.counts import Phase
-from dpbench.results.recording import Copy, Mark, Operator
-from dpbench.results.recording import RecordedEvent as Event
+from dpbench.records.counts import Phase
+from dpbench.records.recording import Copy, Mark, Operator
+from dpbench.records.recording import RecordedEvent as Event
 
 MAIN = 0
 """The thread that takes the step."""

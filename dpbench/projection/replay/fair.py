@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dpbench.projection.replay.fifo import Schedule, users_of
 from dpbench.projection.replay.tasks import Rate, Role, Task, Tasks
-from dpbench.results.counts import Phase
+from dpbench.records.counts import Phase
 
 Array = NDArray[np.float64]
 

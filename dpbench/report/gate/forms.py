@@ -40,7 +40,7 @@ from dpbench.report.gate.tables import (
 )
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
 from dpbench.report.table import Column, Table
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.SLOWER: "bold red", Verdict.UNDECIDED: "bold yellow"}
 _LEGEND = (

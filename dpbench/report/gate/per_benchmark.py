@@ -27,7 +27,7 @@ from dpbench.report.gate.tables import (
     worst_first,
 )
 from dpbench.report.units import number, time_unit
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 Changed = TypeVar("Changed", CounterChange, Drift)
 

@@ -28,7 +28,7 @@ from dpbench.gate.judgement import (
 )
 from dpbench.report.table import NONE, Column, Table
 from dpbench.report.units import number, time_unit
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 MOST = 20
 """The most counters in a table: one changed operator can change those of every case."""

@@ -3,7 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from dpbench.cases.devices import are_shared
+from dpbench.cases.names import FAMILIES, Family
+from dpbench.cases.variants import VariantId
 from dpbench.gate.history import machine_of
+from dpbench.records.winner import winner_of
 from dpbench.report.headline import Headline, headline
 from dpbench.report.page.charts.devices import (
     clock_along,
@@ -36,10 +40,6 @@ from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
 from dpbench.report.page.parts import ALL, DataRow, MachinePart, Page, Panel, Section
 from dpbench.report.page.tables import MOST_ROWS, environment, outcomes, raw_table
-from dpbench.results.winner import winner_of
-from dpbench.sweep.devices import are_shared
-from dpbench.sweep.names import FAMILIES, Family
-from dpbench.sweep.variants import VariantId
 
 _TERMS = {
     "step": "one forward, loss, backward and update of the parameters; in the mode inference, one forward",

@@ -17,8 +17,8 @@ from dpbench.errors import WrongInputError
 from dpbench.report.headline import place
 from dpbench.report.page.parts import ALL, MachinePart, Page, Panel, Section
 from dpbench.report.page.theme import CONFIG
-from dpbench.results.files import replace_text
-from dpbench.sweep.outside import printable
+from dpbench.text.files import replace_text
+from dpbench.text.outside import printable
 
 _ASSETS = files("dpbench.report.page") / "assets"
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from dpbench.cases.bounds import Items, Positive, Real
+from dpbench.cases.plan import Skip
 from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.record_file import read_elastic
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine, read_history
-from dpbench.results.counts import CountRecord
-from dpbench.results.record import Record
-from dpbench.results.store import Store, StoreError, holds_elastic_records
-from dpbench.sweep.bounds import Items, Positive, Real
-from dpbench.sweep.outside import one_line, open_input, read_json, shown, what_is_wrong
-from dpbench.sweep.plan import Skip
+from dpbench.records.counts import CountRecord
+from dpbench.records.record import Record
+from dpbench.records.store import Store, StoreError, holds_elastic_records
+from dpbench.text.outside import one_line, open_input, read_json, shown, what_is_wrong
 
 
 class PageInputError(WrongInputError):

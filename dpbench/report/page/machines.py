@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpbench.cases.case import Case
+from dpbench.cases.plan import Skip
+from dpbench.cases.variants import VariantId
+from dpbench.records.compare import Comparison, Comparisons, compare, differences
+from dpbench.records.counts import CountRecord
+from dpbench.records.record import Environment, Record
+from dpbench.records.summary import Summary
 from dpbench.report.headline import place
 from dpbench.report.page.parts import Columns, DataRow, Panel
-from dpbench.results.compare import Comparison, Comparisons, compare, differences
-from dpbench.results.counts import CountRecord
-from dpbench.results.record import Environment, Record
-from dpbench.results.summary import Summary
-from dpbench.sweep.case import Case
-from dpbench.sweep.plan import Skip
-from dpbench.sweep.variants import VariantId
 
 MOST_SETTINGS = 40
 """Charts show as many settings of a machine; the raw table has all."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from dpbench.cases.devices import short_devices
+from dpbench.records.compare import Row
+from dpbench.records.record import Outcome
+from dpbench.records.summary import Summary
 from dpbench.report.headline import place
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable
-from dpbench.results.compare import Row
-from dpbench.results.record import Outcome
-from dpbench.results.summary import Summary
-from dpbench.sweep.devices import short_devices
 
 _MOST_REASONS = 200
 _MOST_LETTERS = 600

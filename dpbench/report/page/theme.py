@@ -7,7 +7,7 @@ again.
 from collections.abc import Sequence
 from typing import Any
 
-from dpbench.sweep.variants import VariantId, VariantName
+from dpbench.cases.variants import VariantId, VariantName
 
 INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
 _FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"

@@ -17,10 +17,10 @@ from html import escape
 from importlib.resources import files
 from textwrap import wrap
 
+from dpbench.records.counts import Phase
 from dpbench.report.page.theme import BAD, INK, LINE, MUTED, PAPER, series
 from dpbench.report.trace.text import axis_unit, description, heading, source_words, sub_heading
-from dpbench.results.counts import Phase
-from dpbench.sweep.outside import printable
+from dpbench.text.outside import printable
 from dpbench.trace.critical import waits
 from dpbench.trace.timeline import Doing, Moved, Span, Timeline, Trace, VariantTrace, sorted_rows
 

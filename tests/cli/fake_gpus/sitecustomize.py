@@ -32,7 +32,7 @@ def fake_telemetry(module):
 
 
 def fake_peaks(module):
-    from dpbench.results.readings import Reading
+    from dpbench.records.readings import Reading
 
     module.peak_device_bytes = lambda _: {device: Reading(value=peak) for device, peak in PEAKS.items()}
     module.peak_reserved_bytes = module.peak_device_bytes

@@ -1,7 +1,7 @@
 """The earliest time of each operation: streams in order, after their waits; no host time."""
 
-from dpbench.results.recording import Copy, HostWait, Operator, Wait
-from dpbench.results.recording import RecordedEvent as Event
+from dpbench.records.recording import Copy, HostWait, Operator, Wait
+from dpbench.records.recording import RecordedEvent as Event
 
 COMPUTE_COST, COPY_COST = 1.0, 0.0
 

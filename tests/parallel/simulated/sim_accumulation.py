@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, routes
-from dpbench.results.recording import Copy
+from dpbench.records.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import mlp
 from tests.parallel.simulated.racing import DEVICES, POLICIES

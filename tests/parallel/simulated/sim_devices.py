@@ -18,7 +18,7 @@ from dpbench.parallel import (
     scatter_kwargs,
     transfer,
 )
-from dpbench.results.recording import Copy
+from dpbench.records.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import Call, mlp, normed
 from tests.parallel.on_lanes import no_warnings

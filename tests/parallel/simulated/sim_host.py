@@ -8,7 +8,7 @@ from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.dispatch import TRIES
-from dpbench.results.recording import HostCall, HostCallName
+from dpbench.records.recording import HostCall, HostCallName
 from dpbench.simulator import recording
 from tests.parallel.models import Call, mlp
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.results.recording import Operator
+from dpbench.records.recording import Operator
 from dpbench.simulator import recording
 from tests.parallel.models import Call
 

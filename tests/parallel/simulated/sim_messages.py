@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, data_parallel
-from dpbench.results.recording import Copy
+from dpbench.records.recording import Copy
 from dpbench.simulator import recording
 
 DEVICES = [f"sim:{i}" for i in range(4)]

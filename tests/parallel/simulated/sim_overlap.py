@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.results.recording import Copy, Mark, Operator, Wait
+from dpbench.records.recording import Copy, Mark, Operator, Wait
 from dpbench.simulator import mark, recording
 from tests.parallel.models import Call
 from tests.parallel.simulated.replay import replay

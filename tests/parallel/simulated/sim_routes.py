@@ -14,7 +14,7 @@ from dpbench.parallel import links as links_module
 from dpbench.parallel.lanes import SideStreams
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import parents_of
-from dpbench.results.recording import Copy
+from dpbench.records.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import Call
 from tests.parallel.simulated.racing import DEVICES, POLICIES, SMALL

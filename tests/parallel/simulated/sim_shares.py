@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy, gather, scatter
-from dpbench.results.recording import Copy
+from dpbench.records.recording import Copy
 from dpbench.simulator import recording
 from tests.parallel.models import normed
 from tests.parallel.simulated.racing import DEVICES, PLACES, POLICIES, train

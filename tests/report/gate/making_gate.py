@@ -13,7 +13,7 @@ from dpbench.gate.judgement import (
     TimeRatio,
     Verdict,
 )
-from tests.results.making import ENVIRONMENT
+from tests.records.making import ENVIRONMENT
 
 HOSTILE = (
     "a|b `c` <script>alert(1)</script> <!-- dpbench gate --> [red]r[/red] [l](http://x.y) ![i](http://x.y) 100% "

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
 
-from dpbench.results.record import Record
+from dpbench.records.record import Record
 from tests.report.page.making_page import LANES, _record, made_case
 
 FIRST_DAY = datetime(2026, 9, 1, 12, tzinfo=UTC)

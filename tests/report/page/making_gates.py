@@ -5,7 +5,7 @@ from random import Random
 
 from dpbench.gate.history import HistoryLine
 from dpbench.gate.judgement import Verdict
-from dpbench.results.record import Environment
+from dpbench.records.record import Environment
 from tests.gate.making_history import line, times
 from tests.report.page.making_commits import commit
 from tests.report.page.making_page import HOSTILE, LANES

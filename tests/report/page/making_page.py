@@ -6,13 +6,13 @@ from itertools import count, product
 from math import ceil
 from random import Random
 
-from dpbench.results.device_summary import TELEMETRY
-from dpbench.results.readings import DeviceTelemetry, Reading
-from dpbench.results.record import Environment, Metrics, Outcome, Record
+from dpbench.cases.case import Case
+from dpbench.cases.devices import are_shared, parse_devices
+from dpbench.cases.variants import VariantId
+from dpbench.records.device_summary import TELEMETRY
+from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.records.record import Environment, Metrics, Outcome, Record
 from dpbench.stats.least_samples import least_seconds, seconds_of_least
-from dpbench.sweep.case import Case
-from dpbench.sweep.devices import are_shared, parse_devices
-from dpbench.sweep.variants import VariantId
 
 GPUS = Environment(
     hostname="gpu-host",

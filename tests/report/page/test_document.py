@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 import pytest
 
 from dpbench.errors import WrongInputError
+from dpbench.records.record import to_line
+from dpbench.records.store import StoreError
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import PagePathError, html, write_page
 from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.tables import MOST_ROWS
-from dpbench.results.record import to_line
-from dpbench.results.store import StoreError
 from tests.report.page.making_page import hostile_records, lane_records
 
 PROJECTIONS = {

@@ -1,11 +1,11 @@
 """The section of elastic runs, without a browser."""
 
 from dpbench.elastic.elastic_record import to_elastic_line
+from dpbench.records.record import to_line
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import html
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.inputs import PageInputs, read_inputs
-from dpbench.results.record import to_line
 from tests.elastic.making import made_records
 from tests.report.page.making_page import HOSTILE, lane_records
 

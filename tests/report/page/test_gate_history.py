@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from dpbench.gate.history import HistoryLine, to_line
+from dpbench.records.record import to_line as to_record_line
+from dpbench.records.store import StoreError
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import html
 from dpbench.report.page.history.compared import compared_page
 from dpbench.report.page.history.gates import gate_histories
 from dpbench.report.page.inputs import PageInputs, read_inputs
-from dpbench.results.record import to_line as to_record_line
-from dpbench.results.store import StoreError
 from tests.gate.making_history import line, times
 from tests.report.page.making_commits import commit, commit_records
 from tests.report.page.making_gates import FAILED_AT, SLOWER_AT, gate_lines, hostile_gate_lines

@@ -2,10 +2,10 @@
 
 import pytest
 
+from dpbench.records.record import Outcome
 from dpbench.report.page.document import html
 from dpbench.report.page.history.compared import CommitOptionError, compared_page, two_commits
 from dpbench.report.page.inputs import PageInputs
-from dpbench.results.record import Outcome
 from tests.report.page.making_commits import commit, commit_records
 from tests.report.page.making_page import HOSTILE
 

@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
+from dpbench.cases.case import Case
+from dpbench.records.compare import Comparison
+from dpbench.records.phase_parts import MOVES, PhasePart, Work, phase_parts
+from dpbench.records.readings import DeviceTelemetry
+from dpbench.records.record import Outcome, Record
 from dpbench.report.page.drawing import (
     LABEL_ROOM,
     bar_labels,
@@ -22,11 +27,6 @@ from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import PAPER, coloured, series, shaped, variant_colours
 from dpbench.report.units import number
-from dpbench.results.compare import Comparison
-from dpbench.results.phase_parts import MOVES, PhasePart, Work, phase_parts
-from dpbench.results.readings import DeviceTelemetry
-from dpbench.results.record import Outcome, Record
-from dpbench.sweep.case import Case
 
 _COLOURS = {
     "scatter": series(7),

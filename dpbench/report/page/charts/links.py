@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import cos, hypot, pi, sin
 
+from dpbench.cases.case import Case
+from dpbench.records.counts import CountRecord
 from dpbench.report.headline import place
 from dpbench.report.page.drawing import cells, chart, layer, names_axis, strength
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import MUTED, PAPER, series
 from dpbench.report.units import byte_unit, number
-from dpbench.results.counts import CountRecord
-from dpbench.sweep.case import Case
 
 _CELL_PX = 38
 _DRAWING_PX = 320

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from dpbench.cases.variants import VariantName
+from dpbench.records.summary import Summary
 from dpbench.report.page.drawing import intervals, number_axis, row_step, rows_of
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedVariant
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import coloured, series
 from dpbench.report.units import number
-from dpbench.results.summary import Summary
-from dpbench.sweep.variants import VariantName
 
 _LEAST_SHARE = 0.05
 COMMON_ERROR = "Variants share a part of that error, so an order may be sure although lines overlap."

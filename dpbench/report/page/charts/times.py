@@ -5,6 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
+from dpbench.cases.case import Case
+from dpbench.cases.devices import are_shared, short_devices
+from dpbench.cases.parameters import shown
+from dpbench.cases.variants import VariantId, VariantName
+from dpbench.records.compare import Comparison, Row
+from dpbench.records.summary import Summary
+from dpbench.records.winner import Winner, is_above_one, winner_of
 from dpbench.report.page.drawing import (
     LABEL_ROOM,
     NAMES_AXIS,
@@ -25,14 +32,7 @@ from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.report.page.theme import BAD, GOOD, INK, LINE, MUTED, PAPER, coloured, variant_colours
 from dpbench.report.units import estimate, number
-from dpbench.results.compare import Comparison, Row
-from dpbench.results.summary import Summary
-from dpbench.results.winner import Winner, is_above_one, winner_of
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
-from dpbench.sweep.case import Case
-from dpbench.sweep.devices import are_shared, short_devices
-from dpbench.sweep.parameters import shown
-from dpbench.sweep.variants import VariantId, VariantName
 
 _MS = 1e-3
 _CUT = " ▸"

@@ -3,8 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dpbench.cases.case import Case
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import machine_of
+from dpbench.records.compare import differences
+from dpbench.records.record import Environment, Outcome, Record
+from dpbench.records.summary import Summary, summarise
+from dpbench.records.winner import is_above_one
 from dpbench.report.headline import place
 from dpbench.report.page.drawing import intervals, number_axis, rows_of
 from dpbench.report.page.inputs import PageInputs
@@ -13,13 +18,8 @@ from dpbench.report.page.parts import ALL, Columns, DataRow, MachinePart, Page, 
 from dpbench.report.page.tables import MOST_ROWS, raw_table, shown_value
 from dpbench.report.page.theme import BAD, GOOD, TWO_LINES_PX, coloured
 from dpbench.report.units import estimate, number
-from dpbench.results.compare import differences
-from dpbench.results.record import Environment, Outcome, Record
-from dpbench.results.summary import Summary, summarise
-from dpbench.results.winner import is_above_one
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
-from dpbench.sweep.case import Case
-from dpbench.sweep.outside import shown
+from dpbench.text.outside import shown
 
 _SHORT = 10
 _MOST_NAMED = 8

@@ -5,11 +5,11 @@ from datetime import datetime
 
 from dpbench.gate.history import HistoryLine, machine_of, series_of
 from dpbench.gate.judgement import Verdict
+from dpbench.records.record import Environment
 from dpbench.report.page.history.lines import Change, History, Line, Place, Point, lasting_changes, seconds_of
-from dpbench.results.record import Environment
 from dpbench.stats.lasting_steps import NoStepDetectionError
 from dpbench.stats.rounds import Estimate
-from dpbench.sweep.outside import one_line
+from dpbench.text.outside import one_line
 
 BASE, HEAD = "base", "head"
 _SHORT = 10

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from dpbench.cases.case import Case
+from dpbench.records.record import Environment
 from dpbench.report.page.parts import DataRow
-from dpbench.results.record import Environment
 from dpbench.stats.lasting_steps import lasting_steps
 from dpbench.stats.rounds import Estimate
-from dpbench.sweep.case import Case
 
 SLOWER, FASTER = "slower", "faster"
 THRESHOLD = 0.1

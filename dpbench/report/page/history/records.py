@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
+from dpbench.cases.bounds import day_of
+from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
+from dpbench.records.record import Environment, Outcome, Record
 from dpbench.report.headline import place
 from dpbench.report.page.history.lines import Change, History, Line, Place, Point, lasting_changes, seconds_of
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
-from dpbench.results.record import Environment, Outcome, Record
 from dpbench.stats.lasting_steps import NoStepDetectionError
 from dpbench.stats.rounds import Estimate, median_of_rounds
-from dpbench.sweep.bounds import day_of
-from dpbench.sweep.case import Case
 
 _SHORT = 10
 _Points = dict[Case, list[tuple[Place, Estimate, int]]]

@@ -1,0 +1,132 @@
+"""Which cases are counted, and on which devices. Pure.
+
+sim*n   operators, copies, floating-point operations, memory, dependencies: every variant that has one process
+cpu*n   Python calls of the same variants; collectives of `ddp`, in its real processes
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+
+from dpbench.cases.case import Case
+from dpbench.cases.devices import format_devices
+from dpbench.cases.names import Size
+from dpbench.cases.plan import Plan, PlanError, Skip, check_items
+from dpbench.cases.rank_options import why_not_accumulated, why_rank_unsupported
+from dpbench.cases.spec import Spec
+from dpbench.cases.variants import VariantId, VariantName
+
+MAX_SIMULATED = 64
+"""The most devices that the simulator can start."""
+
+DEFAULT_VARIANTS = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED)))
+_QUICK_SIZES = (f"/{Size.TINY}", "mlp/small")
+_CHECKED_WORKLOADS = ("mlp/tiny", "convnet/tiny", "transformer/tiny", "embedding/tiny", "embedding_sparse/tiny")
+_CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
+
+
+def plan_counts(spec: Spec) -> Plan:
+    """Return the cases of a spec.
+
+    A case on simulated devices is also counted on as many CPU lanes. Raise PlanError for other devices, too many of
+    them, or a batch smaller than the lanes.
+    """
+    cases: dict[Case, None] = {}
+    skipped: list[Skip] = []
+    for devices in spec.devices or (_simulated(4),):
+        _check(devices, min(spec.batch))
+        for workload, batch in product(spec.workloads, spec.batch):
+            for variant in spec.variants:
+                wanted = [_case(variant, workload, batch, place) for place in _places(devices)]
+                reasons = {case: _why_unsupported(case) for case in wanted}
+                found = [case for case, reason in reasons.items() if reason is None]
+                cases.update(dict.fromkeys(found))
+                if not found:
+                    skipped.append(Skip(wanted[-1], str(reasons[wanted[-1]])))
+    return Plan(tuple(cases), tuple(skipped))
+
+
+def plan_recording(spec: Spec) -> Plan:
+    """Return the spec's only case on simulated devices, to write its events. Raise PlanError if there are several."""
+    cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
+    if len(cases) != 1:
+        raise PlanError(
+            f"events: {len(cases)} cases on simulated devices; allowed: one variant, workload, batch and sim*n"
+        )
+    return Plan(cases, ())
+
+
+def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
+    """Return the cases to count beside times that are measured on these lanes.
+
+    They are the default variants on as many simulated devices. The plan is empty for a single lane, and for sizes that
+    take simulated devices longer than seconds.
+    """
+    counted = {variant.name for variant in DEFAULT_VARIANTS}
+    variants = tuple(
+        sorted((each for each in spec.variants if each.name in counted), key=lambda variant: variant.order)
+    )
+    counts = dict.fromkeys(len(devices) for devices in lanes if 1 < len(devices) <= min(spec.batch))
+    workloads = tuple(name for name in spec.workloads if name.endswith(_QUICK_SIZES))
+    if not (variants and counts and workloads):
+        return Plan((), ())
+    devices = tuple(map(_simulated, counts))
+    return plan_counts(spec.model_copy(update={"variants": variants, "workloads": workloads, "devices": devices}))
+
+
+def checked_cases() -> tuple[Case, ...]:
+    """Return the cases whose counts are committed as expectations."""
+    return tuple(_checked())
+
+
+def _checked() -> Iterator[Case]:
+    for workload, variant in product(_CHECKED_WORKLOADS, DEFAULT_VARIANTS):
+        for devices in _places(_simulated(4)):
+            case = _case(variant, workload, 16, devices)
+            if _why_unsupported(case) is None:
+                yield case
+    for workload in _CHECKED_RANKS:
+        yield _case(VariantId(VariantName.DDP), workload, 16, ("cpu", "cpu"))
+
+
+def _simulated(count: int) -> tuple[str, ...]:
+    return tuple(f"sim:{i}" for i in range(count))
+
+
+def _places(devices: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+    return (devices, ("cpu",) * len(devices)) if _is_simulated(devices) else (devices,)
+
+
+def _is_simulated(devices: tuple[str, ...]) -> bool:
+    return devices[0].startswith("sim:")
+
+
+def _case(variant: VariantId, workload: str, batch: int, devices: tuple[str, ...]) -> Case:
+    lanes = devices[:1] if variant.name is VariantName.SINGLE else devices
+    return Case(variant=variant, workload=workload, batch=batch, devices=lanes, threads=1)
+
+
+def _why_unsupported(case: Case) -> str | None:
+    if case.variant.name is VariantName.TORCH_DP and not _is_simulated(case.devices):
+        return "torch.nn.DataParallel has no CPU lanes; allowed: sim*n"
+    if case.variant.is_per_rank:
+        if _is_simulated(case.devices):
+            return f"{case.variant.name} is counted in real processes; allowed: cpu*n"
+        return why_rank_unsupported(case)
+    if case.variant.former is not None:
+        return f"the wrapper no longer has {case.variant.former}"
+    if case.variant.takes_nccl_route:
+        return "route nccl needs CUDA devices, which have no exact counts; allowed: other routes"
+    return why_not_accumulated(case)
+
+
+def _check(devices: tuple[str, ...], smallest_batch: int) -> None:
+    text = format_devices(devices)
+    kinds = {device.partition(":")[0] for device in devices}
+    if kinds not in ({"sim"}, {"cpu"}):
+        raise PlanError(f"devices: {text!r} has no exact counts; allowed: sim*n, or cpu*n")
+    highest = max((int(device.partition(":")[2]) for device in devices if device != "cpu"), default=0)
+    if highest >= MAX_SIMULATED:
+        raise PlanError(
+            f"devices: 'sim:{highest}' is more than the simulator can do; allowed: sim:0 to sim:{MAX_SIMULATED - 1}"
+        )
+    check_items(text, len(devices), smallest_batch)

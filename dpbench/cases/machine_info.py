@@ -1,0 +1,47 @@
+"""Facts about a machine. They are plain data, so that planning needs no torch."""
+
+from pydantic import Field
+
+from dpbench.text.frozen import Frozen
+
+
+class Accelerator(Frozen):
+    """A device that torch can use."""
+
+    device: str
+    name: str
+    memory_bytes: int
+
+
+class MachineInfo(Frozen):
+    """The answer of the probe child.
+
+    `torch` is its version, None if it does not import. `torch_error` is the reason, or the reason why an installed
+    torch can use no GPU. `nvml_gpus` are the names of the GPUs that the driver sees, even if torch cannot use them.
+    `driver` is the version of NVIDIA's driver and `nccl` that of torch's NCCL; None if there is none.
+    `workload_errors` has one entry for each user factory that was asked for: an error, or None if it loads.
+    """
+
+    python: str
+    torch: str | None
+    torch_error: str | None = None
+    cpu_model: str
+    cores: int
+    memory_bytes: int
+    accelerators: tuple[Accelerator, ...] = ()
+    backends: tuple[str, ...] = ()
+    nvml_gpus: tuple[str, ...] = ()
+    nvml_error: str | None = None
+    driver: str | None = None
+    nccl: str | None = None
+    workload_errors: dict[str, str | None] = Field(default_factory=dict)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """``cpu``, then the accelerators."""
+        return ("cpu", *(a.device for a in self.accelerators))
+
+    @property
+    def unusable_gpus(self) -> tuple[str, ...]:
+        """The GPUs that NVML sees, if torch can use none; else nothing."""
+        return () if self.accelerators else self.nvml_gpus

@@ -1,0 +1,125 @@
+"""The names in sweep files, case ids and records, with a line on each for `dpbench list`.
+
+Variants are in variants.py. A workload is ``family/size``, or a user's ``package.module:factory``.
+"""
+
+from enum import StrEnum
+
+from dpbench.cases.explain import nearest, one_of
+
+
+class Family(StrEnum):
+    """A kind of model. With a `Size` it names a workload, as in ``mlp/small``."""
+
+    MLP = "mlp"
+    CONVNET = "convnet"
+    TRANSFORMER = "transformer"
+    EMBEDDING = "embedding"
+    EMBEDDING_SPARSE = "embedding_sparse"
+    MANY = "many"
+
+
+FAMILIES: dict[Family, str] = {
+    Family.MLP: "launch-bound: many small linear layers",
+    Family.CONVNET: "ResNet layout with batch norm; base is ResNet-50 with 25,557,032 parameters",
+    Family.TRANSFORMER: "GPT-2 layout with tied head; small has 124,439,808 parameters",
+    Family.EMBEDDING: "parameter-heavy: large tables, dense gradients",
+    Family.EMBEDDING_SPARSE: "embedding with sparse gradients",
+    Family.MANY: "many small tensors, each in a module of its own, and few operators",
+}
+
+
+UNITS: dict[Family, str] = {
+    Family.MLP: "rows",
+    Family.CONVNET: "images",
+    Family.TRANSFORMER: "sequences",
+    Family.EMBEDDING: "queries",
+    Family.EMBEDDING_SPARSE: "queries",
+    Family.MANY: "rows",
+}
+"""What the items of a batch are, those of ``items/s``."""
+
+
+class Size(StrEnum):
+    """The size of a model of any family."""
+
+    TINY = "tiny"
+    SMALL = "small"
+    BASE = "base"
+    LARGE = "large"
+
+
+class Mode(StrEnum):
+    """What a step is."""
+
+    TRAIN = "train"
+    INFER = "infer"
+
+
+MODES: dict[Mode, str] = {
+    Mode.TRAIN: "zero_grad, forward, loss, backward, optimiser step",
+    Mode.INFER: "forward under no_grad",
+}
+
+
+class Dtype(StrEnum):
+    """The type of parameters and floating-point inputs."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BFLOAT16 = "bfloat16"
+
+
+class Data(StrEnum):
+    """The batches. RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
+
+    RANDOM = "random"
+    DIGITS = "digits"
+
+
+METRICS: dict[str, str] = {
+    "step_time_s": "seconds per step: median over rounds of the round's median, with a 95 % interval",
+    "ratio": "step time over the reference variant's in the same run, with a 95 % interval",
+    "percent_of_limit": "one device's time for its share alone, over the step time; if each lane has a device",
+    "percent_of_single": "one device's time for the whole batch, over the step time; if lanes share a device",
+    "throughput": "batch items per second",
+    "skew_s": "per step, the slowest rank's time minus the fastest's; only with one process per device",
+    "rank_lag_s": "per rank, the median of its step time minus the fastest's; only with one process per device",
+    "machine_skew_s": "per step, the slowest machine's lag minus the fastest's; only with several machines",
+    "phases_s": "seconds by phase of the step, from steps beside the samples, or why there are none; of rank 0",
+    "slowest_rank_phases_s": "the same of the slowest rank; only with one process per device",
+    "relative_error": "distance of the gradients from those of the plain module, run chunk by chunk",
+    "peak_rss_bytes": "the most host memory of each process of the case, summed",
+    "peak_device_bytes": "the most memory that each device's allocator had allocated during the samples",
+    "peak_reserved_bytes": "the most memory that each device's allocator had reserved during the samples",
+    "telemetry": "of each GPU during the samples: utilisation, power, energy, traffic, clocks, throttled time",
+}
+
+_ALLOWED = f"family/size with a family of {one_of(Family)} and a size of {one_of(Size)}, or package.module:factory"
+
+
+IMPORT_FOLDERS = ("", "src")
+"""Where a factory's module is searched first: the current directory, and its ``src``, as projects are laid out."""
+
+
+def is_factory(workload: str) -> bool:
+    """Return whether the workload is a user's ``package.module:factory``."""
+    return ":" in workload
+
+
+def parse_workload(text: str) -> str:
+    """Check a workload's form and return it unchanged.
+
+    Only the probe child can find out whether a factory loads. Raise ValueError, with what is allowed.
+    """
+    if is_factory(text):
+        module, _, factory = text.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), factory)):
+            raise ValueError(f"{text!r} is no workload; allowed: {_ALLOWED}")
+        return text
+    family, _, size = text.partition("/")
+    if family not in list(Family):
+        raise ValueError(f"{text!r} is no workload{nearest(family, Family)}; allowed: {_ALLOWED}")
+    if size not in list(Size):
+        raise ValueError(f"{text!r} has no known size{nearest(size, Size)}; allowed: {_ALLOWED}")
+    return text

@@ -1,0 +1,137 @@
+"""Plan a sweep: the cases to measure, and the skipped ones with reasons. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+from dpbench.cases.case import Case, on_one_device, single_device_baseline
+from dpbench.cases.devices import short_devices
+from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.names import is_factory
+from dpbench.cases.spec import Spec
+from dpbench.cases.supports import why_unsupported
+from dpbench.cases.variants import VariantId, VariantName
+from dpbench.errors import WrongInputError
+
+
+class PlanError(WrongInputError):
+    """One line on what this machine cannot do: the key, the value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A case of the spec that this machine cannot measure."""
+
+    case: Case
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cases in the order of the spec, each once; `skipped` are the spec's other cases."""
+
+    cases: tuple[Case, ...]
+    skipped: tuple[Skip, ...]
+
+
+def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
+    """Return the grid of the spec, with the `single` cases that percentages need.
+
+    With several `machines`, all like `machine`, the lanes of a device list are divided among them.
+    Raise PlanError.
+    """
+    lanes = spec.devices or (default_lanes(machine),)
+    threads = spec.threads or machine.cores
+    _check(spec, lanes, threads, machine)
+    cases: dict[Case, None] = {}
+    skipped: dict[Case, str] = {}
+    for group in _settings(spec, lanes, threads, machines):
+        wanted = [_of_variant(group, variant) for variant in spec.variants]
+        reasons = {case: why_unsupported(case, machine) for case in wanted}
+        skipped.update({case: reason for case, reason in reasons.items() if reason is not None})
+        runnable = [case for case, reason in reasons.items() if reason is None]
+        cases.update(dict.fromkeys(runnable))
+        if any(case.variant.name is not VariantName.SINGLE for case in runnable):
+            cases[single_device_baseline(group)] = None
+    return Plan(tuple(cases), tuple(Skip(case, reason) for case, reason in skipped.items()))
+
+
+def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
+    """Return the default lanes of a machine.
+
+    One for each of several accelerators, or two on a single one; else two or four on the CPU.
+    """
+    devices = tuple(accelerator.device for accelerator in machine.accelerators)
+    if devices:
+        return devices if len(devices) > 1 else devices * 2
+    return ("cpu",) * (2 if machine.cores < 4 else 4)
+
+
+def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int, Case]]:
+    """Return every case once a round, each round in an order of its own.
+
+    The order is random, so that a drift of the machine hits all cases alike. It depends on the seed and the round's
+    number alone, so that more rounds leave the first ones as they are.
+    """
+    order: list[tuple[int, Case]] = []
+    for number in range(rounds):
+        shuffled = list(cases)
+        Random(f"{seed}:{number}").shuffle(shuffled)
+        order += [(number, case) for case in shuffled]
+    return order
+
+
+def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machines: int) -> Iterator[Case]:
+    """Yield one case for each point of the grid. Its variant does not matter."""
+    for workload, mode, dtype, devices, batch in product(spec.workloads, spec.modes, spec.dtypes, lanes, spec.batch):
+        yield Case(
+            variant=VariantId(VariantName.NAIVE),
+            workload=workload,
+            batch=batch,
+            devices=devices,
+            mode=mode,
+            dtype=dtype,
+            data=spec.data,
+            threads=threads,
+            seed=spec.seed,
+            steps_per_sample=spec.steps_per_sample,
+            machines=machines,
+        )
+
+
+def _of_variant(setting: Case, variant: VariantId) -> Case:
+    return on_one_device(setting) if variant.name is VariantName.SINGLE else setting.of(variant)
+
+
+def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machine: MachineInfo) -> None:
+    if machine.torch is None:
+        raise PlanError(f"torch: does not import here ({machine.torch_error}); allowed: a Python with a working torch")
+    if threads > machine.cores:
+        raise PlanError(f"threads: {threads} is more than this machine's cores; allowed: 1 to {machine.cores}")
+    for workload in filter(is_factory, spec.workloads):
+        error = machine.workload_errors.get(workload)
+        if error is not None:
+            raise PlanError(error if workload in error else f"workloads: {workload!r}: {error}")
+    for devices in lanes:
+        check_lanes(devices, min(spec.batch), machine)
+
+
+def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineInfo) -> None:
+    """Raise PlanError if a device is missing, or if a lane would get no item of the batch."""
+    text = short_devices(devices)
+    for device in devices:
+        if device not in machine.devices and not device.startswith("sim:"):
+            hint = f", did you mean {text.replace('gpu', 'cuda')!r}?" if device.startswith("gpu:") else ""
+            allowed = ", ".join(machine.devices)
+            raise PlanError(f"devices: {device!r} of {text!r} is not on this machine{hint}; allowed: {allowed}")
+    check_items(text, len(devices), smallest_batch)
+
+
+def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
+    """Raise PlanError if a lane of these devices would get no item of the batch."""
+    if smallest_batch < lanes:
+        raise PlanError(
+            f"batch: {smallest_batch} is less than one item for each of the {lanes} lanes of {devices!r}; "
+            f"allowed: {lanes} and above"
+        )

@@ -1,0 +1,214 @@
+"""Every variant, each a row of `VariantName`: name, wrapper, sentence and parameters.
+
+To add a variant, write its wrapper in `dpbench/variants/` and add a row here. `dpbench list`, the options, the tables'
+order and the registry of wrappers all read this table.
+
+A variant is written as a name, or as a name with parameters. `VariantId` has one text for each:
+
+    tuned
+    tuned[bucket_bytes=1048576,dispatch=threads]     sorted by name, each value in its shortest form
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from dpbench.cases.explain import nearest, one_of
+from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, shown
+
+FORMER_NAMES: Mapping[str, str] = {
+    "tuned_no_cache_replicas": "cache_replicas=false",
+    "tuned_no_coalesce": "coalesce=false",
+    "tuned_no_overlap_broadcast": "overlap_broadcast=false",
+    "tuned_no_overlap_reduce": "overlap_reduce=false",
+    "tuned_no_overlap_copies": "overlap_copies=false",
+    "tuned_threads": "dispatch=threads",
+    "tuned_sequence": "dispatch=sequence",
+    "tuned_interleaved": "dispatch=interleaved",
+    "tuned_skip_unchanged": "skip_unchanged=true",
+    "tuned_host_staged": "host_staged=true",
+    "tuned_with_loss": "loss=replicas",
+    "tuned_star": "route=star",
+    "tuned_chain": "route=chain",
+    "tuned_tree": "route=tree",
+    "tuned_host": "route=host",
+    "tuned_nccl": "route=nccl",
+    "tuned_shares_auto": "shares=auto",
+}
+"""Names that older records, sweep files and asv results have, and the parameter of `tuned` that each stands for."""
+
+FORMER_VALUES = frozenset({("route", "tree"), ("route", "host"), ("shares", "auto")})
+"""Parameters of `tuned` that only old records have. They can be read, not measured."""
+
+
+class VariantName(StrEnum):
+    """A way to run one training step on several devices.
+
+    A row is: name; ``module:attribute`` of the wrapper in `dpbench.variants`; sentence for `dpbench list`; parameters.
+    """
+
+    wrapper: str
+    sentence: str
+    parameters: Mapping[str, Parameter]
+
+    def __new__(
+        cls, name: str, wrapper: str = "", sentence: str = "", parameters: Mapping[str, Parameter] | None = None
+    ) -> Self:
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.wrapper, member.sentence, member.parameters = wrapper, sentence, parameters or {}
+        return member
+
+    SINGLE = "single", "variant:SINGLE", "the plain model on the first device: the single-device baseline"
+    TORCH_DP = "torch_dp", "variant:TORCH_DP", "torch.nn.DataParallel, the stock wrapper; needs accelerators"
+    NAIVE = "naive", "naive:NAIVE", "the stock algorithm in plain Python, on any devices: new replicas every forward"
+    FLOOR = (
+        "floor",
+        "floor:FLOOR",
+        "the plain model on each chunk in turn and one backward: no scheme on shared lanes does less",
+    )
+    TUNED = (
+        "tuned",
+        "variant:TUNED",
+        "dpbench.DataParallel: cached replicas, coalesced copies, long-lived threads",
+        TUNED_PARAMETERS,
+    )
+    DDP = (
+        "ddp",
+        "ddp:DDP",
+        "torch DistributedDataParallel: one process per device, gloo on CPU and nccl on CUDA",
+        DDP_PARAMETERS,
+    )
+    FSDP = ("fsdp", "fsdp:FSDP", "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter")
+
+
+PER_RANK = frozenset({VariantName.DDP, VariantName.FSDP})
+"""The variants with one process per device. A test compares them with the wrappers."""
+
+SCHEMES = tuple(name for name in VariantName if name is not VariantName.FSDP)
+"""The variants compared by default."""
+
+_EXAMPLE = "tuned[dispatch=threads,coalesce=false]"
+VARIANT = f"{one_of(VariantName)}, or one with parameters in brackets, such as {_EXAMPLE}"
+_TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
+
+
+class VariantId(str):
+    """A variant as text. `values` are those of its parameters. A former name gives the text that replaces it.
+
+    Raise ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
+    """
+
+    name: VariantName
+    values: Mapping[str, Value]
+
+    def __new__(cls, text: str) -> Self:
+        match = _TEXT.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"{text!r} has wrong brackets; allowed: one pair after the name, as in {_EXAMPLE}")
+        word, inside = match["name"].strip(), match["parameters"] or ""
+        if word in FORMER_NAMES:
+            word, inside = VariantName.TUNED, f"{FORMER_NAMES[word]},{inside}"
+        if word not in list(VariantName):
+            raise ValueError(f"{text!r} is no variant{nearest(word, VariantName)}")
+        name = VariantName(word)
+        given = dict(sorted(_parameters(name, text, inside).items()))
+        found = super().__new__(cls, _text(name, given))
+        found.name, found.values = name, given
+        return found
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            cls, core_schema.str_schema(strict=True), serialization=core_schema.to_string_ser_schema()
+        )
+
+    def with_parameters(self, **values: Value) -> Self:
+        """Return the variant with these parameters added to its own, or in their place."""
+        return type(self)(_text(self.name, {**self.values, **values}))
+
+    @property
+    def chooses_dispatch(self) -> bool:
+        """Whether the wrapper itself chooses the dispatch, by trying each way."""
+        return "dispatch" in self.name.parameters and self.values.get("dispatch", "auto") == "auto"
+
+    @property
+    def chooses_route(self) -> bool:
+        """Whether the wrapper itself chooses the route, by measuring the links."""
+        return "route" in self.name.parameters and self.values.get("route", "auto") == "auto"
+
+    def __getnewargs__(self) -> tuple[str]:
+        return (str(self),)
+
+    @property
+    def takes_nccl_route(self) -> bool:
+        """Whether NCCL sends the wrapper's weights and adds its gradients."""
+        return self.values.get("route") == "nccl"
+
+    @property
+    def has_loss_in_replicas(self) -> bool:
+        """Whether each replica computes its loss, and the outputs stay on its lane."""
+        return self.values.get("loss") == "replicas"
+
+    @property
+    def former(self) -> str | None:
+        """The parameter that the wrapper no longer has, such as ``route=tree``, or None."""
+        return next((f"{key}={value}" for key, value in self.values.items() if (key, value) in FORMER_VALUES), None)
+
+    @property
+    def is_per_rank(self) -> bool:
+        """Whether each device has a process of its own."""
+        return self.name in PER_RANK
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The place in tables: as the names are defined above, then by parameters."""
+        return list(VariantName).index(self.name), str(self)
+
+
+def split_list(text: str) -> list[str]:
+    """Split at the commas outside of brackets. ``tuned[dispatch=auto,coalesce=true],naive`` has two parts."""
+    return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
+
+
+def _text(name: VariantName, given: Mapping[str, Value]) -> str:
+    inside = ",".join(f"{key}={shown(value)}" for key, value in given.items())
+    return f"{name}[{inside}]" if inside else str(name)
+
+
+def _parameters(name: VariantName, text: str, inside: str) -> dict[str, Value]:
+    """Return the values of ``key=value,key=value``, the part of `text` inside the brackets."""
+    given: dict[str, Value] = {}
+    for part in filter(None, (part.strip() for part in inside.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if name is VariantName.TUNED and (key, value) in FORMER_VALUES and key not in given:
+            given[key] = value
+            continue
+        fault = _fault(name, key, given)
+        if fault is not None:
+            allowed = one_of(name.parameters) or f"{name} without brackets"
+            raise ValueError(f"{key!r} in {text!r} {fault}; allowed: {allowed}")
+        parameter = name.parameters[key]
+        try:
+            given[key] = parameter.parse(value)
+        except ValueError:
+            what = f"{key}={value!r} in {text!r} is not allowed" if equals else f"{key!r} in {text!r} has no value"
+            raise ValueError(f"{what}; allowed: {parameter.allowed}") from None
+    return given
+
+
+def _fault(name: VariantName, key: str, given: Mapping[str, Value]) -> str | None:
+    """Return why this parameter cannot be set, or None."""
+    if key in given:
+        return "is given twice"
+    return None if key in name.parameters else f"is no parameter of {name}{nearest(key, name.parameters)}"
+
+
+def present_id(text: str) -> str:
+    """Return a case's id, such as ``tuned_threads|mlp/small|...``, with the present text of its variant."""
+    variant, bar, rest = text.partition("|")
+    return f"{VariantId(variant)}{bar}{rest}" if variant.partition("[")[0] in FORMER_NAMES else text

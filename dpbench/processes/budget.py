@@ -1,0 +1,86 @@
+"""How many rounds fit into a budget, and how long each case samples. Pure.
+
+A budget is kept by fewer rounds, never by fewer samples: each case has at least the least samples of
+`stats/least_samples.py`, and there are at least three rounds, so that there is an interval.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, inf
+
+from dpbench.cases.case import Case
+from dpbench.records.record import Record
+from dpbench.stats.least_samples import least_seconds, seconds_of_least
+
+LEAST_ROUNDS = 3
+_STARTUP_GUESS_S = 4.0
+_CASE_GUESS_S = 1.1
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """The seconds of one round: `fixed_s` beside the samples, and by case the seconds that the least samples take."""
+
+    fixed_s: float
+    least_s: tuple[float, ...]
+
+    @property
+    def shortest_s(self) -> float:
+        return self.fixed_s + sum(self.least_s)
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """The rounds still to take, the seconds that each case samples in them, and the seconds of all together."""
+
+    rounds: int
+    sampling_s: float
+    total_s: float
+
+
+def guessed_cost(cases: Sequence[Case]) -> RoundCost:
+    """Return the cost of a round before any was taken."""
+    return RoundCost(
+        _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases), tuple(least_seconds(case.devices) for case in cases)
+    )
+
+
+def cost_of_round(records: Sequence[Record], duration_s: float) -> RoundCost:
+    """Return the cost of the next round, from the records of one that took `duration_s`.
+
+    A failed case has no samples.
+    """
+    taken = [record for record in records if record.samples_s]
+    least = [seconds_of_least(each.samples_s, least_seconds(each.case.devices)) for each in taken]
+    return RoundCost(max(0.0, duration_s - sum(sum(record.samples_s) for record in taken)), tuple(least))
+
+
+def plan_rounds(
+    cost: RoundCost, left_s: float, most_rounds: int, least_rounds: int, most_sampling_s: float
+) -> RoundPlan:
+    """Return the plan for the rounds that are left, if `left_s` seconds are. Rounds are dropped before samples."""
+    fitting = most_rounds if left_s == inf else floor(max(left_s, 0.0) / max(cost.shortest_s, 1e-9))
+    rounds = min(most_rounds, max(least_rounds, fitting))
+    sampling_s = min(_sampling_s(left_s / max(rounds, 1) - cost.fixed_s, cost.least_s), most_sampling_s)
+    of_samples_s = sum(max(sampling_s, least_s) for least_s in cost.least_s)
+    return RoundPlan(rounds, sampling_s, rounds * (cost.fixed_s + of_samples_s))
+
+
+def _sampling_s(share_s: float, least_s: Sequence[float]) -> float:
+    """Return the seconds s of each case, so that the sum of max(s, least) is `share_s`; at least the shortest."""
+    long = sorted(least_s, reverse=True)
+    for index, least in enumerate(long):
+        # The first cases are so slow that their least samples take longer than s.
+        each_s = (share_s - sum(long[:index])) / (len(long) - index)
+        if each_s >= least:
+            return each_s
+    return min(least_s, default=max(share_s, 0.0))
+
+
+def sentence(asked_rounds: int, cases: int, budget_s: float, rounds: int, total_s: float) -> str | None:
+    """Return what a budget that is too short means, None if it suffices. `total_s` includes what was taken."""
+    if rounds == asked_rounds and total_s <= 1.1 * budget_s:
+        return None
+    asked = f"{asked_rounds} round{'s' * (asked_rounds > 1)} of {cases} case{'s' * (cases > 1)}"
+    kept = f"{rounds} rounds, " if rounds < asked_rounds else ""
+    return f"budget: {budget_s:g} s is too short for {asked}: {kept}about {total_s:.0f} s"

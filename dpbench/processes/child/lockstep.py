@@ -1,0 +1,145 @@
+"""The child of a gate's round: LockstepJobs on stdin, LockstepRounds on the record pipe.
+
+    python -m dpbench.processes.child.lockstep --record-fd N --parent-pid P
+
+parent ──launches──> this process: imports torch once a round, and uses it for nothing else
+                        ├──forks──> start-ups, each in a fork of its own: startup.py
+                        │
+                        ├──forks──> base    the three sides alternate: each takes a block of steps, in random order,
+                        ├──forks──> twin    while the other two sleep
+                        └──forks──> head
+
+All sides are pinned to the same cores. They are forks of one process, so they share what differs between processes by
+chance: addresses of libraries, the seed of hashes. Each round is a new process, so no such chance decides all rounds.
+If the three models do not fit into a GPU's memory together, each block runs in a fork of its own.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
+from random import Random
+
+from dpbench.cases.host import ranges
+from dpbench.processes.child.forks import Block, Fork, SideError, forked
+from dpbench.processes.child.process import answer, loading
+from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRound, LockstepRounds, SideName
+from dpbench.records.record import Outcome
+
+# All that a side needs beside its own wrapper, without what the wrapper may import.
+_PRELOADED = ("dpbench.processes.child.lockstep_side", "dpbench.processes.child.startup")
+_FOR_STEPS = "torch._dynamo"
+"""torch.optim imports it for the first optimizer."""
+
+_SIDE_S = 3.0
+"""The time of one side's blocks, in seconds, from which a long step gets fewer of them."""
+_LEAST_BLOCKS = 10
+"""Blocks of a step that takes over a tenth of `_SIDE_S`."""
+
+
+def respond(text: str) -> LockstepRounds:
+    request = LockstepJobs.model_validate_json(text)
+    with loading():
+        for module in _PRELOADED:
+            import_module(module)
+    rounds = [*_start_ups(request)]
+    with loading():
+        import_module(_FOR_STEPS)
+    rounds += [_round(job) for job in request.jobs]
+    # This comes last: it initialises CUDA, and a process with CUDA must not fork.
+    from dpbench.measure.environment import read_environment
+
+    return LockstepRounds(rounds=tuple(rounds), environment=read_environment())
+
+
+def _start_ups(request: LockstepJobs) -> Iterator[LockstepRound]:
+    """Time the start-ups first: later, this process has imported more than a user's has."""
+    from dpbench.processes.child.startup import start_up_rounds
+
+    for job in request.start_ups:
+        yield from start_up_rounds(job)
+
+
+def _round(job: LockstepJob) -> LockstepRound:
+    cores = ranges(sorted(job.cores))
+    for resident in (True, False):
+        try:
+            times_s = _alternate(job, _side_by_side if resident else _one_at_a_time)
+        except SideError as error:
+            if resident and error.outcome is Outcome.OUT_OF_MEMORY:
+                continue  # the models may fit one at a time
+            return LockstepRound(
+                benchmark=job.benchmark, outcome=error.outcome, reason=error.reason, side=error.side, cores=cores
+            )
+        return LockstepRound(
+            benchmark=job.benchmark, outcome=Outcome.OK, times_s=times_s, cores=cores, resident=resident
+        )
+    raise AssertionError("unreachable: the last attempt returns")
+
+
+TakeBlock = Callable[[SideName, int], Block]
+"""Lets one side take a number of steps and returns their seconds."""
+
+
+def _alternate(
+    job: LockstepJob, opened: Callable[[LockstepJob], AbstractContextManager[tuple[float, TakeBlock]]]
+) -> dict[SideName, tuple[Block, ...]]:
+    """Return each side's blocks. In each block the sides run once, in random order.
+
+    `opened` yields the seconds of a step and a function that takes a block.
+    """
+    order, rng = list(job.sides), Random(job.seed)
+    times_s: dict[SideName, list[Block]] = {name: [] for name in order}
+    with opened(job) as (step_s, take_block):
+        steps = max(1, math.ceil(job.block_s / step_s))
+        for _ in range(_blocks(job, step_s)):
+            rng.shuffle(order)
+            for name in order:
+                times_s[name].append(take_block(name, steps))
+    return {name: tuple(times_s[name]) for name in job.sides}
+
+
+def _blocks(job: LockstepJob, step_s: float) -> int:
+    """Return the number of blocks: fewer if a step is long, so that a round stays short."""
+    return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(_SIDE_S / step_s)))
+
+
+@contextmanager
+def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
+    """Keep one process for each side. Yield the first side's step time."""
+    with ExitStack() as stack:
+        forks = {name: stack.enter_context(_forked(job, name)) for name in job.sides}
+        ready_s = [fork.receive() for fork in forks.values()]
+        for fork in forks.values():  # in turn: the wrapper's trials need the cores for themselves
+            _settle(job, fork)
+        yield ready_s[0][0], lambda name, steps: forks[name].take(steps)
+
+
+@contextmanager
+def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
+    """Start a process for each block, and end it before the next block begins."""
+
+    def take_block(name: SideName, steps: int) -> Block:
+        with _forked(job, name) as fork:
+            fork.receive()
+            _settle(job, fork)
+            return fork.take(steps)
+
+    with _forked(job, next(iter(job.sides))) as fork:
+        (step_s,) = fork.receive()
+    yield step_s, take_block
+
+
+def _settle(job: LockstepJob, fork: Fork) -> None:
+    if job.case.variant.chooses_dispatch:
+        fork.take(0)
+
+
+def _forked(job: LockstepJob, name: SideName) -> AbstractContextManager[Fork]:
+    from dpbench.processes.child.lockstep_side import serve  # imports torch, so not at the top: see `_PRELOADED`
+
+    return forked(name, lambda pipe, coordinator: serve(job, job.sides[name], pipe, coordinator), job.timeout_s)
+
+
+if __name__ == "__main__":
+    answer(respond)

@@ -1,0 +1,133 @@
+"""One side of a gate's round: a fork that takes blocks of one commit's step on request.
+
+coordinator (lockstep.py)               side
+  │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
+  │ ───── {"steps": 0} ───────────────>   only for a scheme that chooses by trials: until none are left
+  │ ───── {"steps": 2} ───────────────>
+  │ <──── {"steps_s": [0.006, ...]} ──    the block
+"""
+
+import gc
+import json
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from dpbench.cases.case import Case
+from dpbench.measure.clock import make_clock
+from dpbench.measure.fairness import error_against_oracle
+from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
+from dpbench.measure.sample import settle
+from dpbench.measure.session import open_session
+from dpbench.measure.threads import candidates
+from dpbench.measure.undisturbed import undisturbed
+from dpbench.processes.child.process import shifted_heap
+from dpbench.processes.messages import LockstepJob, Side
+from dpbench.processes.process_tree import die_with_parent
+from dpbench.processes.wrapper_of import use_folder
+from dpbench.records.record import Outcome
+from dpbench.variants.registry import variant_of
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import WorkloadError
+
+_WARMUP_S = 0.2
+
+Step = Callable[[], float]
+TrialsLeft = Callable[[], int | None]
+Send = Callable[[dict[str, object]], None]
+"""Sends one message to the coordinator."""
+
+
+def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
+    """Prepare the side's step, then take a block for each request.
+
+    The side ends when the coordinator closes the pipe. The coordinator kills a side that hangs.
+    """
+    die_with_parent(parent_pid)
+    os.environ.update(side.environment)
+    send = sender(pipe)
+    ballast = shifted_heap()  # noqa: F841  # held until the end
+    prepared = _prepared(job, side, send)
+    if prepared is None:
+        return
+    step, trials_left = prepared
+    try:
+        while True:
+            steps = json.loads(pipe.recv_bytes())["steps"]
+            if not steps:
+                settle(step, trials_left)
+            send({"steps_s": [step() for _ in range(steps or 1)]})
+    except EOFError:
+        return
+    except Exception as error:
+        send(_failed(Outcome.CRASHED, error))
+
+
+def failure(error: Exception) -> dict[str, object]:
+    """Return the message for an error before the side is ready: its outcome and the reason."""
+    match error:
+        case WrongResultError():
+            return _failed(Outcome.WRONG_RESULT, error)
+        case MemoryError() | torch.OutOfMemoryError():
+            return _failed(Outcome.OUT_OF_MEMORY, error)
+        case WorkloadError():
+            return {"outcome": Outcome.SKIPPED, "reason": str(error)}
+        case _:
+            return _failed(Outcome.CRASHED, error)
+
+
+def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
+    """Return a function that takes a step of the case and returns its seconds, and one that counts the trials left.
+
+    The case has one process for all devices. With `checked`, the gradients are compared with the oracle's first. Raises
+    WrongResultError if they differ. The thread count is always the first candidate. If each side chose its own, the
+    sides would differ in that.
+    """
+    torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
+    workload = resolve(case.workload, case.data)
+    if checked:
+        refuse_wrong_result(case, error_against_oracle(open_session(case, workload=workload)))
+    session = open_session(case, workload=workload)
+    return undisturbed(session.step, make_clock(session.placement.devices)), session.trials_left
+
+
+def sender(pipe: Connection) -> Send:
+    return lambda message: pipe.send_bytes(json.dumps(message).encode())
+
+
+def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:
+    """Return what `make_step` does.
+
+    The step is warmed up unless the scheme chooses its dispatch, and the process is pinned to the job's cores. If the
+    step fails, send the outcome and the reason, and return None.
+    """
+    use_folder(Path(side.folder))
+    try:
+        step, trials_left = make_step(job.case, checked=job.checked)
+        if job.case.variant.chooses_dispatch:
+            _pin(job.cores)  # the wrapper chooses for the cores that are measured, in the steps that follow
+        else:
+            settle(step, trials_left, max_s=_WARMUP_S)
+        step_s = step()
+    except Exception as error:
+        send(failure(error))
+    else:
+        _pin(job.cores)
+        gc.freeze()  # objects that exist now stay, so that a collection searches only the step's own garbage
+        send({"steps_s": [step_s]})
+        return step, trials_left
+    return None
+
+
+def _pin(cores: tuple[int, ...]) -> None:
+    """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+def _failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
+    lines = str(error).strip().splitlines() or [""]
+    return {"outcome": outcome, "reason": f"{type(error).__name__}: {lines[0]}"}

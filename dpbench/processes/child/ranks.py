@@ -1,0 +1,111 @@
+"""The ranks of a case with one process per device. Rank 0 holds the listening socket of the store that connects them.
+
+A counted case: rank 0 forks the others, and they die with it (PDEATHSIG).
+"""
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psutil
+
+from dpbench.processes.child.process import run_and_exit
+from dpbench.processes.process_tree import die_with_parent
+
+if TYPE_CHECKING:
+    from dpbench.measure.ranks.team import Ranks, Team
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """How one rank of `size` finds the others: address and port of rank 0's store.
+
+    `listener` is rank 0's open socket. It is None in the other ranks, and if the user's launcher started the ranks.
+    """
+
+    rank: int
+    size: int
+    port: int
+    address: str = LOOPBACK
+    listener: socket.socket | None = None
+
+
+def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
+    """Fork ranks 1 to size-1, each of which calls `work`, and return rank 0's rendezvous.
+
+    If a rank fails, this process prints which one and exits with status 1.
+    """
+    listener, parent_pid = socket.create_server((LOOPBACK, 0)), os.getpid()
+    port = listener.getsockname()[1]
+    pids: dict[int, int] = {}
+    for rank in range(1, size):
+        pids[rank] = os.fork()
+        if not pids[rank]:
+            die_with_parent(parent_pid)
+            listener.close()
+            run_and_exit(partial(work, Rendezvous(rank, size, port)))
+    for rank, pid in pids.items():
+        threading.Thread(target=_fail_with, args=(pid, rank), daemon=True).start()
+    return Rendezvous(0, size, port, listener=listener)
+
+
+def _fail_with(pid: int, rank: int) -> None:
+    """Wait for a rank to end. Without this, rank 0 would wait for a dead rank until the time limit."""
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status != 0:
+        print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201
+        os._exit(1)
+
+
+def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]":
+    """Return a function that takes the devices, one for each rank, and returns the team of all ranks.
+
+    Without a rendezvous the team is this process alone.
+    """
+    from dpbench.measure.ranks.team import Team
+
+    return (lambda _: Team()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
+
+
+def interface_towards(address: str) -> str:
+    """Return the name of this machine's network interface from which packets to `address` leave."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # sends nothing
+        own = probe.getsockname()[0]
+    return next(name for name, found in psutil.net_if_addrs().items() if any(each.address == own for each in found))
+
+
+def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":
+    """Set up torch.distributed between the ranks: nccl for CUDA devices, gloo for CPUs.
+
+    This rank's device becomes the current one.
+    """
+    # By default gloo takes the interface of the machine's name, which may not resolve.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_towards(rendezvous.address))
+    import torch
+    from torch import distributed as dist
+
+    from dpbench.measure.ranks.team import Ranks
+
+    device, listener = torch.device(devices[rendezvous.rank]), rendezvous.listener
+    store = dist.TCPStore(  # type: ignore[attr-defined]  # exported, but not by name
+        rendezvous.address,
+        rendezvous.port,
+        rendezvous.size,
+        is_master=rendezvous.rank == 0,
+        wait_for_workers=False,
+        master_listen_fd=None if listener is None else listener.detach(),
+    )
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)
+    dist.init_process_group(
+        dist.get_default_backend_for_device(device), store=store, rank=rendezvous.rank, world_size=rendezvous.size
+    )
+    return Ranks(rendezvous.rank, rendezvous.size)

@@ -1,0 +1,93 @@
+"""A job measured in this process: the record of one case in one round.
+
+Find out whether a case failed because a GPU was lost.
+
+A GPU is lost when it has fallen off the bus, or when it cannot be used until it is reset. Then the case is not at
+fault: its record gets the outcome ``lost_gpu``, and the case may be measured again.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import pynvml
+import torch
+
+from dpbench.measure.environment import read_environment
+from dpbench.measure.gpu.facts import uuids_of
+from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, find_gpu, start
+from dpbench.measure.measurement import WrongResultError, measure
+from dpbench.measure.stopping import NotSettledError
+from dpbench.processes.child.probe import first_line
+from dpbench.processes.child.ranks import Rendezvous, connector
+from dpbench.processes.messages import Job
+from dpbench.records.record import Outcome, Record, line_on_lost_gpu
+
+
+def why_lost(error: BaseException, devices: Sequence[str]) -> str | None:
+    """Return the reason if a GPU of the case is lost, else None.
+
+    The reason is in the text of `error`, or NVML reports it.
+    """
+    if isinstance(error, LostGpuError):
+        return str(error)
+    if line := line_on_lost_gpu(str(error)):
+        return line
+    try:
+        lost = lost_among(uuids_of([torch.device(device) for device in devices]))
+    except (RuntimeError, NotOfferedError):  # neither CUDA nor NVML works any more, so the cause stays unknown
+        return None
+    return None if lost is None else f"{lost}; {first_line(error)}"
+
+
+def lost_among(uuids: Mapping[str, str]) -> str | None:
+    """Return the first lost GPU and NVML's error, or None.
+
+    `uuids` has bare UUIDs by torch's names. Raises NotOfferedError if NVML cannot be started.
+    """
+    if uuids:
+        start()
+    for device, uuid in uuids.items():
+        try:
+            # NVML does not cache the memory in use, so it has to read it from the GPU.
+            ask(pynvml.nvmlDeviceGetMemoryInfo, find_gpu(device, uuid).handle)
+        except LostGpuError as error:
+            return f"{device}: {error}"
+        except NotOfferedError:
+            continue
+    return None
+
+
+def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
+    """Measure the job and return its record. A failure that is no outcome of the case raises."""
+    started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+
+    def failed(outcome: Outcome, reason: str) -> Record:
+        return Record(
+            run=job.run, case=job.case, round=job.round, started_at=started_at, outcome=outcome, reason=reason
+        )
+
+    try:
+        found = measure(job.case, job.sampling_s, connector(rendezvous))
+    except NotSettledError as error:
+        return failed(Outcome.NOT_SETTLED, str(error))
+    except WrongResultError as error:
+        return failed(Outcome.WRONG_RESULT, str(error))
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        return failed(Outcome.OUT_OF_MEMORY, first_line(error))
+    except RuntimeError as error:
+        if lost := why_lost(error, job.case.devices):
+            return failed(Outcome.LOST_GPU, lost)
+        # For memory of the CPU torch raises a plain RuntimeError (c10/core/impl/alloc_cpu.cpp).
+        if "can't allocate memory" not in str(error):
+            raise
+        return failed(Outcome.OUT_OF_MEMORY, first_line(error))
+    return Record(
+        run=job.run,
+        case=job.case,
+        round=job.round,
+        started_at=started_at,
+        outcome=Outcome.OK,
+        samples_s=found.samples_s,
+        metrics=found.metrics,
+        environment=read_environment(),
+    )

@@ -1,0 +1,80 @@
+"""Count cases in a child process and return its records."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dpbench.cases.case import Case
+from dpbench.errors import ReportedError, WrongInputError
+from dpbench.processes.interpret import ending, last_lines
+from dpbench.processes.launch import Launcher, launch
+from dpbench.processes.messages import CountJob, CountJobs, CountRecords
+from dpbench.processes.start import child_command
+from dpbench.records.counts import CountRecord
+from dpbench.records.record import Outcome
+
+# Counts must be equal in every process. So sets of strings have one order, there is one thread, and no GPU is visible:
+# a GPU would take the place of the simulator.
+ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
+COUNTER = [*ENVIRONMENT, *child_command("dpbench.processes.child.count")]
+
+
+class NotCountableError(WrongInputError):
+    """A case cannot be counted. The text is one line: the field, its value and what is allowed."""
+
+
+class CountingError(ReportedError):
+    """The counting child failed as a whole. The text has its ending and its last lines."""
+
+
+def count_all(
+    cases: Sequence[Case],
+    *,
+    events: Path | None = None,
+    folder: Path | None = None,
+    launch: Launcher = launch,
+    timeout_s: float = 120.0,
+) -> tuple[CountRecord, ...]:
+    """Return one record for each case, in the order of `cases`.
+
+    `events` is the file to which the recording of a single case is written. `folder` is the folder of the commit whose
+    wrapper is counted; None means the running dpbench. `timeout_s` is the limit for each case.
+    Raises CountingError if the counting child fails as a whole.
+    """
+    if not cases:
+        return ()
+    if events is not None:
+        assert len(cases) == 1
+        _check_writable(events)
+    jobs = tuple(CountJob(case=case, events=os.path.realpath(events) if events else None) for case in cases)
+    return run_jobs(jobs, folder=folder, launch=launch, timeout_s=timeout_s)
+
+
+def run_jobs(
+    jobs: Sequence[CountJob], *, folder: Path | None = None, launch: Launcher = launch, timeout_s: float = 120.0
+) -> tuple[CountRecord, ...]:
+    """Return one record for each job, in their order. Raises CountingError if the child fails as a whole."""
+    request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s, folder=str(folder) if folder else None)
+    attempts = sum(1 if job.numbers else 2 for job in jobs)
+    end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
+    try:
+        return CountRecords.model_validate_json(end.record).records
+    except ValidationError:
+        raise CountingError("\n".join([f"counting failed: {ending(end)}", *last_lines(end.tail)])) from None
+
+
+def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
+    """Return `records` unchanged. Raises NotCountableError for the first case that was skipped."""
+    for record in records:
+        if record.outcome is Outcome.SKIPPED:
+            raise NotCountableError(record.reason)
+    return records
+
+
+def _check_writable(events: Path) -> None:
+    # os.path, because a Path raises PermissionError in a folder that cannot be read
+    place = events if os.path.exists(events) else events.parent
+    if (place is events and not os.path.isfile(events)) or not os.access(place, os.W_OK | os.X_OK * (place != events)):
+        raise NotCountableError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

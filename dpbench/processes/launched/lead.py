@@ -1,0 +1,218 @@
+"""Rank 0: it accepts the other ranks, holds their facts against its own, and runs each case on all of them."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from pydantic import ValidationError
+
+from dpbench.errors import ExitCode, ReportedError, WrongInputError
+from dpbench.processes.interpret import interpret
+from dpbench.processes.launch import Exit
+from dpbench.processes.launched.agreement import RankFacts, disagreement
+from dpbench.processes.launched.follow import PATIENCE_S
+from dpbench.processes.launched.wire import connection_of, receive, send
+from dpbench.processes.launched.world import World
+from dpbench.processes.messages import Job, LaunchedRank
+from dpbench.processes.rounds import RoundProcesses
+from dpbench.records.record import Outcome
+
+_HELLO_S = 5.0
+"""A rank says who it is at once. Another program that connects to the port says nothing."""
+_FAREWELL_S = 10.0
+_GRACE_S = 30.0
+"""Wait this long for reports once rank 0's child has ended well, and after all others were stopped."""
+
+
+class LostRankError(ReportedError):
+    """A rank's parent is gone or does not answer. Records so far are kept."""
+
+
+class RanksDisagreeError(WrongInputError):
+    """One line that names the rank, its machine and what differs."""
+
+
+class MissingRankError(WrongInputError):
+    """A rank did not come; most often its variables lead elsewhere."""
+
+
+@contextmanager
+def listening(world: World) -> Iterator["Followers"]:
+    """Yield the connections to the other ranks. At the end of the block they get an exit code: that of its error."""
+    try:
+        socket.getaddrinfo(world.address, world.port)
+    except OSError as error:
+        raise WrongInputError(
+            f"MASTER_ADDR: {world.address!r} has no address: {error.strerror}; allowed: the address of rank 0's machine"
+        ) from error
+    try:
+        listener = socket.create_server(("", world.port), backlog=world.size)
+    except OSError as error:
+        raise WrongInputError(
+            f"port {world.port}, next to MASTER_PORT: {error.strerror}; allowed: a free port"
+        ) from error
+    followers = Followers(world, listener)
+    code = ExitCode.FAILED
+    try:
+        yield followers
+        code = ExitCode.OK
+    except ReportedError as error:
+        code = error.exit_code
+        raise
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+        raise
+    finally:
+        followers.end(code)
+        listener.close()
+
+
+@dataclass
+class Followers:
+    """The connections to the other ranks' parents. `refused` are those of ranks that do not belong here."""
+
+    world: World
+    listener: socket.socket
+    connections: dict[int, Connection] = field(default_factory=dict)
+    refused: list[Connection] = field(default_factory=list)
+    facts: dict[int, RankFacts] = field(default_factory=dict)
+    lost: str | None = None
+    rounds: RoundProcesses = field(default_factory=RoundProcesses)
+
+    def agree(self, own: RankFacts) -> None:
+        """Wait for all ranks. Raise RanksDisagreeError if one differs, MissingRankError if one does not come."""
+        self.facts[0] = own
+        for connection, hello in self._accept_all(PATIENCE_S):
+            try:
+                found = RankFacts.model_validate(hello)
+                line = disagreement([*self.facts.values(), found])
+            except ValidationError:
+                line = "a rank has another version of dpbench; allowed: the same on all ranks"
+            if line is not None:
+                self.refused.append(connection)
+                raise RanksDisagreeError(line)
+            self.connections[found.rank], self.facts[found.rank] = connection, found
+        missing = sorted(set(range(1, self.world.size)) - set(self.connections))
+        if missing:
+            raise MissingRankError(
+                f"rank {missing[0]} did not come within {PATIENCE_S:g} s; allowed: on every rank the MASTER_ADDR and "
+                f"MASTER_PORT that lead to rank 0, here {self.world.address}:{self.world.port - 1}"
+            )
+
+    def _accept_all(self, patience_s: float) -> Iterator[tuple[Connection, Any]]:
+        """Wait for the ranks that have not come yet. Yield the connection and the facts, as JSON, of each."""
+        deadline_s = time.monotonic() + patience_s
+        while len(self.connections) + len(self.refused) < self.world.size - 1:
+            self.listener.settimeout(max(deadline_s - time.monotonic(), 0.001))
+            try:
+                connected, _ = self.listener.accept()
+            except OSError:
+                return
+            connection = connection_of(connected)
+            hello = receive(connection, _HELLO_S)
+            if hello is not None and "hello" in hello:
+                yield connection, hello["hello"]
+
+    def end_round(self) -> None:
+        """End this machine's process of the round. Those of the others end with the sweep, or with the next round."""
+        self.rounds.end_round()
+
+    def launch(self, job: Job, timeout_s: float) -> Exit:
+        """Run a child for each rank of the job, or this machine's alone if the job has no ranks.
+
+        The record is rank 0's if its child sent an ok one. Otherwise it is a failed one: the first rank that failed
+        gives outcome and reason. Raises LostRankError if a rank was lost in an earlier case.
+        """
+        if self.lost is not None:
+            raise LostRankError(f"{self.lost}; records so far are kept")
+        if not job.case.variant.is_per_rank:
+            return self.rounds.launch(job, timeout_s)
+        port = _free_port()
+        for connection in self.connections.values():
+            send(connection, {"job": job.model_dump(mode="json"), "port": port, "timeout_s": timeout_s})
+        reports, record = _Reports(self), None
+        try:
+            own = LaunchedRank(rank=0, address=self.world.address, port=port)
+            end = self.rounds.launch(job, timeout_s, own, reports.stop_fd)
+            record = interpret(end, job)
+            if record.outcome is not Outcome.OK and not end.is_stopped:
+                reports.fail(0, record.outcome, str(record.reason))
+        finally:
+            reports.close(is_ok=record is not None and record.outcome is Outcome.OK)
+        if record.outcome is Outcome.OK or reports.first_failure is None:
+            return end
+        rank, outcome, reason = reports.first_failure
+        failed = record.model_copy(update={"outcome": outcome, "reason": f"{self.facts[rank].name}: {reason}"})
+        return replace(end, record=failed.model_dump_json(by_alias=True).encode())
+
+    def end(self, code: ExitCode) -> None:
+        """Send the exit code to all ranks. Those that have not come yet are still starting."""
+        for connection, _ in self._accept_all(_FAREWELL_S):
+            self.refused.append(connection)
+        for connection in (*self.connections.values(), *self.refused):
+            send(connection, {"end": int(code)})
+            connection.close()
+
+
+class _Reports:
+    """The reports of the followers on one case. The first failure of any rank stops all children."""
+
+    def __init__(self, followers: Followers) -> None:
+        self._followers = followers
+        self.first_failure: tuple[int, Outcome, str] | None = None
+        self.stop_fd, self._stop = os.pipe()
+        self._lock, self._is_stopped = threading.RLock(), False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def fail(self, rank: int, outcome: Outcome, reason: str) -> None:
+        """Stop all children, and keep the failure if it is the first one."""
+        with self._lock:
+            self.first_failure = self.first_failure or (rank, outcome, reason)
+            self._stop_all()
+
+    def close(self, *, is_ok: bool) -> None:
+        """Wait for the reports. Without a failure the others have time to end; then all children are stopped."""
+        if is_ok:
+            self._thread.join(_GRACE_S)
+        self._stop_all()  # a Ctrl-C at rank 0 stops the others too
+        self._thread.join(_GRACE_S)
+        if self._thread.is_alive():
+            self._followers.lost = self._followers.lost or "a rank does not answer"
+            return  # its thread still has the pipe
+        os.close(self.stop_fd)
+        os.close(self._stop)
+
+    def _read(self) -> None:
+        waiting = {connection: rank for rank, connection in self._followers.connections.items()}
+        while waiting:
+            for connection in wait(list(waiting)):
+                assert isinstance(connection, Connection)
+                rank, message = waiting.pop(connection), receive(connection)
+                if message is None:
+                    gone = "its dpbench is gone"
+                    self._followers.lost = f"{self._followers.facts[rank].name}: {gone}"
+                    self.fail(rank, Outcome.CRASHED, gone)
+                elif not message["is_stopped"] and message["outcome"] != Outcome.OK:
+                    self.fail(rank, Outcome(message["outcome"]), str(message["reason"]))
+
+    def _stop_all(self) -> None:
+        with self._lock:
+            if not self._is_stopped:
+                self._is_stopped = True
+                os.write(self._stop, b"x")
+                for connection in self._followers.connections.values():
+                    send(connection, {"stop": True})
+
+
+def _free_port() -> int:
+    """Return a port that is free now. Rank 0's child listens at it."""
+    with socket.create_server(("", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port

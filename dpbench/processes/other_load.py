@@ -1,0 +1,48 @@
+"""How busy other processes kept the cores, while this one and its children measured."""
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.cases.host import parse_cpu_times, usable_cores
+
+LOADED = 0.1
+"""The share of the cores above which other processes make times longer and orders less sure."""
+
+
+@dataclass(frozen=True)
+class OtherLoad:
+    """The mean number of cores that others kept busy, the hypervisor's other machines included, of `cores`."""
+
+    busy_cores: float
+    cores: int
+
+    @property
+    def is_high(self) -> bool:
+        return self.busy_cores > LOADED * self.cores
+
+
+class LoadMeter:
+    """Begins when it is made. All children of this process must have ended before `read`."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat = stat
+        self._begin_s, self._others_s = time.monotonic(), self._others()
+
+    def read(self) -> OtherLoad | None:
+        """Return the load since the begin; None where /proc/stat cannot be read."""
+        now_s, elapsed_s = self._others(), time.monotonic() - self._begin_s
+        if now_s is None or self._others_s is None or elapsed_s <= 0:
+            return None
+        return OtherLoad(max(0.0, now_s - self._others_s) / elapsed_s, usable_cores())
+
+    def _others(self) -> float | None:
+        """Return the seconds of all cores since boot, without those of this process and its ended children."""
+        try:
+            times = parse_cpu_times(self._stat.read_text())
+        except (OSError, ValueError):
+            return None
+        own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return (times.busy + times.stolen) / os.sysconf("SC_CLK_TCK") - sum(use.ru_utime + use.ru_stime for use in own)

@@ -1,0 +1,99 @@
+"""One step of each variant: projected on a described machine, on simulated devices, or profiled on real ones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import ValidationError
+
+from dpbench.cases.case import Case
+from dpbench.cases.devices import short_devices
+from dpbench.cases.plan import Skip
+from dpbench.cases.variants import VariantId
+from dpbench.processes.count_all import run_jobs
+from dpbench.processes.interpret import ending, last_lines
+from dpbench.processes.launch import Launcher, launch
+from dpbench.processes.messages import CountJob, TraceJob, TraceRecord
+from dpbench.processes.project_all import Recorded, project_machine
+from dpbench.processes.start import child_command
+from dpbench.processes.ways import Ways
+from dpbench.projection.described.machine import Machine
+from dpbench.records.record import Outcome
+from dpbench.records.recording import Recording
+from dpbench.trace.projected import projected_trace, simulated_trace
+from dpbench.trace.recorded import recorded_trace
+from dpbench.trace.timeline import Source, Trace, VariantTrace
+
+TRACER = child_command("dpbench.processes.child.trace")
+_TIMEOUT_S = 300.0
+
+
+def trace_projected(
+    machine: Machine,
+    recorded: Recorded,
+    workload: str,
+    variants: Sequence[VariantId],
+    *,
+    ways: Ways | None = None,
+    batch: int | None = None,
+) -> Trace:
+    """Return the traces that `dpbench project` would give step times for. Raise ProjectionError."""
+    found = project_machine(machine, recorded, workload, variants, ways=ways, batch=batch)
+    traces = [
+        VariantTrace(str(row.variant), None, reason=row.reason)
+        if row.projection is None
+        else projected_trace(str(row.variant), row.projection)
+        for row in found.rows
+    ]
+    return Trace(Source.PROJECTED, f"{workload} on {machine.name}, batch {found.batch}", traces, found.notes)
+
+
+def trace_simulated(
+    cases: Sequence[Case], skipped: Sequence[Skip] = (), *, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S
+) -> Trace:
+    """Return the order of the steps of these cases of one setting, on simulated devices. Raise CountingError."""
+    traces: list[VariantTrace] = []
+    with TemporaryDirectory(prefix="dpbench-trace-") as name:
+        files = [Path(name, f"{number}.jsonl") for number in range(len(cases))]
+        jobs = [CountJob(case=case, events=str(file), numbers=False) for case, file in zip(cases, files, strict=True)]
+        records = run_jobs(jobs, launch=launch, timeout_s=timeout_s) if jobs else ()
+        for record, file in zip(records, files, strict=True):
+            variant = str(record.case.variant)
+            if record.outcome is Outcome.OK:
+                traces.append(simulated_trace(variant, Recording.read(file)))
+            else:
+                traces.append(VariantTrace(variant, None, reason=record.why))
+    return Trace(Source.SIMULATED, _title(cases, skipped), [*traces, *_reasons(skipped)])
+
+
+def trace_recorded(
+    cases: Sequence[Case], skipped: Sequence[Skip] = (), *, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S
+) -> Trace:
+    """Return a profiled step of each of these cases of one setting. Each runs in a process of its own."""
+    traces = [_profiled(case, launch, timeout_s) for case in cases]
+    return Trace(Source.RECORDED, _title(cases, skipped), [*traces, *_reasons(skipped)])
+
+
+def _profiled(case: Case, launch: Launcher, timeout_s: float) -> VariantTrace:
+    variant = str(case.variant)
+    if case.variant.is_per_rank:
+        reason = "has one process for each device; allowed: variants with one process, or --machine"
+        return VariantTrace(variant, None, reason=reason)
+    end = launch(TRACER, TraceJob(case=case).model_dump_json(), timeout_s)
+    try:
+        record = TraceRecord.model_validate_json(end.record)
+    except ValidationError:
+        return VariantTrace(variant, None, reason=": ".join([ending(end), *last_lines(end.tail)[-1:]]))
+    if record.step is None:
+        return VariantTrace(variant, None, reason=record.reason)
+    return recorded_trace(variant, record.step)
+
+
+def _title(cases: Sequence[Case], skipped: Sequence[Skip]) -> str:
+    """Return the workload, the devices and the batch; `single` alone has one of the devices."""
+    first = max((*cases, *(skip.case for skip in skipped)), key=lambda case: len(case.devices))
+    return f"{first.workload} on {short_devices(first.devices)}, batch {first.batch}"
+
+
+def _reasons(skipped: Sequence[Skip]) -> list[VariantTrace]:
+    return [VariantTrace(str(skip.case.variant), None, reason=skip.reason) for skip in skipped]

@@ -1,0 +1,108 @@
+"""The figures of a pytest benchmark, and the file in which a baseline of them lies. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from dpbench.records.record import Environment
+from dpbench.stats.rounds import Estimate
+from dpbench.text.outside import one_line, what_is_wrong
+
+SCHEMA = 1
+_MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")
+
+
+class BaselineError(ValueError):
+    """One line on what is wrong with a baseline or a threshold, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One benchmark: median and minimum of its rounds in seconds, each with an interval."""
+
+    median_s: Estimate
+    minimum_s: Estimate
+    rounds: int
+
+
+_FIGURES = TypeAdapter(Figures)
+
+
+class _Extra(BaseModel):
+    dpbench: dict[str, Any] | None = None
+
+
+class _Benchmark(BaseModel):
+    fullname: str
+    extra_info: _Extra
+
+
+class Saved(BaseModel):
+    """The part of pytest-benchmark's file that the plugin wrote: every entry named ``dpbench``."""
+
+    machine_info: _Extra
+    benchmarks: tuple[_Benchmark, ...]
+
+    @property
+    def machine(self) -> dict[str, Any] | None:
+        """The machine of the measurement; None if no `dp_benchmark` was measured."""
+        return self.machine_info.dpbench
+
+    def figures(self) -> dict[str, Figures]:
+        """Return the figures by test name. Raise BaselineError."""
+        saved = {benchmark.fullname: benchmark.extra_info.dpbench for benchmark in self.benchmarks}
+        return {name: from_json(fields, name) for name, fields in saved.items() if fields is not None}
+
+
+def to_json(figures: Figures) -> dict[str, Any]:
+    """Return the figures as JSON."""
+    return asdict(figures)
+
+
+def parse_saved(content: Mapping[str, Any]) -> Saved:
+    """Read a file of pytest-benchmark. Raise BaselineError."""
+    try:
+        return Saved.model_validate(content)
+    except ValidationError as error:
+        raise BaselineError(f"baseline: {what_is_wrong(error)}") from error
+
+
+def from_json(fields: Mapping[str, Any], name: str) -> Figures:
+    """Return the figures that `to_json` wrote; other fields are ignored. Raise BaselineError."""
+    try:
+        found = _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
+    except ValidationError as error:
+        raise BaselineError(f"baseline: {one_line(name)}: {what_is_wrong(error)}") from error
+    for field, figure in (("median_s", found.median_s), ("minimum_s", found.minimum_s)):
+        if not all(isfinite(each) and each > 0 for each in (figure.value, *_ends(figure))):
+            raise BaselineError(f"baseline: {one_line(name)}: {field}: {figure}; allowed: finite seconds above 0")
+    return found
+
+
+def machine_of(environment: Environment) -> dict[str, Any]:
+    """Return, as JSON, what must be equal before times are compared."""
+    return {"schema": SCHEMA, **environment.model_dump(mode="json", include=set(_MACHINE))}
+
+
+def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+    """Raise BaselineError for a newer schema or another machine; name the fields that differ."""
+    schema = then.get("schema")
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        raise BaselineError(f"baseline: has schema {schema!r}; allowed: 1 to {SCHEMA}")
+    differing = [
+        f"{name} ({then.get(name)!r} / {now.get(name)!r})" for name in _MACHINE if then.get(name) != now.get(name)
+    ]
+    if differing:
+        raise BaselineError(
+            f"baseline: it and this machine differ in {', '.join(differing)}; allowed: a baseline of this machine"
+        )
+
+
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    return (
+        estimate.value if estimate.low is None else estimate.low,
+        estimate.value if estimate.high is None else estimate.high,
+    )

@@ -1,0 +1,193 @@
+"""Exact counters of one training step, by phase, and the changes between two sets of them.
+
+Pure.
+
+Each counter has a full name, such as ``backward.copies.sim:1->sim:0.size_bytes``, so two sets compare line by line.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from dpbench.cases.case import Case
+from dpbench.records.details import Detail
+from dpbench.records.record import Environment, Outcome
+from dpbench.text.frozen import Frozen
+
+
+class Phase(StrEnum):
+    """The parts of a step in their order. FORWARD begins with zero_grad and ends with the loss."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMISER = "optimiser"
+
+
+class Traffic(Frozen):
+    """How many messages of one kind were sent, and their bytes."""
+
+    count: int = Field(ge=0)
+    size_bytes: int = Field(ge=0)
+
+
+class PhaseCounts(Frozen):
+    """Counters of one phase, all devices together.
+
+    None means that it is not counted on these devices; 0 is a count.
+
+    On simulated devices:
+
+    - `operators` are dispatched to the devices; views and copies are among them. `kernels` are those that compute.
+    - `flops` are by torch's formulas for matrix products, convolutions and attention; other operators count 0.
+    - `copies` are by link, such as ``host->sim:0`` or ``sim:0->sim:1``.
+    - `host_calls` start no work on a device, or block the host: `HostCallName` in records/recording.py.
+    - `allocations` are of device memory. `peak_bytes` is the most that was allocated on each device.
+
+    On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
+
+    In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind. Each collective counts
+    once, with the bytes of one rank.
+    """
+
+    operators: int | None = None
+    kernels: int | None = None
+    flops: int | None = None
+    copies: dict[str, Traffic] | None = None
+    collectives: dict[str, Traffic] | None = None
+    allocations: int | None = None
+    host_calls: dict[str, int] | None = None
+    peak_bytes: dict[str, int] | None = None
+    python_calls: int | None = None
+    python_lines: int | None = None
+
+
+class Dependencies(Frozen):
+    """How lanes depend on each other by data, streams and waits, and how early the host issues the sums of gradients.
+
+    `reduced_bytes` are sent between devices to sum the lanes' gradients. "Half" is when the first half of each lane's
+    backward operators is done:
+
+    - For `ready_at_half_bytes` of them, the gradients of every lane are ready at half.
+    - `startable_at_half_bytes` of them can be sent at half: no stream or wait delays them behind the second half.
+    - `issued_at_half_bytes` of them are issued by the host before it begins the second half of the last lane.
+
+    The order of the host's calls matters for the last one only, and for two more counters. `operators_before_issue` are
+    issued after a reduction's gradients are ready and before its first copy, summed over the reductions. `issue_swaps`
+    are pairs of reductions that are issued in another order than that in which their gradients become ready.
+
+    `broadcast_bytes` carry parameters and buffers to one lane, the one that gets most. `before_first_layer_bytes` of
+    them must arrive before that lane's first layer can start.
+    """
+
+    reduced_bytes: int
+    ready_at_half_bytes: int
+    startable_at_half_bytes: int
+    issued_at_half_bytes: int
+    operators_before_issue: int
+    issue_swaps: int
+    broadcast_bytes: int
+    before_first_layer_bytes: int
+
+
+class Kept(Frozen):
+    """What each step leaves behind in host memory. It is counted on CPU lanes.
+
+    `python_blocks` are blocks of Python's small objects, rounded down to multiples of 4. `malloc_bytes` are bytes of
+    all others, tensors among them, rounded down to multiples of 64.
+    """
+
+    python_blocks: int
+    malloc_bytes: int
+
+
+class Counts(Frozen):
+    """All counters of one step. Mode `infer` has the forward phase alone. `kept` is counted if asked for.
+
+    `slower_choices` is counted if asked for: the trials, of three, in which the default dispatch chose the wrong way.
+    `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
+    wrapper's broadcasts and sums. None for other variants.
+    """
+
+    phases: dict[Phase, PhaseCounts]
+    dependencies: Dependencies | None = None
+    kept: Kept | None = None
+    slower_choices: int | None = None
+    nccl_links: dict[str, int] | None = None
+
+    def by_name(self) -> dict[str, int]:
+        """Return each counter by its full name, without those that are None."""
+        tree = {str(phase): counts.model_dump() for phase, counts in self.phases.items()}
+        if self.dependencies is not None:
+            tree["dependencies"] = self.dependencies.model_dump()
+        if self.kept is not None:
+            tree["kept"] = self.kept.model_dump()
+        if self.slower_choices is not None:
+            tree["auto"] = {"slower_choices": self.slower_choices}
+        if self.nccl_links is not None:
+            tree["nccl_links"] = self.nccl_links
+        return dict(_leaves("", tree))
+
+
+def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
+    if isinstance(value, Mapping):
+        return [leaf for key, inner in value.items() for leaf in _leaves(f"{path}.{key}" if path else key, inner)]
+    return [] if value is None else [(path, value)]
+
+
+class CountRecord(Frozen):
+    """The answer of the child that counted one case.
+
+    SKIPPED means that it cannot be counted, with the reason. `why_numbers` says why the case was computed with numbers
+    although the job asked for shapes only. `details` are there if the job asked for them.
+    """
+
+    case: Case
+    outcome: Outcome
+    reason: str | None = None
+    counts: Counts | None = None
+    environment: Environment | None = None
+    why_numbers: str | None = None
+    details: tuple[Detail, ...] = ()
+
+    @model_validator(mode="after")
+    def _only_ok_has_numbers(self) -> Self:
+        is_ok = self.outcome is Outcome.OK
+        if (self.counts is not None) != is_ok or (self.environment is not None) != is_ok:
+            raise ValueError("outcome ok, and no other, has counts and environment")
+        if self.outcome is not Outcome.OK and self.reason is None:
+            raise ValueError(f"outcome {self.outcome} needs a reason")
+        return self
+
+    @property
+    def why(self) -> str:
+        """One line: the outcome, and the first and last line of the reason."""
+        lines = (self.reason or "").splitlines()
+        return ": ".join([self.outcome.replace("_", " "), *dict.fromkeys([*lines[:1], *lines[-1:]])])
+
+
+@dataclass(frozen=True)
+class Change:
+    """A counter whose value differs; `old` or `new` is None if the counter is missing there."""
+
+    name: str
+    old: int | None
+    new: int | None
+
+    def __str__(self) -> str:
+        if self.old is None:
+            return f"{self.name}: {self.new}, not expected"
+        if self.new is None:
+            return f"{self.name}: {self.old} expected, not counted"
+        return f"{self.name}: {self.old} -> {self.new}"
+
+
+def diff(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[Change, ...]:
+    """Return every counter that changed, appeared or vanished, sorted by name."""
+    return tuple(
+        Change(name, old.get(name), new.get(name))
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    )

@@ -1,0 +1,142 @@
+"""Expected counts on disk: a JSON file for each version of torch and Python.
+
+It is sorted and has one counter a line.
+
+Versions matter: another torch dispatches other operators, and another Python makes other calls.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+from pydantic_core import to_json
+
+from dpbench.errors import WrongInputError
+from dpbench.records.counts import CountRecord, diff
+from dpbench.records.record import Outcome
+from dpbench.text.files import replace_text
+from dpbench.text.frozen import Frozen
+from dpbench.text.outside import read_input, what_is_wrong
+
+FOLDER = Path("results/expected")
+UPDATE = "dpbench counts --update"
+
+
+class ExpectedError(WrongInputError):
+    """One line with the file of expectations and what is wrong with it."""
+
+
+class Expected(Frozen):
+    """The content of one file of expected counts, for one version of torch and of Python.
+
+    `cases` maps a case's id to its counters by name. `schema_` is raised when a counter's meaning changes.
+    """
+
+    format: Literal["dpbench.expected_counts"] = "dpbench.expected_counts"
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    torch: str
+    python: str
+    cases: dict[str, dict[str, int]]
+
+
+def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
+    """Write these as expected and return the file. Raise ExpectedError, also if a record has no counts."""
+    for record in records:
+        if record.outcome is not Outcome.OK:
+            raise ExpectedError(f"expected: {record.case.id} cannot be recorded: {record.why}")
+    found = expected_of(records)
+    path = path_of(folder, found)
+    write(path, found)
+    return path
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ExpectedError if the file for the installed torch is missing, so that nothing is counted in vain."""
+    versions = installed_versions()
+    if versions is not None and not (path := _path(folder, *versions)).exists():
+        raise _missing(path)
+
+
+def installed_versions() -> tuple[str, str] | None:
+    """Return torch's version and Python's, as in a file's name, without importing torch. None if torch is missing."""
+    try:
+        return version("torch").partition("+")[0], f"{sys.version_info.major}.{sys.version_info.minor}"
+    except PackageNotFoundError:
+        return None
+
+
+def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
+    """Return a line for each difference from the expectations. Raise ExpectedError if no file can be read."""
+    failed = [record for record in records if record.outcome is not Outcome.OK]
+    counted = [record for record in records if record.outcome is Outcome.OK]
+    if not counted:
+        raise ExpectedError(f"expected: nothing could be counted: {failed[0].why}")
+    found = expected_of(counted)
+    lines = differences(read(path_of(folder, found)).cases, found.cases)
+    return lines + [f"{record.case.id}: {record.why}" for record in failed]
+
+
+def expected_of(records: Iterable[CountRecord]) -> Expected:
+    """Return the records as expectations. All must have outcome ok and one environment."""
+    found = sorted(records, key=lambda record: record.case.id)
+    environment = found[0].environment
+    assert environment is not None
+    cases = {record.case.id: record.counts.by_name() for record in found if record.counts is not None}
+    return Expected(
+        torch=environment.torch.partition("+")[0],  # the rest names the build: 2.13.0+cpu
+        python=".".join(environment.python.split(".")[:2]),
+        cases={case: dict(sorted(counters.items())) for case, counters in cases.items()},
+    )
+
+
+def path_of(folder: Path, expected: Expected) -> Path:
+    """Return the file for these versions of torch and Python."""
+    return _path(folder, expected.torch, expected.python)
+
+
+def _path(folder: Path, torch: str, python: str) -> Path:
+    return folder / f"torch-{torch}-py{python}.json"
+
+
+def _missing(path: Path) -> ExpectedError:
+    there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
+    return ExpectedError(
+        f"expected: {path.name} is not in {str(path.parent)!r}; there: {there}; record it by: {UPDATE}"
+    )
+
+
+def write(path: Path, expected: Expected) -> None:
+    """Write the file. Raise ExpectedError if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, to_json(expected.model_dump(by_alias=True), indent=1).decode() + "\n")
+    except OSError as error:
+        raise ExpectedError(f"expected: {str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def read(path: Path) -> Expected:
+    """Read the file. Raise ExpectedError; if the file is missing, its text names those that exist."""
+    try:
+        return Expected.model_validate_json(read_input(path))
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        raise ExpectedError(f"expected: {str(path)!r} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise ExpectedError(f"expected: {str(path)!r} holds no expected counts: {what_is_wrong(error)}") from error
+
+
+def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a line for each case or counter that is missing, unexpected or different. Pure."""
+    lines = []
+    for case in sorted(expected.keys() | found.keys()):
+        if case not in found:
+            lines.append(f"{case}: expected, not counted")
+        elif case not in expected:
+            lines.append(f"{case}: counted, not expected")
+        else:
+            lines += [f"{case}: {change}" for change in diff(expected[case], found[case])]
+    return lines

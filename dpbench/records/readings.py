@@ -1,0 +1,103 @@
+"""Telemetry of GPUs, read at both ends of the window in which samples are taken, and readings over rounds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic_core import PydanticCustomError
+
+from dpbench.cases.bounds import Real
+
+_THROTTLED_SHARE = 0.01
+
+
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class Reading:
+    """A value, or the reason why there is none; never both.
+
+    If there are several sources, `source` names the one that was read. If the value is an average over less than the
+    window, `span_s` is its length in seconds.
+    """
+
+    value: Real | None = None
+    reason: str | None = None
+    source: str | None = None
+    span_s: Real | None = None
+
+    def __post_init__(self) -> None:
+        """Raise PydanticCustomError for both or neither."""
+        if (self.value is None) is (self.reason is None):
+            raise PydanticCustomError("reading", "allowed: a value, or a reason and no value")
+
+
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class DeviceTelemetry:
+    """One GPU over `window_s` seconds, the sampled window. Percentages are 0 to 100.
+
+    `sm_busy` and `dram_bandwidth` are hardware counters (GPM): the share of busy SMs, and of the memory bandwidth.
+    `kernel_running` and `memory_in_use` are the driver's: the share of time in which any kernel ran, and in which
+    memory was read or written. Many tiny kernels in a row make it 100. `throttled_s` has seconds by cause.
+    """
+
+    uuid: str
+    window_s: Real
+    sm_busy_percent: Reading
+    dram_bandwidth_percent: Reading
+    kernel_running_percent: Reading
+    memory_in_use_percent: Reading
+    power_w: Reading
+    sm_clock_mhz: Reading
+    memory_clock_mhz: Reading
+    energy_per_step_j: Reading
+    pcie_sent_bytes_per_step: Reading
+    pcie_received_bytes_per_step: Reading
+    nvlink_sent_bytes_per_step: Reading
+    nvlink_received_bytes_per_step: Reading
+    throttled_s: dict[str, Reading]
+
+    @property
+    def is_throttled(self) -> bool | None:
+        """Whether a cause lowered the clocks for over 1 % of the window; None if none is reported."""
+        known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
+        return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None
+
+
+@dataclass(frozen=True)
+class OverRounds:
+    """A reading over the rounds of one case.
+
+    `value` is the median of the `rounds` that have a value. `reason` has why the `rounds_without` have none. `source`
+    names the sources that were read, `span_s` is the shortest span.
+    """
+
+    value: float | None
+    reason: str | None
+    rounds: int
+    rounds_without: int
+    source: str | None = None
+    span_s: float | None = None
+
+
+def over_rounds(readings: Sequence[Reading]) -> OverRounds:
+    """Return the readings of one metric, one from each round, as one."""
+    values = [value for reading in readings if (value := reading.value) is not None]
+    reasons = [str(each.reason) for each in readings if each.value is None] if len(values) < len(readings) else []
+    sources = dict.fromkeys([each.source for each in readings])
+    spans_s = [span_s for each in readings if (span_s := each.span_s) is not None]
+    source = "; ".join([each for each in sources if each is not None])
+    return _over(values, reasons, source or None, min(spans_s, default=None))
+
+
+def over_values(found: Sequence[float | str]) -> OverRounds:
+    """Return one metric's values, or the reasons why there are none, one from each round, as one."""
+    reasons = [each for each in found if isinstance(each, str)]
+    return _over([each for each in found if not isinstance(each, str)], reasons)
+
+
+def _over(
+    values: Sequence[float], reasons: Sequence[str], source: str | None = None, span_s: float | None = None
+) -> OverRounds:
+    value = median(values) if values else None
+    return OverRounds(value, "; ".join(dict.fromkeys(reasons)) or None, len(values), len(reasons), source, span_s)

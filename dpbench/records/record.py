@@ -1,0 +1,224 @@
+"""Records: what one child measured, as one line of JSON. A failed run has no numbers.
+
+SCHEMA history
+    1  first.
+    2  telemetry by device, phases, lags of ranks, allocators' reserved peaks, more of the environment, outcome
+       lost_gpu. An allocator's peak can be a reason. peak_rss_bytes is of all processes of the case; in schema 1 it
+       was of the process that wrote the record.
+    3  a case has steps_per_sample. Earlier records have one step in a sample.
+    4  phases of each rank; with one process per device, the time of collectives is among the phases. A case has
+       machines, and the metrics have each rank's and its link's speed; earlier records are of one machine.
+    5  outcome not_settled. The children of a round are forks of one process.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import from_json, to_json
+
+from dpbench.cases.bounds import Count, Moment, Positive, Real
+from dpbench.cases.case import Case
+from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.stats.least_samples import are_enough, least_seconds
+from dpbench.text.frozen import Frozen
+from dpbench.text.outside import one_line, what_is_wrong
+
+_LOST_GPU = (
+    "GPU is lost",  # NVML_ERROR_GPU_IS_LOST
+    "GPU requires restart",  # NVML_ERROR_RESET_REQUIRED
+    "fallen off the bus",  # the driver's Xid 79
+    "no CUDA-capable device is detected",  # cudaErrorNoDevice; there was a GPU when the case was planned
+    "uncorrectable ECC error encountered",  # cudaErrorECCUncorrectable
+    "uncorrectable NVLink error detected",  # cudaErrorNvlinkUncorrectable
+)
+
+
+def line_on_lost_gpu(text: str) -> str | None:
+    """Return the first line that reports a lost GPU or one that needs a reset, or None.
+
+    CUDA, NVML and the kernel have the words for it.
+    """
+    return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
+
+
+SCHEMA = 5
+
+
+Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
+"""A commit's hash. Nothing else may reach git's command line from a file."""
+_PYTHON = r"^\d{1,3}(\.\d{1,3}){1,2}[\w+.-]{0,40}$"
+"""Python's version, as in 3.11.7, 3.14.0rc1 or 3.13.0+. It becomes a part of file names."""
+
+
+class Outcome(StrEnum):
+    """How a case ended in one round."""
+
+    OK = "ok"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIME_OUT = "time_out"
+    CRASHED = "crashed"
+    WRONG_RESULT = "wrong_result"
+    LOST_GPU = "lost_gpu"
+    NOT_SETTLED = "not_settled"
+    SKIPPED = "skipped"
+
+
+class Environment(Frozen):
+    """The machine as the process sees it. It must be equal before two records are compared.
+
+    `gil` is whether the interpreter has its global lock. `affinity` are the cores that may be used, as in ``0-3,8``.
+    `cpu_limit` (in cores) and `memory_limit_bytes` are the container's, None without a limit. `gpus` and the tuples
+    named after it have an entry for each GPU in torch's order; `gpu_links` has one for each pair, as in ``0-1 NV18``.
+    None means that the machine does not report it, or that an older schema did not have it.
+    """
+
+    hostname: str
+    os: str
+    python: str = Field(pattern=_PYTHON)
+    torch: str
+    cpu_model: str
+    cores: Count
+    gil: bool | None = None
+    affinity: str | None = None
+    cpu_governor: str | None = None
+    cpu_limit: Real | None = None
+    memory_limit_bytes: Count | None = None
+    gpus: tuple[str, ...] = ()
+    gpu_clocks: tuple[str | None, ...] = ()
+    gpu_power_limits_w: tuple[Real | None, ...] = ()
+    gpu_links: tuple[str, ...] = ()
+    driver: str | None = None
+    cuda: str | None = None
+    nccl: str | None = None
+    dpbench: str
+    commit: Commit | None = None
+    dirty: bool | None = None
+
+
+class Metrics(Frozen):
+    """Facts beside the samples. None if a fact does not apply to the case.
+
+    - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
+    - `skew_s` has, per sample, the slowest rank's time minus the fastest's. `rank_lag_s` has, per rank, the median of
+      its sample's time minus the fastest's. Both are None for one process.
+    - `phases_s` has, by phase, the median over steps beside the samples, or the reason why there is none. With several
+      processes it is that of rank 0, and `phases_by_rank_s` has that of each. measure/phases.py and
+      measure/ranks/collectives.py define the phases.
+    - `relative_error` is the distance of the gradients (`infer`: outputs) from those of the plain module, run chunk by
+      chunk.
+    - `rank_machines` has the host name of each rank's machine, and `network_interface` is rank 0's for gloo.
+      `rank_link_mbit_per_s` has the speed of each rank's, or None where the system does not know it.
+    - `peak_rss_bytes` is the sum of each process's own peak since it began; shared pages count in each process.
+    - `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device.
+    - `telemetry` is of the same window, by device, or the reason why a device has none.
+    """
+
+    threads_per_lane: Count
+    warmup_steps: Count
+    stopped_by: str
+    skew_s: tuple[Real, ...] | None = None
+    rank_lag_s: tuple[Real, ...] | None = None
+    phases_s: dict[str, Real | str] | None = None
+    phases_by_rank_s: tuple[dict[str, Real | str], ...] | None = None
+    rank_machines: tuple[str, ...] | None = None
+    network_interface: str | None = None
+    rank_link_mbit_per_s: tuple[Count | None, ...] | None = None
+    relative_error: float | None = None
+    loss_first: float | None = None
+    loss_last: float | None = None
+    peak_rss_bytes: Count | None = None
+    peak_device_bytes: dict[str, Reading] | None = None
+    peak_reserved_bytes: dict[str, Reading] | None = None
+    telemetry: dict[str, DeviceTelemetry | str] | None = None
+
+    @property
+    def is_throttled(self) -> bool | None:
+        """Whether any device's clocks were lowered during the window; None if no device reports it."""
+        devices = [each for each in (self.telemetry or {}).values() if isinstance(each, DeviceTelemetry)]
+        known = [throttled for device in devices if (throttled := device.is_throttled) is not None]
+        return any(known) if known else None
+
+
+class Record(Frozen):
+    """One case in one round.
+
+    `samples_s` holds the seconds of every sample in order. A sample has the case's `steps_per_sample` steps.
+    """
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    run: str
+    case: Case
+    round: Count
+    started_at: Moment
+    outcome: Outcome
+    reason: str | None = None
+    samples_s: tuple[Positive, ...] = ()
+    environment: Environment | None = None
+    metrics: Metrics | None = None
+
+    @model_validator(mode="after")
+    def _only_ok_has_numbers(self) -> Self:
+        if self.outcome is Outcome.OK and not (self.samples_s and self.metrics and self.environment):
+            raise ValueError("outcome ok needs samples_s, metrics and environment")
+        if self.outcome is not Outcome.OK and (self.samples_s or self.reason is None):
+            raise ValueError(f"outcome {self.outcome} needs a reason and has no samples_s")
+        return self
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The case's id and the round: unique within one run."""
+        return (self.case.id, self.round)
+
+    @property
+    def has_enough_samples(self) -> bool:
+        """Whether the samples are those of `stats/least_samples.py` at least. A failed record has none."""
+        return bool(self.samples_s) and are_enough(self.samples_s, least_seconds(self.case.devices))
+
+    @property
+    def step_times_s(self) -> tuple[float, ...]:
+        """The seconds of a step, by sample: the sample's seconds divided by its steps."""
+        return tuple(sample_s / self.case.steps_per_sample for sample_s in self.samples_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON, with the case's id for readers without dpbench."""
+        data = self.model_dump(mode="json", by_alias=True)
+        data["case"]["id"] = self.case.id
+        return data
+
+
+class RecordLineError(ValueError):
+    """What is wrong with a line of a file of records."""
+
+
+def to_line(record: Record) -> bytes:
+    """Return the record as a line with its newline. A NaN among the metrics becomes null, because JSON has no NaN."""
+    return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
+
+
+def parse_line(line: bytes) -> Record:
+    """Read a record. Raise RecordLineError for any other line, or for a schema that this version does not know."""
+    try:
+        fields = from_json(line, allow_inf_nan=False)
+    except ValueError as error:
+        raise RecordLineError(one_line(f"is not JSON: {error}")) from error
+    schema = fields.get("schema") if isinstance(fields, dict) else None
+    if type(schema) is not int or schema < 1:
+        raise RecordLineError(f"has no schema number; allowed: 1 to {SCHEMA}")
+    if schema > SCHEMA:
+        raise RecordLineError(f"has schema {schema}, newer than this dpbench knows; allowed: 1 to {SCHEMA}")
+    if isinstance(fields.get("case"), dict):
+        fields["case"].pop("id", None)  # derived from the other fields, for readers without dpbench
+    if schema == 1:
+        _upgrade(fields)
+    try:
+        return Record.model_validate(fields)
+    except ValidationError as error:
+        raise RecordLineError(f"is no record: {what_is_wrong(error)}") from error
+
+
+def _upgrade(fields: dict[str, Any]) -> None:
+    """Bring a record of schema 1 to schema 2: an allocator's peak was a bare number."""
+    match fields:
+        case {"metrics": {"peak_device_bytes": dict(peaks)}}:
+            fields["metrics"]["peak_device_bytes"] = {device: {"value": peak} for device, peak in peaks.items()}

@@ -1,0 +1,259 @@
+"""The log of a simulated step: operators, copies, memory and waits, in program order.
+
+Counters and replays read it. Every event has an `id` that grows in program order. A stream runs its events in that
+order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
+wrote the bytes that an event reads.
+
+`thread` is the thread of the host that made the event: 0 takes the step. Another thread has 1 + the index of the device
+of its first event with a device, or the next free number. In the backward a thread of torch's engine has 1 + the number
+of devices + its device's index: the simulator runs all nodes in one thread, and says in which one CUDA's engine would.
+Events of two threads follow each other by chance, unless one thread waits for the other.
+
+To replay a log, start an `Operator` or `Copy` when three things are true: the host has reached it, the event before it
+in its stream has finished, and so have all events that its stream waits for. With other streams it could start as soon
+as its `inputs` have finished.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from dpbench.text.files import replace_text
+
+FORMAT = "dpbench.events"
+VERSION = 4
+"""Version 1 had no `HostCall`. Version 2 had no `thread`, no `GradientReady` and no facts about the model.
+
+In version 3 only launched operators and copies had a `line`.
+"""
+_READ = (1, 2, 3, VERSION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A computation on one device.
+
+    If it is not `is_launched`, the device does no work: it is a view, or an empty tensor.
+    """
+
+    id: int
+    name: str
+    device: int
+    stream: int
+    is_launched: bool = True
+    flops: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    inputs: tuple[int, ...] = ()
+    node: str | None = None
+    line: str = ""
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, or None for the host."""
+
+    id: int
+    source: int | None
+    destination: int | None
+    size_bytes: int
+    stream: int
+    inputs: tuple[int, ...] = ()
+    node: str | None = None
+    line: str = ""
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocate:
+    """A block of device memory is taken; `size_bytes` is rounded up."""
+
+    id: int
+    device: int
+    stream: int
+    address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free:
+    """A block of device memory is returned; `size_bytes` is rounded up."""
+
+    id: int
+    device: int
+    stream: int
+    address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """All later work of `stream` waits for the events in `after`, at most one of each stream."""
+
+    id: int
+    stream: int
+    after: tuple[int, ...]
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWait:
+    """The host blocks until the events in `after` have finished."""
+
+    id: int
+    after: tuple[int, ...]
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A name that the caller put between two events, such as ``backward``."""
+
+    id: int
+    name: str
+
+
+class HostCallName(StrEnum):
+    """A call that costs the host time and the devices none, or that blocks the host.
+
+    `ENGINE_HANDOVER` is an event, a wait and a ``record_stream`` by which torch's engine hands one gradient to a node
+    on another stream. `STREAM_LOOKUP` makes a Python object for the current stream; `HANDLE_LOOKUP` gives its number.
+    `HOST_WAIT` is a synchronisation, an ``item()``, or a copy that blocks, whether or not anything is pending.
+    """
+
+    EVENT_RECORD = "event_record"
+    STREAM_WAIT = "stream_wait"
+    STREAM_SWITCH = "stream_switch"
+    STREAM_LOOKUP = "stream_lookup"
+    HANDLE_LOOKUP = "handle_lookup"
+    RECORD_STREAM = "record_stream"
+    ENGINE_HANDOVER = "engine_handover"
+    HOST_WAIT = "host_wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCall:
+    """A call on the host that starts no work on a device."""
+
+    id: int
+    name: HostCallName
+    line: str = ""
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientReady:
+    """The gradient of a parameter is final: autograd has added the last part to ``parameter.grad``.
+
+    `parameter` is its position in ``base.parameters()``.
+    """
+
+    id: int
+    parameter: int
+    size_bytes: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """Facts about the model that no event shows.
+
+    `modules`, `parameters` and `buffers` are numbers of them, a shared one counted once. `parameter_sizes` has the
+    bytes of each parameter, in the order of ``base.parameters()``.
+    """
+
+    modules: int
+    parameters: int
+    buffers: int
+    parameter_bytes: int
+    buffer_bytes: int
+    parameter_sizes: tuple[int, ...]
+
+
+RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | HostCall | GradientReady | Mark
+ON_THREADS = (Operator, Copy, Wait, HostWait, HostCall)
+"""The events that have a `thread`."""
+_KINDS: dict[str, type[RecordedEvent]] = {
+    kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, HostCall, GradientReady, Mark)
+}
+
+
+@dataclass(slots=True, eq=False)
+class Recording:
+    """The events of one `recording()` block; `streams` maps each stream to its device's index.
+
+    `model` is None if the caller has not set it.
+    """
+
+    devices: int
+    streams: dict[int, int] = field(default_factory=dict)
+    events: list[RecordedEvent] = field(default_factory=list)
+    model: ModelFacts | None = None
+
+    def text(self) -> str:
+        """Return one JSON object a line: format, version, devices, streams and model; then the events."""
+        head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
+        if self.model is not None:
+            head["model"] = asdict(self.model)
+        lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
+        return "".join(json.dumps(line) + "\n" for line in lines)
+
+    def write(self, path: Path) -> None:
+        """Write its text. Raise OSError and leave an old file as it was if that fails."""
+        replace_text(path, self.text())
+
+    @classmethod
+    def read(cls, path: Path) -> "Recording":
+        """Return the recording in a file that `write` made.
+
+        Raise ValueError, with the number of the line, for any other content.
+        """
+        return cls.parse(path.read_text().splitlines(), str(path))
+
+    @classmethod
+    def parse(cls, lines: Sequence[str], name: str) -> "Recording":
+        """Return the recording in the lines of a text. Raise ValueError with the name and the number of the line."""
+        head = _object(lines[0], f"{name}:1") if lines else {}
+        if head.get("format") != FORMAT or head.get("version") not in _READ:
+            raise ValueError(f"{name}:1: not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
+        events = [_event(line, f"{name}:{number}") for number, line in enumerate(lines[1:], start=2)]
+        streams = {int(stream): device for stream, device in head["streams"].items()}
+        return cls(head["devices"], streams, events, _model(head.get("model"), f"{name}:1"))
+
+
+def _object(line: str, place: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{place}: not a JSON object")
+    return value
+
+
+def _model(values: Any, place: str) -> ModelFacts | None:
+    if values is None:
+        return None
+    try:
+        return ModelFacts(**{**values, "parameter_sizes": tuple(values["parameter_sizes"])})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{place}: not the facts about a model: {error}") from None
+
+
+def _event(line: str, place: str) -> RecordedEvent:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in _object(line, place).items()
+    }
+    kind = _KINDS.get(str(values.pop("kind", "")))
+    if kind is None:
+        raise ValueError(f"{place}: not an event; its kind must be one of {', '.join(_KINDS)}")
+    try:
+        if kind is HostCall:
+            values["name"] = HostCallName(str(values.get("name")))
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place}: not a {kind.__name__}: {error}") from None

@@ -1,0 +1,157 @@
+"""Records on disk: JSON Lines.
+
+Each record is safe on disk before the next case is measured.
+
+With `--retry failed`, failed records make room for new ones. ``(case.id, round)`` is unique in a file, so a failed
+record first moves to the end of a second file, which keeps it for later questions:
+
+    sweep-machine.jsonl             ok   ok   crashed   ok        before
+    sweep-machine.jsonl             ok   ok   ok   ...            after, new records at the end
+    sweep-machine.jsonl.retried     crashed
+
+If the move is interrupted, the record is in both files or in the second one. In both cases the next call measures it.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from dpbench.errors import WrongInputError
+from dpbench.records.record import Outcome, Record, RecordLineError, parse_line, to_line
+from dpbench.text.files import append_line, open_locked, reason_of, replace_bytes
+from dpbench.text.outside import open_input
+
+
+class StoreError(WrongInputError):
+    """One line with the file or folder of records and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The records of a file in the order of writing; `warnings` report what was dropped."""
+
+    records: tuple[Record, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Store:
+    """A file of records. `append` and `with` lock it against other writers until `close`; `read` needs no lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def append(self, record: Record) -> None:
+        """Write one line and sync it. If that fails, restore the file and raise StoreError."""
+        line = to_line(record)
+        fd = self._open()
+        try:
+            append_line(fd, line, "a record")
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
+
+    def replace(self, records: Iterable[Record]) -> None:
+        """Replace the file with these records, and lock the new one. Raise StoreError.
+
+        If it cannot be written, it stays as it was.
+        """
+        self._open()
+        try:
+            replace_bytes(self.path, b"".join(map(to_line, records)))
+            fd = open_locked(self.path)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written anew: {reason_of(error)}") from error
+        self.close()
+        self._fd = fd
+
+    def read(self, *, leave_out_bad_lines: bool = False) -> Contents:
+        """Return all records. A torn end is dropped with a warning.
+
+        Raise StoreError, with the line's number, for any other bad line. With `leave_out_bad_lines`, warn of them
+        instead: one warning names the first and how many there are.
+        """
+        bad: list[str] = []
+        try:
+            with open_input(self.path) as lines:
+                records, torn_bytes = self._parse(lines, bad if leave_out_bad_lines else None)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
+        warning = f"{self.path}: a torn record of {torn_bytes} bytes at the end was dropped"
+        left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
+        return Contents(tuple(records), (*left_out, *([warning] if torn_bytes else [])))
+
+    def close(self) -> None:
+        """Unlock the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _parse(self, lines: BinaryIO, bad: list[str] | None) -> tuple[list[Record], int]:
+        """Return the records and how many bytes of a torn end there are. A bad line is added to `bad`, or raises."""
+        records: list[Record] = []
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                return records, len(line)
+            try:
+                records.append(parse_line(line))
+            except RecordLineError as error:
+                text = f"{self.path}: line {number} {error}"
+                if bad is None:
+                    raise StoreError(text) from error
+                bad.append(text)
+        return records, 0
+
+    def _open(self) -> int:
+        if self._fd is not None:
+            return self._fd
+        try:
+            self._fd = open_locked(self.path)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
+        return self._fd
+
+
+def holds_elastic_records(path: Path) -> bool:
+    """Return whether the first line is that of an elastic run: no other record has a scheme. Raise StoreError."""
+    try:
+        with open_input(path) as lines:
+            return b'"scheme":' in lines.readline()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class Retry(StrEnum):
+    """Which cases are measured again."""
+
+    FAILED = "failed"
+
+
+def retried_path(store: Store) -> Path:
+    """Return the file that keeps the failed records."""
+    return store.path.with_name(f"{store.path.name}.retried")
+
+
+def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Record, ...]:
+    """Move the failed records that `among` selects to the second file, and return them.
+
+    The store must be locked. Raise StoreError; then the store still has them all.
+    """
+    records = store.read().records
+    failed = tuple(record for record in records if record.outcome is not Outcome.OK and among(record))
+    if failed:
+        with Store(retried_path(store)) as beside:
+            for record in failed:
+                beside.append(record)
+        store.replace(record for record in records if record not in failed)
+    return failed

@@ -1,0 +1,112 @@
+"""The summary of all rounds of one case."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from dpbench.cases.case import Case
+from dpbench.records.device_summary import DeviceSummary, summarise_devices
+from dpbench.records.phase_summary import PhaseSummary, summarise_phases
+from dpbench.records.readings import OverRounds, over_values
+from dpbench.records.record import Metrics, Outcome, Record
+from dpbench.stats.rounds import Estimate, median_of_rounds
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss before and after training, each the median over rounds.
+
+    Compare `last` with care: rounds take different numbers of steps.
+    """
+
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One case over its rounds.
+
+    `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times.
+    `step_times_s` has one entry for each of the `rounds_ok`; `thin_rounds` of them have fewer than the least samples.
+    Such a case is marked, and not ranked. `reason` also names the rounds that failed beside them.
+    `loss` is None if nothing was trained. `metrics` are of the same rounds. `devices`, `phases` and `peak_rss_bytes`
+    are computed from them when they are read first, because a page of many records reads few of them.
+    """
+
+    case: Case
+    outcome: Outcome
+    reason: str | None = None
+    rounds: int = 0
+    step_times_s: tuple[tuple[float, ...], ...] = ()
+    step_time_s: Estimate | None = None
+    loss: Loss | None = None
+    metrics: tuple[Metrics, ...] = ()
+    thin_rounds: int = 0
+
+    @cached_property
+    def devices(self) -> tuple[DeviceSummary, ...]:
+        return summarise_devices(self.metrics)
+
+    @cached_property
+    def phases(self) -> PhaseSummary | None:
+        case = self.case
+        longest_s = None if self.step_time_s is None else self.step_time_s.high or max(map(max, self.step_times_s))
+        return summarise_phases(self.metrics, case.steps_per_sample, case.machines, longest_s) if self.metrics else None
+
+    @cached_property
+    def peak_rss_bytes(self) -> OverRounds | None:
+        return _peak_rss_bytes(self.metrics)
+
+    @property
+    def rounds_ok(self) -> int:
+        return len(self.step_times_s)
+
+    @property
+    def items_per_s(self) -> float | None:
+        return None if self.step_time_s is None else self.case.batch / self.step_time_s.value
+
+
+def summarise(records: Sequence[Record]) -> Summary:
+    """Summarise the records of one case; there must be at least one."""
+    case, rounds = records[0].case, len(records)
+    failed = [record for record in records if record.outcome is not Outcome.OK]
+    wrong = [record for record in failed if record.outcome is Outcome.WRONG_RESULT]
+    if wrong:
+        return Summary(case, Outcome.WRONG_RESULT, f"not the same computation: {_reasons(wrong)}", rounds)
+    done = [record for record in records if record.outcome is Outcome.OK]
+    step_times_s = tuple(record.step_times_s for record in done)
+    if not step_times_s:
+        return Summary(case, failed[0].outcome, _reasons(failed), rounds)
+    reason = f"{len(failed)} of {rounds} rounds failed: {_reasons(failed, named=True)}" if failed else None
+    metrics = [record.metrics for record in done if record.metrics is not None]
+    return Summary(
+        case,
+        Outcome.OK,
+        reason,
+        rounds,
+        step_times_s,
+        median_of_rounds(step_times_s),
+        _loss(metrics),
+        tuple(metrics),
+        sum(not record.has_enough_samples for record in done),
+    )
+
+
+def _peak_rss_bytes(metrics: Sequence[Metrics]) -> OverRounds | None:
+    peaks = [float(metric.peak_rss_bytes) for metric in metrics if metric.peak_rss_bytes is not None]
+    return over_values(peaks) if peaks else None
+
+
+def _loss(metrics: Sequence[Metrics]) -> Loss | None:
+    first = [m.loss_first for m in metrics if m.loss_first is not None]
+    last = [m.loss_last for m in metrics if m.loss_last is not None]
+    return Loss(median(first), median(last)) if first and last else None
+
+
+def _reasons(records: Sequence[Record], *, named: bool = False) -> str:
+    """Return each reason once. Outcomes are added if `named`, or if they differ."""
+    named = named or len({record.outcome for record in records}) > 1
+    texts = [f"{record.outcome}: {record.reason}" if named else str(record.reason) for record in records]
+    return "; ".join(dict.fromkeys(texts))

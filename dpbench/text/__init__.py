@@ -1,0 +1,1 @@
+"""Text in and out: from outside, to files, in units. Nothing here knows what dpbench measures."""

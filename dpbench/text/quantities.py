@@ -1,0 +1,39 @@
+"""Quantities as text: durations (``90s``, ``2m``, ``1.5h``) and sizes (``512KiB``, ``10MiB``)."""
+
+import math
+import re
+
+from dpbench.text.outside import shown
+
+_TEXT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smh]?)", re.ASCII)
+_SIZE = re.compile(r"(?P<number>\d{1,18})(?P<unit>|KiB|MiB|GiB)", re.ASCII)
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MOST_S = 168 * 3600
+MOST = "at most 168h"
+_MOST_BYTES = 2**63 - 1
+_BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def parse_duration(value: object) -> float:
+    """Return seconds, above 0 and at most 168 hours. Raise ValueError for any other value.
+
+    A system call waits for at most 2**31 - 1 ms, 24 days. A process gets the sum of two durations.
+    """
+    seconds: int | float = math.nan
+    if isinstance(value, str):
+        match = _TEXT.fullmatch(value.strip())
+        seconds = float(match["number"]) * _SECONDS[match["unit"]] if match else math.nan
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = value  # compared before the conversion: an integer of TOML may exceed the largest float
+    if not 0 < seconds <= _MOST_S:
+        raise ValueError(f"{shown(value)} is no duration above 0 and {MOST}")
+    return float(seconds)
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes: at least 1, and at most what fits into 64 bits. Raise ValueError for any other text."""
+    match = _SIZE.fullmatch(text.strip())
+    size_bytes = int(match["number"]) * _BYTES[match["unit"]] if match else 0
+    if not 1 <= size_bytes <= _MOST_BYTES:
+        raise ValueError(f"{text!r} is no size of 1 byte or more")
+    return size_bytes

@@ -1,0 +1,228 @@
+"""Variants with parameters: one text for each, checked by name, type and range."""
+
+import copy
+import pickle
+from dataclasses import fields
+
+import pytest
+
+from dpbench.cases.case import Case
+from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, shown
+from dpbench.cases.spec import SpecError, from_options
+from dpbench.cases.supports import why_unsupported
+from dpbench.cases.variants import FORMER_NAMES, SCHEMES, VariantId, VariantName, present_id, split_list
+from dpbench.parallel import Policy
+from dpbench.records.record import Record, parse_line, to_line
+from tests.cases.test_plan import machine
+from tests.records.making import ok
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("tuned", "tuned"),
+        (" tuned ", "tuned"),
+        ("tuned[]", "tuned"),
+        ("tuned[dispatch=threads]", "tuned[dispatch=threads]"),
+        (" tuned [ dispatch = threads ] ", "tuned[dispatch=threads]"),
+        ("tuned[dispatch=auto,coalesce=false]", "tuned[coalesce=false,dispatch=auto]"),
+        ("tuned[bucket_bytes=1MiB]", "tuned[bucket_bytes=1048576]"),
+        ("tuned[bucket_bytes=1024KiB]", "tuned[bucket_bytes=1048576]"),
+        ("ddp[bucket_cap_mb=1]", "ddp[bucket_cap_mb=1]"),
+        ("ddp[bucket_cap_mb=1.0]", "ddp[bucket_cap_mb=1]"),
+        ("ddp[bucket_cap_mb=.50]", "ddp[bucket_cap_mb=0.5]"),
+        ("tuned_threads[coalesce=true]", "tuned[coalesce=true,dispatch=threads]"),
+    ],
+)
+def test_a_variant_has_one_text(text, canonical):
+    found = VariantId(text)
+    assert found == canonical
+    assert VariantId(found) == found
+    assert VariantId(found).values == found.values
+
+
+def test_values_are_those_of_the_name_and_of_its_parameters():
+    found = VariantId("tuned[coalesce=false,bucket_bytes=1KiB,dispatch=sequence,skip_unchanged=true]")
+    assert found.name is VariantName.TUNED
+    assert found.values == {"coalesce": False, "bucket_bytes": 1024, "dispatch": "sequence", "skip_unchanged": True}
+    assert VariantId("ddp[bucket_cap_mb=1]").values == {"bucket_cap_mb": 1.0}
+    assert VariantId("naive").values == {}
+
+
+def test_with_parameters_adds_to_them_or_replaces_them():
+    tuned = VariantId("tuned[coalesce=false]")
+    assert tuned.with_parameters(dispatch="threads") == "tuned[coalesce=false,dispatch=threads]"
+    assert tuned.with_parameters(coalesce=True) == "tuned[coalesce=true]"
+    assert VariantId("ddp").with_parameters(bucket_cap_mb=2.0) == "ddp[bucket_cap_mb=2]"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tund", "'tund' is no variant, did you mean 'tuned'?"),
+        ("tund[dispatch=auto]", "'tund[dispatch=auto]' is no variant, did you mean 'tuned'?"),
+        ("", "'' is no variant"),
+        (
+            "tuned[dispach=auto]",
+            "'dispach' in 'tuned[dispach=auto]' is no parameter of tuned, did you mean 'dispatch'?; allowed: cache_rep",
+        ),
+        ("naive[dispatch=auto]", "is no parameter of naive; allowed: naive without brackets"),
+        ("tuned[bucket_cap_mb=1]", "is no parameter of tuned"),
+        ("tuned[=auto]", "'' in 'tuned[=auto]' is no parameter of tuned; allowed: cache_replicas, "),
+        ("tuned[dispatch=auto,dispatch=auto]", "'dispatch' in 'tuned[dispatch=auto,dispatch=auto]' is given twice"),
+        ("tuned[dispatch=never]", "dispatch='never' in 'tuned[dispatch=never]' is not allowed; allowed: threads, seq"),
+        (
+            "tuned[dispatch]",
+            "'dispatch' in 'tuned[dispatch]' has no value; allowed: threads, sequence, interleaved, auto",
+        ),
+        ("tuned[coalesce=True]", "coalesce='True' in 'tuned[coalesce=True]' is not allowed; allowed: true, false"),
+        ("tuned[bucket_bytes=0]", "allowed: a whole number of bytes from 1, or text such as 512KiB, 10MiB"),
+        ("tuned[bucket_bytes=1MB]", "allowed: a whole number of bytes from 1"),
+        ("tuned[bucket_bytes=9999999999999GiB]", "allowed: a whole number of bytes from 1"),
+        ("ddp[bucket_cap_mb=0]", "allowed: a number of MiB above 0, at most 1048576"),
+        ("ddp[accumulate=0]", "allowed: a whole number from 1 to 1024"),
+        ("ddp[accumulate=1025]", "allowed: a whole number from 1 to 1024"),
+        ("ddp[accumulate=2.0]", "allowed: a whole number from 1 to 1024"),
+        ("ddp[hook=int8]", "allowed: none, fp16, bf16"),
+        ("ddp[find_unused_parameters=true]", "is no parameter of ddp"),
+        ("fsdp[accumulate=2]", "allowed: fsdp without brackets"),
+        ("ddp[bucket_cap_mb=nan]", "allowed: a number of MiB above 0, at most 1048576"),
+        ("ddp[bucket_cap_mb=1e9]", "allowed: a number of MiB above 0, at most 1048576"),
+        ("ddp[bucket_cap_mb=wide]", "bucket_cap_mb='wide' in 'ddp[bucket_cap_mb=wide]' is not allowed"),
+        ("tuned_threads[dispatch=auto]", "'dispatch' in 'tuned_threads[dispatch=auto]' is given twice; allowed: cache"),
+        ("tuned[route=ring]", "route='ring' in 'tuned[route=ring]' is not allowed; allowed: auto, star, chain, nccl"),
+        ("tuned[shares=equal]", "is no parameter of tuned"),
+        ("tuned[dispatch=auto", "'tuned[dispatch=auto' has wrong brackets; allowed: one pair after the name, as in"),
+        ("tuned]", "'tuned]' has wrong brackets"),
+        ("tuned[[dispatch=auto]]", "has wrong brackets"),
+        ("tuned[dispatch=[auto]]", "has wrong brackets"),
+        ("tuned[dispatch=auto][coalesce=true]", "has wrong brackets"),
+        ("[dispatch=auto]tuned", "has wrong brackets"),
+    ],
+)
+def test_wrong_input_names_the_text_the_value_and_what_is_allowed(text, reason):
+    with pytest.raises(ValueError, match=r"^\S") as caught:
+        VariantId(text)
+    assert reason in str(caught.value)
+    with pytest.raises(SpecError) as refused:
+        from_options({"variants": text})
+    assert str(refused.value).startswith("--variants: ")
+    assert reason in str(refused.value)
+    assert str(refused.value).count("allowed:") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("tuned,naive", ["tuned", "naive"]),
+        ("tuned[dispatch=auto,coalesce=true],naive", ["tuned[dispatch=auto,coalesce=true]", "naive"]),
+        ("naive, tuned[a=1,b=2] ,ddp[c=3]", ["naive", "tuned[a=1,b=2]", "ddp[c=3]"]),
+        ("tuned[dispatch=auto,naive", ["tuned[dispatch=auto", "naive"]),
+        ("", [""]),
+    ],
+)
+def test_commas_inside_brackets_do_not_split(text, parts):
+    assert split_list(text) == parts
+
+
+def test_one_variant_written_in_two_ways_is_there_twice():
+    with pytest.raises(SpecError, match=r"tuned\[bucket_bytes=1024\] is there twice"):
+        from_options({"variants": "tuned[bucket_bytes=1KiB],tuned[bucket_bytes=1024]"})
+
+
+def case(variant):
+    return Case(variant=variant, workload="mlp/small", batch=64, devices=("cpu", "cpu"), threads=2)
+
+
+def test_ids_have_the_parameters_and_those_of_old_cases_the_present_text():
+    rest = "|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
+    assert case("tuned_no_coalesce").id == f"tuned[coalesce=false]{rest}"
+    assert case("tuned[bucket_bytes=1KiB]").id == f"tuned[bucket_bytes=1024]{rest}"
+
+
+OLD_NAMES = (
+    *["tuned_no_cache_replicas", "tuned_no_coalesce", "tuned_no_overlap_broadcast", "tuned_no_overlap_reduce"],
+    *["tuned_no_overlap_copies", "tuned_threads", "tuned_sequence", "tuned_interleaved", "tuned_skip_unchanged"],
+    *["tuned_host_staged", "tuned_with_loss", "tuned_star", "tuned_chain", "tuned_tree", "tuned_host", "tuned_nccl"],
+    "tuned_shares_auto",
+)
+
+
+def test_all_old_names_are_mapped():
+    assert tuple(FORMER_NAMES) == OLD_NAMES
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_an_old_name_is_read_as_its_parameter_in_specs_records_and_ids(name):
+    present = f"tuned[{FORMER_NAMES[name]}]"
+    assert VariantId(name) == VariantId(present) == present
+    assert from_options({"variants": name}).variants == (present,)
+    old = to_line(ok(case(present), 0)).replace(present.encode(), name.encode())
+    assert name.encode() in old
+    read = parse_line(old)
+    assert isinstance(read, Record)
+    assert read.case == case(present)
+    rest = "|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
+    assert present_id(f"{name}{rest} import") == f"{present}{rest} import"
+    assert present_id(f"{present}{rest}") == f"{present}{rest}"
+
+
+@pytest.mark.parametrize("name", ["tuned_tree", "tuned_host", "tuned_shares_auto"])
+def test_what_the_wrapper_no_longer_has_is_read_but_not_measured(name):
+    why = why_unsupported(case(name), machine())
+    assert why == f"the wrapper no longer has {FORMER_NAMES[name]}"
+
+
+def test_cases_and_records_keep_their_parameters_in_json():
+    found = case("tuned[dispatch=threads,bucket_bytes=1MiB]")
+    assert Case.model_validate_json(found.model_dump_json()) == found
+    assert '"tuned[bucket_bytes=1048576,dispatch=threads]"' in found.model_dump_json()
+    record = ok(found, 0)
+    read = parse_line(to_line(record))
+    assert read == record
+    assert isinstance(read, Record)
+    assert read.case.variant.values == {"dispatch": "threads", "bucket_bytes": 1048576}
+
+
+def test_a_copy_or_a_pickle_keeps_name_and_values():
+    variant = VariantId("tuned[coalesce=false,dispatch=threads]")
+    for other in (copy.copy(variant), copy.deepcopy(variant), pickle.loads(pickle.dumps(variant))):
+        assert other == variant
+        assert (other.name, other.values) == (variant.name, variant.values)
+        assert hash(other) == hash(variant)
+    assert pickle.loads(pickle.dumps(case(variant))) == case(variant)
+    assert copy.deepcopy(case(variant)).variant.name is VariantName.TUNED
+
+
+def test_tables_have_the_order_of_the_definitions_and_then_of_the_parameters():
+    texts = ["ddp", "tuned[dispatch=auto]", "tuned", "single", "tuned[coalesce=true]"]
+    ordered = sorted(map(VariantId, texts), key=lambda variant: variant.order)
+    assert ordered == ["single", "tuned", "tuned[coalesce=true]", "tuned[dispatch=auto]", "ddp"]
+
+
+def test_the_parameters_of_tuned_are_the_fields_of_its_policy():
+    of_policy = [field for field in fields(Policy) if field.name != "shares"]  # its values are no short texts
+    assert list(POLICY_PARAMETERS) == [field.name for field in of_policy]
+    for field in of_policy:
+        parsed = POLICY_PARAMETERS[field.name].parse(shown(field.default))
+        assert parsed == field.default
+        assert type(parsed) is (str if field.name in {"dispatch", "route"} else type(field.default))
+
+
+def test_those_of_ddp_are_arguments_of_torch():
+    from inspect import signature
+
+    from torch.nn.parallel import DistributedDataParallel
+
+    assert set(DDP_ARGUMENTS) <= set(signature(DistributedDataParallel.__init__).parameters)
+
+
+def test_every_name_has_a_row_with_a_wrapper_and_a_sentence():
+    from dpbench.variants.registry import variant_of
+    from dpbench.variants.variant import Variant
+
+    for name in VariantName:
+        assert name.sentence
+        assert isinstance(variant_of(VariantId(name)), Variant)
+        assert variant_of(VariantId(name)).per_rank is VariantId(name).is_per_rank
+    assert SCHEMES == ("single", "torch_dp", "naive", "floor", "tuned", "ddp")

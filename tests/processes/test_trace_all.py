@@ -1,0 +1,63 @@
+"""What the parent makes of the child that profiles a step: its answer, its failure, or none."""
+
+from dpbench.cases.case import Case
+from dpbench.cases.plan import Skip
+from dpbench.cases.variants import VariantId
+from dpbench.processes.launch import Exit
+from dpbench.processes.messages import TraceJob, TraceRecord
+from dpbench.processes.trace_all import TRACER, trace_recorded
+from dpbench.trace.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
+
+EVENT = ProfiledEvent(name="aten::mm", kind=ProfiledKind.OPERATOR, place=0, start_s=0.0, length_s=0.5)
+STEP = ProfiledStep(events=(EVENT,), length_s=1.0, other_s=(0.25,))
+
+
+def case(variant):
+    return Case(variant=VariantId(variant), workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1)
+
+
+def answering(**fields):
+    asked = []
+
+    def launch(command, stdin_text, timeout_s, stop_fd=None):
+        asked.append((command, TraceJob.model_validate_json(stdin_text).case))
+        return Exit(**{"started_at": "", "duration_s": 1.0, "returncode": 0, **fields})
+
+    return launch, asked
+
+
+def traced(variant="naive", **fields):
+    launch, asked = answering(**fields)
+    (found,) = trace_recorded([case(variant)], launch=launch).variants
+    return found, asked
+
+
+def test_the_answer_of_the_child_is_drawn():
+    found, asked = traced(record=TraceRecord(step=STEP).model_dump_json().encode())
+    assert asked == [(TRACER, case("naive"))]
+    assert found.step_s == 0.25
+    assert [span.name for span in found.timeline.spans] == ["aten::mm"]
+
+
+def test_a_child_that_fails_is_a_reason():
+    assert traced(record=TraceRecord(reason="MemoryError: too large").model_dump_json().encode())[0].reason == (
+        "MemoryError: too large"
+    )
+    found, _ = traced(returncode=1, tail=b"Traceback\nKeyError: 'x'\n")
+    assert found.timeline is None
+    assert found.reason.endswith(": KeyError: 'x'")
+    assert "SIGKILL" in traced(returncode=-9)[0].reason
+
+
+def test_a_variant_with_several_processes_is_not_asked_for():
+    found, asked = traced("ddp")
+    assert asked == []
+    assert found.reason == "has one process for each device; allowed: variants with one process, or --machine"
+
+
+def test_what_the_plan_skipped_is_named_and_the_title_has_the_devices():
+    launch, _ = answering(record=TraceRecord(step=STEP).model_dump_json().encode())
+    one = case("single").model_copy(update={"devices": ("cpu",)})
+    found = trace_recorded([one], [Skip(case("torch_dp"), "needs GPUs")], launch=launch)
+    assert found.title == "mlp/tiny on cpu*2, batch 8"
+    assert [(each.variant, each.reason) for each in found.variants] == [("single", None), ("torch_dp", "needs GPUs")]

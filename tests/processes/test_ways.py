@@ -1,0 +1,105 @@
+"""What the wrapper's policy "auto" takes on described machines, and how its variants are projected there."""
+
+import pytest
+
+from dpbench.cases.variants import VariantId
+from dpbench.parallel.policy import Route
+from dpbench.parallel.routes import reason
+from dpbench.processes.child.auto_choice import choice_on, links_on
+from dpbench.processes.messages import AutoChoice, AutoChoices
+from dpbench.processes.project_all import project_machine, record_all
+from dpbench.processes.ways import WaysError, described_links, ways_of
+from dpbench.projection.described.machine_file import load_machine
+from tests.fakes import ended
+
+TUNED = VariantId("tuned")
+
+
+def links(name):
+    return described_links(load_machine(name))
+
+
+@pytest.mark.parametrize(
+    ("machine", "route"),
+    [
+        ("2xV100-pcie", Route.STAR),
+        ("4x4090-pcie", Route.CHAIN),
+        ("8x2080Ti-pcie", Route.CHAIN),
+        ("4xL4-pcie", Route.CHAIN),
+        ("8xV100-pcie", Route.CHAIN),
+        ("8xA100-nvswitch", Route.CHAIN),
+    ],
+)
+def test_more_than_two_gpus_take_a_chain(machine, route):
+    assert choice_on(links(machine)).route == route
+
+
+def test_on_gpus_three_ways_of_dispatch_are_measured():
+    assert choice_on(links("8xV100-pcie")).dispatches == ("sequence", "threads", "interleaved")
+
+
+def test_copies_that_share_a_link_slow_each_other_down():
+    """A star sends seven copies over the first device's link, a chain one."""
+    found = links_on(links("8xV100-pcie"))
+    seconds = dict(found.seconds)
+    assert seconds[Route.STAR] > 4 * seconds[Route.CHAIN]
+    assert "measured" in reason(found)
+
+
+class FakeChooser:
+    """Answers each request with one choice for each machine, and counts the requests."""
+
+    def __init__(self, end=None):
+        self.end, self.requests = end, 0
+
+    def __call__(self, command, stdin_text, timeout_s):
+        self.requests += 1
+        if self.end is not None:
+            return self.end
+        choice = AutoChoice(route="chain", dispatches=("sequence", "threads"))
+        return ended(0, AutoChoices(machines=(choice, choice)).model_dump_json().encode())
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("tuned", ["tuned[dispatch=sequence,route=chain]", "tuned[dispatch=threads,route=chain]"]),
+        ("tuned[dispatch=threads]", ["tuned[dispatch=threads,route=chain]"]),
+        ("tuned[route=star]", ["tuned[dispatch=sequence,route=star]", "tuned[dispatch=threads,route=star]"]),
+    ],
+)
+def test_a_variant_has_the_ways_that_it_leaves_open(variant, expected):
+    machines = [load_machine("4xL4-pcie"), load_machine("2xV100-pcie")]
+    four, two = ways_of([VariantId(variant)], machines, launch=FakeChooser())
+    assert four == {variant: expected}
+    # Two devices have one route.
+    assert all("route=chain" not in way for way in two[VariantId(variant)])
+
+
+def test_no_child_is_started_if_nothing_is_chosen():
+    chooser = FakeChooser()
+    several_machines = load_machine("2x8xV100-100gb")
+    fixed = VariantId("tuned[dispatch=threads,route=star]")
+    assert ways_of([VariantId("ddp"), fixed], [load_machine("4xL4-pcie")], launch=chooser) == ({},)
+    assert ways_of([TUNED], [several_machines], launch=chooser) == ({},)
+    assert chooser.requests == 0
+
+
+def test_a_child_that_fails_is_reported():
+    with pytest.raises(WaysError, match="asking for the wrapper's choices failed: killed by SIGSEGV"):
+        ways_of([TUNED], [load_machine("4xL4-pcie")], launch=FakeChooser(ended(-11)))
+
+
+def test_the_fastest_way_is_projected_and_named():
+    machine = load_machine("4x3090-pcie")
+    (ways,) = ways_of([TUNED], [machine])
+    assert len(ways[TUNED]) == 3
+    recorded = record_all("mlp/tiny", [TUNED], [machine], [ways])
+    found = project_machine(machine, recorded, "mlp/tiny", [TUNED], ways=ways)
+    apart = project_machine(machine, recorded, "mlp/tiny", ways[TUNED])
+    times = {row.variant: row.projection.step_time_s.mid for row in apart.rows}
+    fastest = min(times, key=times.get)
+    assert found.rows[0].variant == TUNED
+    assert found.rows[0].projection.step_time_s.mid == times[fastest] < max(times.values())
+    assert any(note.startswith(f"tuned: projected as {fastest};") for note in found.notes)
+    assert not any("projected as" in note for note in apart.notes)
