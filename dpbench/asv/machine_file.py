@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.errors import WrongInputError
 from dpbench.text.files import replace_text
-from dpbench.text.outside import one_line, read_json, shown
+from dpbench.text.outside import one_line, quoted, read_json
 
 DEFAULT_FILE = Path("~/.asv-machine.json")
 _VERSION = 1
@@ -72,7 +72,7 @@ def machine_called(name: str, path: Path) -> Machine:
         raise AsvError(f"--machine: {name!r} is not in {path}; allowed: {', '.join(machines)}, or dpbench asv-machine")
     entry = machines[name]
     if "machine" not in entry or not _names_a_folder(entry["machine"]):
-        found = shown(entry["machine"]) if "machine" in entry else "missing"
+        found = quoted(entry["machine"]) if "machine" in entry else "missing"
         raise AsvError(f"{path}: {name}.machine is {found}; allowed: {_NAME}")
     return entry
 
@@ -85,7 +85,7 @@ def _names_a_folder(name: str) -> bool:
 def what_is_wrong(error: ValidationError) -> str:
     """Return the first wrong field, its value and what it should be, in one line."""
     first = error.errors()[0]
-    return one_line(f"{'.'.join(map(str, first['loc']))} is {shown(first['input'])}: {first['msg']}")
+    return one_line(f"{'.'.join(map(str, first['loc']))} is {quoted(first['input'])}: {first['msg']}")
 
 
 def facts_of(gpus: Sequence[str], *, driver: str | None, nccl: str | None, torch: str | None) -> Machine:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from dpbench.text.outside import shown
+from dpbench.text.outside import quoted
 
 MOST = 1e15
 _YEARS = range(1970, 3000)
@@ -21,7 +21,7 @@ def _moment(text: str) -> str:
         is_known = False
     if not is_known:
         raise ValueError(
-            f"{shown(text)} is no date; allowed: such as 2026-01-31T12:00:00+00:00, from {_YEARS[0]} to {_YEARS[-1]}"
+            f"{quoted(text)} is no date; allowed: such as 2026-01-31T12:00:00+00:00, from {_YEARS[0]} to {_YEARS[-1]}"
         )
     return text
 

@@ -2,7 +2,7 @@
 
 import re
 
-from dpbench.text.outside import shown
+from dpbench.text.outside import quoted
 
 _TERM = re.compile(r"(?P<kind>[a-z]+)(?::(?P<index>\d{1,6}))?(?:\*(?P<count>\d{1,6}))?", re.ASCII)
 _ALLOWED = "devices are joined by '+', and '*n' repeats one, as in cpu*4, cuda:0*2, cuda:0+cuda:1, cuda*4"
@@ -17,20 +17,20 @@ def parse_devices(text: str) -> tuple[str, ...]:
     """
     lanes = tuple(lane for term in text.split("+") for lane in _parse_term(term.strip(), text))
     if len(lanes) > MAX_LANES:
-        raise ValueError(f"{shown(text)} has {len(lanes)} lanes; at most {MAX_LANES} are allowed")
+        raise ValueError(f"{quoted(text)} has {len(lanes)} lanes; at most {MAX_LANES} are allowed")
     return lanes
 
 
 def _parse_term(term: str, text: str) -> list[str]:
     match = _TERM.fullmatch(term)
     if match is None:
-        raise ValueError(f"{shown(text)} is not a device list; {_ALLOWED}")
+        raise ValueError(f"{quoted(text)} is not a device list; {_ALLOWED}")
     kind, index, count = match["kind"], match["index"], int(match["count"] or 1)
     if not 1 <= count <= MAX_LANES:
-        raise ValueError(f"{shown(text)} repeats a device {count} times; 1 to {MAX_LANES} are allowed")
+        raise ValueError(f"{quoted(text)} repeats a device {count} times; 1 to {MAX_LANES} are allowed")
     if kind == "cpu":
         if index not in (None, "0"):
-            raise ValueError(f"{shown(text)} names a cpu other than cpu; there is one, and cpu*n makes n lanes of it")
+            raise ValueError(f"{quoted(text)} names a cpu other than cpu; there is one, and cpu*n makes n lanes of it")
         return ["cpu"] * count
     if index is None:
         return [f"{kind}:{i}" for i in range(count)]

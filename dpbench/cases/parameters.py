@@ -21,7 +21,7 @@ class Parameter:
     sentence: str
 
 
-def shown(value: Value) -> str:
+def value_text(value: Value) -> str:
     """Return the shortest text that `parse` reads as this value."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -18,7 +18,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from dpbench.cases.explain import nearest, one_of
-from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, shown
+from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, value_text
 
 FORMER_NAMES: Mapping[str, str] = {
     "tuned_no_cache_replicas": "cache_replicas=false",
@@ -176,7 +176,7 @@ def split_list(text: str) -> list[str]:
 
 
 def _text(name: VariantName, given: Mapping[str, Value]) -> str:
-    inside = ",".join(f"{key}={shown(value)}" for key, value in given.items())
+    inside = ",".join(f"{key}={value_text(value)}" for key, value in given.items())
     return f"{name}[{inside}]" if inside else str(name)
 
 

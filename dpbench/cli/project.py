@@ -21,7 +21,7 @@ from dpbench.records.run_path import new_run_path
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.text.files import replace_text
-from dpbench.text.outside import shown
+from dpbench.text.outside import quoted
 from dpbench.trace.perfetto import perfetto
 from dpbench.trace.projected import projected_trace
 from dpbench.trace.timeline import Source, Trace
@@ -110,7 +110,7 @@ def _check(workload: str, math: str, loader: float | None) -> None:
 
 def _batch(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) < 1 << 31):
-        raise ProjectionError(f"batch: {shown(text)} is not allowed; allowed: a number of items, such as 256")
+        raise ProjectionError(f"batch: {quoted(text)} is not allowed; allowed: a number of items, such as 256")
     return int(text)
 
 

@@ -18,7 +18,7 @@ from dpbench.projection.described.fields import BOUNDS, UNITS
 from dpbench.projection.described.machine_file import known_parts
 from dpbench.text.files import replace_text
 from dpbench.text.frozen import Frozen
-from dpbench.text.outside import one_line, shown
+from dpbench.text.outside import one_line, quoted
 
 FIELD = "machine-file"
 Pair = tuple[int, int]
@@ -88,13 +88,13 @@ def check_path(path: Path) -> None:
     """Raise WrongInputError unless a machine file can be written to `path` and read from it again."""
     allowed = "a path that ends with .toml, in a folder that exists"
     if path.suffix != ".toml":
-        raise WrongInputError(f"{FIELD}: {shown(str(path))} is not allowed; allowed: {allowed}")
+        raise WrongInputError(f"{FIELD}: {quoted(str(path))} is not allowed; allowed: {allowed}")
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         reason = "cannot be written to" if folder.is_dir() else "is no folder"
-        raise WrongInputError(f"{FIELD}: {shown(str(folder))} {reason}; allowed: {allowed}")
+        raise WrongInputError(f"{FIELD}: {quoted(str(folder))} {reason}; allowed: {allowed}")
     if path.exists() and not path.is_file():
-        raise WrongInputError(f"{FIELD}: {shown(str(path))} is not a regular file; allowed: {allowed}")
+        raise WrongInputError(f"{FIELD}: {quoted(str(path))} is not a regular file; allowed: {allowed}")
 
 
 def write_machine_file(path: Path, measured: Measured) -> None:
@@ -104,7 +104,7 @@ def write_machine_file(path: Path, measured: Measured) -> None:
         replace_text(path, text)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise WrongInputError(f"{FIELD}: {shown(str(path))}: {reason}; allowed: a file that can be written") from error
+        raise WrongInputError(f"{FIELD}: {quoted(str(path))}: {reason}; allowed: a file that can be written") from error
 
 
 def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:

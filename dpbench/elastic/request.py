@@ -8,7 +8,7 @@ from dpbench.cases.names import is_factory, parse_workload
 from dpbench.elastic.elastic_record import WORLD_CHANGES, CheckpointBackend, ElasticSettings, FaultKind, PlannedFault
 from dpbench.errors import WrongInputError
 from dpbench.processes.ask import ask_machine
-from dpbench.text.outside import shown
+from dpbench.text.outside import quoted
 from dpbench.text.quantities import parse_duration
 
 DTYPES = ("float32", "float64")
@@ -84,7 +84,7 @@ def duration_s(field: str, text: str) -> float:
 
 def _whole(field: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise WrongInputError(f"{field}: {shown(value)} is not allowed; allowed: {least} to {most}")
+        raise WrongInputError(f"{field}: {quoted(value)} is not allowed; allowed: {least} to {most}")
 
 
 def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:

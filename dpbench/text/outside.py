@@ -37,7 +37,7 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Return a value's repr, shortened in the middle."""
     return _REPR.repr(value)
 
@@ -46,7 +46,7 @@ def what_is_wrong(error: ValidationError) -> str:
     """Return the first wrong field, what it should be, and its value, in one line."""
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    value = "" if first["type"] in _ABOUT_NAMES else f", not {shown(first['input'])}"
+    value = "" if first["type"] in _ABOUT_NAMES else f", not {quoted(first['input'])}"
     return one_line(f"{place}: {first['msg']}{value}")
 
 

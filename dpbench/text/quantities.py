@@ -3,7 +3,7 @@
 import math
 import re
 
-from dpbench.text.outside import shown
+from dpbench.text.outside import quoted
 
 _TEXT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smh]?)", re.ASCII)
 _SIZE = re.compile(r"(?P<number>\d{1,18})(?P<unit>|KiB|MiB|GiB)", re.ASCII)
@@ -26,7 +26,7 @@ def parse_duration(value: object) -> float:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         seconds = value  # compared before the conversion: an integer of TOML may exceed the largest float
     if not 0 < seconds <= _MOST_S:
-        raise ValueError(f"{shown(value)} is no duration above 0 and {MOST}")
+        raise ValueError(f"{quoted(value)} is no duration above 0 and {MOST}")
     return float(seconds)
 
 

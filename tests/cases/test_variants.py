@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, shown
+from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, value_text
 from dpbench.cases.spec import SpecError, from_options
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import FORMER_NAMES, SCHEMES, VariantId, VariantName, present_id, split_list
@@ -204,7 +204,7 @@ def test_the_parameters_of_tuned_are_the_fields_of_its_policy():
     of_policy = [field for field in fields(Policy) if field.name != "shares"]  # its values are no short texts
     assert list(POLICY_PARAMETERS) == [field.name for field in of_policy]
     for field in of_policy:
-        parsed = POLICY_PARAMETERS[field.name].parse(shown(field.default))
+        parsed = POLICY_PARAMETERS[field.name].parse(value_text(field.default))
         assert parsed == field.default
         assert type(parsed) is (str if field.name in {"dispatch", "route"} else type(field.default))
 

@@ -187,7 +187,7 @@ def test_the_page_prints_what_is_missed_and_why():
     assert "| inside, DDP | 2 | | 1 inside | 80% inside | **missed** |" in lines
     assert "- t: no batch is said." in lines
     assert "- t: the ring is slower." in lines
-    assert "| t: a | b | 1.200 (1.100 to 1.300) | 0.900 | **wrong** |" in lines
+    assert "| t: a | b | 1.200 [1.100, 1.300] | 0.900 | **wrong** |" in lines
     (row,) = [line for line in lines if "| 125 |" in line]
     assert row.split(" | ")[6:11] == ["125", "**out**", "+25.0%", "+60.0%", "+140.0%"]
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from dpbench.cases.explain import nearest, one_of
 from dpbench.errors import WrongInputError
 from dpbench.projection.described.machine import Quantity
-from dpbench.text.outside import one_line, shown
+from dpbench.text.outside import one_line, quoted
 
 # By dimension, what one of each unit is in SI.
 UNITS = {
@@ -52,7 +52,7 @@ class Fields:
 
     def refuse_value(self, key: str, value: object, allowed: str, names: Iterable[str] = ()) -> NoReturn:
         """Raise MachineFileError for a key whose value is not allowed; `names` are for suggestions."""
-        self.refuse(key, f"{shown(value)} is not allowed{nearest(value, names)}; allowed: {allowed}")
+        self.refuse(key, f"{quoted(value)} is not allowed{nearest(value, names)}; allowed: {allowed}")
 
     def refuse_others(self) -> None:
         """Raise MachineFileError if the table has a key that was not read."""

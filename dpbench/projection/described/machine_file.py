@@ -26,7 +26,7 @@ from dpbench.projection.described.fields import Fields, MachineFileError
 from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
 from dpbench.projection.described.nccl import PROTOCOLS
 from dpbench.projection.described.topology import Layout, Routes, links_of, role_of, routes_of
-from dpbench.text.outside import one_line, read_toml, shown
+from dpbench.text.outside import one_line, quoted, read_toml
 
 LINK_ROLES = ("pcie", "uplink", "socket", "nvlink", "staged", "network")
 _MOST_DEVICES = 64
@@ -131,7 +131,7 @@ def load_machine(name_or_path: str) -> Machine:
         names = machine_names()
         allowed = f"{one_of(names)}, or a path that ends with .toml"
         raise MachineFileError(
-            one_line(f"machine: {shown(name_or_path)} is unknown{nearest(name_or_path, names)}; allowed: {allowed}")
+            one_line(f"machine: {quoted(name_or_path)} is unknown{nearest(name_or_path, names)}; allowed: {allowed}")
         )
     return _Reader(_read(path), _read(_FOLDER / f"{_PARTS}.toml")).machine(path.stem)
 

@@ -20,7 +20,7 @@ from dpbench.gate.history import HistoryLine, read_history
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Record
 from dpbench.records.store import Store, StoreError, holds_elastic_records
-from dpbench.text.outside import one_line, open_input, read_json, shown, what_is_wrong
+from dpbench.text.outside import one_line, open_input, quoted, read_json, what_is_wrong
 
 
 class PageInputError(WrongInputError):
@@ -121,7 +121,7 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
 def parse_projections(content: object) -> tuple[ProjectedMachine, ...]:
     """Return the machines of an object that `projections_json` made. Raise ValueError, in one line."""
     if not isinstance(content, dict) or "projections" not in content:
-        raise ValueError(f"{shown(content)} has no projections; allowed: what `dpbench project --json` prints")
+        raise ValueError(f"{quoted(content)} has no projections; allowed: what `dpbench project --json` prints")
     try:
         return _PROJECTIONS.validate_python(content["projections"])
     except ValidationError as error:

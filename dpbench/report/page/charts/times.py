@@ -7,7 +7,7 @@ from statistics import median
 
 from dpbench.cases.case import Case
 from dpbench.cases.devices import are_shared, short_devices
-from dpbench.cases.parameters import shown
+from dpbench.cases.parameters import value_text
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.records.compare import Comparison, Row
 from dpbench.records.summary import Summary
@@ -179,7 +179,7 @@ def _what(variant: VariantId) -> str:
     """What the variant changes, such as ``send tensors together in buckets: false``."""
     known = variant.name.parameters
     return "; ".join(
-        f"{known[key].sentence if key in known else key}: {shown(value)}" for key, value in variant.values.items()
+        f"{known[key].sentence if key in known else key}: {value_text(value)}" for key, value in variant.values.items()
     )
 
 

@@ -19,7 +19,7 @@ from dpbench.report.page.tables import MOST_ROWS, raw_table, shown_value
 from dpbench.report.page.theme import BAD, GOOD, TWO_LINES_PX, coloured
 from dpbench.report.units import estimate, number
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
-from dpbench.text.outside import shown
+from dpbench.text.outside import quoted
 
 _SHORT = 10
 _MOST_NAMED = 8
@@ -91,7 +91,7 @@ def two_commits(records: Sequence[Record], before: str, after: str) -> TwoCommit
     known = list(dict.fromkeys(each.environment.commit for each in records if each.environment))
     names = _found(before, known), _found(after, known)
     if names[0] == names[1]:
-        raise CommitOptionError(f"--commits: {shown(before)} and {shown(after)} are one commit; allowed: two")
+        raise CommitOptionError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
     own = [record for record in records if record.environment is not None and record.environment.commit in names]
     clean = [each for each in own if each.environment is not None and not each.environment.dirty]
     sides = [_by_machine(each for each in clean if _commit(each) == name) for name in names]
@@ -115,7 +115,7 @@ def _found(asked: str, known: Sequence[str | None]) -> str:
     named = ", ".join(each[:_SHORT] for each in commits[:_MOST_NAMED]) or "none, the records name no commit"
     more = f" and {len(commits) - _MOST_NAMED} more" if len(commits) > _MOST_NAMED else ""
     is_what = f"begins {len(found)} commits" if found else "is no commit of the records"
-    raise CommitOptionError(f"--commits: {shown(asked)} {is_what}; allowed: {named}{more}")
+    raise CommitOptionError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
 
 
 def _commit(record: Record) -> str | None:
