@@ -17,7 +17,6 @@ from dpbench.errors import ExitCode
 from dpbench.records.record import Outcome
 from dpbench.records.run_path import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
-from dpbench.report.page.inputs import PageInputs
 
 
 def elastic(
@@ -42,6 +41,8 @@ def elastic(
     as_json: Json = False,
 ) -> ExitCode:
     """Train under torchrun while workers fail, hang, leave and join, and measure each outage."""
+    from dpbench.report.page.inputs import PageInputs
+
     settings = elastic_settings(
         workload=workload,
         ranks=ranks,

@@ -24,7 +24,6 @@ from dpbench.records.run_path import drop_if_empty
 from dpbench.records.store import Retry, Store
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
-from dpbench.report.page.inputs import PageInputs
 from dpbench.report.progress import progress_bar
 
 
@@ -50,6 +49,8 @@ def measure_spec(
 
     With `with_counts`, details and JSON have exact counts on simulated devices too, if there is no accelerator.
     """
+    from dpbench.report.page.inputs import PageInputs
+
     spec = lead.spec
     machine = machine_for(spec)
     if warnings := unusable(machine):

@@ -1,37 +1,37 @@
-"""What the commands share that write a page of results: the option, the file, its path and the browser."""
+"""What the commands share that write a page of results: the option, the file, its path and the browser.
+
+The page's modules are imported when a page is made: they are a quarter of a command's imports.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpbench.cases.variants import VariantId
 from dpbench.cli.shared import Form, complain, show_lines, warn
 from dpbench.records.store import StoreError
-from dpbench.report.page.content import page_of
-from dpbench.report.page.document import PagePathError, open_page, write_page
-from dpbench.report.page.inputs import PageInputs
-from dpbench.report.page.parts import Page
+
+if TYPE_CHECKING:
+    from dpbench.report.page.inputs import PageInputs
+    from dpbench.report.page.parts import Page
 
 Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
 
 
-def finish_page(
-    page_inputs: PageInputs, path: Path, *, opens: bool, form: Form = Form.TEXT, reference: VariantId | None = None
-) -> None:
+def finish_page_of(page: "Page", path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
     """Write the page, print its path, and open it if `opens`. Raise PagePathError."""
-    finish_page_of(page_of(page_inputs, reference), path, opens=opens, form=form)
+    from dpbench.report.page.document import write_page
 
-
-def finish_page_of(page: Page, path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
-    """Do the same for a page that is made already. Beside JSON and markdown the path goes to standard error."""
     write_page(page, path)
     tell_page(path, opens=opens, form=form)
 
 
 def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
-    """Print the path of a page that is written, and open it if `opens`."""
+    """Print the path of a written page, beside JSON and markdown to standard error, and open it if `opens`."""
+    from dpbench.report.page.document import open_page
+
     if form is Form.TEXT:
         show_lines([f"page: {path}"])
     else:
@@ -41,7 +41,7 @@ def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
 
 
 def finish_page_beside(
-    page_inputs: PageInputs,
+    page_inputs: "PageInputs",
     make_path: Callable[[], Path],
     *,
     opens: bool,
@@ -52,10 +52,13 @@ def finish_page_beside(
 
     No user named the page's path, so a link there may lead to any file. It is not followed.
     """
+    from dpbench.report.page.content import page_of
+    from dpbench.report.page.document import PagePathError
+
     try:
         path = make_path()
         if path.is_symlink():
             raise PagePathError(f"{path}: cannot be written: a symbolic link; allowed: a regular file")
-        finish_page(page_inputs, path, opens=opens, form=form, reference=reference)
+        finish_page_of(page_of(page_inputs, reference), path, opens=opens, form=form)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

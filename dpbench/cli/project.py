@@ -18,7 +18,6 @@ from dpbench.processes.ways import ways_of
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
 from dpbench.records.run_path import new_run_path
-from dpbench.report.page.inputs import PageInputs, parse_projections
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.text.files import replace_text
 from dpbench.text.outside import quoted
@@ -50,6 +49,8 @@ def project(
     as_json: Json = False,
 ) -> ExitCode:
     """Project step times on described machines, from steps that were recorded on simulated devices."""
+    from dpbench.report.page.inputs import PageInputs, parse_projections
+
     if list_machines:
         _list(as_json)
         return ExitCode.OK
