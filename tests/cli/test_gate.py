@@ -92,6 +92,7 @@ def test_a_planted_slowdown_is_found_and_named(gate, tmp_path):
     assert line["benchmarks"][0]["ratio"] > 1.2
 
 
+@pytest.mark.exhaustive
 def test_a_planted_speed_up_passes(gate, tmp_path):
     done = gate("slow", "base", "--base-exact", *TIMES)
     assert done.returncode == 0, done.stderr

@@ -43,7 +43,10 @@ def lines(folder):
     return files[0].read_bytes().splitlines(keepends=True) if files else []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGKILL, -signal.SIGKILL), pytest.param(signal.SIGINT, 130, marks=pytest.mark.exhaustive)],
+)
 def test_stopped_in_the_middle_and_started_again(tmp_path, environment, number, code):
     mark = environment["DPBENCH_TEST_MARK"]
     sweep = start(tmp_path, environment)

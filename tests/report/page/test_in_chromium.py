@@ -64,6 +64,7 @@ def test_every_chart_is_drawn_and_nothing_is_asked_for(page, pages):
     assert page.messages == []
 
 
+@pytest.mark.exhaustive
 def test_the_parts_of_an_outage_are_drawn(tab, pages):
     tab.width(1400)
     tab.messages.clear()
@@ -76,6 +77,7 @@ def test_the_parts_of_an_outage_are_drawn(tab, pages):
     assert tab.messages == []
 
 
+@pytest.mark.exhaustive
 def test_a_chart_has_a_name_and_its_table(page):
     assert page.run("[...document.querySelectorAll('.chart')].every((each) => each.getAttribute('aria-label'))")
     shown = texts(page, "#m0-ratios-ratios table tbody tr")
@@ -115,6 +117,7 @@ def test_the_table_is_sorted_by_its_headers(page):
     assert page.run(f"document.activeElement === document.querySelectorAll('#raw th button')[{place}]")
 
 
+@pytest.mark.exhaustive
 def test_the_table_is_filtered_and_copied(page):
     page.run(
         "{const f = document.getElementById('filter'); f.value = 'ddp cuda*8'; f.dispatchEvent(new Event('input'));}"
@@ -131,12 +134,14 @@ def test_the_table_is_filtered_and_copied(page):
     assert lines[1].startswith("ddp,cuda*8,64,ok,")
 
 
+@pytest.mark.exhaustive
 def test_a_wide_page_fits_a_phone(page, pages):
     page.width(390)
     page.open(pages / "page.html")
     assert page.run("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.exhaustive
 def test_numbers_of_cells_do_not_overlap_on_a_phone_and_their_chart_is_scrolled_by_keyboard(page, pages):
     page.width(390)
     page.open(pages / "page.html")
@@ -152,6 +157,7 @@ def test_numbers_of_cells_do_not_overlap_on_a_phone_and_their_chart_is_scrolled_
     assert page.run(f"{chart}.tabIndex") == 0
 
 
+@pytest.mark.exhaustive
 def test_a_value_of_the_environment_and_a_reason_fit_their_tables(tab, pages):
     tab.width(390)
     tab.open(pages / "commit.html")
@@ -165,6 +171,7 @@ def test_a_value_of_the_environment_and_a_reason_fit_their_tables(tab, pages):
     assert tab.run(f"{table}.scrollWidth <= {table}.clientWidth")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [390, 720, 1400])
 def test_no_legend_is_cut_off(page, pages, width):
     page.width(width)
@@ -195,6 +202,7 @@ def contrasts(tab):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dark", [False, True])
 def test_texts_of_charts_are_readable_in_light_and_dark(page, dark):
     page.media(dark=dark)
@@ -205,6 +213,7 @@ def test_texts_of_charts_are_readable_in_light_and_dark(page, dark):
     assert (sum(map(int, background[4:-1].split(","))) < 200) == dark
 
 
+@pytest.mark.exhaustive
 def test_print_shows_the_charts_and_no_controls(page):
     page.media(dark=True, print_=True)
     assert page.run("getComputedStyle(document.querySelector('.controls')).display") == "none"
@@ -238,12 +247,14 @@ def test_the_policy_stops_a_script_that_got_into_the_page(tab, pages):
     assert any("Content Security Policy" in message for message in tab.messages)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dark", [False, True])
 def test_an_accessibility_checker_finds_no_serious_fault(page, axe, dark):
     page.media(dark=dark)
     assert serious_faults(page, axe) == []
 
 
+@pytest.mark.exhaustive
 def test_an_accessibility_checker_finds_no_serious_fault_on_a_phone(page, pages, axe):
     page.width(390)
     page.open(pages / "page.html")
