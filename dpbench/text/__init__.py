@@ -1,1 +1,1 @@
-"""Text in and out: from outside, to files, in units. Nothing here knows what dpbench measures."""
+"""Texts and files: what comes from outside, what is written safely, sizes and durations. Knows nothing of measuring."""

@@ -50,6 +50,7 @@ def test_failed_records_are_measured_again_only_when_asked(sweep, tmp_path):
     assert {record["round"] for record in again} == {0, 1}
     kept = (tmp_path / "results/runs/sweep-my.jsonl.retried").read_text().splitlines()
     assert [json.loads(line) for line in kept] == first
+    assert sweep("--retry", "failed")[1] == again  # nothing failed, nothing is measured again
 
 
 @pytest.mark.exhaustive
