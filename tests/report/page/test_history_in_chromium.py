@@ -130,6 +130,14 @@ def test_a_page_fits_a_phone(opened, name):
     assert opened(name, width=390).run("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_charts_fit_the_page(opened, name):
+    """Only charts whose cells hold texts may be wider, and be scrolled."""
+    page = opened(name, width=1000)
+    assert page.run("document.querySelectorAll('.chart svg').length") > 0
+    assert page.run("[...document.querySelectorAll('.chart')].every((each) => each.scrollWidth <= each.clientWidth)")
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_an_accessibility_checker_finds_no_serious_fault(opened, axe, name, dark):
