@@ -16,9 +16,13 @@ Share = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Verdict(StrEnum):
-    """The answer to "is head slower than base?". BROKEN: the gate could not measure."""
+    """The answer to "is head slower than base?".
+
+    FASTER: one benchmark passes, and its interval excludes no change. BROKEN: the gate could not measure.
+    """
 
     PASS = "pass"  # noqa: S105
+    FASTER = "faster"
     SLOWER = "slower"
     UNDECIDED = "undecided"
     BROKEN = "broken"
@@ -114,10 +118,13 @@ class Blame(_Frozen):
 class TimeJudgement(_Frozen):
     """The verdict on one benchmark of tier 1, with the measured times.
 
-    `base_step_s` and `head_step_s` are medians over rounds. `twin` is the ratio of base's twin to base in the same
-    rounds. `threshold` is the tolerated growth. `detectable` is the smallest growth that the gate calls slower nine
-    times in ten, with this noise and this number of rounds. Both growths are shares: 0.01 is 1 %. `looks` counts the
-    interim analyses of these rounds.
+    `base_step_s` and `head_step_s` are medians over rounds. `ratio` is that of median blocks, `mean` that of the means
+    of all steps. `later` is how much more head's steps grow from the first to the last quarter of a round. The last two
+    are None for start-ups. `twin` is the ratio of base's twin to base in the same rounds.
+
+    `threshold` is the tolerated growth. `detectable` is the smallest growth that the gate calls slower nine times in
+    ten, with this noise and this number of rounds. Both growths are shares: 0.01 is 1 %. `looks` counts the interim
+    analyses of these rounds.
     """
 
     benchmark: str
@@ -131,6 +138,8 @@ class TimeJudgement(_Frozen):
     head_step_s: Share | None = None
     ratio: TimeRatio | None = None
     twin: TimeRatio | None = None
+    mean: TimeRatio | None = None
+    later: TimeRatio | None = None
     detectable: Share | None = None
     accepted: Accepted | None = None
 

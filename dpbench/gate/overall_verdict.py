@@ -1,16 +1,21 @@
 """One verdict from the findings of all tiers, but those that are accepted or traded. Pure.
 
-The settings file accepts a regression: `apply_accepted`. A measured time outvotes Python calls: `with_trades`. A
-call costs time, but it is no work of a device:
+The settings file accepts a regression: `apply_accepted`. A measured time outvotes counters: `with_trades`. A Python
+call costs time, but it is no work of a device. `_MOST_GROWTH` is 2 %:
 
-    the upper bound of head / base is    and the calls grew by    then the counter is
-    below 1                              any number               traded
-    below 1.01                           at most 2 %              traded
-    1.01 or more                         any number               worse
+    worse in a case that is timed       the upper bound of head / base      and it grew by      then it is
+    Python calls or lines               below 1                             any number          traded
+    Python calls or lines               below 1.01                          at most 2 %         traded
 
-Operators, copies, bytes, kernels, waits and memory are never traded.
+    worse in any case                   all benchmarks pass, and            and it grew by
+    Python calls or lines               one is faster                       at most 2 %         traded
+    any counter that falls as much      one is faster                       at most 2 %         traded
+    in other cases
+
+Memory that steps keep is never traded. Without times, such counters beside better ones leave the verdict undecided.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import date
 from fnmatch import fnmatchcase
@@ -18,11 +23,12 @@ from math import inf
 from typing import TypeVar
 
 from dpbench.cases.case import Case
-from dpbench.gate.judgement import Accepted, CounterChange, Drift, TimeJudgement, Verdict
+from dpbench.gate.judgement import Accepted, Blame, CounterChange, Drift, TimeJudgement, Verdict
 from dpbench.gate.settings import Benchmark
 from dpbench.processes.messages import Timed
 
 _MOST_NAMED = 3
+_PASSING = (Verdict.PASS, Verdict.FASTER)
 
 
 def overall_verdict(
@@ -30,24 +36,33 @@ def overall_verdict(
     times: Sequence[TimeJudgement],
     drifts: Sequence[Drift],
     *,
+    blames: Sequence[Blame] = (),
+    counted_cases: int = 0,
     new: Sequence[str] = (),
     gap: str | None = None,
+    is_timed: bool = True,
     compared: bool = True,
 ) -> tuple[Verdict, str]:
-    """Return the verdict and its reason in one line.
+    """Return the verdict and its reason in one line: what, by how much, and where.
 
     SLOWER if any finding is a regression that is neither accepted nor traded. Else UNDECIDED if a benchmark is, and is
-    not accepted, or if tier 0 has a `gap`. `new` are the names of benchmarks that base does not have.
-    `compared` is False if there are no others.
+    not accepted, or if tier 0 has a `gap`. Without times (`is_timed`), counters that times could trade are UNDECIDED.
+    `new` are the names of benchmarks that base does not have. `compared` is False if there are no others.
     """
-    if reasons := list(_regressions(counters, times, drifts)):
+    worse = [change for change in counters if _is_open(change)]
+    open_question = _open_question(worse, counters) if not is_timed else None
+    if reasons := list(_regressions([] if open_question else worse, times, drifts, blames, counted_cases)):
         return Verdict.SLOWER, "; ".join(reasons)
     undecided = [time.benchmark for time in times if time.verdict is Verdict.UNDECIDED and time.accepted is None]
     gaps = [f"not decided: {_names(undecided)}"] if undecided else []
-    gaps += [gap] if gap else []
+    gaps += [reason for reason in (open_question, gap) if reason]
     if gaps:
         return Verdict.UNDECIDED, "; ".join(gaps)
     return Verdict.PASS, "; ".join(_passing(counters, times, drifts, new, compared=compared))
+
+
+def _is_open(change: CounterChange) -> bool:
+    return change.is_worse is True and change.accepted is None and change.traded_for is None
 
 
 def _passing(
@@ -58,30 +73,64 @@ def _passing(
     *,
     compared: bool,
 ) -> Iterator[str]:
+    faster = [time for time in times if time.verdict is Verdict.FASTER]
+    traded = [each for each in counters if each.traded_for is not None]
+    if faster:
+        yield f"faster: {_names([_by_how_much(time) for time in faster])}{_with_more(traded)}"
     accepted = sum(counter.accepted is not None for counter in counters)
     accepted += sum(each.accepted is not None for each in times) + sum(drift.accepted is not None for drift in drifts)
     if compared:
         yield f"nothing is slower but what is accepted ({accepted})" if accepted else "nothing is slower"
-    if traded := sum(each.traded_for is not None for each in counters):
-        yield f"traded: {traded} counters of Python calls are worse, and the step times are not"
+    if traded and not faster:
+        yield f"the step times are not longer{_with_more(traded)}"
     if new:
         yield f"new, with nothing to hold it against: {_names(new)}"
 
 
+def _with_more(traded: Sequence[CounterChange]) -> str:
+    """``, with 2 Python calls more in forward``: the largest of each counter that was traded."""
+    most: dict[str, int] = {}
+    for change in traded:
+        most[change.counter] = max(_more(change), most.get(change.counter, 0))
+    return f", with {_names([f'{more:,} more in {counter}' for counter, more in most.items()])}" if most else ""
+
+
 def _regressions(
-    counters: Sequence[CounterChange], times: Sequence[TimeJudgement], drifts: Sequence[Drift]
+    worse: Sequence[CounterChange],
+    times: Sequence[TimeJudgement],
+    drifts: Sequence[Drift],
+    blames: Sequence[Blame],
+    counted_cases: int,
 ) -> Iterator[str]:
-    worse = [change for change in counters if change.is_worse and change.accepted is None and change.traded_for is None]
+    slower = [time for time in times if time.verdict is Verdict.SLOWER and time.accepted is None]
+    if slower:
+        yield _names([_by_how_much(time) for time in slower])
     if worse:
         of = dict.fromkeys(change.benchmark for change in worse)
-        is_worse = "counter is worse" if len(worse) == 1 else "counters are worse"
-        yield f"{len(worse)} {is_worse}, of {len(of)} case{'s'[: len(of) > 1]}"
-    slower = [time.benchmark for time in times if time.verdict is Verdict.SLOWER and time.accepted is None]
-    if slower:
-        yield f"slower: {_names(slower)}"
+        first = worse[0]
+        number = "1 counter is" if len(worse) == 1 else f"{len(worse)} counters are"
+        cases = f"{len(of)} of {max(counted_cases, len(of))} counted cases"
+        yield f"{number} worse in {cases}: {first.counter} {_count(first.base)} -> {_count(first.head)}{_where(blames)}"
     drifted = [drift.benchmark for drift in drifts if drift.accepted is None]
     if drifted:
         yield f"drifted: {_names(drifted)}"
+
+
+def _by_how_much(time: TimeJudgement) -> str:
+    """``my_step by 5.2 %``, of the ratio that decided."""
+    ratio = max((each for each in (time.ratio, time.mean, time.later) if each), key=lambda each: each.low, default=None)
+    if time.verdict is Verdict.FASTER or ratio is None:
+        ratio = time.ratio
+    return time.benchmark if ratio is None else f"{time.benchmark} by {100 * abs(ratio.value - 1):.1f} %"
+
+
+def _where(blames: Sequence[Blame]) -> str:
+    causes = [cause for blame in blames for cause in blame.causes if cause.head > cause.base]
+    return f", in {causes[0].function} at {causes[0].file}:{causes[0].lines[0]}" if causes else ""
+
+
+def _count(value: int | None) -> str:
+    return "none" if value is None else f"{value:,}"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -148,7 +197,8 @@ def _named(revision: str, commits: Set[str]) -> list[str]:
     return [commit for commit in commits if commit.startswith(revision)]
 
 
-_PROXY = ".python_calls"
+_PROXY = re.compile(r"\w+\.python_(calls|lines)(\.growth)?")
+_NEVER_TRADED = re.compile(r"kept\..*|wrapper\..*|auto\..*|dependencies\..*|projected\..*|.*(host_wait|peak_bytes.*)")
 _NOT_SLOWER, _MOST_GROWTH = 1.01, 0.02
 
 TimedBy = Mapping[str, tuple[str, ...]]
@@ -170,7 +220,7 @@ def _times(benchmark: Benchmark, case: Case) -> bool:
 def with_trades(
     changes: Sequence[CounterChange], times: Sequence[TimeJudgement], timed: TimedBy
 ) -> tuple[CounterChange, ...]:
-    """Return the same changes, with `traded_for` set for traded Python calls.
+    """Return the same changes, with `traded_for` set for traded counters.
 
     All timed benchmarks of a case must allow the trade. A case that no benchmark times is traded too if a traded case
     grew by as many calls in the same counter: then the times have seen these calls.
@@ -182,40 +232,72 @@ def with_trades(
     ]
     seen: dict[str, CounterChange] = {}
     for change in first:
-        if change.traded_for and _calls_more(change) > _calls_more(seen.get(change.counter)):
+        if change.traded_for and _more(change) > _more(seen.get(change.counter)):
             seen[change.counter] = change
-    return tuple(
+    second = [
         _traded_with(change, seen.get(change.counter)) if not timed.get(change.benchmark) else change
         for change in first
-    )
+    ]
+    return tuple(_traded_for_faster(change, times, second) for change in second)
 
 
 def _traded(change: CounterChange, times: Sequence[TimeJudgement]) -> CounterChange:
     if not _is_open_proxy(change) or not times or not all(_allows(time, change) for time in times):
         return change
-    return change.model_copy(update={"traded_for": ", ".join(time.benchmark for time in times)})
+    return _for(change, [time.benchmark for time in times])
 
 
 def _traded_with(change: CounterChange, other: CounterChange | None) -> CounterChange:
-    if other is None or not _is_open_proxy(change) or _calls_more(change) > _calls_more(other):
+    if other is None or not _is_open_proxy(change) or _more(change) > _more(other):
         return change
     return change.model_copy(update={"traded_for": other.traded_for})
 
 
+def _traded_for_faster(
+    change: CounterChange, times: Sequence[TimeJudgement], changes: Sequence[CounterChange]
+) -> CounterChange:
+    faster = [time.benchmark for time in times if time.verdict is Verdict.FASTER]
+    all_pass = all(time.verdict in _PASSING for time in times)
+    can = _is_open_proxy(change) or _falls_elsewhere(change, changes)
+    return _for(change, faster) if faster and all_pass and can and _growth(change) <= _MOST_GROWTH else change
+
+
+def _falls_elsewhere(change: CounterChange, changes: Sequence[CounterChange]) -> bool:
+    """Whether a worse counter falls in other cases by as much as it grows, and may be traded."""
+    if not _is_open(change) or _NEVER_TRADED.fullmatch(change.counter):
+        return False
+    return sum(_more(each) for each in changes if each.counter == change.counter) <= 0
+
+
+def _open_question(worse: Sequence[CounterChange], changes: Sequence[CounterChange]) -> str | None:
+    """Say which worse counters only times can judge: other counters are better. None if one of them is surely worse."""
+    better = sum(change.is_worse is False for change in changes)
+    if not worse or not better:
+        return None
+    if not all(_is_open_proxy(change) or _falls_elsewhere(change, changes) for change in worse):
+        return None
+    named = _names([f"{change.counter} {_more(change):+,} in {change.benchmark}" for change in worse])
+    return f"{named}, and {better} counters are better; only step times can tell; allowed: --tiers 0,1"
+
+
+def _for(change: CounterChange, benchmarks: Sequence[str]) -> CounterChange:
+    return change.model_copy(update={"traded_for": ", ".join(benchmarks)})
+
+
 def _is_open_proxy(change: CounterChange) -> bool:
-    return change.counter.endswith(_PROXY) and change.is_worse is True and change.accepted is None
+    return _PROXY.fullmatch(change.counter) is not None and change.is_worse is True and change.accepted is None
 
 
 def _allows(time: TimeJudgement, change: CounterChange) -> bool:
-    if time.verdict is not Verdict.PASS or time.ratio is None:
+    if time.verdict not in _PASSING or time.ratio is None:
         return False
     return time.ratio.high < 1 or (time.ratio.high < _NOT_SLOWER and _growth(change) <= _MOST_GROWTH)
 
 
 def _growth(change: CounterChange) -> float:
-    """The growth as a share of base's calls."""
-    return _calls_more(change) / change.base if change.base else inf
+    """The growth as a share of base's count."""
+    return _more(change) / change.base if change.base else inf
 
 
-def _calls_more(change: CounterChange | None) -> int:
+def _more(change: CounterChange | None) -> int:
     return 0 if change is None else (change.head or 0) - (change.base or 0)

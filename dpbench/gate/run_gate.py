@@ -103,8 +103,11 @@ def _judgement(
         changes,
         judgements,
         drifted,
+        blames=counters.blames,
+        counted_cases=counters.cases,
         new=[benchmark.name for benchmark in prepared.new],
         gap=counters.gap,
+        is_timed=1 in request.tiers,
         compared=bool(counters.by_name or judgements or 2 in request.tiers),
     )
     return Judgement(

@@ -3,10 +3,15 @@
     head / base    1 ................. 1 + tolerated ........
     slower         |   [------- ratio -------------]            above the tolerated growth, and the interval excludes 1
     pass       [---|--- ratio ---]         |                    the interval excludes more than the tolerated growth
+    faster   [---] |                       |                    the interval excludes 1
     undecided  [---|------------- ratio ---|--------]           neither, at the last interim analysis
 
 The interval has two error rates. "Slower" excludes 1 at the suite's `alarm_rate`, which the benchmarks share evenly.
 "Pass" excludes the tolerated growth at `MISS_RATE`.
+
+Three ratios share a benchmark's alarm rate (`ALARM_SHARES`): those of the median block, of the mean step, and of the
+steps late in a round. Each may say slower. The first decides between pass and undecided, since noise makes the others
+too wide. A benchmark does not pass early while one of the others looks slower.
 
 A gate analyses its rounds several times and stops when they decide. Each such interim analysis is one more chance of
 an error, so they share both rates (alpha spending). Half of a rate is for clear cases: analysis k may spend 1/2^k of
@@ -19,7 +24,7 @@ the growth that these rounds detect nine times in ten. If the twin is slower or 
 machine does not treat equal code alike: then the verdict is undecided.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import expm1, log1p
 from statistics import median
@@ -83,14 +88,25 @@ def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
     return Risks(alarm_rate / benchmarks)
 
 
+ALARM_SHARES = {"median": 0.6, "mean": 0.2, "later": 0.2}
+_LOOKS_SLOWER = 0.05
+"""The risk at which a mean or a late growth that excludes no change postpones a pass."""
+_WHY = {
+    "median": "",
+    "mean": "; it is in the mean of all steps, so a few steps cost much more",
+    "later": "; it is in steps late in a process, so a cost grows with the number of steps",
+}
+
+
 def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
     """Judge two rounds or more at an interim analysis.
 
     If UNDECIDED, more rounds may decide.
     """
-    head, twin = estimate([each.contrast for each in rounds]), estimate([each.twin for each in rounds])
-    rule = _rule(benchmark, analysis, risks)
-    verdict, why = rule.verdict(head, twin)
+    heads, twins = _estimates(rounds)
+    rules = _rules(benchmark, heads, analysis, risks)
+    verdict, why = _verdict(heads, twins, rules, is_last=analysis.share == 1)
+    ratios = {quantity: found.as_ratio() for quantity, found in heads.items()}
     return TimeJudgement(
         benchmark=benchmark.name,
         verdict=verdict,
@@ -101,49 +117,82 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis
         cores=rounds[-1].cores,
         base_step_s=median(each.base_s for each in rounds),
         head_step_s=median(each.head_s for each in rounds),
-        ratio=head.as_ratio(),
-        twin=twin.as_ratio(),
-        detectable=rule.detectable(head),
+        ratio=ratios["median"],
+        twin=twins["median"].as_ratio(),
+        mean=ratios.get("mean"),
+        later=ratios.get("later"),
+        detectable=rules["median"].detectable(heads["median"]),
     )
 
 
 def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> bool:
     """Whether head's rule would call base's twin slower than base."""
-    return _rule(benchmark, analysis, risks).is_slower(estimate([each.twin for each in rounds]))
+    _, twins = _estimates(rounds)
+    rules = _rules(benchmark, twins, analysis, risks)
+    return any(rules[quantity].is_slower(found) for quantity, found in twins.items())
+
+
+_Estimates = Mapping[str, LogEstimate]
+
+
+def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
+    """Return head's and the twin's estimate of each quantity that all rounds have."""
+    contrasts = {quantity: [getattr(each, quantity) for each in rounds] for quantity in ALARM_SHARES}
+    complete = {quantity: found for quantity, found in contrasts.items() if None not in found}
+    return (
+        {quantity: estimate([each.head for each in found]) for quantity, found in complete.items()},
+        {quantity: estimate([each.twin for each in found]) for quantity, found in complete.items()},
+    )
+
+
+def _verdict(
+    heads: _Estimates, twins: _Estimates, rules: Mapping[str, "_Rule"], *, is_last: bool
+) -> tuple[Verdict, str]:
+    slower = [quantity for quantity, found in heads.items() if rules[quantity].is_slower(found)]
+    rule, found = rules["median"], heads["median"]
+    tolerated = f"the tolerated {100 * expm1(rule.tolerated):.3g} %"
+    if slower:
+        if any(rules[quantity].is_off(twins[quantity]) for quantity in slower):
+            return Verdict.UNDECIDED, "base differs from itself as much: this machine does not treat equal code alike"
+        return (
+            Verdict.SLOWER,
+            f"the growth is above {tolerated}, and the interval excludes no change{_WHY[slower[0]]}",
+        )
+    if found.high(rule.miss_risk) >= rule.tolerated:
+        return Verdict.UNDECIDED, f"the interval excludes neither no change nor more than {tolerated}"
+    looking = [each for each in heads if each != "median" and rules[each].looks_slower(heads[each])]
+    if looking and not is_last:
+        return Verdict.UNDECIDED, f"the median passes, but more rounds are needed{_WHY[looking[0]]}"
+    if rule.is_faster(found) and not looking and not rule.is_off(twins["median"]):
+        return Verdict.FASTER, "the interval excludes no change"
+    return Verdict.PASS, f"the interval excludes more than {tolerated}"
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """The decision rule of one benchmark at one interim analysis. `tolerated` is a logarithm."""
+    """The decision rule of one quantity at one interim analysis. `tolerated` is a logarithm."""
 
     tolerated: float
     on_all_cores: bool
     alarm_risk: float
     miss_risk: float
 
-    def verdict(self, head: LogEstimate, twin: LogEstimate) -> tuple[Verdict, str]:
-        tolerated = f"the tolerated {100 * expm1(self.tolerated):.3g} %"
-        if self.is_slower(head):
-            if self._is_off(twin):
-                return (
-                    Verdict.UNDECIDED,
-                    "base differs from itself as much: this machine does not treat equal code alike",
-                )
-            return Verdict.SLOWER, f"the growth is above {tolerated}, and the interval excludes no change"
-        if head.high(self.miss_risk) < self.tolerated:
-            return Verdict.PASS, f"the interval excludes more than {tolerated}"
-        return Verdict.UNDECIDED, f"the interval excludes neither no change nor more than {tolerated}"
-
     def is_slower(self, log_estimate: LogEstimate) -> bool:
         return log_estimate.low(self.alarm_risk) > 0 and log_estimate.value > self._alarm_above(log_estimate)
+
+    def is_faster(self, log_estimate: LogEstimate) -> bool:
+        return log_estimate.high(self.alarm_risk) < 0
+
+    def looks_slower(self, log_estimate: LogEstimate) -> bool:
+        return log_estimate.low(_LOOKS_SLOWER) > 0 and log_estimate.value > self.tolerated
+
+    def is_off(self, twin: LogEstimate) -> bool:
+        return self.is_slower(twin) or (self.is_faster(twin) and -twin.value > self._alarm_above(twin))
 
     def detectable(self, log_estimate: LogEstimate) -> float:
         """Return the smallest growth, as a share, that is called slower nine times in ten."""
         seen = max(self._surely_seen(log_estimate), self._alarm_above(log_estimate) + _power_margin(log_estimate))
         return expm1(min(seen, _MOST_LOG))
-
-    def _is_off(self, twin: LogEstimate) -> bool:
-        return self.is_slower(twin) or (twin.high(self.alarm_risk) < 0 and -twin.value > self._alarm_above(twin))
 
     def _alarm_above(self, log_estimate: LogEstimate) -> float:
         return max(self.tolerated, self._surely_seen(log_estimate)) if self.on_all_cores else self.tolerated
@@ -153,13 +202,15 @@ class _Rule:
         return t_quantile(1 - self.alarm_risk, log_estimate.degrees) * log_estimate.error + _power_margin(log_estimate)
 
 
-def _rule(benchmark: Benchmark, analysis: Analysis, risks: Risks) -> _Rule:
-    return _Rule(
-        tolerated=log1p(benchmark.threshold),
-        on_all_cores=benchmark.cores is Cores.ALL,
-        alarm_risk=alpha_spent_at(analysis, risks.alarm),
-        miss_risk=alpha_spent_at(analysis, risks.miss),
-    )
+def _rules(benchmark: Benchmark, quantities: Iterable[str], analysis: Analysis, risks: Risks) -> Mapping[str, _Rule]:
+    """Return the rule of each quantity. They share the benchmark's alarm rate."""
+    shares = {quantity: ALARM_SHARES[quantity] for quantity in quantities}
+    alarm_risk, miss_risk = alpha_spent_at(analysis, risks.alarm), alpha_spent_at(analysis, risks.miss)
+    tolerated, on_all_cores, whole = log1p(benchmark.threshold), benchmark.cores is Cores.ALL, sum(shares.values())
+    return {
+        quantity: _Rule(tolerated, on_all_cores, alarm_risk * share / whole, miss_risk)
+        for quantity, share in shares.items()
+    }
 
 
 def _power_margin(log_estimate: LogEstimate) -> float:

@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.cases.names import Mode
 from dpbench.gate import prepare, run_gate
-from dpbench.gate.judgement import Accepted, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
+from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
 from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.settings import Benchmark, Settings
@@ -30,18 +30,33 @@ def test_no_findings_pass():
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (((counter(), counter(counter="x"), counter(benchmark="b")), (), ()), "3 counters are worse, of 2 cases"),
-        (((), (time("a", "slower"), time("b"), time("c", "slower")), ()), "slower: a, c"),
-        (((), [time(name, "slower") for name in "abcde"], ()), "slower: a, b, c and 2 more"),
+        (
+            ((counter(), counter(counter="x"), counter(benchmark="b")), (), ()),
+            "3 counters are worse in 2 of 4 counted cases: forward operators 2,000 -> 2,001",
+        ),
+        (((), (time("a", "slower"), time("b"), time("c", "slower")), ()), "a by 1.0 %, c by 1.0 %"),
+        (((), [time(name, "slower") for name in "abcde"], ()), "a by 1.0 %, b by 1.0 %, c by 1.0 % and 2 more"),
         (((), (), (drift(),)), "drifted: drifting"),
         (
             ((counter(),), (time("a", "slower"), time("b", "undecided")), (drift(),)),
-            "1 counter is worse, of 1 case; slower: a; drifted: drifting",
+            "a by 1.0 %; 1 counter is worse in 1 of 4 counted cases: forward operators 2,000 -> 2,001; "
+            "drifted: drifting",
         ),
     ],
 )
 def test_every_regression_is_named(found, why):
-    assert overall_verdict(*found) == (Verdict.SLOWER, why)
+    assert overall_verdict(*found, counted_cases=4) == (Verdict.SLOWER, why)
+
+
+def test_the_first_code_that_is_to_blame_is_named():
+    what = {"what": "f", "function": "forward", "lines": (7,), "text": "f()", "base": 0, "head": 1}
+    blame = Blame(benchmark="x", counter="y", causes=(Cause(file="a/b.py", **what),))
+    assert overall_verdict((counter(),), (), (), blames=(blame,))[1].endswith("2,001, in forward at a/b.py:7")
+
+
+def test_a_growth_of_the_mean_alone_is_named_by_its_own_size():
+    rare = time("a", "slower", mean=TimeRatio(value=1.98, low=1.9, high=2.1))
+    assert overall_verdict((), (rare,), ())[1] == "a by 98.0 %"
 
 
 def test_undecided_if_nothing_is_slower_and_a_benchmark_is_undecided():
@@ -60,7 +75,7 @@ def test_new_benchmarks_pass_and_are_named_and_claim_nothing_alone():
     named = "new, with nothing to hold it against: a, b"
     assert overall_verdict((), (time("c"),), (), new="ab") == (Verdict.PASS, f"nothing is slower; {named}")
     assert overall_verdict((), (), (), new="ab", compared=False) == (Verdict.PASS, named)
-    assert overall_verdict((), (time("c", "slower"),), (), new="ab") == (Verdict.SLOWER, "slower: c")
+    assert overall_verdict((), (time("c", "slower"),), (), new="ab") == (Verdict.SLOWER, "c by 1.0 %")
 
 
 @pytest.mark.parametrize("is_worse", [False, None])
@@ -72,7 +87,7 @@ def test_accepted_regressions_pass_and_are_counted():
     found = (counter(accepted=ENTRY),), (time("a", "slower", accepted=ENTRY),), (drift(accepted=ENTRY),)
     assert overall_verdict(*found) == (Verdict.PASS, "nothing is slower but what is accepted (3)")
     assert overall_verdict((), (time("a", "undecided", accepted=ENTRY),), ())[0] is Verdict.PASS
-    assert overall_verdict((), (*found[1], time("b", "slower")), ()) == (Verdict.SLOWER, "slower: b")
+    assert overall_verdict((), (*found[1], time("b", "slower")), ()) == (Verdict.SLOWER, "b by 1.0 %")
 
 
 COMMIT, OTHER_COMMIT = "1f2e3d4" + "a" * 33, "1f2e3d4" + "b" * 33
@@ -247,10 +262,64 @@ def test_the_verdict_says_traded_and_passes_only_if_nothing_else_is_worse():
     verdict, why = overall_verdict(with_trades([calls()], times, TIMED), times, ())
     assert (verdict, why) == (
         "pass",
-        "nothing is slower; traded: 1 counters of Python calls are worse, and the step times are not",
+        "nothing is slower; the step times are not longer, with 1 more in forward.python_calls",
     )
     with_operator = with_trades([calls(), calls(counter="forward.operators")], times, TIMED)
-    assert overall_verdict(with_operator, times, ()) == ("slower", "1 counter is worse, of 1 case")
+    assert overall_verdict(with_operator, times, ()) == (
+        "slower",
+        "1 counter is worse in 1 of 1 counted cases: forward.operators 1,000 -> 1,001",
+    )
+
+
+FASTER = [timed("a", 0.9, "faster"), timed("b", 1.009)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_traded"),
+    [
+        ([calls(100, 102, OTHER)], [True]),  # no benchmark times this case
+        ([calls(100, 103, OTHER)], [False]),
+        ([calls(counter="forward.python_lines", benchmark=OTHER)], [True]),
+        ([calls(counter="forward.operators", benchmark=OTHER)], [False]),
+        (
+            [calls(counter="forward.operators"), calls(90, 89, OTHER, counter="forward.operators", is_worse=False)],
+            [1, 0],
+        ),
+        ([calls(counter="forward.operators"), calls(90, 89, OTHER, counter="forward.kernels", is_worse=False)], [0, 0]),
+        ([calls(100, 103, counter="forward.x"), calls(90, 1, OTHER, counter="forward.x", is_worse=False)], [0, 0]),
+        ([calls(counter="kept.malloc_bytes"), calls(9, 1, OTHER, counter="kept.malloc_bytes", is_worse=False)], [0, 0]),
+    ],
+)
+def test_a_faster_head_pays_for_a_few_counts_that_grow(changes, is_traded):
+    assert [each is not None for each in traded(changes, FASTER)] == is_traded
+    assert traded(changes, [timed("a", 0.9), timed("b", 1.02)]) == [None] * len(changes)  # none is surely faster
+    assert traded(changes, [*FASTER, timed("c", 1.1, "undecided")]) == [None] * len(changes)
+
+
+def test_a_faster_head_is_called_faster_with_what_it_pays():
+    verdict, why = overall_verdict(with_trades([calls(benchmark=OTHER)], FASTER, TIMED), FASTER, ())
+    assert (verdict, why) == ("pass", "faster: a by 11.0 %, with 1 more in forward.python_calls; nothing is slower")
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ([], "slower"),
+        ([calls(90, 80, OTHER, counter="forward.operators", is_worse=False)], "undecided"),
+        ([calls(90, 80, OTHER, counter="forward.operators", is_worse=None)], "slower"),
+        (
+            [
+                calls(90, 80, OTHER, counter="forward.operators", is_worse=False),
+                calls(1, 2, counter="forward.copies.sim:0->sim:1.count"),
+            ],
+            "slower",
+        ),
+    ],
+)
+def test_without_times_a_few_more_calls_beside_better_counters_are_undecided(others, verdict):
+    found = overall_verdict([calls(), *others], (), (), is_timed=False)
+    assert found[0] == verdict
+    assert "forward.python_calls" in found[1]
 
 
 def counted(command, stdin_text, timeout_s):

@@ -90,7 +90,7 @@ def _what_changed(judgement: Judgement) -> Iterator[RenderableType]:
 
 def _reasons(judgement: Judgement) -> Iterator[str]:
     for time in slowest_first(judgement.times):
-        if time.verdict is not Verdict.PASS:
+        if time.verdict not in (Verdict.PASS, Verdict.FASTER):
             yield f"{one_line(time.benchmark)}: {time.verdict}: {one_line(time.why)}"
 
 
@@ -150,7 +150,7 @@ def _changed_items(judgement: Judgement, most: int) -> Iterator[str]:
 
 
 SCHEMA = 1
-EXIT_CODES = {Verdict.PASS: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.BROKEN: 3}
+EXIT_CODES = {Verdict.PASS: 0, Verdict.FASTER: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.BROKEN: 3}
 
 
 def gate_json(judgement: Judgement) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _time(time: TimeJudgement) -> BenchmarkFinding:
     return BenchmarkFinding(
         tier=1,
         benchmark=one_line(time.benchmark),
-        verdict=Verdict.PASS if is_accepted else time.verdict,
+        verdict=Verdict.PASS if is_accepted or time.verdict is Verdict.FASTER else time.verdict,
         what=f"step time {time.verdict}{', accepted' if is_accepted else ''}",
         message=f"{one_line(time.why)}; {measured(time)}{_accepted(time.accepted)}",
         is_notable=is_accepted,

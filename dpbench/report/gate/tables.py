@@ -126,7 +126,7 @@ def drifts_table(judgement: Judgement, most: int | None = None) -> Table:
 
 
 def slowest_first(times: Sequence[TimeJudgement]) -> list[TimeJudgement]:
-    order = (Verdict.SLOWER, Verdict.BROKEN, Verdict.UNDECIDED, Verdict.PASS)
+    order = (Verdict.SLOWER, Verdict.BROKEN, Verdict.UNDECIDED, Verdict.PASS, Verdict.FASTER)
 
     def place(time: TimeJudgement) -> tuple[int, bool, float]:
         return order.index(time.verdict), time.accepted is not None, -time.ratio.value if time.ratio else 0.0
