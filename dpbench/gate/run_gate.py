@@ -75,7 +75,8 @@ def _check_new(prepared: Prepared, sides: Sides, launch: Launcher, progress: Pro
     if prepared.new:
         progress("counting one step of head's new benchmarks")
         of_the_wrapper = has_wrapper(sides.head) and not has_wrapper(sides.base)
-        check_new(counted_cases(prepared.new, of_the_wrapper=of_the_wrapper), sides.head, launch)
+        cases = counted_cases(prepared.new, of_the_wrapper=of_the_wrapper)
+        check_new(tuple(cases.values()), sides.head, launch)
 
 
 def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:

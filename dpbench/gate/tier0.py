@@ -3,17 +3,22 @@
 Counts have no noise, so one operator, copy, byte, allocation or Python call more is a regression. Beside the cases of
 `dpbench counts --check` the gate counts these:
 
-    buckets     small buckets, so that a small model has several: the order and the overlap of their sums show
-    inference   a forward without gradients
-    kept        a hundred further steps: the memory that each keeps
-    choices     which way the default dispatch chooses
+    buckets       small buckets, so that a small model has several: the order and the overlap of their sums show
+    pieces        buckets so large that lanes pass them on in pieces; shapes alone
+    modes         a forward without gradients, accumulation, interleaved lanes, the loss in the replicas
+    large batch   a path that is taken above some number of items
+    more steps    a hundred further ones: the memory that each keeps, what few of them do, what late ones do more
+    uses          what no step has: train and eval in turns, a second forward, threads, callers at once (uses.py)
+    choices       which way the default dispatch chooses
+    projected     the step time on described machines
 
 A cost that grows with the square of n is small at the size of a test, and large in a user's model. So the gate also
-compares how counters grow when the model or the number of lanes doubles:
+compares what is added to a counter when the model or the number of lanes doubles:
 
     counter                    at n    at 2n     growth
-    base    python_calls        900    1,500      1,666     thousandths: 2,000 is proportional to n
-    head    python_calls        902    1,950      2,161     worse: it grows faster than it did
+    base    python_calls        900    1,500        600
+    head    python_calls        902    1,950      1,048     worse: it grows faster than it did
+    other   python_calls        300      900        600     a smaller constant is no faster growth
 
 The code behind a worse counter is found by counting once more with details:
 
@@ -29,11 +34,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
 from dpbench.cases.devices import format_devices
 from dpbench.cases.names import Mode, is_factory
+from dpbench.cases.parameters import Value
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Blame, Cause, CounterChange
@@ -50,6 +57,9 @@ _LANES = ("cpu", "cpu")
 
 Its counts then do not depend on the machine.
 """
+
+Records = Mapping[str, CountRecord]
+"""The records of one commit by the names of their cases."""
 
 _REDUCED = "dependencies.reduced_bytes"
 _BETTER_MORE = tuple(f"dependencies.{when}_at_half_bytes" for when in ("ready", "startable", "issued"))
@@ -73,21 +83,23 @@ class Counters:
     blames: tuple[Blame, ...] = ()
 
 
-def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> tuple[Case, ...]:
-    """Return the tuned cases of `dpbench counts --check`, those of the gate alone, and the user's own steps. Pure.
+def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
+    """Return the cases by name: those of `dpbench counts --check`, those of the gate alone, the user's steps. Pure.
 
     Set `of_the_wrapper` to False if a commit has no wrapper: then only the user's own steps are left. These are the
-    benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes.
+    benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes, and named after its
+    benchmark.
     """
-    cases = list[Case]()
+    cases = dict[Case, str]()
     if of_the_wrapper:
-        cases += [*plain_cases(), *growth_cases()]
+        cases = {case: name_of(case) for case in (*plain_cases(), *growth_cases())}
     for benchmark in benchmarks:
         if is_factory(benchmark.workload):
             lanes = len(benchmark.devices or _LANES)
-            places = (tuple(f"sim:{i}" for i in range(lanes)), ("cpu",) * lanes)
-            cases += [benchmark.case(1, place).model_copy(update={"devices": place}) for place in places]
-    return tuple(dict.fromkeys(cases))
+            for place in (tuple(f"sim:{i}" for i in range(lanes)), ("cpu",) * lanes):
+                case = benchmark.case(1, place).model_copy(update={"devices": place})
+                cases.setdefault(case, f"counts {benchmark.name} {format_devices(place)}")
+    return {name: case for case, name in cases.items()}
 
 
 def plain_cases() -> tuple[Case, ...]:
@@ -95,31 +107,35 @@ def plain_cases() -> tuple[Case, ...]:
     return (*(case for case in checked_cases() if case.variant.name is VariantName.TUNED), *gate_cases())
 
 
-def compare_counters(cases: Sequence[Case], base: Path, head: Path, launch: Launcher) -> Counters:
-    """Compare the counts of the commits in these two folders.
+def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher) -> Counters:
+    """Compare the counts of these cases, by name, of the commits in these two folders.
 
     Raises GateError if one of them cannot be counted.
     """
-    olds, news = count_side("base", cases, base, launch), count_side("head", cases, head, launch)
+    olds, news = count_sides(cases, (base, head), launch)
     counted, notes, uncounted = 0, dict[str, None](), list[CountRecord]()
-    for old, new in zip(olds, news, strict=True):
+    for (name, old), new in zip(olds.items(), news.values(), strict=True):
         if old.outcome is new.outcome is Outcome.SKIPPED:
             uncounted.append(old)
-            notes[f"{name_of(old.case)}: not counted: {old.reason}"] = None
+            notes[f"{name}: not counted: {old.reason}"] = None
             continue
         for side, record, folder in (("base", old, base), ("head", new, head)):
             if record.outcome is not Outcome.OK:
-                raise GateError(f"{side}: {name_of(record.case)}: {record.why}{_where(record, folder)}")
+                raise GateError(f"{side}: {name}: {record.why}{_where(record, folder)}")
         counted += 1
     changed = compare_records(olds, news)
-    jobs = jobs_by_benchmark({name_of(case): job_of(case) for case in cases})
+    if any(map(_is_slower_choice, changed)):
+        changed = _confirmed(
+            changed, {name: case for name, case in cases.items() if case == choice_case()}, base, head, launch
+        )
+    jobs = jobs_by_benchmark({name: job_of(case) for name, case in cases.items()})
     return Counters(
         changes=tuple(changed),
         cases=counted,
         notes=tuple(notes),
         uncounted=len(uncounted),
-        gap=gap_of(cases, uncounted),
-        by_name={name_of(case): case for case in cases},
+        gap=gap_of(list(cases.values()), uncounted),
+        by_name=cases,
         blames=find_blames(changed, jobs, base, head, launch),
     )
 
@@ -137,39 +153,65 @@ def _is_simulated(case: Case) -> bool:
     return case.devices[0].startswith("sim:")
 
 
-def compare_records(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> list[CounterChange]:
+def compare_records(olds: Records, news: Records) -> list[CounterChange]:
     """Return the counters that differ, case by case, and those that grow faster. Pure.
 
     Records that are not OK are left out. Cases that serve growth alone are compared by their growth.
     """
     growing = {case for case in growth_cases() if case not in plain_cases()}
     changed = list[CounterChange]()
-    for old, new in zip(olds, news, strict=True):
-        if old.outcome is new.outcome is Outcome.OK and old.case not in growing:
-            changed += changes(old, new)
-    return [*changed, *growth_changes(olds, news)]
+    for name, old in olds.items():
+        if old.outcome is news[name].outcome is Outcome.OK and old.case not in growing:
+            changed += changes(name, old, news[name])
+    return [*changed, *growth_changes(list(olds.values()), list(news.values()))]
 
 
-def count_side(side: str, cases: Sequence[Case], folder: Path, launch: Launcher) -> tuple[CountRecord, ...]:
-    """Return the records of these cases for the commit in `folder`. Raises GateError with the name of the side."""
+def count_sides(cases: Mapping[str, Case], folders: Sequence[Path], launch: Launcher) -> list[Records]:
+    """Return for each folder's commit the records of these cases, all counted by one child. Raises GateError."""
+    jobs = [job_of(case).model_copy(update={"folder": str(folder)}) for folder in folders for case in cases.values()]
     try:
-        return run_jobs([job_of(case) for case in cases], folder=folder, launch=launch) if cases else ()
+        records = run_jobs(jobs, launch=launch) if jobs else ()
     except CountingError as error:
-        raise GateError(f"{side}: {' '.join(str(error).split())}") from error
+        raise GateError(" ".join(str(error).split())) from error
+    count = len(cases)
+    return [dict(zip(cases, records[i * count : (i + 1) * count], strict=True)) for i in range(len(folders))]
 
 
 def job_of(case: Case) -> CountJob:
     """Return the job of a case.
 
-    On CPU lanes the lines of cases that grow are counted, and the memory that steps keep.
+    On CPU lanes of some cases, further steps and other uses of the wrapper are counted. Large models on simulated
+    devices are counted by shapes alone.
     """
-    is_on_cpu = "cpu" in case.devices
     return CountJob(
         case=case,
-        lines=is_on_cpu and case in growth_cases(),
-        kept_steps=KEPT_STEPS if case in kept_cases() else 0,
-        choices=case == choice_case(),
+        thorough=True,
+        more_steps=MORE_STEPS if case in stepping_cases() else 0,
+        uses=case == choice_case(),
+        machines=MACHINES if case in projected_cases() else (),
+        numbers=case != pieces_case(),
     )
+
+
+def _is_slower_choice(change: CounterChange) -> bool:
+    return change.counter == SLOWER_CHOICES and change.is_worse is True
+
+
+def _confirmed(
+    changed: Sequence[CounterChange], cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher
+) -> list[CounterChange]:
+    """Count the choices of the default dispatch again. They rest on sleeps, which a busy machine makes longer.
+
+    A slower choice is worse if each further count of head has more of them than any of base. Otherwise it is no change.
+    """
+    folders = [base, head] * CONFIRMATIONS
+    counts = [_choices(found) for found in count_sides(cases, folders, launch)]
+    is_worse = min(counts[1::2]) > max(counts[::2])
+    return [change for change in changed if is_worse or not _is_slower_choice(change)]
+
+
+def _choices(records: Records) -> int:
+    return sum(record.counts.by_name().get(SLOWER_CHOICES, 0) for record in records.values() if record.counts)
 
 
 def _where(record: CountRecord, folder: Path) -> str:
@@ -181,30 +223,46 @@ def _where(record: CountRecord, folder: Path) -> str:
     return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
 
 
-def changes(old: CountRecord, new: CountRecord) -> list[CounterChange]:
-    """Return the counters of one case that differ. Both records must be OK. Pure."""
+def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange]:
+    """Return the counters of one case that differ. Both records must be OK. Pure.
+
+    Lines and projected times that are a little more are no change.
+    """
     assert old.counts is not None
     assert new.counts is not None
     olds, news = old.counts.by_name(), new.counts.by_name()
     return [
         CounterChange(
-            benchmark=name_of(old.case),
+            benchmark=name,
             counter=change.name,
             base=change.old,
             head=change.new,
             is_worse=is_worse(change.name, olds, news),
         )
         for change in diff(olds, news)
-        if not change.name.endswith(".python_lines")  # a line costs nothing by itself; growth compares them
+        if _is_notable(change.name, change.old or 0, change.new or 0)
     ]
 
 
-def name_of(case: Case) -> str:
-    """The benchmark's name in the judgement, such as ``counts mlp/tiny cpu*4``.
+def _is_notable(counter: str, old: int, new: int) -> bool:
+    """Whether a change is more than what other code of the same cost changes.
 
-    A mode, and parameters of the variant, follow the devices if they are not the usual ones.
+    A line costs nothing by itself, and a projection rests on many counts that are compared one by one.
+    """
+    if counter.endswith(".python_lines"):
+        return abs(new - old) > max(TOLERATED * old, NOTABLE_LINES)
+    if counter.startswith("projected."):
+        return abs(new - old) > TOLERATED_TIME * old
+    return True
+
+
+def name_of(case: Case) -> str:
+    """The name of a case of the wrapper in the judgement, such as ``counts mlp/tiny cpu*4``.
+
+    A mode, another batch, and parameters of the variant follow the devices if they are not the usual ones.
     """
     unusual = [str(case.mode)] if case.mode is not Mode.TRAIN else []
+    unusual += [f"batch={case.batch}"] if case.batch != _BATCH else []
     parameters = str(case.variant).removeprefix(VariantName.TUNED)
     return " ".join(
         ["counts", case.workload, format_devices(case.devices), *unusual, *([parameters] if parameters else [])]
@@ -222,49 +280,69 @@ def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> 
     return new * olds.get(_REDUCED, 0) < old * news.get(_REDUCED, 0)
 
 
-_BATCH = 16
+_BATCH, _LARGE_BATCH = 16, 256
 SIMULATED = tuple(f"sim:{i}" for i in range(4))
 CPU = ("cpu",) * 4
-_SMALL_BUCKETS = VariantId(VariantName.TUNED).with_parameters(bucket_bytes=2048, first_bucket_bytes=1024)
+_SMALL_BUCKETS: dict[str, Any] = {"bucket_bytes": 2048, "first_bucket_bytes": 1024}
 """Five buckets for the 11 KiB of ``mlp/tiny``."""
 
-
-KEPT_STEPS = 100
+MORE_STEPS = 100
 """Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
+MACHINES = ("4xH100-sxm", "4xT4-pcie")
+"""Described machines on which steps are projected: fast links with a slow host, and the opposite."""
+SLOWER_CHOICES, CONFIRMATIONS = "auto.slower_choices", 2
 
 
 def gate_cases() -> tuple[Case, ...]:
     """Return the cases, each with the tuned wrapper."""
     return (
-        _case("mlp/tiny", SIMULATED, variant=_SMALL_BUCKETS),
+        _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
         _case("transformer/tiny", SIMULATED, Mode.INFER),
         _case("transformer/tiny", CPU, Mode.INFER),
+        _case("mlp/tiny", SIMULATED, accumulate=2),
+        _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
+        _case("mlp/tiny", SIMULATED, batch=_LARGE_BATCH),
+        _case("mlp/tiny", CPU, batch=_LARGE_BATCH),
+        _case("transformer/tiny", SIMULATED, loss="replicas"),
+        pieces_case(),
     )
 
 
-def kept_cases() -> tuple[Case, ...]:
+def stepping_cases() -> tuple[Case, ...]:
     """Return the cases after which further steps are taken. All are counted anyway."""
-    return (_case("mlp/tiny", CPU), _case("transformer/tiny", CPU, Mode.INFER))
+    return (_case("mlp/tiny", CPU), choice_case())
 
 
 def choice_case() -> Case:
-    """Return the case beside which the choices of the default dispatch are counted."""
+    """Return the case beside which other uses and the choices of the default dispatch are counted."""
     return _case("transformer/tiny", CPU, Mode.INFER)
 
 
+def pieces_case() -> Case:
+    """Return the case whose buckets are so large that lanes pass them on in pieces."""
+    return _case("embedding/small", SIMULATED, route="chain")
+
+
+def projected_cases() -> tuple[Case, ...]:
+    """Return the cases whose step is projected on `MACHINES`."""
+    return (pieces_case(), _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS), _case("transformer/tiny", SIMULATED))
+
+
 def _case(
-    workload: str,
-    devices: tuple[str, ...],
-    mode: Mode = Mode.TRAIN,
-    variant: str = VariantName.TUNED,
+    workload: str, devices: tuple[str, ...], mode: Mode = Mode.TRAIN, batch: int = _BATCH, **parameters: Value
 ) -> Case:
-    return Case(variant=VariantId(variant), workload=workload, batch=_BATCH, devices=devices, mode=mode, threads=1)
+    variant = VariantId(VariantName.TUNED).with_parameters(**parameters)
+    return Case(variant=variant, workload=workload, batch=batch, devices=devices, mode=mode, threads=1)
 
 
 GROWTH = ".growth"
 """The end of a growth's counter, after the name of the counter that grows."""
 TOLERATED = 0.05
-"""The tolerated increase of a growth, as a share. Other counters name each call and operator more."""
+"""The tolerated increase of lines, and of what is added when something doubles, as a share."""
+NOTABLE_LINES = 500
+"""The tolerated increase of the lines of a phase: a loop has more, other code for the same work has fewer."""
+TOLERATED_TIME = 0.01
+"""The tolerated increase of a projected step time, as a share."""
 
 
 @dataclass(frozen=True)
@@ -292,22 +370,25 @@ def growth_cases() -> tuple[Case, ...]:
 
 
 def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> list[CounterChange]:
-    """Return each counter that grows faster in `news` than in `olds`, in thousandths of its value at n.
+    """Return each counter to which the doubling adds more in `news` than in `olds`.
 
-    A slower growth is no change: a constant cost more makes the growth less. Neither is one that is faster by at most
-    `TOLERATED`: a proportional cost more raises it so much. Cases that were not counted are left out.
+    A slower growth is no change, nor is one that is faster by at most `TOLERATED`. Cases that were not counted are left
+    out.
     """
     found = list[CounterChange]()
     base, head = _counters(olds), _counters(news)
     for each in doublings():
         if not {each.small, each.large} <= base.keys() & head.keys():
             continue
-        for counter in sorted(head[each.small].keys() & head[each.large].keys()):
-            old = _thousandths(base[each.small].get(counter, 0), base[each.large].get(counter, 0))
-            new = _thousandths(head[each.small][counter], head[each.large][counter])
-            if old is not None and new is not None and new > old * (1 + TOLERATED):
+        for counter in sorted(head[each.large].keys()):
+            old, new = (side[each.large].get(counter, 0) - side[each.small].get(counter, 0) for side in (base, head))
+            if new > max(old, 0) * (1 + TOLERATED) and _has_growth(counter):
                 found.append(_change(each, counter, old, new))
     return found
+
+
+def _has_growth(counter: str) -> bool:
+    return not counter.startswith(("kept.", "more_steps.", "projected.", "auto.", "uses."))
 
 
 def growth_name(doubling: Doubling) -> str:
@@ -319,10 +400,6 @@ def _change(doubling: Doubling, counter: str, old: int, new: int) -> CounterChan
     return CounterChange(
         benchmark=growth_name(doubling), counter=f"{counter}{GROWTH}", base=old, head=new, is_worse=True
     )
-
-
-def _thousandths(small: int, large: int) -> int | None:
-    return 1000 * large // small if small else None
 
 
 def _counters(records: Sequence[CountRecord]) -> dict[Case, dict[str, int]]:
@@ -349,15 +426,17 @@ def find_blames(
     """
     worse = [each for each in changes if each.is_worse and each.benchmark in jobs and has_details(each.counter)]
     names = dict.fromkeys(each.benchmark for each in worse)
-    wanted = {name: jobs[name].model_copy(update={"details": True, "kept_steps": 0}) for name in names}
+    detailed = {"details": True, "more_steps": 0, "uses": False, "machines": ()}
+    wanted = [
+        jobs[name].model_copy(update={**detailed, "folder": str(folder)}) for name in names for folder in (base, head)
+    ]
     if not wanted:
         return ()
     try:
-        olds = run_jobs(list(wanted.values()), folder=base, launch=launch)
-        news = run_jobs(list(wanted.values()), folder=head, launch=launch)
+        records = run_jobs(wanted, launch=launch)
     except CountingError:
         return ()
-    sides = dict(zip(wanted, zip(olds, news, strict=True), strict=True))
+    sides = dict(zip(names, zip(records[::2], records[1::2], strict=True), strict=True))
     blames = (blame_of(change, *sides[change.benchmark]) for change in worse)
     return tuple(blame for blame in blames if blame.causes)
 

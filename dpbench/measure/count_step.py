@@ -24,7 +24,10 @@ from dpbench.cases.variants import VariantId
 from dpbench.measure.counted.auto import slower_choices
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, details_of, limited
+from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.counted.kept import kept_per_step
+from dpbench.measure.counted.more_steps import count_more_steps
+from dpbench.measure.counted.uses import count_uses
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
 from dpbench.measure.ranks.team import Team
@@ -44,9 +47,9 @@ class Extras:
     """What is counted beside the usual: see `CountJob` in processes/messages.py."""
 
     gradients: bool = False
-    lines: bool = False
-    kept_steps: int = 0
-    choices: bool = False
+    thorough: bool = False
+    more_steps: int = 0
+    uses: bool = False
     details: bool = False
 
 
@@ -75,9 +78,11 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     if case.variant.is_per_rank:
         return Counted(_count_ranks(session, team))
     if session.placement.devices[0].type == "cpu":
-        return _count_calls(session, extras)
-    counts, recorded = _count_simulated(session, extras.gradients)
-    return Counted(counts, recorded, limited(details_of(recorded)) if extras.details else ())
+        counted = _count_calls(session, extras)
+    else:
+        counts, recorded = _count_simulated(session, extras.gradients)
+        counted = Counted(counts, recorded, limited(details_of(recorded)) if extras.details else ())
+    return counted._replace(counts=_with_host_work(session, counted.counts)) if extras.thorough else counted
 
 
 def _counted(variant: VariantId) -> VariantId:
@@ -102,7 +107,7 @@ def _count_calls(session: Session, extras: Extras) -> Counted:
     with PythonCallSites() if extras.details else PythonCalls() as calls:
         session.step(calls.enter)
     lines, counters = dict[Phase, int](), list[PythonCalls | PythonLines]([calls])
-    if extras.lines:
+    if extras.thorough:
         with PythonLineSites() if extras.details else PythonLines() as executed:
             session.step(executed.enter)
         lines = executed.by_phase()
@@ -110,13 +115,31 @@ def _count_calls(session: Session, extras: Extras) -> Counted:
     phases = {
         phase: PhaseCounts(python_calls=n, python_lines=lines.get(phase)) for phase, n in calls.by_phase().items()
     }
-    kept = kept_per_step(session.step, extras.kept_steps) if extras.kept_steps else None
-    choices = slower_choices() if extras.choices else None
+    more_steps = count_more_steps(session.step, extras.more_steps) if extras.more_steps else None
+    kept = kept_per_step(session.step, extras.more_steps) if extras.more_steps else None
+    choices, uses = (slower_choices(), count_uses()) if extras.uses else (None, None)
     sites = (counter for counter in counters if isinstance(counter, PythonCallSites | PythonLineSites))
     return Counted(
-        Counts(phases=phases, kept=kept, slower_choices=choices),
+        Counts(phases=phases, kept=kept, more_steps=more_steps, slower_choices=choices, uses=uses),
         details=limited(chain.from_iterable(site.details() for site in sites)),
     )
+
+
+def _with_host_work(session: Session, counts: Counts) -> Counts:
+    """Take a further step and return the counts with its work on the host's tensors.
+
+    On simulated devices only the forward's is counted: the devices' own threads run the backward.
+    """
+    with HostWork() as work:
+        session.step(work.enter)
+    is_cpu = session.placement.devices[0].type == "cpu"
+    host = {
+        phase: {"host_operators": work.operators[phase], "host_bytes": work.written_bytes[phase]}
+        for phase in counts.phases
+        if is_cpu or phase is Phase.FORWARD
+    }
+    phases = {phase: found.model_copy(update=host.get(phase, {})) for phase, found in counts.phases.items()}
+    return counts.model_copy(update={"phases": phases})
 
 
 def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recording]:

@@ -26,7 +26,7 @@ class _ByPhase:
         self._current: Iterator[int] = itertools.count()
 
     def enter(self, phase: Phase) -> None:
-        self._current = self._counters[phase] = itertools.count()
+        self._current = self._counters.setdefault(phase, itertools.count())
 
     def _count(self, frame: FrameType) -> None:  # noqa: ARG002  # for subclasses
         next(self._current)  # one C call, so that no thread's count is lost

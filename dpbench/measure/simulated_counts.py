@@ -1,6 +1,6 @@
 """Counters of one step, from a recording of simulated devices."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpbench.records.counts import Phase, PhaseCounts, Traffic
@@ -9,20 +9,23 @@ from dpbench.records.recording import RecordedEvent as Event
 
 
 def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int]]) -> dict[Phase, PhaseCounts]:
-    """Return the counters of each phase. `peaks_bytes` has for each phase the peak memory by device."""
+    """Return the counters of each phase. `peaks_bytes` has for each mark of a phase the peak memory by device."""
     events_of = events_by_phase(recording)
-    return {
-        phase: count_phase(events, peaks) for (phase, events), peaks in zip(events_of.items(), peaks_bytes, strict=True)
-    }
+    marks = [Phase(event.name) for event in recording.events if isinstance(event, Mark)]
+    peaks = defaultdict[Phase, list[Mapping[str, int]]](list)
+    for phase, found in zip(marks, peaks_bytes, strict=True):
+        peaks[phase].append(found)
+    most = {phase: {device: max(each[device] for each in found) for device in found[0]} for phase, found in peaks.items()}
+    return {phase: count_phase(events, most[phase]) for phase, events in events_of.items()}
 
 
 def events_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
-    """Return the events that follow each phase's mark, in program order."""
+    """Return the events that follow the marks of each phase, in program order."""
     found: dict[Phase, list[Event]] = {}
     current: list[Event] = []
     for event in recording.events:
         if isinstance(event, Mark):
-            current = found[Phase(event.name)] = []
+            current = found.setdefault(Phase(event.name), [])
         else:
             current.append(event)
     return found

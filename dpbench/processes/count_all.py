@@ -48,15 +48,16 @@ def count_all(
     if events is not None:
         assert len(cases) == 1
         _check_writable(events)
-    jobs = tuple(CountJob(case=case, events=os.path.realpath(events) if events else None) for case in cases)
-    return run_jobs(jobs, folder=folder, launch=launch, timeout_s=timeout_s)
+    target = os.path.realpath(events) if events else None
+    jobs = [CountJob(case=case, events=target, folder=str(folder) if folder else None) for case in cases]
+    return run_jobs(jobs, launch=launch, timeout_s=timeout_s)
 
 
 def run_jobs(
-    jobs: Sequence[CountJob], *, folder: Path | None = None, launch: Launcher = launch, timeout_s: float = 120.0
+    jobs: Sequence[CountJob], *, launch: Launcher = launch, timeout_s: float = 120.0
 ) -> tuple[CountRecord, ...]:
     """Return one record for each job, in their order. Raises CountingError if the child fails as a whole."""
-    request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s, folder=str(folder) if folder else None)
+    request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s)
     attempts = sum(1 if job.numbers else 2 for job in jobs)
     end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
     try:

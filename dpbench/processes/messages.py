@@ -77,31 +77,31 @@ class CountJob(Frozen):
 
     The recording of simulated devices is written to the file `events`, if there is one. With `gradients` it says when
     each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
-    again with numbers. With `lines` the executed lines of Python are counted too. With `kept_steps` above 0, so
-    many further steps are taken, and the memory that they keep is counted. With `choices` the choices of the default
-    dispatch are counted. These three are for CPU lanes. With `details` the
-    record says which lines of code cause the counters.
+    again with numbers. With `thorough` the work on host tensors is counted too, and on CPU lanes the executed lines of
+    Python. With `more_steps` above 0, so many further steps are taken on CPU lanes, and what they keep, collect and
+    call is counted. With `uses` other uses of the wrapper are counted, and the choices of the default dispatch. The
+    step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
+    cause the counters. `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the
+    running dpbench.
     """
 
     case: Case
     events: str | None = None
     numbers: bool = True
     gradients: bool = False
-    lines: bool = False
-    kept_steps: int = Field(default=0, ge=0)
-    choices: bool = False
+    thorough: bool = False
+    more_steps: int = Field(default=0, ge=0)
+    uses: bool = False
+    machines: tuple[str, ...] = ()
     details: bool = False
+    folder: str | None = None
 
 
 class CountJobs(Frozen):
-    """Request to count cases. Each runs in a process of its own, for `timeout_s` at most.
-
-    `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the running dpbench.
-    """
+    """Request to count cases. Each runs in a process of its own, for `timeout_s` at most."""
 
     jobs: tuple[CountJob, ...] = Field(min_length=1)
     timeout_s: float = Field(gt=0)
-    folder: str | None = None
 
 
 class CountRecords(Frozen):

@@ -48,6 +48,9 @@ class PhaseCounts(Frozen):
 
     On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
 
+    If asked for: `host_operators` are dispatched to tensors of the host, and `host_bytes` are what they write. A view
+    is no operator here.
+
     In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind. Each collective counts
     once, with the bytes of one rank.
     """
@@ -62,6 +65,8 @@ class PhaseCounts(Frozen):
     peak_bytes: dict[str, int] | None = None
     python_calls: int | None = None
     python_lines: int | None = None
+    host_operators: int | None = None
+    host_bytes: int | None = None
 
 
 class Dependencies(Frozen):
@@ -103,10 +108,25 @@ class Kept(Frozen):
     malloc_bytes: int
 
 
-class Counts(Frozen):
-    """All counters of one step. Mode `infer` has the forward phase alone. `kept` is counted if asked for.
+class MoreSteps(Frozen):
+    """What many further steps do together, on CPU lanes.
 
-    `slower_choices` is counted if asked for: the trials, of three, in which the default dispatch chose the wrong way.
+    `seldom_calls` are the Python calls beyond those of the first step in each. `collections` are garbage collections
+    that the code asks for. `later_lines` are the Python lines that the last steps execute beyond those of as many first
+    ones.
+    """
+
+    seldom_calls: int
+    collections: int
+    later_lines: int
+
+
+class Counts(Frozen):
+    """All counters of one step. Mode `infer` has the forward phase alone.
+
+    These are counted if asked for: `kept` and `more_steps`; `slower_choices`, the trials, of three, in which the
+    default dispatch chose the wrong way; `uses`, by the names of `measure/counted/uses.py`; `projected`, the step time
+    in nanoseconds by machine.
     `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
     wrapper's broadcasts and sums. None for other variants.
     """
@@ -114,21 +134,17 @@ class Counts(Frozen):
     phases: dict[Phase, PhaseCounts]
     dependencies: Dependencies | None = None
     kept: Kept | None = None
+    more_steps: MoreSteps | None = None
     slower_choices: int | None = None
+    uses: dict[str, int] | None = None
+    projected: dict[str, int] | None = None
     nccl_links: dict[str, int] | None = None
 
     def by_name(self) -> dict[str, int]:
         """Return each counter by its full name, without those that are None."""
-        tree = {str(phase): counts.model_dump() for phase, counts in self.phases.items()}
-        if self.dependencies is not None:
-            tree["dependencies"] = self.dependencies.model_dump()
-        if self.kept is not None:
-            tree["kept"] = self.kept.model_dump()
-        if self.slower_choices is not None:
-            tree["auto"] = {"slower_choices": self.slower_choices}
-        if self.nccl_links is not None:
-            tree["nccl_links"] = self.nccl_links
-        return dict(_leaves("", tree))
+        tree = self.model_dump(mode="json")
+        phases, choices = tree.pop("phases"), tree.pop("slower_choices")
+        return dict(_leaves("", {**phases, **tree, "auto": {"slower_choices": choices}}))
 
 
 def _leaves(path: str, value: Any) -> list[tuple[str, int]]:

@@ -120,7 +120,9 @@ def gate(**answers):
 
     def launch(command, stdin_text, timeout_s):
         asked = CountJobs.model_validate_json(stdin_text)
-        counted.setdefault(asked.folder.rpartition("/")[2], []).append([job.case.workload for job in asked.jobs])
+        for folder in dict.fromkeys(job.folder for job in asked.jobs):
+            workloads = [job.case.workload for job in asked.jobs if job.folder == folder]
+            counted.setdefault(folder.rpartition("/")[2], []).append(workloads)
         return ended(0, CountRecords(records=tuple(map(answer, asked.jobs))).model_dump_json().encode())
 
     def answer(job):

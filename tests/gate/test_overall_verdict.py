@@ -325,10 +325,11 @@ def test_without_times_a_few_more_calls_beside_better_counters_are_undecided(oth
 def counted(command, stdin_text, timeout_s):
     """A launcher: head makes one Python call more than base."""
     asked = CountJobs.model_validate_json(stdin_text)
-    phases = {Phase.FORWARD: PhaseCounts(python_calls=100 + asked.folder.endswith("head"))}
+    calls = [100 + str(job.folder).endswith("head") for job in asked.jobs]
+    counts = [Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=number)}) for number in calls]
     records = tuple(
-        CountRecord(case=job.case, outcome=Outcome.OK, counts=Counts(phases=phases), environment=ENVIRONMENT)
-        for job in asked.jobs
+        CountRecord(case=job.case, outcome=Outcome.OK, counts=each, environment=ENVIRONMENT)
+        for job, each in zip(asked.jobs, counts, strict=True)
     )
     return ended(0, CountRecords(records=records).model_dump_json().encode())
 

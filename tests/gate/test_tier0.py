@@ -15,15 +15,17 @@ from dpbench.gate.tier0 import (
     blame_of,
     causes,
     changes,
+    choice_case,
     compare_counters,
     counted_cases,
     doublings,
     find_blames,
     gap_of,
+    growth_cases,
     growth_changes,
     has_details,
     is_worse,
-    name_of,
+    plain_cases,
 )
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
@@ -33,6 +35,8 @@ from tests.fakes import ended
 from tests.records.making import ENVIRONMENT
 
 CASE = Case(variant=VariantName.TUNED, workload="mlp/tiny", batch=8, devices=("sim:0", "sim:1"), threads=1)
+
+NAME = "counts mlp/tiny sim:0+sim:1"
 
 
 def record(operators=3, copies=None, case=CASE, **dependencies):
@@ -50,17 +54,17 @@ def failed(outcome, reason):
 
 
 def changed(old, new):
-    return [(change.counter, change.base, change.head, change.is_worse) for change in changes(old, new)]
+    return [(change.counter, change.base, change.head, change.is_worse) for change in changes("a case", old, new)]
 
 
 def test_equal_counts_are_no_change():
-    assert changes(record(), record()) == []
+    assert changed(record(), record()) == []
 
 
 @pytest.mark.parametrize(("old", "new", "worse"), [(3, 4, True), (4, 3, False)])
 def test_an_operator_more_is_worse_and_one_less_is_not(old, new, worse):
-    (change,) = changes(record(old), record(new))
-    assert change.benchmark == "counts mlp/tiny sim:0+sim:1" == name_of(CASE)
+    (change,) = changes("a case", record(old), record(new))
+    assert change.benchmark == "a case"
     assert (change.counter, change.base, change.head, change.is_worse) == ("forward.operators", old, new, worse)
 
 
@@ -87,23 +91,77 @@ def test_gradients_ready_early_are_compared_by_their_share_of_the_reduced_bytes(
     assert not is_worse(ready, {ready: 8, reduced: 20}, half_of_fewer)
 
 
+def lines(count):
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_lines=count)}, projected={"m": count})
+    return CountRecord(case=CASE, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "worse"),
+    [
+        (1000, 1500, False),  # 500 lines
+        (1000, 1501, True),
+        (20_000, 21_000, False),  # 5 %
+        (20_000, 21_001, True),
+        (1000, 400, False),
+    ],
+)
+def test_lines_are_worse_above_5_percent_and_500(old, new, worse):
+    found = {change.counter: change.is_worse for change in changes("a case", lines(old), lines(new))}
+    assert found.get("forward.python_lines", False) is worse
+
+
+@pytest.mark.parametrize(("new", "worse"), [(10_100, None), (10_101, True), (9_000, False)])
+def test_a_projected_time_is_worse_above_1_percent(new, worse):
+    found = {change.counter: change.is_worse for change in changes("a case", lines(10_000), lines(new))}
+    assert found.get("projected.m") is worse
+
+
+def choosing(*slower):
+    counts = (Counts(phases={}, slower_choices=count) for count in slower)
+    return [
+        CountRecord(case=choice_case(), outcome=Outcome.OK, counts=each, environment=ENVIRONMENT) for each in counts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "worse"),
+    [((0, 0, 0), (1, 1, 2), True), ((0, 0, 0), (1, 1, 0), False), ((0, 0, 1), (1, 1, 1), False), ((0,), (0,), False)],
+)
+def test_a_slower_choice_needs_two_confirming_counts(base, head, worse):
+    records = {"/b": choosing(*base), "/h": choosing(*head)}
+
+    def launch(command, stdin_text, timeout_s):
+        jobs = CountJobs.model_validate_json(stdin_text).jobs
+        return ended(
+            0, CountRecords(records=tuple(records[job.folder].pop(0) for job in jobs)).model_dump_json().encode()
+        )
+
+    found = compare_counters({NAME: choice_case()}, Path("/b"), Path("/h"), launch)
+    assert [change.counter for change in found.changes] == ["auto.slower_choices"] * worse
+    assert records == {"/b": [], "/h": []}
+
+
 def counting(base, head):
     """Return a launcher that answers for base's and head's folder, and the list of its jobs."""
     asked = []
 
     def launch(command, stdin_text, timeout_s):
-        jobs = CountJobs.model_validate_json(stdin_text)
-        asked.append(jobs)
-        records = base if jobs.folder == "/b" else head
-        return ended(0, CountRecords(records=records[: len(jobs.jobs)]).model_dump_json().encode())
+        jobs = CountJobs.model_validate_json(stdin_text).jobs
+        asked.append([job.folder for job in jobs])
+        answers = {"/b": list(base), "/h": list(head)}
+        return ended(
+            0, CountRecords(records=tuple(answers[job.folder].pop(0) for job in jobs)).model_dump_json().encode()
+        )
 
     return launch, asked
 
 
 def compared(base, head):
     launch, asked = counting(base, head)
-    found = compare_counters([CASE] * len(base), Path("/b"), Path("/h"), launch)
-    assert [jobs.folder for jobs in asked][:2] == ["/b", "/h"]  # then those with a worse counter, for the details
+    names = [NAME, "other"][: len(base)]
+    found = compare_counters(dict.fromkeys(names, CASE), Path("/b"), Path("/h"), launch)
+    assert asked[0] == ["/b"] * len(base) + ["/h"] * len(base)  # then those with a worse counter, for the details
     return found
 
 
@@ -162,27 +220,27 @@ def test_a_crash_of_both_sides_raises_too():
 
 
 def test_a_child_without_an_answer_raises_in_one_line():
-    with pytest.raises(GateError, match=r"^base: counting failed: ended with exit status 1 no torch$"):
-        compare_counters([CASE], Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n"))
+    with pytest.raises(GateError, match=r"^counting failed: ended with exit status 1 no torch$"):
+        compare_counters({NAME: CASE}, Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n"))
 
 
 def test_the_cases_are_the_wrappers_and_the_users_own_steps_on_both_kinds_of_lanes():
     own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
-    of_machine = own.model_copy(update={"devices": None})
+    of_machine = own.model_copy(update={"name": "of_machine", "devices": None})
     built_in = Benchmark(name="built_in", workload="mlp/tiny", batch=6, threshold=0.03)
     cases = counted_cases([own, of_machine, built_in, own], of_the_wrapper=False)
-    assert [(case.workload, case.devices, case.batch) for case in cases] == [
-        ("mine:make", ("sim:0", "sim:1", "sim:2"), 6),
-        ("mine:make", ("cpu",) * 3, 6),
-        ("mine:make", ("sim:0", "sim:1"), 6),
-        ("mine:make", ("cpu",) * 2, 6),
+    assert [(name, case.workload, case.devices, case.batch) for name, case in cases.items()] == [
+        ("counts own sim:0+sim:1+sim:2", "mine:make", ("sim:0", "sim:1", "sim:2"), 6),
+        ("counts own cpu*3", "mine:make", ("cpu",) * 3, 6),
+        ("counts of_machine sim:0+sim:1", "mine:make", ("sim:0", "sim:1"), 6),
+        ("counts of_machine cpu*2", "mine:make", ("cpu",) * 2, 6),
     ]
     wrapper = counted_cases([built_in], of_the_wrapper=True)
-    assert {case.variant.name for case in wrapper} == {VariantName.TUNED}
-    assert {case.mode for case in wrapper} == set(Mode)
-    assert len(set(map(name_of, wrapper))) == len(wrapper)
-    assert len({case.workload for case in wrapper}) > 1
-    assert counted_cases([own], of_the_wrapper=True) == (*wrapper, *cases[:2])
+    assert {case.variant.name for case in wrapper.values()} == {VariantName.TUNED}
+    assert {case.mode for case in wrapper.values()} == set(Mode)
+    assert len(wrapper) == len(set(wrapper.values())) == len({*plain_cases(), *growth_cases()})
+    assert len({case.workload for case in wrapper.values()}) > 1
+    assert counted_cases([own], of_the_wrapper=True) == wrapper | dict([*cases.items()][:2])
 
 
 DOUBLING = doublings()[0]
@@ -202,17 +260,25 @@ def records(small, large):
 
 @pytest.mark.parametrize(
     ("head", "is_faster"),
-    [((100, 180), False), ((110, 190), False), ((101, 181), False), ((100, 189), False), ((100, 190), True)],
+    [
+        ((100, 180), False),
+        ((110, 190), False),  # a constant more
+        ((10, 90), False),  # a constant less: the ratio of the totals is nine, not 1.8
+        ((100, 184), False),
+        ((100, 185), True),
+        ((90, 175), True),
+    ],
 )
 def test_a_growth_is_worse_if_it_is_more_than_5_percent_faster(head, is_faster):
     found = growth_changes(records(100, 180), records(*head))
-    expected = [(f"growth with {DOUBLING.name}", "forward.operators.growth", 1800, 10 * head[1], True)]
+    expected = [(f"growth with {DOUBLING.name}", "forward.operators.growth", 80, head[1] - head[0], True)]
     got = [(each.benchmark, each.counter, each.base, each.head, each.is_worse) for each in found]
     assert got == (expected if is_faster else [])
 
 
-def test_a_counter_that_was_0_and_a_case_that_was_not_counted_have_no_growth():
-    assert growth_changes(records(0, 5), records(0, 50)) == []
+def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counted_has_no_growth():
+    assert [(each.base, each.head) for each in growth_changes(records(3, 3), records(3, 4))] == [(0, 1)]
+    assert growth_changes(records(9, 3), records(9, 9)) == []
     assert growth_changes(records(100, 180), records(100, 400)[:1]) == []
 
 
@@ -300,8 +366,9 @@ def asking(*records):
     asked, answers = [], list(records)
 
     def launch(command, stdin_text, timeout_s):
-        asked.append(CountJobs.model_validate_json(stdin_text))
-        return ended(0, CountRecords(records=(answers.pop(0),)).model_dump_json().encode())
+        jobs = CountJobs.model_validate_json(stdin_text).jobs
+        asked.extend(jobs)
+        return ended(0, CountRecords(records=tuple(answers.pop(0) for _ in jobs)).model_dump_json().encode())
 
     return launch, asked
 
@@ -315,10 +382,10 @@ def test_without_a_worse_counter_nothing_is_counted_again(changes):
 
 def test_the_case_of_a_worse_counter_is_counted_again_with_details():
     launch, asked = asking(detailed(called("f", 1)), detailed(called("f", 1, 2)))
-    job = CountJob(case=ON_CPU, kept_steps=9)
+    job = CountJob(case=ON_CPU, more_steps=9)
     (blame,) = find_blames([change(), change("x.allocations")], {"b": job}, Path("/b"), Path("/h"), launch)
     assert [(cause.base, cause.head) for cause in blame.causes] == [(1, 2)]
-    assert [(jobs.folder, jobs.jobs[0].details, jobs.jobs[0].kept_steps) for jobs in asked] == [
+    assert [(job.folder, job.details, job.more_steps) for job in asked] == [
         ("/b", True, 0),
         ("/h", True, 0),
     ]

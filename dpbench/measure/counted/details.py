@@ -86,7 +86,7 @@ class PythonCallSites(PythonCalls):
 
     def enter(self, phase: Phase) -> None:
         super().enter(phase)
-        self._now = self._calls[phase] = []
+        self._now = self._calls.setdefault(phase, [])
 
     def _count(self, frame: FrameType) -> None:
         super()._count(frame)
@@ -117,7 +117,7 @@ class PythonLineSites(PythonLines):
 
     def enter(self, phase: Phase) -> None:
         super().enter(phase)
-        self._now = self._lines[phase] = []
+        self._now = self._lines.setdefault(phase, [])
 
     def _count(self, frame: FrameType) -> None:
         super()._count(frame)

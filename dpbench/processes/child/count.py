@@ -30,6 +30,7 @@ from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import use_folder
 from dpbench.projection.collectives import bytes_by_link
+from dpbench.projection.mid_case import projected_ns
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 
@@ -39,8 +40,6 @@ _PRELOADED = ("dpbench.measure.count_step", "torch._dynamo", "torch.distributed.
 
 def respond(text: str) -> CountRecords:
     request = CountJobs.model_validate_json(text)
-    if request.folder is not None:
-        use_folder(Path(request.folder))
     with loading():
         for module in _PRELOADED:
             import_module(module)
@@ -91,6 +90,8 @@ def _count(fork: _Fork, parent: int, timeout_s: float) -> None:
     os.dup2(fork.output_fd, 1)
     os.dup2(fork.output_fd, 2)
     signal.alarm(math.ceil(timeout_s))  # SIGALRM ends the process even if it hangs in C code
+    if fork.job.folder is not None:
+        use_folder(Path(fork.job.folder))
     with os.fdopen(fork.record_fd, "w") as record:
         record.write(count_case(fork.job).model_dump_json())
 
@@ -132,7 +133,11 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     if fault := _start_simulator(job):
         return skipped(f"devices: {fault}")
     extras = Extras(
-        gradients=job.gradients, lines=job.lines, kept_steps=job.kept_steps, choices=job.choices, details=job.details
+        gradients=job.gradients,
+        thorough=job.thorough,
+        more_steps=job.more_steps,
+        uses=job.uses,
+        details=job.details,
     )
     try:
         counts, recording, details = count(job.case, connector(rendezvous), extras)
@@ -149,6 +154,8 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
             return skipped(f"events: {job.events!r} cannot be written: {error.strerror}; allowed: a file")
     if recording is not None and job.case.variant.name is VariantName.TORCH_DP:
         counts = counts.model_copy(update={"nccl_links": bytes_by_link(recording)})
+    if job.machines and recording is not None:
+        counts = counts.model_copy(update={"projected": projected_ns(recording, job.case, job.machines)})
     environment = read_environment()
     return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
 
