@@ -32,7 +32,7 @@ from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session, open_session
-from dpbench.measure.simulated_counts import counts_by_phase
+from dpbench.measure.simulated_counts import counts_by_phase, events_by_phase, turns_of
 from dpbench.records.counts import Counts, Phase, PhaseCounts
 from dpbench.records.details import Detail
 from dpbench.records.recording import ModelFacts, Recording
@@ -82,7 +82,7 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     else:
         counts, recorded = _count_simulated(session, extras.gradients)
         counted = Counted(counts, recorded, limited(details_of(recorded)) if extras.details else ())
-    return counted._replace(counts=_with_host_work(session, counted.counts)) if extras.thorough else counted
+    return counted._replace(counts=_with_host_work(session, counted)) if extras.thorough else counted
 
 
 def _counted(variant: VariantId) -> VariantId:
@@ -125,11 +125,12 @@ def _count_calls(session: Session, extras: Extras) -> Counted:
     )
 
 
-def _with_host_work(session: Session, counts: Counts) -> Counts:
-    """Take a further step and return the counts with its work on the host's tensors.
+def _with_host_work(session: Session, counted: Counted) -> Counts:
+    """Take a further step and return the counts with its work on the host's tensors, and the turns of the recording.
 
-    On simulated devices only the forward's is counted: the devices' own threads run the backward.
+    On simulated devices only the forward's are counted: the devices' own threads run the backward.
     """
+    counts, recorded = counted.counts, counted.recording
     with HostWork() as work:
         session.step(work.enter)
     is_cpu = session.placement.devices[0].type == "cpu"
@@ -138,6 +139,8 @@ def _with_host_work(session: Session, counts: Counts) -> Counts:
         for phase in counts.phases
         if is_cpu or phase is Phase.FORWARD
     }
+    if recorded is not None:
+        host[Phase.FORWARD]["turns"] = turns_of(events_by_phase(recorded)[Phase.FORWARD])
     phases = {phase: found.model_copy(update=host.get(phase, {})) for phase, found in counts.phases.items()}
     return counts.model_copy(update={"phases": phases})
 

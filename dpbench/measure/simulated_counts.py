@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from dpbench.records.counts import Phase, PhaseCounts, Traffic
-from dpbench.records.recording import Allocate, Copy, HostCall, HostCallName, Mark, Operator, Recording
+from dpbench.records.recording import ON_THREADS, Allocate, Copy, HostCall, HostCallName, Mark, Operator, Recording
 from dpbench.records.recording import RecordedEvent as Event
 
 
@@ -15,7 +16,9 @@ def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int
     peaks = defaultdict[Phase, list[Mapping[str, int]]](list)
     for phase, found in zip(marks, peaks_bytes, strict=True):
         peaks[phase].append(found)
-    most = {phase: {device: max(each[device] for each in found) for device in found[0]} for phase, found in peaks.items()}
+    most = {
+        phase: {device: max(each[device] for each in found) for device in found[0]} for phase, found in peaks.items()
+    }
     return {phase: count_phase(events, most[phase]) for phase, events in events_of.items()}
 
 
@@ -44,6 +47,12 @@ def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> Phase
         host_calls=dict(_host_calls(events)),
         peak_bytes=dict(peak_bytes),
     )
+
+
+def turns_of(events: Sequence[Event]) -> int:
+    """Return how often the host's work goes on in another thread, as between interleaved lanes."""
+    threads = [event.thread for event in events if isinstance(event, ON_THREADS)]
+    return sum(one != other for one, other in pairwise(threads))
 
 
 def _host_calls(events: Sequence[Event]) -> Iterator[tuple[str, int]]:

@@ -49,7 +49,7 @@ class PhaseCounts(Frozen):
     On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
 
     If asked for: `host_operators` are dispatched to tensors of the host, and `host_bytes` are what they write. A view
-    is no operator here.
+    is no operator here. `turns` are how often the host's work goes on in another thread, as between interleaved lanes.
 
     In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind. Each collective counts
     once, with the bytes of one rank.
@@ -67,6 +67,7 @@ class PhaseCounts(Frozen):
     python_lines: int | None = None
     host_operators: int | None = None
     host_bytes: int | None = None
+    turns: int | None = None
 
 
 class Dependencies(Frozen):

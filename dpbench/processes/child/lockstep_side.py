@@ -116,7 +116,7 @@ def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLef
         send(failure(error))
     else:
         _pin(job.cores)
-        gc.freeze()  # objects that exist now stay, so that a collection searches only the step's own garbage
+        gc.collect()  # then none comes by itself for long; one that the step asks for costs what it costs its users
         send({"steps_s": [step_s]})
         return step, trials_left
     return None
