@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--output", type=Path, default=ROOT / "results/gate/plants.jsonl")
     options = parser.parse_args()
-    print(heading())
+    print(heading("benchmarks.gate_plants"))
     answers: Counter[tuple[str, str, str]] = Counter()
     for plant in plants():
         for role, name, code in (
