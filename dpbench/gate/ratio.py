@@ -30,6 +30,9 @@ from dpbench.gate.judgement import TimeRatio
 from dpbench.processes.messages import LockstepRound, SideName
 from dpbench.stats.student import standard_error, t_quantile
 
+PRINTED_RISK = 0.025
+"""The risk at each end of a printed interval."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Blocks = Sequence[Sequence[float]]
 """The seconds of each step, block by block."""
@@ -53,7 +56,7 @@ class LogEstimate:
 
     def as_ratio(self) -> TimeRatio:
         """The ratio with its two-sided 95 % interval."""
-        return TimeRatio(value=exp(self.value), low=exp(self.low(0.025)), high=exp(self.high(0.025)))
+        return TimeRatio(value=exp(self.value), low=exp(self.low(PRINTED_RISK)), high=exp(self.high(PRINTED_RISK)))
 
 
 class Contrast(BaseModel):

@@ -281,7 +281,7 @@ def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> 
     return new * olds.get(_REDUCED, 0) < old * news.get(_REDUCED, 0)
 
 
-_BATCH, _LARGE_BATCH = 16, 256
+_BATCH, _LARGE_BATCH = 16, 1024
 SIMULATED = tuple(f"sim:{i}" for i in range(4))
 CPU = ("cpu",) * 4
 _SMALL_BUCKETS: dict[str, Any] = {"bucket_bytes": 2048, "first_bucket_bytes": 1024}

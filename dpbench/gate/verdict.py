@@ -3,7 +3,7 @@
     head / base    1 ................. 1 + tolerated ........
     slower         |   [------- ratio -------------]            above the tolerated growth, and the interval excludes 1
     pass       [---|--- ratio ---]         |                    the interval excludes more than the tolerated growth
-    faster   [---] |                       |                    the interval excludes 1
+    faster   [---] |                       |                    the interval excludes 1; at 95 % if the gain is large
     undecided  [---|------------- ratio ---|--------]           neither, at the last interim analysis
 
 The interval has two error rates. "Slower" excludes 1 at the suite's `alarm_rate`, which the benchmarks share evenly.
@@ -30,7 +30,7 @@ from math import expm1, log1p
 from statistics import median
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
-from dpbench.gate.ratio import LogEstimate, RoundRatio, estimate
+from dpbench.gate.ratio import PRINTED_RISK, LogEstimate, RoundRatio, estimate
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.stats.student import t_quantile
 
@@ -163,7 +163,7 @@ def _verdict(
     looking = [each for each in heads if each != "median" and rules[each].looks_slower(heads[each])]
     if looking and not is_last:
         return Verdict.UNDECIDED, f"the median passes, but more rounds are needed{_WHY[looking[0]]}"
-    if rule.is_faster(found) and not looking and not rule.is_off(twins["median"]):
+    if rule.says_faster(found) and not looking and not rule.is_off(twins["median"]):
         return Verdict.FASTER, "the interval excludes no change"
     return Verdict.PASS, f"the interval excludes more than {tolerated}"
 
@@ -182,6 +182,11 @@ class _Rule:
 
     def is_faster(self, log_estimate: LogEstimate) -> bool:
         return log_estimate.high(self.alarm_risk) < 0
+
+    def says_faster(self, log_estimate: LogEstimate) -> bool:
+        """Whether head is surely faster; for a gain above the tolerated growth the printed interval is sure enough."""
+        is_large = -log_estimate.value > self.tolerated
+        return self.is_faster(log_estimate) or (is_large and log_estimate.high(PRINTED_RISK) < 0)
 
     def looks_slower(self, log_estimate: LogEstimate) -> bool:
         return log_estimate.low(_LOOKS_SLOWER) > 0 and log_estimate.value > self.tolerated

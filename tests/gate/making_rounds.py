@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from random import Random
 
-from dpbench.gate.ratio import RoundRatio
+from dpbench.gate.ratio import Contrast, RoundRatio
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.gate.take_round import SuiteRound
 from dpbench.processes.messages import LockstepRound, SideName
@@ -21,6 +21,16 @@ def benchmark(name: str = "wide", threshold: float = 0.03, cores: Cores = Cores.
 def ratio(contrast: float, twin: float = 0.0, cores: str = "1") -> RoundRatio:
     """A round with these contrasts, which are logarithms."""
     return RoundRatio(contrast=contrast, twin=twin, base_s=STEP_S, head_s=STEP_S * (1 + contrast), cores=cores)
+
+
+def rounds_with(quantity: str, contrast: float, half: float, twin: float = 0.0, count: int = 6) -> list[RoundRatio]:
+    """Rounds whose `quantity`, "mean" or "later", is at `half` above and below this contrast; all others are 0."""
+    zero = Contrast(head=0.0, twin=0.0)
+    rounds = []
+    for sign in (1, -1) * (count // 2):
+        chosen = {quantity: Contrast(head=contrast + sign * half, twin=twin + sign * half)}
+        rounds.append(ratio(sign * 0.001, sign * 0.001).model_copy(update={"mean": zero, "later": zero, **chosen}))
+    return rounds
 
 
 def rounds_of(contrast: float, half: float, twin: float = 0.0, twin_half: float = 0.001, count: int = 6):

@@ -37,6 +37,24 @@ def test_a_drift_within_a_round_cancels_because_neighbours_are_compared():
     assert found.twin == pytest.approx(log(3))
 
 
+def test_the_mean_sees_a_block_that_the_median_does_not():
+    """One step of head in 16 takes 17 times as long, so the mean doubles."""
+    found = ratio_of(lockstep_round(base=[[1.0]] * 16, twin=[[1.0]] * 16, head=[[1.0]] * 15 + [[17.0]]))
+    assert found.contrast == 0
+    assert found.mean.head == pytest.approx(log(2))
+    assert found.mean.twin == 0
+
+
+def test_the_late_growth_is_that_of_heads_last_quarter_beside_base():
+    slowness = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7]
+    growing = [s * g for s, g in zip(slowness, [1.0, 1.0, 1.1, 1.1, 1.1, 1.1, 1.2, 1.2], strict=True)]
+    found = ratio_of(lockstep_round(*([[s] for s in side] for side in (slowness, slowness, growing))))
+    assert found.later.head == pytest.approx(log(1.2))
+    assert found.later.twin == 0
+    few = ratio_of(lockstep_round(*([[s] for s in side[:7]] for side in (slowness, slowness, growing))))
+    assert (few.mean, few.later) == (None, None)
+
+
 @pytest.mark.parametrize("count", [2, 5, 28])
 def test_the_interval_is_that_of_students_t(count):
     rng = Random(count)

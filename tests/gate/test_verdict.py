@@ -11,8 +11,8 @@ from scipy import stats
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores
 from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.gate.verdict import MISS_RATE, Analysis, Risks, alpha_spent_at, judge, risks_for, twin_alarms
-from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of
+from dpbench.gate.verdict import ALARM_SHARES, MISS_RATE, Analysis, Risks, alpha_spent_at, judge, risks_for, twin_alarms
+from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of, rounds_with
 
 ALARM_RISK = 0.002
 RISKS = Risks(ALARM_RISK)
@@ -64,6 +64,51 @@ def test_pass_begins_where_the_interval_excludes_the_tolerated_growth(analysis):
     edge = TOLERATED - reach(0.01, MISS_RATE, analysis)
     assert verdict(rounds_of(edge - 1e-6, 0.01), analysis) is Verdict.PASS
     assert verdict(rounds_of(edge + 1e-6, 0.01), analysis) is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(("quantity", "words"), [("mean", "few steps"), ("later", "number of steps")])
+def test_a_mean_or_late_growth_alone_is_slower_and_the_reason_names_it(quantity, words):
+    rounds = rounds_with(quantity, 0.05, 0.001)
+    found = judge(benchmark(), rounds, Analysis(1), RISKS)
+    assert (found.verdict, getattr(found, quantity).value) == (Verdict.SLOWER, pytest.approx(1 + expm1(0.05)))
+    assert words in found.why
+    assert judge(benchmark(), rounds_with(quantity, 0.029, 0.001), Analysis(1), RISKS).verdict is Verdict.PASS
+    off = judge(benchmark(), rounds_with(quantity, 0.05, 0.001, twin=0.05), Analysis(1), RISKS)
+    assert off.verdict is Verdict.UNDECIDED
+    assert twin_alarms(benchmark(), rounds_with(quantity, 0.0, 0.001, twin=0.05), Analysis(1), RISKS)
+
+
+def test_a_mean_that_looks_slower_postpones_a_pass_until_the_last_analysis():
+    rounds = rounds_with("mean", 0.05, 0.05)
+    assert judge(benchmark(), rounds, Analysis(1), RISKS).verdict is Verdict.UNDECIDED
+    assert judge(benchmark(), rounds, Analysis(2, 1.0), RISKS).verdict is Verdict.PASS
+
+
+def test_three_ratios_share_the_alarm_rate_and_one_alone_has_it_all():
+    assert sum(ALARM_SHARES.values()) == pytest.approx(1)
+    edge = reach(0.01, ALARM_RISK)
+    wider = reach(0.01, ALARM_RISK * ALARM_SHARES["median"])
+    between = (edge + wider) / 2
+    alone = rounds_of(between, 0.01)
+    beside = [
+        one.model_copy(update={"mean": two.mean, "later": two.later})
+        for one, two in zip(alone, rounds_with("mean", 0, 0), strict=True)
+    ]
+    assert verdict(alone, threshold=0.001) is Verdict.SLOWER
+    assert verdict(beside, threshold=0.001) is Verdict.UNDECIDED
+
+
+def test_faster_begins_where_the_interval_excludes_no_change():
+    edge = -reach(0.001, ALARM_RISK)
+    assert verdict(rounds_of(edge - 1e-6, 0.001)) is Verdict.FASTER
+    assert verdict(rounds_of(edge + 1e-6, 0.001)) is Verdict.PASS
+
+
+def test_a_gain_above_the_tolerated_growth_is_faster_if_the_printed_interval_says_so():
+    assert verdict(rounds_of(-TOLERATED - 1e-6, 0.02)) is Verdict.FASTER
+    assert verdict(rounds_of(-TOLERATED + 1e-6, 0.02)) is Verdict.PASS
+    assert verdict(rounds_of(-TOLERATED - 1e-6, 0.05)) is Verdict.PASS
+    assert verdict(rounds_of(-0.05, 0.001, twin=-0.05)) is Verdict.PASS  # base differs from itself as much
 
 
 def test_equal_times_without_any_noise_pass():

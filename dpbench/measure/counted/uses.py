@@ -3,13 +3,13 @@
 toggled       a forward in training, and one in evaluation, in turns
 two_forwards  a second forward before the backward of both
 threads       those that are left when wrappers that ran on threads are gone
-callers       two threads call a wrapper each: the operators at which they cannot be at once
+callers       two threads call a wrapper each, or the same one: the operators at which they cannot be at once
 """
 
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -103,16 +103,20 @@ class _Meeting(TorchDispatchMode):
 
 
 def _callers() -> dict[str, int]:
-    wrappers = [_wrapper("sequence") for _ in range(2)]
-    for wrapper in wrappers:
-        wrapper(_batch())
-    alone = _Meeting(-1, threading.Barrier(1))
-    with alone:
-        wrappers[0](_batch())
-    return {"callers.apart": sum(not _can_meet(wrappers, number) for number in range(alone.seen))}
+    one, other = _wrapper("sequence"), _wrapper("sequence")
+    alone = [_Meeting(-1, threading.Barrier(1)) for _ in range(_TURNS_BEFORE)]
+    for meeting in alone:
+        with meeting:
+            other(_batch())
+        one(_batch())
+    pairs = {"two_wrappers": (one, other), "one_wrapper": (one, one)}
+    return {
+        f"callers.apart_on_{name}": sum(not _can_meet(pair, number) for number in range(alone[-1].seen))
+        for name, pair in pairs.items()
+    }
 
 
-def _can_meet(wrappers: list[nn.Module], number: int) -> bool:
+def _can_meet(wrappers: Sequence[nn.Module], number: int) -> bool:
     barrier = threading.Barrier(len(wrappers))
     meetings = [_Meeting(number, barrier) for _ in wrappers]
 

@@ -1,0 +1,95 @@
+"""What tier 0 counts beside a step: later steps, work on the host's tensors, other uses of the wrapper."""
+
+import gc
+import threading
+
+import pytest
+import torch
+
+from dpbench.measure.counted import uses
+from dpbench.measure.counted.host_work import HostWork
+from dpbench.measure.counted.more_steps import count_more_steps
+from dpbench.records.counts import MoreSteps, Phase
+
+
+@pytest.fixture
+def without_collections():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Steps:
+    """A step that does something in every `seldom`-th call, and executes a line more in each if it `grows`."""
+
+    def __init__(self, seldom: int = 0, grows: bool = False) -> None:
+        self.count, self.seldom, self.grows = 0, seldom, grows
+
+    def other(self) -> None:
+        gc.collect(0)
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.seldom and self.count % self.seldom == 0:
+            self.other()
+        if self.grows:
+            for _ in range(self.count):
+                pass
+
+
+@pytest.mark.usefixtures("without_collections")
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (Steps(), MoreSteps(seldom_calls=0, collections=0, later_lines=0)),
+        # lines: steps 1 to 6 and 28 to 33; calls: one step, then 20
+        (Steps(seldom=13), MoreSteps(seldom_calls=2, collections=2, later_lines=0)),
+        (Steps(grows=True), MoreSteps(seldom_calls=0, collections=0, later_lines=6 * 27)),
+    ],
+    ids=["alike", "seldom", "growing"],
+)
+def test_later_steps_are_compared_with_the_first(step, expected):
+    found = count_more_steps(step, 20)
+    assert (found.seldom_calls, found.collections) == (expected.seldom_calls, expected.collections)
+    assert found.later_lines in (expected.later_lines, 2 * expected.later_lines)  # a turn is one line, or two
+
+
+def test_a_copy_counts_by_its_bytes_and_a_view_does_not():
+    x = torch.ones(4, 8)
+    with HostWork() as work:
+        work.enter(Phase.FORWARD)
+        x.view(-1), x.t()
+        x.clone()
+        work.enter(Phase.BACKWARD)
+        x.t().contiguous().add_(1)
+        work.enter(Phase.FORWARD)
+        x.clone()
+    assert work.operators == {Phase.FORWARD: 2, Phase.BACKWARD: 2}
+    assert work.written_bytes == {Phase.FORWARD: 2 * x.nbytes, Phase.BACKWARD: 2 * x.nbytes}
+
+
+@pytest.mark.filterwarnings("ignore:replicas ran on several threads")
+def test_callers_that_share_a_lock_cannot_meet(monkeypatch):
+    monkeypatch.setattr(uses, "_PATIENCE_S", 0.5)
+    lock = threading.Lock()
+
+    def locked(x):
+        with lock:
+            return x.clone()
+
+    assert uses._can_meet([lambda x: x.clone(), lambda x: x.clone()], 1)
+    assert uses._can_meet([locked, locked], 0)  # the batch is made before
+    assert not uses._can_meet([locked, locked], 1)
+
+
+@pytest.mark.filterwarnings("ignore:replicas ran on several threads")
+@pytest.mark.usefixtures("without_collections")
+def test_the_wrappers_other_uses_are_counted_alike_each_time():
+    found = uses.count_uses()
+    assert found == uses.count_uses()
+    assert (found["threads.left"], found["callers.apart_on_one_wrapper"], found["callers.apart_on_two_wrappers"]) == (
+        0,
+        0,
+        0,
+    )
+    assert found["two_forwards.host_operators"] > found["toggled.host_operators"] > 0
