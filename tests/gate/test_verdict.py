@@ -107,7 +107,10 @@ def test_faster_begins_where_the_interval_excludes_no_change():
 def test_a_gain_above_the_tolerated_growth_is_faster_if_the_printed_interval_says_so():
     assert verdict(rounds_of(-TOLERATED - 1e-6, 0.02)) is Verdict.FASTER
     assert verdict(rounds_of(-TOLERATED + 1e-6, 0.02)) is Verdict.PASS
-    assert verdict(rounds_of(-TOLERATED - 1e-6, 0.05)) is Verdict.PASS
+    printed = 0.025
+    widest = (TOLERATED + 1e-6) / (stats.t.ppf(1 - printed, COUNT - 1) / sqrt(COUNT - 1))
+    assert verdict(rounds_of(-TOLERATED - 1e-6, 0.999 * widest)) is not Verdict.PASS
+    assert verdict(rounds_of(-TOLERATED - 1e-6, 1.001 * widest)) is not Verdict.FASTER
     assert verdict(rounds_of(-0.05, 0.001, twin=-0.05)) is Verdict.PASS  # base differs from itself as much
 
 
