@@ -3,13 +3,13 @@
 toggled       a forward in training, and one in evaluation, in turns
 two_forwards  a second forward before the backward of both
 threads       those that are left when wrappers that ran on threads are gone
-callers       two threads call a wrapper each, or the same one: the operators at which they cannot be at once
+callers       the operators before which a thread's call holds up another thread's, on two wrappers or one
 """
 
 import gc
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -84,49 +84,55 @@ def _threads_left() -> dict[str, int]:
     return {"threads.left": threading.active_count() - before}
 
 
-class _Meeting(TorchDispatchMode):
-    """At operator `number` of this thread, wait for the other caller. `came` says whether it came."""
+class _Pause(TorchDispatchMode):
+    """Call `at_operator` before operator `number` of this thread."""
 
-    def __init__(self, number: int, barrier: threading.Barrier) -> None:
+    def __init__(self, number: int, at_operator: Callable[[], object]) -> None:
         super().__init__()
-        self.seen, self.came = 0, True
-        self._number, self._barrier = number, barrier
+        self.seen = 0
+        self._number, self._at_operator = number, at_operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.seen == self._number:
-            try:
-                self._barrier.wait(_PATIENCE_S)
-            except threading.BrokenBarrierError:
-                self.came = False
+            self._at_operator()
         self.seen += 1
         return func(*args, **(kwargs or {}))
 
 
 def _callers() -> dict[str, int]:
     one, other = _wrapper("sequence"), _wrapper("sequence")
-    alone = [_Meeting(-1, threading.Barrier(1)) for _ in range(_TURNS_BEFORE)]
-    for meeting in alone:
-        with meeting:
-            other(_batch())
+    for _ in range(_TURNS_BEFORE):
+        one(_batch()), other(_batch())
+    with _Pause(-1, int) as alone:
         one(_batch())
-    pairs = {"two_wrappers": (one, other), "one_wrapper": (one, one)}
     return {
-        f"callers.apart_on_{name}": sum(not _can_meet(pair, number) for number in range(alone[-1].seen))
-        for name, pair in pairs.items()
+        f"callers.apart_on_{name}": sum(not _can_meet(one, second, number) for number in range(alone.seen))
+        for name, second in {"two_wrappers": other, "one_wrapper": one}.items()
     }
 
 
-def _can_meet(wrappers: Sequence[nn.Module], number: int) -> bool:
-    barrier = threading.Barrier(len(wrappers))
-    meetings = [_Meeting(number, barrier) for _ in wrappers]
+def _can_meet(paused: Callable[[Tensor], object], called: Callable[[Tensor], object], number: int) -> bool:
+    """Return whether `called` ends while another thread's call of `paused` stands before its operator `number`."""
+    stands, may_go = threading.Event(), threading.Event()
 
-    def call(wrapper: nn.Module, meeting: _Meeting) -> None:
-        with meeting:
-            wrapper(_batch())
+    def stand() -> None:
+        stands.set()
+        may_go.wait()
 
-    threads = [threading.Thread(target=call, args=pair) for pair in zip(wrappers, meetings, strict=True)]
-    for thread in threads:
-        thread.start()
+    def call_paused() -> None:
+        try:
+            with _Pause(number, stand):
+                paused(_batch())
+        finally:
+            stands.set()
+
+    threads = [threading.Thread(target=call_paused), threading.Thread(target=called, args=(_batch(),))]
+    threads[0].start()
+    stands.wait()
+    threads[1].start()
+    threads[1].join(_PATIENCE_S)
+    can_meet = not threads[1].is_alive()
+    may_go.set()
     for thread in threads:
         thread.join()
-    return all(meeting.came for meeting in meetings)
+    return can_meet
