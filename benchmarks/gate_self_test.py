@@ -270,6 +270,7 @@ def _tested(condition: str, trials: Sequence[Trial], settings: Settings) -> dict
         ],
         "drawn": _counted(draw_gates(settings, _ratios(equal), ratios, slowdown, round_s)),
         "whole": _counted([trial.verdict for trial in whole]),
+        "faster": sum(any(each.verdict is Verdict.FASTER for each in trial.gate or ()) for trial in whole),
         "found": sum(trial.planted_in in slower for trial, slower in zip(whole, named, strict=True)),
         "median_s": median([trial.duration_s for trial in whole]) if whole else None,
         "longest_s": max((trial.duration_s for trial in whole), default=None),
@@ -321,7 +322,8 @@ def main() -> None:
     except (ReportedError, OSError, ValueError) as error:
         parser.exit(2, f"gate_self_test: {one_line(str(error))}\n")
     for each in found["tested"]:
-        print(f"{each['condition']:24} drawn gates: {each['drawn']}; whole gates: {each['whole']}")
+        whole = f"whole gates: {each['whole']}, {each['faster']} with a faster benchmark"
+        print(f"{each['condition']:24} drawn gates: {each['drawn']}; {whole}")
     equal = [each["drawn"] for each in found["tested"] if not SLOWDOWNS[each["condition"]]]
     least = max(clopper_pearson(each["slower"], sum(each.values()))[0] for each in equal)
     sys.exit(least > found["alarm_rate"])  # the lower end of the 95 % interval

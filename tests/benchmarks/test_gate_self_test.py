@@ -207,13 +207,23 @@ def test_the_result_has_the_fields_of_the_files_of_earlier_versions_and_a_gate_c
     found = result_of(made_up(), PAIR)
     earlier = json.loads((ROOT / "results/gate/self-test-vm.json").read_text())
     assert found.keys() == earlier.keys()
-    assert found["tested"][0].keys() == earlier["tested"][0].keys()
+    assert found["tested"][0].keys() - {"faster"} == earlier["tested"][0].keys()
     assert found["tested"][0]["spreads"][0].keys() == earlier["tested"][0]["spreads"][0].keys()
     assert [each["drawn"]["slower"] for each in found["tested"]] == [0, 0, 0, 20, 20]  # 2 % is below the threshold
     (tmp_path / "gate").mkdir()
     (tmp_path / "gate/self-test-here.json").write_text(json.dumps(found))
     cited = measured_false_alarms(tmp_path, (), ENVIRONMENT)
     assert (cited.alarms, cited.of, cited.gates) == (0, 20, "resampled from 30 rounds of the self-test of 2026-11-21")
+
+
+def test_a_whole_gate_of_equal_code_with_a_faster_benchmark_is_counted(path):
+    trials, _ = recorded(path, 2, 1)
+    (equal, *_) = [trial for trial in trials if trial.gate and trial.condition == EQUAL]
+    one = equal.gate[0].model_copy(update={"verdict": Verdict.FASTER})
+    mistaken = equal.model_copy(update={"gate": (one, *equal.gate[1:])})
+    for gate, count in ((equal, 0), (mistaken, 1)):
+        found = result_of([*(trial for trial in trials if trial is not equal), gate], SUITE)
+        assert (found["tested"][0]["condition"], found["tested"][0]["faster"]) == (EQUAL, count)
 
 
 @pytest.mark.parametrize(
