@@ -127,7 +127,7 @@ def _between(time: TimeJudgement) -> str:
     """``my_step by -0.8 % to +3.1 %``: the interval of the ratio that left it undecided."""
     ratio, of = time.decisive, _OF[time.quantity]
     if ratio is None:
-        return time.benchmark
+        return f"{time.benchmark} not measured"
     return f"{time.benchmark} by {100 * (ratio.low - 1):+.1f} % to {100 * (ratio.high - 1):+.1f} %{of}"
 
 

@@ -163,7 +163,7 @@ def _verdict(
             f"the growth is above {tolerated}, and the interval excludes no change{_WHY[slower[0]]}",
         )
     if found.high(rule.miss_risk) >= rule.tolerated:
-        return Verdict.UNDECIDED, "median", f"the interval excludes neither no change nor more than {tolerated}"
+        return Verdict.UNDECIDED, "median", f"it may be no slower, and may be slower by more than {tolerated}"
     looking = [each for each in heads if each != "median" and rules[each].looks_slower(heads[each])]
     if looking and not is_last:
         why = f"the median passes, but more rounds are needed{_WHY[looking[0]]}"

@@ -73,7 +73,7 @@ def test_the_quantity_that_decided_is_named_with_its_own_size(verdict, fields, w
 
 
 def test_an_undecided_benchmark_without_times_is_named():
-    assert overall_verdict((), (unmeasured("a", "undecided"),), ()) == (Verdict.UNDECIDED, "a")
+    assert overall_verdict((), (unmeasured("a", "undecided"),), ()) == (Verdict.UNDECIDED, "a not measured")
 
 
 def test_a_tier_0_that_counted_nothing_is_undecided_with_its_reason_and_hides_no_regression():
