@@ -63,8 +63,8 @@ def items(lines: Sequence[str], most: int) -> Iterator[str]:
 def escaped(text: str) -> str:
     """Return the text as one line in which GitHub finds no construct, also at the beginning of a line.
 
-    It then has no markdown, HTML, link, emoji, mention of a person, or command to a runner. Marks get a backslash. ``<``
-    and ``&`` are references, because backslashes do nothing inside of HTML, and ``$`` because they do nothing for
+    It then has no markdown, HTML, link, emoji, mention of a person, or command to a runner. Marks get a backslash.
+    ``<`` and ``&`` are references, because backslashes do nothing inside of HTML, and ``$`` because they do nothing for
     mathematics. GitHub searches for mentions, issues and emoji later, in the rendered text, and again in the plain text
     of replies by mail. Only a zero-width space prevents these (dependabot/dependabot-core, pull request 3157).
     """

@@ -42,8 +42,8 @@ def test_no_findings_pass():
         (((), (), (drift(),)), "drifted: drifting"),
         (
             ((counter(),), (time("a", "slower"), time("b", "undecided")), (drift(),)),
-            "a by 1.0 %; 1 counter is worse in 1 of 4 counted cases (counts tuned mlp/tiny): forward operators 2,000 -> 2,001; "
-            "drifted: drifting",
+            "a by 1.0 %; 1 counter is worse in 1 of 4 counted cases (counts tuned mlp/tiny): "
+            "forward operators 2,000 -> 2,001; drifted: drifting",
         ),
     ],
 )

@@ -48,8 +48,8 @@ _STYLES = {Verdict.PASS: "bold green", Verdict.SLOWER: "bold red", Verdict.UNDEC
 _LEGEND = (
     "times are each side's median; the ratio head / base compares blocks taken side by side, with its 95 % interval. "
     "tolerated: the growth that passes. smallest seen: the growth that is called slower nine times in ten with this "
-    "noise. base / base: two processes of base in the same rounds; it differs from 1 by noise only. analyses: how often "
-    "these rounds were judged."
+    "noise. base / base: two processes of base in the same rounds; it differs from 1 by noise only. analyses: how "
+    "often these rounds were judged."
 )
 
 
@@ -65,7 +65,8 @@ def gate_text(judgement: Judgement) -> RenderableType:
         parts += [*map(_obeyed_by_none, (times_table(found), precision_table(found)))]
     for line, details in _findings(judgement):
         parts += [_text(line), *(Padding(_text(each, "dim"), (0, 0, 0, 4)) for each in details)]
-    parts += [Text(), _text(_LEGEND, "dim"), Text()] if found else [Text()]
+    parts += [Text(), _text(_LEGEND, "dim")] if found else []
+    parts += [Text()]
     parts += map(_text, reliability(judgement))
     parts += [_text(f"note: {one_line(note)}") for note in judgement.notes]
     return Group(*parts, _text(circumstances(judgement)))

@@ -69,7 +69,11 @@ def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
             what=f"counters {'worse' if worse else 'accepted' if accepted else 'traded' if traded else 'changed'}",
             message=_change(group[0]) + _others(group[1:]),
             is_notable=bool(accepted or traded),
-            details=tuple(line for change in group for line in (_change(change, f" ({direction(change)})"), *_causes(judgement, change))),
+            details=tuple(
+                line
+                for change in group
+                for line in (_change(change, f" ({direction(change)})"), *_causes(judgement, change))
+            ),
         )
 
 

@@ -121,7 +121,9 @@ def others(judgement: Judgement) -> Iterator[str]:
     if not passed:
         return
     other = "" if len(passed) == len(judgement.times) else "other "
-    names = f"{len(passed):,} {other}benchmarks" if len(passed) > _MOST_NAMED else ", ".join(t.benchmark for t in passed)
+    names = (
+        f"{len(passed):,} {other}benchmarks" if len(passed) > _MOST_NAMED else ", ".join(t.benchmark for t in passed)
+    )
     ratios = [time.ratio.value for time in passed if time.ratio]
     ends = dict.fromkeys(f"{end:.3f}" for end in (min(ratios), max(ratios))) if ratios else ()
     yield one_line(f"{names} passed: {f'ratio {_TO.join(ends)}' if ends else 'nothing measured'}")
@@ -294,7 +296,9 @@ def _false_alarms(alarms: FalseAlarms | None, by_design: float) -> str:
     """The rate by design, and the measured one if it says something: its bound is low, or it is no single chance."""
     measured = ""
     if alarms is not None and (alarms.upper <= MOST_UPPER or alarms.alarms > 1):
-        measured = f"; measured: {alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)} ({one_line(alarms.gates)})"
+        measured = (
+            f"; measured: {alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)} ({one_line(alarms.gates)})"
+        )
     return f"equal code called slower: by design in at most {share(by_design)} of gates{measured}"
 
 

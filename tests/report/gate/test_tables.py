@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dpbench.gate.judgement import Blame, Cause, TimeRatio
-from dpbench.report.gate.forms import gate_markdown, gate_text
 from dpbench.report.gate.counters import counter_groups, worst_first
+from dpbench.report.gate.forms import gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import gate_junit
 from dpbench.report.gate.tables import (
     ends_of,
@@ -146,7 +146,10 @@ SHRUNK = CAUSE.model_copy(update={"lines": (7,), "head": 0})
         (
             (blame(), blame("two"), blame("two", "forward.kernels")),
             (),
-            [f"{AT}3 counters worse in 2 cases: forward.operators 2,000 -> 2,001, forward.kernels 2,000 -> 2,001 in 1 case"],
+            [
+                f"{AT}3 counters worse in 2 cases: "
+                "forward.operators 2,000 -> 2,001, forward.kernels 2,000 -> 2,001 in 1 case"
+            ],
         ),
         (
             (Blame(benchmark="case", counter="a", causes=(CAUSE, OTHER, SHRUNK)),),
