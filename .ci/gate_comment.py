@@ -24,7 +24,7 @@ MAX_CHARACTERS = 65_536
 # A zero-width space prevents mentions, links and issues, in code and in HTML too. There a backslash prevents nothing,
 # so only marks have one, and "<" and "&" are references.
 _WRITTEN_BY_THE_GATE = re.compile(
-    r"</?(?:code|details|summary)>"
+    r"</?(?:details|summary)>"
     r"|&(?:lt|amp|emsp|\#36);"
     r"|(?:@|\#|:|(?i:www|GH-))\u200b"
     r"|\\[\\`*~|_\[\]=>#.)+-]"

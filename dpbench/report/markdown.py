@@ -30,18 +30,16 @@ def markdown_table(table: Table) -> Iterator[str]:
 
     The first cell of a row is code if it can be, and keeps its indent.
     """
-    drawn = [] if table.drawing is None else [table.drawing]
     marks = [":--" if column.is_text or place < table.keys else "--:" for place, column in enumerate(table.columns)]
     yield from (f"#### {escaped(table.title)}", "") if table.title else ()
-    yield _row(_inert(column.header) for column in (*table.columns, *drawn))
-    yield _row([*marks, *(":-:" for _ in drawn)])
+    yield _row(_inert(column.header) for column in table.columns)
+    yield _row(marks)
     for row in table.rows:
         name, *cells = (column.cell(row) for column in table.columns)
         indent = _INDENT * ((len(name) - len(name.lstrip(" "))) // 2)
         name = name.replace("\n", "").strip()
         first = indent + (f"`{name}`" if name and _fits_code(name) else _inert(name))
-        drawings = [text and f"<code>{text}</code>" for text in (column.value(row) for column in drawn)]
-        yield _row([first, *map(_inert, cells), *drawings])
+        yield _row([first, *map(_inert, cells)])
     yield ""
     for line in table.below:
         yield from (escaped(line), "")

@@ -33,7 +33,6 @@ from dpbench.report.gate.tables import (
     headline,
     moved,
     others,
-    precision_table,
     reasons,
     reliability,
     revision,
@@ -48,8 +47,7 @@ _STYLES = {Verdict.PASS: "bold green", Verdict.SLOWER: "bold red", Verdict.UNDEC
 _LEGEND = (
     "times are each side's median; the ratio head / base compares blocks taken side by side, with its 95 % interval. "
     "tolerated: the growth that passes. smallest seen: the growth that is called slower nine times in ten with this "
-    "noise. base / base: two processes of base in the same rounds; it differs from 1 by noise only. analyses: how "
-    "often these rounds were judged."
+    "noise. base / base: two processes of base in the same rounds; it differs from 1 by noise only."
 )
 
 
@@ -62,7 +60,7 @@ def gate_text(judgement: Judgement) -> RenderableType:
         Text(),
     ]
     if found := _measured(judgement):
-        parts += [*map(_obeyed_by_none, (times_table(found), precision_table(found)))]
+        parts += [_obeyed_by_none(times_table(found))]
     for line, details in _findings(judgement):
         parts += [_text(line), *(Padding(_text(each, "dim"), (0, 0, 0, 4)) for each in details)]
     parts += [Text(), _text(_LEGEND, "dim")] if found else []
@@ -122,8 +120,8 @@ MARKER = "<!-- dpbench gate -->"
 """The comment's first line, by which a workflow finds it. Escaped text never holds it."""
 
 _ROWS = (100, 20, 5, 1)
-_MOST_LINES, _ROWS_ABOVE = 15, 3
-"""Lines of the comment that are not folded, empty ones among them, and rows of times among these."""
+_MOST_LINES, _ROWS_ABOVE, _COLUMNS_ABOVE = 15, 3, 6
+"""Lines of the comment that are not folded, empty ones among them, and the size of the table of times in them."""
 
 
 def gate_markdown(judgement: Judgement) -> str:
@@ -137,7 +135,8 @@ def _lines(judgement: Judgement, most: int) -> Iterator[str]:
     rows = _measured(judgement)
     above = [MARKER, f"**{escaped(headline(judgement))}**", ""]
     above += [f"base {escaped(revision(judgement.base))}; head {escaped(revision(judgement.head))}", ""]
-    above += markdown_table(replace(times_table(rows[:_ROWS_ABOVE]), title="", drawing=None)) if rows else []
+    table = times_table(rows[:_ROWS_ABOVE])
+    above += markdown_table(replace(table, title="", columns=table.columns[:_COLUMNS_ABOVE])) if rows else []
     if len(rows) > _ROWS_ABOVE:
         found.insert(0, (f"{len(rows) - _ROWS_ABOVE:,} more benchmarks that moved are below", ()))
     room = _MOST_LINES - len(above) - 1
@@ -146,8 +145,7 @@ def _lines(judgement: Judgement, most: int) -> Iterator[str]:
     yield from ("<details><summary>All findings, and how they were measured</summary>", "")
     if judgement.times:
         times = slowest_first(judgement.times)
-        yield from (*markdown_table(times_table(times, most)), *markdown_table(precision_table(times, most)))
-        yield from (_LEGEND, "")
+        yield from (*markdown_table(times_table(times, most)), _LEGEND, "")
     if judgement.counters:
         yield from markdown_table(counters_table(judgement, most))
     yield from _nested([each for place, each in enumerate(found) if each[1] or place >= room], most)

@@ -1,15 +1,6 @@
-"""A gate's judgement as tables, lines and words, which all of its forms share.
-
-A ratio is drawn with characters on a line around 1. They mean nothing in markdown, so they need no escape:
-
-    ┄┄┄┄┄┄┄┄┄┄│┄━━●━━┄┄┄┄    surely above 1
-    ┄┄┄┄┄┄┄━━━┿●━━┄┄┄┄┄┄┄    not decided
-    ◄━━━━━━━━━│┄┄┄┄┄┄┄┄┄┄    goes on to the left
-"""
+"""A gate's judgement as tables, lines and words, which all of its forms share."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from math import exp, log
 from typing import Any
 
 from dpbench.gate.judgement import (
@@ -67,9 +58,8 @@ def _passed(time: TimeJudgement) -> bool:
 
 
 def times_table(found: Sequence[TimeJudgement], most: int | None = None) -> Table:
-    """The step times and verdicts. A row has the ratio on which its verdict rests."""
+    """The step times and verdicts, then their precision. A row has the ratio on which its verdict rests."""
     unit, in_unit = _unit(x for time in found for x in (time.base_step_s, time.head_step_s))
-    span = span_of(time.decisive for time in found[:most] if time.decisive)
     columns = [
         _benchmark(),
         Column(f"base, {unit}", lambda time: time.base_step_s, in_unit),
@@ -77,22 +67,11 @@ def times_table(found: Sequence[TimeJudgement], most: int | None = None) -> Tabl
         Column("change", lambda time: time.decisive and change(time)),
         Column("head / base", lambda time: time.decisive, interval),
         _text("verdict", lambda time: _accepted(time.verdict, time.accepted)),
-    ]
-    drawing = Column(ends_of(span), lambda time: interval_line(time.decisive, span) if time.decisive else "")
-    return replace(_table("Step times", columns, found, most), drawing=drawing)
-
-
-def precision_table(found: Sequence[TimeJudgement], most: int | None = None) -> Table:
-    """The noise, the detectable growth, the rounds and analyses."""
-    columns = [
-        _benchmark(),
         Column("tolerated", lambda time: time.threshold, share),
         Column("smallest\nseen", lambda time: time.detectable, share),
         Column("base / base", lambda time: time.twin, interval),
-        Column("rounds,\nanalyses", lambda time: f"{time.rounds:,}, {time.looks:,}"),
-        _text("cores", lambda time: one_line(time.cores)),
     ]
-    return _table("Precision of these times", columns, found, most)
+    return _table("Step times", columns, found, most)
 
 
 _CHANGED: dict[Quantity, str] = {"median": "", "mean": "mean ", "later": "later steps "}
@@ -170,48 +149,6 @@ def _unit(times_s: Iterable[float | None]) -> tuple[str, Callable[[float], str]]
 
 
 _MOST_NAMED, _TO = 3, " to "
-_HALF = 10
-_LEAST_SPAN, _MOST_SPAN = log(1.02), log(2.0)
-_LINE, _ONE, _INTERVAL, _ONE_INSIDE, _VALUE, _LEFT, _RIGHT = "┄│━┿●◄►"
-
-
-def span_of(ratios: Iterable[TimeRatio]) -> float:
-    """Return the logarithm at a line's end that shows all of the ratios, between those of 1.02 and of 2."""
-    ends = [abs(log(end)) for ratio in ratios for end in (ratio.low, ratio.high) if end > 0]
-    return min(max([_LEAST_SPAN, *ends]), _MOST_SPAN)
-
-
-def ends_of(span: float) -> str:
-    """Return the ratios at both ends of a line, such as ``0.95 … 1 … 1.05``."""
-    return f"{exp(-span):.2f} … 1 … {exp(span):.2f}"
-
-
-def interval_line(ratio: TimeRatio, span: float) -> str:
-    """Return the line of a ratio: 21 characters, with 1 in the middle. An end that lies outside is an arrow."""
-    low, value, high = (_place(end, span) for end in (ratio.low, ratio.value, ratio.high))
-    cells = [_LINE] * (2 * _HALF + 1)
-    cells[_HALF] = _ONE
-    for place in range(max(low, 0), min(high, 2 * _HALF) + 1):
-        cells[place] = _ONE_INSIDE if place == _HALF else _INTERVAL
-    if _is_beside_one(ratio):
-        cells[_HALF] = _ONE
-    cells[min(max(value, 0), 2 * _HALF)] = _VALUE
-    if low < 0:
-        cells[0] = _LEFT
-    if high > 2 * _HALF:
-        cells[-1] = _RIGHT
-    return "".join(cells)
-
-
-def _is_beside_one(ratio: TimeRatio) -> bool:
-    """Whether the interval does not contain 1, though its nearest end may round to the middle."""
-    return ratio.low > 1 or ratio.high < 1
-
-
-def _place(ratio: float, span: float) -> int:
-    """Return the cell of a ratio: below 0 or above 20 if it lies outside."""
-    where = _HALF * (1 + log(ratio) / span) if ratio > 0 else -1.0
-    return round(min(max(where, -1), 2 * _HALF + 1))
 
 
 def share(value: float) -> str:
