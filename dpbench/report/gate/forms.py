@@ -59,12 +59,12 @@ def gate_text(judgement: Judgement) -> RenderableType:
         _text(f"head {revision(judgement.head)}"),
         Text(),
     ]
-    if found := _measured(judgement):
-        parts += [_obeyed_by_none(times_table(found))]
-    for line, details in _findings(judgement):
+    found, rows = list(_findings(judgement)), _measured(judgement)
+    parts += [_obeyed_by_none(times_table(rows))] if rows else []
+    for line, details in found:
         parts += [_text(line), *(Padding(_text(each, "dim"), (0, 0, 0, 4)) for each in details)]
-    parts += [Text(), _text(_LEGEND, "dim")] if found else []
-    parts += [Text()]
+    parts += [Text()] if found else []
+    parts += [_text(_LEGEND, "dim"), Text()] if rows else []
     parts += map(_text, reliability(judgement))
     parts += [_text(f"note: {one_line(note)}") for note in judgement.notes]
     return Group(*parts, _text(circumstances(judgement)))

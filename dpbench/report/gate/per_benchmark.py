@@ -119,7 +119,7 @@ def _drifts(judgement: Judgement) -> Iterator[BenchmarkFinding]:
             what="drift" if is_open else "drift accepted",
             message=_drift(group[0]),
             is_notable=True,
-            details=tuple(map(_drift, group[1:])),
+            details=tuple(map(_drift, group)),
             step_time_s=group[0].after_s,
         )
 
@@ -253,7 +253,7 @@ def _testcase(case: BenchmarkFinding) -> ET.Element:
     element = ET.Element("testcase", classname=classname, name=case.benchmark)
     if case.step_time_s is not None:
         element.set("time", _seconds(case.step_time_s))
-    text = "\n".join([case.message, *case.details])
+    text = "\n".join(case.details or [case.message])
     if case.verdict is Verdict.PASS:
         ET.SubElement(element, "system-out").text = text
     else:
