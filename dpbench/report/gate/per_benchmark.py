@@ -69,10 +69,9 @@ def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
             what=f"counters {'worse' if worse else 'accepted' if accepted else 'traded' if traded else 'changed'}",
             message=_change(group[0]) + _others(group[1:]),
             is_notable=bool(accepted or traded),
-            details=tuple(
-                line
-                for change in group
-                for line in (_change(change, f" ({direction(change)})"), *_causes(judgement, change))
+            details=(
+                *(_change(change, f" ({direction(change)})") for change in group),
+                *_causes(judgement, group[0].benchmark),
             ),
         )
 
@@ -89,10 +88,10 @@ def _change(change: CounterChange, state: str = "") -> str:
     return one_line(text + traded) + _accepted(change.accepted)
 
 
-def _causes(judgement: Judgement, change: CounterChange) -> Iterator[str]:
-    for blame in judgement.blames:
-        if (blame.benchmark, blame.counter) == (change.benchmark, change.counter):
-            yield from (f"    {line}" for line in cause_lines(blame))
+def _causes(judgement: Judgement, benchmark: str) -> Iterable[str]:
+    """Return the code behind the benchmark's worse counters, each cause once."""
+    blames = [blame for blame in judgement.blames if blame.benchmark == benchmark]
+    return dict.fromkeys(f"    {line}" for blame in blames for line in cause_lines(blame))
 
 
 def _time(time: TimeJudgement) -> BenchmarkFinding:

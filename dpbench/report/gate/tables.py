@@ -20,8 +20,9 @@ from dpbench.report.table import NONE, Column, Table
 from dpbench.report.units import number, time_unit
 from dpbench.text.outside import one_line
 
-MOST_UPPER = 0.2
+_MOST_UPPER = 0.2
 """A rate of false alarms with a higher upper bound rests on too few gates to say something."""
+_MOST_NAMED = 3
 
 
 def counters_table(judgement: Judgement, most: int) -> Table:
@@ -103,16 +104,16 @@ def others(judgement: Judgement) -> Iterator[str]:
     names = (
         f"{len(passed):,} {other}benchmarks" if len(passed) > _MOST_NAMED else ", ".join(t.benchmark for t in passed)
     )
-    ratios = [time.ratio.value for time in passed if time.ratio]
-    ends = dict.fromkeys(f"{end:.3f}" for end in (min(ratios), max(ratios))) if ratios else ()
-    yield one_line(f"{names} passed: {f'ratio {_TO.join(ends)}' if ends else 'nothing measured'}")
+    ratios = sorted(time.ratio.value for time in passed if time.ratio)
+    ends = dict.fromkeys(f"{end:.3f}" for end in (*ratios[:1], *ratios[-1:]))
+    yield one_line(f"{names} passed: ratio {' to '.join(ends)}")
 
 
 def slowest_first(times: Sequence[TimeJudgement]) -> list[TimeJudgement]:
     order = (Verdict.SLOWER, Verdict.BROKEN, Verdict.UNDECIDED, Verdict.PASS, Verdict.FASTER)
 
     def place(time: TimeJudgement) -> tuple[int, bool, float]:
-        return order.index(time.verdict), time.accepted is not None, -time.ratio.value if time.ratio else 0.0
+        return order.index(time.verdict), time.accepted is not None, -time.decisive.value if time.decisive else 0.0
 
     return sorted(times, key=place)
 
@@ -146,9 +147,6 @@ def _unit(times_s: Iterable[float | None]) -> tuple[str, Callable[[float], str]]
     """Return the name of the times' unit, and the function that writes a time in it."""
     unit_s, unit = time_unit([time_s for time_s in times_s if time_s])
     return unit, lambda time_s: number(time_s / unit_s)
-
-
-_MOST_NAMED, _TO = 3, " to "
 
 
 def share(value: float) -> str:
@@ -232,7 +230,7 @@ def circumstances(judgement: Judgement) -> str:
 def _false_alarms(alarms: FalseAlarms | None, by_design: float) -> str:
     """The rate by design, and the measured one if it says something: its bound is low, or it is no single chance."""
     measured = ""
-    if alarms is not None and (alarms.upper <= MOST_UPPER or alarms.alarms > 1):
+    if alarms is not None and (alarms.upper <= _MOST_UPPER or alarms.alarms > 1):
         measured = (
             f"; measured: {alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)} ({one_line(alarms.gates)})"
         )

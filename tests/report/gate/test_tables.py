@@ -24,7 +24,6 @@ from tests.report.gate.making_gate import (
     judged,
     ratio,
     time,
-    unmeasured,
 )
 
 
@@ -136,10 +135,6 @@ def test_benchmarks_that_did_not_move_are_one_line(passing, moving, line):
     found = judged("slower", times=(*times, *(time(name, "slower") for name in moving)))
     assert list(others(found)) == [line]
     assert [each.benchmark for each in moved(found)] == list(moving)
-
-
-def test_a_benchmark_that_was_never_measured_passes_without_a_ratio():
-    assert list(others(judged(times=(unmeasured("a", "pass"),)))) == ["a passed: nothing measured"]
 
 
 @pytest.mark.parametrize(
