@@ -14,7 +14,7 @@ _NO_WIDTH = "\u200b"
 _SPECIAL = re.compile(
     r"(?P<reference>[<&$])"
     r"|(?P<mark>[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|\[(?=[ xX]\])|\](?=[(\[:]))"
-    r"|(?P<split>@|\#(?=[\d\[])|:(?=//|:)|\bwww(?=\.)|\bGH-(?=\d)|:(?:[+-]1|100|1234|(?!\d+:)[\w-]+)(?=:))",
+    r"|(?P<split>@|\#(?=[\d\[])|www(?=\.)|GH-(?=\d)|:(?=//|:|[+-]1:|100:|1234:|(?!\d+:)[\w-]+:))",
     re.IGNORECASE,
 )
 """What GitHub may interpret anywhere in a line. `_LEADING` is what begins a block."""
@@ -37,7 +37,7 @@ def markdown_table(table: Table) -> Iterator[str]:
     for row in table.rows:
         name, *cells = (column.cell(row) for column in table.columns)
         indent = _INDENT * ((len(name) - len(name.lstrip(" "))) // 2)
-        name = name.replace("\n", "").strip()
+        name = one_line(name.replace("\n", ""))
         first = indent + (f"`{name}`" if name and _fits_code(name) else _inert(name))
         yield _row([first, *map(_inert, cells)])
     yield ""

@@ -12,7 +12,8 @@ from markdown_it import MarkdownIt
 from dpbench.gate.judgement import Judgement, Revision
 from dpbench.report.gate.forms import MARKER, gate_markdown
 from dpbench.report.gate.tables import one_line
-from dpbench.report.markdown import MAX_CHARACTERS, escaped
+from dpbench.report.markdown import MAX_CHARACTERS, escaped, markdown_table
+from dpbench.report.table import Column, Table
 from tests.report.gate.making_gate import EVERY, EVIL, counter, drift, judged, time
 
 OURS = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary"}
@@ -142,9 +143,9 @@ def test_no_text_becomes_a_mention_or_markup(text: str) -> None:
             ("www.a.b", "www|.a.b"),
             ("https://a.b", "https:|//a.b"),
             ("a@b.c", "a@|b.c"),
-            ("x/y#1 GH-2", "x/y#|1 GH-|2"),
+            ("x/y#1 GH-2 _www.a", "x/y#|1 GH-|2 \\_www|.a"),
         ),
-        *((":tada: :100:", ":tada|: :100|:"), ("::error::a", ":|:error|:|:a"), ("##[a]", "##|[a]")),
+        *((":tada: :100:", ":|tada: :|100:"), ("::error::a", ":|:|error:|:a"), ("##[a]", "##|[a]")),
     ],
 )
 def test_only_what_github_would_interpret_is_escaped(text: str, source: str) -> None:
@@ -174,6 +175,21 @@ def test_the_comment_never_exceeds_the_limit(text: str) -> None:
     assert len(written) <= MAX_CHARACTERS
     assert written.rstrip().endswith("</details>")
     assert re.search(r"- \.\.\. and 2\d\d more\n", written)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("a_b*2", "`a_b*2`"),
+        ("  a", "&emsp;`a`"),
+        ("a\x1b[1m\u2028b", "`a [1m b`"),
+        ("a`b", "a\\`b"),
+        ("a@b", f"a@{NO_WIDTH}b"),
+    ],
+)
+def test_a_name_is_code_if_it_is_inert_as_code(name: str, cell: str) -> None:
+    table = Table("", [Column("h", lambda row: row)], [name])
+    assert list(markdown_table(table))[2] == f"| {cell} |"
 
 
 def test_a_hundred_benchmarks_are_all_shown() -> None:
