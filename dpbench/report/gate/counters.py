@@ -21,6 +21,7 @@ _LONGEST_TEXT = 60
 class CounterGroup:
     """Counters that changed at one place or in one direction: one line, and lines with the code and the cases."""
 
+    is_worse: bool
     line: str
     details: tuple[str, ...]
 
@@ -69,7 +70,7 @@ def _group(
     shown = code[:_MOST_CODE] if place else []
     if len(cases) > 1:
         shown = [*shown, f"cases: {_first(cases, _MOST_CASES, '; ')}"]
-    return CounterGroup(one_line(line), tuple(map(one_line, shown)))
+    return CounterGroup(state == "worse", one_line(line), tuple(map(one_line, shown)))
 
 
 def _first(texts: Sequence[str], most: int, between: str) -> str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
-from dpbench.report.gate.counters import cause_lines, count, worst_first
+from dpbench.report.gate.counters import cause_lines, count, counter_groups, worst_first
 from dpbench.report.gate.tables import (
     acceptance,
     circumstances,
@@ -142,7 +142,7 @@ _LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: 
 
 
 def annotations(judgement: Judgement) -> str:
-    """Return a line for each benchmark that does not pass or is accepted.
+    """Return a line for each place with worse counters, and for each benchmark that does not pass or is accepted.
 
     A line for the whole precedes them, unless it passes. It comes first, because GitHub shows only ten errors and ten
     warnings of a step; the log has the rest (actions/toolkit, docs/problem-matchers.md).
@@ -154,8 +154,11 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     if judgement.verdict is not Verdict.PASS:
         message = "\n".join([headline(judgement), *reliability(judgement)])
         yield _command(_LEVELS[judgement.verdict], f"dpbench gate: {judgement.verdict}", message)
+    for group in counter_groups(judgement):
+        if group.is_worse:
+            yield _command("error", "counters worse", "\n".join([group.line, *group.details]))
     found = findings(judgement)
-    yield from (_annotation(finding) for finding in found if finding.verdict is not Verdict.PASS)
+    yield from (_annotation(each) for each in found if each.tier != 0 and each.verdict is not Verdict.PASS)
     passing = (finding for finding in found if finding.verdict is Verdict.PASS)
     yield from (_annotation(finding) for finding in passing if finding.is_notable)
 

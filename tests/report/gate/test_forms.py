@@ -101,7 +101,7 @@ def test_every_form_is_as_before(name):
 
 @pytest.mark.parametrize(
     "form",
-    [gate_markdown, annotations, gate_junit, gate_json],
+    [gate_markdown, gate_junit, gate_json],
 )
 def test_every_benchmark_that_does_not_pass_is_in_every_form(form):
     written = form(MANY)
