@@ -65,7 +65,7 @@ def sentences(markdown: str) -> list[str]:
     text = re.sub(r"```.*?```", "", markdown, flags=re.DOTALL)
     lines = [line for line in text.splitlines() if not re.match(r"\s*\||    |\s*#|\s*>", line)]
     text = re.sub(r"\n\s*(?:[-*]|\d+\.)\s|\n\s*\n", "\n.\n", "\n".join(lines))
-    return [" ".join(sentence.split()) for sentence in re.split(r"(?<=[.!?:;])\s+", text)]
+    return [" ".join(sentence.split()) for sentence in re.split(r"(?<=[.!?:;])\*{0,2}\s+", text)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

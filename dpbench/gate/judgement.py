@@ -5,7 +5,7 @@
 
 from datetime import date
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +13,8 @@ from dpbench.records.record import Environment
 
 Share = Annotated[float, Field(allow_inf_nan=False)]
 """A finite number. As a share, 0.05 is 5 %."""
+Quantity = Literal["median", "mean", "later"]
+"""What of the steps is compared, as gate/ratio.py defines it."""
 
 
 class Verdict(StrEnum):
@@ -54,7 +56,7 @@ class Revision(_Frozen):
 class Accepted(_Frozen):
     """A regression that the project accepts until `expires`.
 
-    `benchmark` is a name or a pattern such as ``counts *``. `revision` is the commit that made it slower.
+    `benchmark` is a name or a pattern such as ``my_step*``. `revision` is the commit that made it slower.
     """
 
     benchmark: str
@@ -120,7 +122,8 @@ class TimeJudgement(_Frozen):
 
     `base_step_s` and `head_step_s` are medians over rounds. `ratio` is that of median blocks, `mean` that of the means
     of all steps. `later` is how much more head's steps grow from the first to the last quarter of a round. The last two
-    are None for start-ups. `twin` is the ratio of base's twin to base in the same rounds.
+    are None for start-ups. The verdict rests on one of the three: `quantity`. `twin` is the ratio of base's twin to
+    base in the same rounds.
 
     `threshold` is the tolerated growth. `detectable` is the smallest growth that the gate calls slower nine times in
     ten, with this noise and this number of rounds. Both growths are shares: 0.01 is 1 %. `looks` counts the interim
@@ -140,8 +143,14 @@ class TimeJudgement(_Frozen):
     twin: TimeRatio | None = None
     mean: TimeRatio | None = None
     later: TimeRatio | None = None
+    quantity: Quantity = "median"
     detectable: Share | None = None
     accepted: Accepted | None = None
+
+    @property
+    def decisive(self) -> TimeRatio | None:
+        """The ratio on which the verdict rests; None if nothing was measured."""
+        return {"median": self.ratio, "mean": self.mean, "later": self.later}[self.quantity]
 
 
 class Drift(_Frozen):

@@ -23,11 +23,12 @@ from math import inf
 from typing import TypeVar
 
 from dpbench.cases.case import Case
-from dpbench.gate.judgement import Accepted, Blame, CounterChange, Drift, TimeJudgement, Verdict
+from dpbench.gate.judgement import Accepted, Blame, CounterChange, Drift, Quantity, TimeJudgement, Verdict
 from dpbench.gate.settings import Benchmark
 from dpbench.processes.messages import Timed
 
 _MOST_NAMED = 3
+_OF: Mapping[Quantity, str] = {"median": "", "mean": " in the mean", "later": " in later steps"}
 _PASSING = (Verdict.PASS, Verdict.FASTER)
 
 
@@ -53,8 +54,8 @@ def overall_verdict(
     open_question = _open_question(worse, counters) if not is_timed else None
     if reasons := list(_regressions([] if open_question else worse, times, drifts, blames, counted_cases)):
         return Verdict.SLOWER, "; ".join(reasons)
-    undecided = [time.benchmark for time in times if time.verdict is Verdict.UNDECIDED and time.accepted is None]
-    gaps = [f"not decided: {_names(undecided)}"] if undecided else []
+    undecided = [time for time in times if time.verdict is Verdict.UNDECIDED and time.accepted is None]
+    gaps = [_names([_between(time) for time in undecided])] if undecided else []
     gaps += [reason for reason in (open_question, gap) if reason]
     if gaps:
         return Verdict.UNDECIDED, "; ".join(gaps)
@@ -106,11 +107,11 @@ def _regressions(
     if slower:
         yield _names([_by_how_much(time) for time in slower])
     if worse:
-        of = dict.fromkeys(change.benchmark for change in worse)
-        first = worse[0]
+        of = list(dict.fromkeys(change.benchmark for change in worse))
         number = "1 counter is" if len(worse) == 1 else f"{len(worse)} counters are"
-        cases = f"{len(of)} of {max(counted_cases, len(of))} counted cases"
-        yield f"{number} worse in {cases}: {first.counter} {_count(first.base)} -> {_count(first.head)}{_where(blames)}"
+        name = f" ({of[0]})" if len(of) == 1 else ""
+        cases = f"{len(of)} of {max(counted_cases, len(of))} counted cases{name}"
+        yield f"{number} worse in {cases}: {_first(worse, blames)}"
     drifted = [drift.benchmark for drift in drifts if drift.accepted is None]
     if drifted:
         yield f"drifted: {_names(drifted)}"
@@ -118,15 +119,30 @@ def _regressions(
 
 def _by_how_much(time: TimeJudgement) -> str:
     """``my_step by 5.2 %``, of the ratio that decided."""
-    ratio = max((each for each in (time.ratio, time.mean, time.later) if each), key=lambda each: each.low, default=None)
-    if time.verdict is Verdict.FASTER or ratio is None:
-        ratio = time.ratio
-    return time.benchmark if ratio is None else f"{time.benchmark} by {100 * abs(ratio.value - 1):.1f} %"
+    ratio, of = time.decisive, _OF[time.quantity]
+    return time.benchmark if ratio is None else f"{time.benchmark} by {100 * abs(ratio.value - 1):.1f} %{of}"
 
 
-def _where(blames: Sequence[Blame]) -> str:
-    causes = [cause for blame in blames for cause in blame.causes if cause.head > cause.base]
-    return f", in {causes[0].function} at {causes[0].file}:{causes[0].lines[0]}" if causes else ""
+def _between(time: TimeJudgement) -> str:
+    """``my_step by -0.8 % to +3.1 %``: the interval of the ratio that left it undecided."""
+    ratio, of = time.decisive, _OF[time.quantity]
+    if ratio is None:
+        return f"{time.benchmark} not measured"
+    return f"{time.benchmark} by {100 * (ratio.low - 1):+.1f} % to {100 * (ratio.high - 1):+.1f} %{of}"
+
+
+def _first(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
+    """Return the first worse counter whose code is known, with its code; else the first one."""
+    by_counter = {(blame.benchmark, blame.counter): blame.causes for blame in blames}
+    for change in worse:
+        for cause in by_counter.get((change.benchmark, change.counter), ()):
+            if cause.head > cause.base:
+                return f"{_change(change)}, in {cause.function} at {cause.file}:{cause.lines[0]}"
+    return _change(worse[0])
+
+
+def _change(change: CounterChange) -> str:
+    return f"{change.counter} {_count(change.base)} -> {_count(change.head)}"
 
 
 def _count(value: int | None) -> str:

@@ -208,7 +208,7 @@ class _Keys(_Frozen):
 class _Entry(_Frozen):
     """One [[accepted]] table of the file."""
 
-    benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as counts *")
+    benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as my_step*")
     revision: str = Field(pattern="^[0-9a-f]{7,64}$", description="text: a commit's hash, 7 digits of it or more")
     reason: str = Field(pattern=r"\S", description="text that is not empty")
     expires: Annotated[date, BeforeValidator(_expiry)] = Field(description="a date such as 2027-01-31")

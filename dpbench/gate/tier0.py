@@ -87,8 +87,8 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> d
     """Return the cases by name: those of `dpbench counts --check`, those of the gate alone, the user's steps. Pure.
 
     Set `of_the_wrapper` to False if a commit has no wrapper: then only the user's own steps are left. These are the
-    benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes, and named after its
-    benchmark.
+    benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes, and named so: the
+    benchmark's name, then the devices in words.
     """
     cases = dict[Case, str]()
     if of_the_wrapper:
@@ -96,9 +96,10 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> d
     for benchmark in benchmarks:
         if is_factory(benchmark.workload):
             lanes = len(benchmark.devices or _LANES)
-            for place in (tuple(f"sim:{i}" for i in range(lanes)), ("cpu",) * lanes):
+            devices = {"simulated device": tuple(f"sim:{i}" for i in range(lanes)), "CPU lane": ("cpu",) * lanes}
+            for kind, place in devices.items():
                 case = benchmark.case(1, place).model_copy(update={"devices": place})
-                cases.setdefault(case, f"counts {benchmark.name} {format_devices(place)}")
+                cases.setdefault(case, f"{benchmark.name}, on {lanes} {kind}{'' if lanes == 1 else 's'}")
     return {name: case for case, name in cases.items()}
 
 

@@ -127,7 +127,7 @@ def _not_judged(benchmark: Benchmark, rounds: int) -> TimeJudgement:
     return TimeJudgement(
         benchmark=benchmark.name,
         verdict=Verdict.UNDECIDED,
-        why=f"the budget had room for {rounds} rounds; at least {_LEAST_ROUNDS} are needed",
+        why=f"the budget had room for {rounds} of the {_LEAST_ROUNDS} rounds that are needed",
         threshold=benchmark.threshold,
         rounds=rounds,
         looks=0,

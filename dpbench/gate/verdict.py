@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from math import expm1, log1p
 from statistics import median
 
-from dpbench.gate.judgement import TimeJudgement, Verdict
+from dpbench.gate.judgement import Quantity, TimeJudgement, Verdict
 from dpbench.gate.ratio import PRINTED_RISK, LogEstimate, RoundRatio, estimate
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.stats.student import t_quantile
@@ -88,10 +88,10 @@ def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
     return Risks(alarm_rate / benchmarks)
 
 
-ALARM_SHARES = {"median": 0.6, "mean": 0.2, "later": 0.2}
+ALARM_SHARES: Mapping[Quantity, float] = {"median": 0.6, "mean": 0.2, "later": 0.2}
 _LOOKS_SLOWER = 0.05
 """The risk at which a mean or a late growth that excludes no change postpones a pass."""
-_WHY = {
+_WHY: Mapping[Quantity, str] = {
     "median": "",
     "mean": "; it is in the mean of all steps, so a few steps cost much more",
     "later": "; it is in steps late in a process, so a cost grows with the number of steps",
@@ -105,7 +105,7 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis
     """
     heads, twins = _estimates(rounds)
     rules = _rules(benchmark, heads, analysis, risks)
-    verdict, why = _verdict(heads, twins, rules, is_last=analysis.share == 1)
+    verdict, quantity, why = _verdict(heads, twins, rules, is_last=analysis.share == 1)
     ratios = {quantity: found.as_ratio() for quantity, found in heads.items()}
     return TimeJudgement(
         benchmark=benchmark.name,
@@ -121,6 +121,7 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis
         twin=twins["median"].as_ratio(),
         mean=ratios.get("mean"),
         later=ratios.get("later"),
+        quantity=quantity,
         detectable=rules["median"].detectable(heads["median"]),
     )
 
@@ -132,7 +133,7 @@ def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: An
     return any(rules[quantity].is_slower(found) for quantity, found in twins.items())
 
 
-_Estimates = Mapping[str, LogEstimate]
+_Estimates = Mapping[Quantity, LogEstimate]
 
 
 def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
@@ -146,26 +147,30 @@ def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
 
 
 def _verdict(
-    heads: _Estimates, twins: _Estimates, rules: Mapping[str, "_Rule"], *, is_last: bool
-) -> tuple[Verdict, str]:
+    heads: _Estimates, twins: _Estimates, rules: Mapping[Quantity, "_Rule"], *, is_last: bool
+) -> tuple[Verdict, Quantity, str]:
+    """Return the verdict, the quantity on which it rests, and the reason."""
     slower = [quantity for quantity, found in heads.items() if rules[quantity].is_slower(found)]
     rule, found = rules["median"], heads["median"]
     tolerated = f"the tolerated {100 * expm1(rule.tolerated):.3g} %"
     if slower:
         if any(rules[quantity].is_off(twins[quantity]) for quantity in slower):
-            return Verdict.UNDECIDED, "base differs from itself as much: this machine does not treat equal code alike"
+            why = "base differs from itself as much: this machine does not treat equal code alike"
+            return Verdict.UNDECIDED, slower[0], why
         return (
             Verdict.SLOWER,
+            slower[0],
             f"the growth is above {tolerated}, and the interval excludes no change{_WHY[slower[0]]}",
         )
     if found.high(rule.miss_risk) >= rule.tolerated:
-        return Verdict.UNDECIDED, f"the interval excludes neither no change nor more than {tolerated}"
+        return Verdict.UNDECIDED, "median", f"it may be no slower, and may be slower by more than {tolerated}"
     looking = [each for each in heads if each != "median" and rules[each].looks_slower(heads[each])]
     if looking and not is_last:
-        return Verdict.UNDECIDED, f"the median passes, but more rounds are needed{_WHY[looking[0]]}"
+        why = f"the median passes, but more rounds are needed{_WHY[looking[0]]}"
+        return Verdict.UNDECIDED, looking[0], why
     if rule.says_faster(found) and not looking and not rule.is_off(twins["median"]):
-        return Verdict.FASTER, "the interval excludes no change"
-    return Verdict.PASS, f"the interval excludes more than {tolerated}"
+        return Verdict.FASTER, "median", "the interval excludes no change"
+    return Verdict.PASS, "median", f"the interval excludes more than {tolerated}"
 
 
 @dataclass(frozen=True)
@@ -207,7 +212,9 @@ class _Rule:
         return t_quantile(1 - self.alarm_risk, log_estimate.degrees) * log_estimate.error + _power_margin(log_estimate)
 
 
-def _rules(benchmark: Benchmark, quantities: Iterable[str], analysis: Analysis, risks: Risks) -> Mapping[str, _Rule]:
+def _rules(
+    benchmark: Benchmark, quantities: Iterable[Quantity], analysis: Analysis, risks: Risks
+) -> Mapping[Quantity, _Rule]:
     """Return the rule of each quantity. They share the benchmark's alarm rate."""
     shares = {quantity: ALARM_SHARES[quantity] for quantity in quantities}
     alarm_risk, miss_risk = alpha_spent_at(analysis, risks.alarm), alpha_spent_at(analysis, risks.miss)

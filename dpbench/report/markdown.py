@@ -10,33 +10,36 @@ MAX_CHARACTERS = 65_536
 """The longest issue or comment that GitHub accepts; for longer ones it returns status 422."""
 
 _MAX_TEXT = 300
-_SPECIAL = re.compile(r"(?<!\d)\.|\.(?!\d)|(?<!\w)-|-(?!\w)|_|(?<=\d)\)|[^\w ,;/%()'.-]")
-"""The characters to escape.
-
-Letters, digits, points between digits, hyphens in words and harmless punctuation stay. A closing parenthesis after a
-digit begins a numbered list.
-"""
+_NO_WIDTH = "\u200b"
+_SPECIAL = re.compile(
+    r"(?P<reference>[<&$])"
+    r"|(?P<mark>[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|\[(?=[ xX]\])|\](?=[(\[:]))"
+    r"|(?P<split>@|\#(?=[\d\[])|www(?=\.)|GH-(?=\d)|:(?=//|:|[+-]1:|100:|1234:|(?!\d+:)[\w-]+:))",
+    re.IGNORECASE,
+)
+"""What GitHub may interpret anywhere in a line. `_LEADING` is what begins a block."""
+_REFERENCES = {"<": "&lt;", "&": "&amp;", "$": "&#36;"}
+_LEADING = re.compile(r"^(\d+(?=[.)](?!\S))|(?=[-+](?!\S)|-[-\s]*$|[=>]|#{1,6}(?!\S)))")
 
 
 _INDENT = "&emsp;"
 
 
 def markdown_table(table: Table) -> Iterator[str]:
-    """Yield the lines of a table with its title.
+    """Yield the lines of a table, with its title if it has one.
 
-    The first cell of a row has a monospaced font, and keeps its indent.
+    The first cell of a row is code if it can be, and keeps its indent.
     """
-    drawn = [] if table.drawing is None else [table.drawing]
     marks = [":--" if column.is_text or place < table.keys else "--:" for place, column in enumerate(table.columns)]
-    yield from (f"#### {escaped(table.title)}", "")
-    yield _row(escaped(column.header) for column in (*table.columns, *drawn))
-    yield _row([*marks, *(":-:" for _ in drawn)])
+    yield from (f"#### {escaped(table.title)}", "") if table.title else ()
+    yield _row(_inert(column.header) for column in table.columns)
+    yield _row(marks)
     for row in table.rows:
         name, *cells = (column.cell(row) for column in table.columns)
         indent = _INDENT * ((len(name) - len(name.lstrip(" "))) // 2)
-        first = f"{indent}<code>{escaped(name.replace(chr(10), ''))}</code>" if name.strip() else ""
-        drawings = [text and f"<code>{text}</code>" for text in (column.value(row) for column in drawn)]
-        yield _row([first, *map(escaped, cells), *drawings])
+        name = one_line(name.replace("\n", ""))
+        first = indent + (f"`{name}`" if name and _fits_code(name) else _inert(name))
+        yield _row([first, *map(_inert, cells)])
     yield ""
     for line in table.below:
         yield from (escaped(line), "")
@@ -56,13 +59,27 @@ def items(lines: Sequence[str], most: int) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Return the text as one line in which GitHub finds no construct.
+    """Return the text as one line in which GitHub finds no construct, also at the beginning of a line.
 
-    It then has no markdown, HTML, link, emoji, mention of a person, or command to a runner. Every character that GFM
-    may interpret becomes a numeric reference, which GFM never interprets (https://github.github.com/gfm/, 6.2). GitHub
-    searches for mentions and issue references later, in the rendered text, and again in the plain text of replies by
-    mail. Only a zero-width space after ``@`` and ``#`` prevents these (dependabot/dependabot-core, pull request 3157).
+    It then has no markdown, HTML, link, emoji, mention of a person, or command to a runner. Marks get a backslash.
+    ``<`` and ``&`` are references, because backslashes do nothing inside of HTML, and ``$`` because they do nothing for
+    mathematics. GitHub searches for mentions, issues and emoji later, in the rendered text, and again in the plain text
+    of replies by mail. Only a zero-width space prevents these (dependabot/dependabot-core, pull request 3157).
     """
+    return _LEADING.sub(r"\1\\", _inert(text))
+
+
+def _inert(text: str) -> str:
     line = one_line(text)
-    line = line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]} ..."
-    return _SPECIAL.sub(lambda found: f"&#{ord(found[0])};{'&#8203;' if found[0] in '@#' else ''}", line)
+    return _SPECIAL.sub(_replacement, line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]} ...")
+
+
+def _fits_code(name: str) -> bool:
+    """Whether a text is inert as code, where a backslash would be seen."""
+    return len(name) <= _MAX_TEXT and all(found[0] in "*_" for found in _SPECIAL.finditer(name))
+
+
+def _replacement(found: re.Match[str]) -> str:
+    if found["split"]:
+        return f"{found[0]}{_NO_WIDTH}"
+    return _REFERENCES.get(found[0], f"\\{found[0]}")

@@ -89,7 +89,7 @@ class Table:
 
     Keys take half of the width at most; longer ones are folded. If folding the first one to `least_key` characters or
     more makes all columns fit, it is folded. `bar` draws a row under the header `bars_header`.
-    `drawing` is a column of characters for a monospaced font, in markdown alone. `below` are lines below the table.
+    `below` are lines below the table.
     """
 
     title: str
@@ -99,7 +99,6 @@ class Table:
     least_key: int | None = None
     bar: Callable[[Any], Bar] | None = None
     bars_header: str = ""
-    drawing: Column | None = None
     below: Sequence[str] = ()
 
     def without_empty_columns(self) -> "Table":

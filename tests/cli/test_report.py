@@ -80,8 +80,8 @@ def test_the_browser_gets_the_pages_address(dpbench, records, tmp_path):
 def test_markdown_goes_to_standard_output_and_the_page_is_written(dpbench, records, tmp_path):
     done = dpbench("report", records, "--markdown")
     assert (done.returncode, done.stderr) == (0, f"dpbench: page: {tmp_path}/r.html\n")
-    assert done.stdout.startswith("#### mlp/small, batch 64 on cpu&#42;2, train, float32")
-    assert "| <code>tuned</code> |" in done.stdout
+    assert done.stdout.startswith("#### mlp/small, batch 64 on cpu\\*2, train, float32")
+    assert "| `tuned` |" in done.stdout
     assert (tmp_path / "r.html").exists()
     assert json.loads(dpbench("report", records, "--json").stdout)["machines"][0]["cases"]
 

@@ -23,6 +23,9 @@ from tests.report.gate.making_gate import counter, drift, time, unmeasured
 ENTRY = Accepted(benchmark="*", revision="0123456789", reason="it had to be", expires=date(2027, 1, 1))
 
 
+DOUBLE = TimeRatio(value=1.98, low=1.9, high=2.1)
+
+
 def test_no_findings_pass():
     assert overall_verdict((), (), ()) == (Verdict.PASS, "nothing is slower")
 
@@ -39,8 +42,8 @@ def test_no_findings_pass():
         (((), (), (drift(),)), "drifted: drifting"),
         (
             ((counter(),), (time("a", "slower"), time("b", "undecided")), (drift(),)),
-            "a by 1.0 %; 1 counter is worse in 1 of 4 counted cases: forward operators 2,000 -> 2,001; "
-            "drifted: drifting",
+            "a by 1.0 %; 1 counter is worse in 1 of 4 counted cases (counts tuned mlp/tiny): "
+            "forward operators 2,000 -> 2,001; drifted: drifting",
         ),
     ],
 )
@@ -48,26 +51,36 @@ def test_every_regression_is_named(found, why):
     assert overall_verdict(*found, counted_cases=4) == (Verdict.SLOWER, why)
 
 
-def test_the_first_code_that_is_to_blame_is_named():
+def test_the_first_counter_whose_code_is_known_is_named_with_it():
     what = {"what": "f", "function": "forward", "lines": (7,), "text": "f()", "base": 0, "head": 1}
     blame = Blame(benchmark="x", counter="y", causes=(Cause(file="a/b.py", **what),))
-    assert overall_verdict((counter(),), (), (), blames=(blame,))[1].endswith("2,001, in forward at a/b.py:7")
+    found = counter(), counter(3, 4, benchmark="x", counter="y")
+    assert overall_verdict(found, (), (), blames=(blame,))[1].endswith("cases: y 3 -> 4, in forward at a/b.py:7")
 
 
-def test_a_growth_of_the_mean_alone_is_named_by_its_own_size():
-    rare = time("a", "slower", mean=TimeRatio(value=1.98, low=1.9, high=2.1))
-    assert overall_verdict((), (rare,), ())[1] == "a by 98.0 %"
+@pytest.mark.parametrize(
+    ("verdict", "fields", "why"),
+    [
+        ("slower", {"quantity": "mean", "mean": DOUBLE}, "a by 98.0 % in the mean"),
+        ("slower", {"quantity": "later", "later": DOUBLE}, "a by 98.0 % in later steps"),
+        ("slower", {"mean": DOUBLE}, "a by 1.0 %"),
+        ("undecided", {}, "a by +0.0 % to +2.0 %"),
+        ("undecided", {"quantity": "mean", "mean": DOUBLE}, "a by +90.0 % to +110.0 % in the mean"),
+    ],
+)
+def test_the_quantity_that_decided_is_named_with_its_own_size(verdict, fields, why):
+    assert overall_verdict((), (time("a", verdict, **fields), time("b")), ()) == (verdict, why)
 
 
-def test_undecided_if_nothing_is_slower_and_a_benchmark_is_undecided():
-    assert overall_verdict((), (time("a"), time("b", "undecided")), ()) == (Verdict.UNDECIDED, "not decided: b")
+def test_an_undecided_benchmark_without_times_is_named():
+    assert overall_verdict((), (unmeasured("a", "undecided"),), ()) == (Verdict.UNDECIDED, "a not measured")
 
 
 def test_a_tier_0_that_counted_nothing_is_undecided_with_its_reason_and_hides_no_regression():
     gap = "tier 0 counted none of 2 cases"
     assert overall_verdict((), (time("a"),), (), gap=gap) == (Verdict.UNDECIDED, gap)
     both = overall_verdict((), (time("a", "undecided"),), (), gap=gap)
-    assert both == (Verdict.UNDECIDED, f"not decided: a; {gap}")
+    assert both == (Verdict.UNDECIDED, f"a by +0.0 % to +2.0 %; {gap}")
     assert overall_verdict((counter(),), (), (), gap=gap)[0] is Verdict.SLOWER
 
 
@@ -267,7 +280,7 @@ def test_the_verdict_says_traded_and_passes_only_if_nothing_else_is_worse():
     with_operator = with_trades([calls(), calls(counter="forward.operators")], times, TIMED)
     assert overall_verdict(with_operator, times, ()) == (
         "slower",
-        "1 counter is worse in 1 of 1 counted cases: forward.operators 1,000 -> 1,001",
+        "1 counter is worse in 1 of 1 counted cases (counts mlp/tiny cpu*4): forward.operators 1,000 -> 1,001",
     )
 
 

@@ -230,10 +230,10 @@ def test_the_cases_are_the_wrappers_and_the_users_own_steps_on_both_kinds_of_lan
     built_in = Benchmark(name="built_in", workload="mlp/tiny", batch=6, threshold=0.03)
     cases = counted_cases([own, of_machine, built_in, own], of_the_wrapper=False)
     assert [(name, case.workload, case.devices, case.batch) for name, case in cases.items()] == [
-        ("counts own sim:0+sim:1+sim:2", "mine:make", ("sim:0", "sim:1", "sim:2"), 6),
-        ("counts own cpu*3", "mine:make", ("cpu",) * 3, 6),
-        ("counts of_machine sim:0+sim:1", "mine:make", ("sim:0", "sim:1"), 6),
-        ("counts of_machine cpu*2", "mine:make", ("cpu",) * 2, 6),
+        ("own, on 3 simulated devices", "mine:make", ("sim:0", "sim:1", "sim:2"), 6),
+        ("own, on 3 CPU lanes", "mine:make", ("cpu",) * 3, 6),
+        ("of_machine, on 2 simulated devices", "mine:make", ("sim:0", "sim:1"), 6),
+        ("of_machine, on 2 CPU lanes", "mine:make", ("cpu",) * 2, 6),
     ]
     wrapper = counted_cases([built_in], of_the_wrapper=True)
     assert {case.variant.name for case in wrapper.values()} == {VariantName.TUNED}

@@ -113,7 +113,7 @@ def test_fewer_than_two_rounds_decide_nothing(budget_s, rounds):
     assert len(take.calls) == rounds
     for each in times.judgements:
         assert (each.verdict, each.rounds, each.looks, each.ratio) == (Verdict.UNDECIDED, rounds, 0, None)
-        assert each.why == f"the budget had room for {rounds} rounds; at least 2 are needed"
+        assert each.why == f"the budget had room for {rounds} of the 2 rounds that are needed"
         assert each.threshold == 0.03
     assert times.twin_alarmed == {}
     assert (times.environment is None) == (rounds == 0)

@@ -78,7 +78,7 @@ def test_what_the_gate_writes_is_posted_unchanged(run: Run, found: Judgement) ->
     assert run.written() == [("POST", ISSUE, text)]
 
 
-@given(st.text(max_size=60))
+@given(st.text(max_size=60) | st.text(st.sampled_from("@#:.-_*`~|\\<>&[]()!$^=+/\"'{};?% \nw10aGH€"), max_size=40))
 def test_no_text_that_the_gate_quotes_is_refused(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gate.md"
@@ -132,6 +132,9 @@ HOSTILE = {
     "the same in capitals": "see WWW.example",
     "a tag": "<img src=x>",
     "a tag with an attribute": "<details open>",
+    "a tag behind a backslash, which is a tag in HTML": "<details>\n\\<img src=x>",
+    "a mention in code": "`@ann`",
+    "a definition of a link": "[a]: x",
     "a comment": "<!-- hidden -->",
     "a second marker": MARKER,
     "code": "```sh",

@@ -2,5 +2,6 @@
 
 forms           tables on a terminal, a comment on GitHub, one JSON object, Bencher Metric Format
 per_benchmark   one finding for each benchmark: JUnit XML, and GitHub's annotations
-tables          the rows, lines and words that these forms share
+tables          the tables of times, lines and words that these forms share
+counters        the counters that changed, by the line of code behind them
 """

@@ -19,24 +19,25 @@ from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from dpbench.gate.judgement import Judgement, TimeJudgement, Verdict
+from dpbench.report.gate.counters import counter_groups
 from dpbench.report.gate.tables import (
-    MOST_GROUPS,
-    TITLE,
     acceptance,
     acceptances,
     circumstances,
     counters_table,
-    drifts_table,
+    drifted,
     headline,
-    precision_table,
+    moved,
+    others,
+    reasons,
     reliability,
     revision,
     slowest_first,
     times_table,
-    what_changed,
 )
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
 from dpbench.report.table import Column, Table
@@ -44,29 +45,51 @@ from dpbench.text.outside import one_line
 
 _STYLES = {Verdict.PASS: "bold green", Verdict.SLOWER: "bold red", Verdict.UNDECIDED: "bold yellow"}
 _LEGEND = (
-    "head / base: ratio of step times, with its 95 % interval; above 1 is slower. tolerated: the growth that passes. "
-    "smallest seen: the growth that is called slower nine times in ten with this noise. base / base: two processes of "
-    "base in the same rounds; it differs from 1 by noise only. analyses: how often these rounds were judged."
+    "times are each side's median; the ratio head / base compares blocks taken side by side, with its 95 % interval. "
+    "tolerated: the growth that passes. smallest seen: the growth that is called slower nine times in ten with this "
+    "noise. base / base: two processes of base in the same rounds; it differs from 1 by noise only."
 )
 
 
 def gate_text(judgement: Judgement) -> RenderableType:
-    """Return the verdict, the changes of each tier, and how reliable the verdict is."""
-    tables = (times_table(judgement), precision_table(judgement), drifts_table(judgement))
-    counters = counters_table(judgement)
+    """Return the verdict, what moved in each tier, and how reliable the verdict is."""
     parts: list[RenderableType] = [
         _text(headline(judgement), _STYLES.get(judgement.verdict, "bold red")),
         _text(f"base {revision(judgement.base)}"),
         _text(f"head {revision(judgement.head)}"),
         Text(),
     ]
-    parts += [_obeyed_by_none(counters), *_what_changed(judgement)] if counters.rows else []
-    parts += [_obeyed_by_none(table) for table in tables if table.rows]
-    parts += map(_text, [*_reasons(judgement), *map(acceptance, acceptances(judgement))])
-    parts += [Text(), Text(_LEGEND, style="dim"), Text()] if judgement.times else []
+    found, rows = list(_findings(judgement)), _measured(judgement)
+    parts += [_obeyed_by_none(times_table(rows))] if rows else []
+    for line, details in found:
+        parts += [_text(line), *(Padding(_text(each, "dim"), (0, 0, 0, 4)) for each in details)]
+    parts += [Text()] if found else []
+    parts += [_text(_LEGEND, "dim"), Text()] if rows else []
     parts += map(_text, reliability(judgement))
     parts += [_text(f"note: {one_line(note)}") for note in judgement.notes]
     return Group(*parts, _text(circumstances(judgement)))
+
+
+def _measured(judgement: Judgement) -> list[TimeJudgement]:
+    """Return the rows of times: benchmarks that moved and were measured."""
+    return [time for time in moved(judgement) if time.decisive]
+
+
+_Finding = tuple[str, tuple[str, ...]]
+"""One line, and lines of details."""
+
+
+def _findings(judgement: Judgement) -> Iterator[_Finding]:
+    """Yield what moved besides the rows of `times_table`."""
+    for line in (*reasons(judgement), *others(judgement)):
+        yield line, ()
+    for group in counter_groups(judgement):
+        yield group.line, group.details
+    for drift in sorted(judgement.drifts, key=lambda drift: drift.before_s - drift.after_s):
+        state = "drifted" if drift.accepted is None else "drifted, accepted"
+        yield f"{one_line(drift.benchmark)} {state}: {drifted(drift)}", ()
+    for accepted in acceptances(judgement):
+        yield acceptance(accepted), ()
 
 
 def _obeyed_by_none(table: Table) -> Table:
@@ -77,21 +100,6 @@ def _obeyed_by_none(table: Table) -> Table:
 
     columns: Sequence[Column] = [replace(each, value=partial(safe, each), form=str) for each in table.columns]
     return replace(table, title=_split(table.title), columns=columns)
-
-
-def _what_changed(judgement: Judgement) -> Iterator[RenderableType]:
-    if judgement.blames:
-        yield _text(TITLE, "bold")
-        for heading, lines in what_changed(judgement):
-            yield _text(heading)
-            yield from (_text(f"    {line}") for line in lines)
-        yield Text()
-
-
-def _reasons(judgement: Judgement) -> Iterator[str]:
-    for time in slowest_first(judgement.times):
-        if time.verdict not in (Verdict.PASS, Verdict.FASTER):
-            yield f"{one_line(time.benchmark)}: {time.verdict}: {one_line(time.why)}"
 
 
 def _text(line: str, style: str = "") -> Text:
@@ -112,6 +120,8 @@ MARKER = "<!-- dpbench gate -->"
 """The comment's first line, by which a workflow finds it. Escaped text never holds it."""
 
 _ROWS = (100, 20, 5, 1)
+_MOST_LINES, _ROWS_ABOVE, _COLUMNS_ABOVE = 15, 3, 6
+"""Lines of the comment that are not folded, empty ones among them, and the size of the table of times in them."""
 
 
 def gate_markdown(judgement: Judgement) -> str:
@@ -121,32 +131,38 @@ def gate_markdown(judgement: Judgement) -> str:
 
 
 def _lines(judgement: Judgement, most: int) -> Iterator[str]:
-    yield from (MARKER, f"### dpbench gate: {judgement.verdict}", "", f"**{escaped(headline(judgement))}**", "")
-    yield from (f"- base {escaped(revision(judgement.base))}", f"- head {escaped(revision(judgement.head))}", "")
-    yield from _table(counters_table(judgement, min(most, 20)))
-    yield from _changed_items(judgement, min(most, MOST_GROUPS))
-    yield from _table(times_table(judgement, most))
-    yield from _table(drifts_table(judgement, most))
-    yield from items(list(_reasons(judgement)), most)
-    yield from items(list(reliability(judgement)), most)
-    yield from ("<details><summary>How this was measured</summary>", "")
-    yield from _table(precision_table(judgement, most))
-    yield from items([circumstances(judgement), *map(acceptance, acceptances(judgement)), *judgement.notes], most)
+    found = list(_findings(judgement))
+    rows = _measured(judgement)
+    above = [MARKER, f"**{escaped(headline(judgement))}**", ""]
+    above += [f"base {escaped(revision(judgement.base))}; head {escaped(revision(judgement.head))}", ""]
+    table = times_table(rows[:_ROWS_ABOVE])
+    above += markdown_table(replace(table, title="", columns=table.columns[:_COLUMNS_ABOVE])) if rows else []
+    if len(rows) > _ROWS_ABOVE:
+        found.insert(0, (f"{len(rows) - _ROWS_ABOVE:,} more benchmarks that moved are below", ()))
+    room = _MOST_LINES - len(above) - 1
+    room -= len(found) > room
+    yield from (*above, *items([line for line, _ in found], room))
+    yield from ("<details><summary>All findings, and how they were measured</summary>", "")
+    if judgement.times:
+        times = slowest_first(judgement.times)
+        yield from (*markdown_table(times_table(times, most)), _LEGEND, "")
+    if judgement.counters:
+        yield from markdown_table(counters_table(judgement, most))
+    yield from _nested([each for place, each in enumerate(found) if each[1] or place >= room], most)
+    notes = [*reliability(judgement), *judgement.notes, circumstances(judgement)]
+    yield from items(notes, most)
     yield "</details>"
 
 
-def _table(table: Table) -> Iterator[str]:
-    return markdown_table(table) if table.rows else iter(())
-
-
-def _changed_items(judgement: Judgement, most: int) -> Iterator[str]:
-    if not judgement.blames:
-        return
-    yield from (f"#### {TITLE}", "")
-    for heading, lines in what_changed(judgement, most):
-        yield f"- {escaped(heading)}"
-        yield from (f"  - {escaped(line)}" for line in lines)
-    yield ""
+def _nested(found: Sequence[_Finding], most: int) -> Iterator[str]:
+    """Yield findings with their details as a list of lists."""
+    for line, details in found[:most]:
+        yield f"- {escaped(line)}"
+        yield from (f"  - {escaped(each)}" for each in details)
+    if len(found) > most:
+        yield f"- ... and {len(found) - most:,} more"
+    if found:
+        yield ""
 
 
 SCHEMA = 1

@@ -4,29 +4,26 @@ GitHub's annotations are workflow commands, one a line. JUnit XML is what most o
 standard, so its elements follow jenkinsci/xunit-plugin, junit-10.xsd.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sized
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
+from dpbench.report.gate.counters import cause_lines, count, counter_groups, worst_first
 from dpbench.report.gate.tables import (
     acceptance,
-    cause_lines,
     circumstances,
-    count,
     counted,
     direction,
-    growth_between,
+    drifted,
     headline,
     measured,
     reliability,
     revision,
     slowest_first,
-    worst_first,
 )
-from dpbench.report.units import number, time_unit
 from dpbench.text.outside import one_line
 
 Changed = TypeVar("Changed", CounterChange, Drift)
@@ -65,32 +62,36 @@ def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
         worse = [change for change in open_ones if change.is_worse and change.traded_for is None]
         accepted = [change for change in group if change.accepted is not None]
         traded = [change for change in open_ones if change.traded_for is not None]
-        others = len(group) - len(worse) - len(accepted) - len(traded)
         yield BenchmarkFinding(
             tier=0,
             benchmark=benchmark,
             verdict=Verdict.SLOWER if worse else Verdict.PASS,
             what=f"counters {'worse' if worse else 'accepted' if accepted else 'traded' if traded else 'changed'}",
-            message=f"{_numbers(worse, accepted, traded)}, {others} otherwise changed; {_change(group[0])}",
+            message=_change(group[0]) + _others(group[1:]),
             is_notable=bool(accepted or traded),
-            details=tuple(line for change in group for line in (_change(change), *_causes(judgement, change))),
+            details=(
+                *(_change(change, f" ({direction(change)})") for change in group),
+                *_causes(judgement, group[0].benchmark),
+            ),
         )
 
 
-def _numbers(worse: Sized, accepted: Sized, traded: Sized) -> str:
-    return f"{len(worse)} worse, {len(accepted)} accepted" + (f", {len(traded)} traded" if traded else "")
+def _others(changes: Sequence[CounterChange]) -> str:
+    """Return ``; also 2 worse, 1 better``: how many others there are of each direction."""
+    states = Counter("accepted" if change.accepted else direction(change) for change in changes)
+    return f"; also {', '.join(f'{number:,} {state}' for state, number in states.items())}" if changes else ""
 
 
-def _change(change: CounterChange) -> str:
-    text = f"{change.counter}: {count(change.base)} -> {count(change.head)} ({direction(change)})"
+def _change(change: CounterChange, state: str = "") -> str:
+    text = f"{change.counter}: {count(change.base)} -> {count(change.head)}{state}"
     traded = f"; the time of {change.traded_for} is not longer" if change.traded_for else ""
     return one_line(text + traded) + _accepted(change.accepted)
 
 
-def _causes(judgement: Judgement, change: CounterChange) -> Iterator[str]:
-    for blame in judgement.blames:
-        if (blame.benchmark, blame.counter) == (change.benchmark, change.counter):
-            yield from (f"    {line}" for line in cause_lines(blame))
+def _causes(judgement: Judgement, benchmark: str) -> Iterable[str]:
+    """Return the code behind the benchmark's worse counters, each cause once."""
+    blames = [blame for blame in judgement.blames if blame.benchmark == benchmark]
+    return dict.fromkeys(f"    {line}" for blame in blames for line in cause_lines(blame))
 
 
 def _time(time: TimeJudgement) -> BenchmarkFinding:
@@ -100,7 +101,7 @@ def _time(time: TimeJudgement) -> BenchmarkFinding:
         benchmark=one_line(time.benchmark),
         verdict=Verdict.PASS if is_accepted or time.verdict is Verdict.FASTER else time.verdict,
         what=f"step time {time.verdict}{', accepted' if is_accepted else ''}",
-        message=f"{one_line(time.why)}; {measured(time)}{_accepted(time.accepted)}",
+        message=f"{measured(time)}; {one_line(time.why)}{_accepted(time.accepted)}",
         is_notable=is_accepted,
         step_time_s=time.head_step_s,
     )
@@ -117,19 +118,13 @@ def _drifts(judgement: Judgement) -> Iterator[BenchmarkFinding]:
             what="drift" if is_open else "drift accepted",
             message=_drift(group[0]),
             is_notable=True,
-            details=tuple(map(_drift, group[1:])),
+            details=tuple(map(_drift, group)),
             step_time_s=group[0].after_s,
         )
 
 
 def _drift(drift: Drift) -> str:
-    unit_s, unit = time_unit([time_s for time_s in (drift.before_s, drift.after_s) if time_s])
-    text = (
-        f"{number(drift.before_s / unit_s)} -> {number(drift.after_s / unit_s)} {unit}, "
-        f"{growth_between(drift.before_s, drift.after_s)} "
-        f"since {drift.since_commit[:10]} of {drift.since}, seen in {drift.points:,} points"
-    )
-    return one_line(text) + _accepted(drift.accepted)
+    return drifted(drift) + _accepted(drift.accepted)
 
 
 def _by_benchmark(changeds: Iterable[Changed]) -> Iterator[tuple[str, list[Changed]]]:
@@ -147,7 +142,7 @@ _LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: 
 
 
 def annotations(judgement: Judgement) -> str:
-    """Return a line for each benchmark that does not pass or is accepted.
+    """Return a line for each place with worse counters, and for each benchmark that does not pass or is accepted.
 
     A line for the whole precedes them, unless it passes. It comes first, because GitHub shows only ten errors and ten
     warnings of a step; the log has the rest (actions/toolkit, docs/problem-matchers.md).
@@ -159,8 +154,11 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     if judgement.verdict is not Verdict.PASS:
         message = "\n".join([headline(judgement), *reliability(judgement)])
         yield _command(_LEVELS[judgement.verdict], f"dpbench gate: {judgement.verdict}", message)
+    for group in counter_groups(judgement):
+        if group.is_worse:
+            yield _command("error", "counters worse", "\n".join([group.line, *group.details]))
     found = findings(judgement)
-    yield from (_annotation(finding) for finding in found if finding.verdict is not Verdict.PASS)
+    yield from (_annotation(each) for each in found if each.tier != 0 and each.verdict is not Verdict.PASS)
     passing = (finding for finding in found if finding.verdict is Verdict.PASS)
     yield from (_annotation(finding) for finding in passing if finding.is_notable)
 
@@ -257,7 +255,7 @@ def _testcase(case: BenchmarkFinding) -> ET.Element:
     element = ET.Element("testcase", classname=classname, name=case.benchmark)
     if case.step_time_s is not None:
         element.set("time", _seconds(case.step_time_s))
-    text = "\n".join([case.message, *case.details])
+    text = "\n".join(case.details or [case.message])
     if case.verdict is Verdict.PASS:
         ET.SubElement(element, "system-out").text = text
     else:

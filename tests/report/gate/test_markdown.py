@@ -11,8 +11,9 @@ from markdown_it import MarkdownIt
 
 from dpbench.gate.judgement import Judgement, Revision
 from dpbench.report.gate.forms import MARKER, gate_markdown
-from dpbench.report.gate.tables import one_line, reliability
-from dpbench.report.markdown import MAX_CHARACTERS
+from dpbench.report.gate.tables import one_line
+from dpbench.report.markdown import MAX_CHARACTERS, escaped, markdown_table
+from dpbench.report.table import Column, Table
 from tests.report.gate.making_gate import EVERY, EVIL, counter, drift, judged, time
 
 OURS = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary"}
@@ -65,7 +66,7 @@ def seen(found: Judgement) -> Seen:
 @pytest.mark.parametrize("name", EVERY)
 def test_the_comment_begins_with_the_marker_and_has_it_once(name: str) -> None:
     text = gate_markdown(EVERY[name])
-    assert text.startswith(f"{MARKER}\n### dpbench gate: {EVERY[name].verdict}\n")
+    assert text.startswith(f"{MARKER}\n**{EVERY[name].verdict.capitalize()}: ")
     assert text.count(MARKER) == 1
     assert seen(EVERY[name]).comments == [" dpbench gate "]
 
@@ -77,72 +78,84 @@ def test_the_page_has_only_expected_elements_and_full_rows(name: str) -> None:
     assert not page.open
     assert page.tags["details"] == page.tags["strong"] == 1
     columns = {len(row) for row in page.rows}
-    assert columns <= {5, 6, 7}
+    assert columns <= {5, 6, 9}
     found = EVERY[name]
-    heads = bool(found.counters) + 2 * bool(found.times) + bool(found.drifts)
-    assert len(page.rows) == len(found.counters) + 2 * len(found.times) + len(found.drifts) + heads
+    rows = sum(each.verdict != "pass" and each.ratio is not None for each in found.times)
+    heads = bool(found.counters) + bool(found.times) + bool(rows)
+    assert len(page.rows) == len(found.counters) + len(found.times) + rows + heads
 
 
-@pytest.mark.parametrize("name", ["pass", "slower", "undecided", "broken"])
-def test_verdict_and_reliability_are_not_folded(name: str) -> None:
-    page = seen(EVERY[name])
-    plain = page.text.replace(page.folded, "")
-    for line in (f"{EVERY[name].verdict.capitalize()}: for a reason of {name}", *reliability(EVERY[name])):
-        assert line in plain
-    assert "took 4 min 32 s" in page.folded
+@pytest.mark.parametrize("moving", range(6))
+@pytest.mark.parametrize("lines", [0, 1, 2, 9, 20])
+def test_what_is_not_folded_has_15_lines_at_most_and_what_is_left_out_is_folded(moving: int, lines: int) -> None:
+    times = tuple(time(f"step {n}", "slower") for n in range(moving))
+    drifts = tuple(drift(benchmark=f"drifting {n}") for n in range(lines))
+    written = gate_markdown(judged("slower", times=times, drifts=drifts))
+    above, folded = written.split("<details>")
+    assert len(above.splitlines()) <= 15
+    assert above.splitlines()[1].startswith("**Slower: ")
+    for name in (*(each.benchmark for each in times[:3]), *(each.benchmark for each in drifts[:1])):
+        assert name in above
+    for name in (each.benchmark for each in (*times, *drifts)):
+        assert name in written
+    assert "took 4 min 32 s" in folded
 
 
 def test_quoted_text_is_shown_as_it_is_on_one_line() -> None:
     page = seen(EVIL)
     shown = page.text.replace(NO_WIDTH, "")
     assert f"Slower: {one_line(EVIL.why)}" in shown
-    assert page.rows[1][0].replace(NO_WIDTH, "") == page.rows[1][1].replace(NO_WIDTH, "") == one_line(EVIL.why)
+    assert page.rows[1][0].replace(NO_WIDTH, "") == one_line(EVIL.why)
     assert "[31m" in shown
     assert "\x1b" not in gate_markdown(EVIL)
 
 
-@given(st.text(st.sampled_from("@#:.-_*`~|\\<>&[]()!$^=+/ \n\tw1a"), max_size=40))
+@given(st.text(st.sampled_from("@#:.-_*`~|\\<>&[]()!$^=+/ \n\tw10aGH"), max_size=40))
 def test_no_text_becomes_a_mention_or_markup(text: str) -> None:
     source = gate_markdown(
         judged(why=f"x{text}", head=Revision(asked="a", commit="b" * 40, subject=text), notes=(text,))
     )
     page = Seen(MarkdownIt("commonmark", {"html": True, "linkify": False}).enable("table").render(source))
     assert not set(page.tags) - OURS
-    assert page.tags["code"] == 0
     assert f"Pass: {one_line(f'x{text}')}" in page.text.replace(NO_WIDTH, "")
     assert "@" not in page.text.replace(f"@{NO_WIDTH}", "")
-    assert "#" not in page.text.replace(f"#{NO_WIDTH}", "")
-    written = source.split("**")[1].removeprefix("Pass&#58; ")
-    assert not set(written.replace("&#8203;", "").replace("&#", "")) & set("@:#_*`~|\\<>[]!$^=+")
+    assert not re.search(r"@\w|#\d|GH-\d|www\.|://|::|:[a-z_]+:|:100:", page.text, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "source"),
     [
-        "www.example.com",
-        "- a",
-        "1. a",
-        "1) a",
-        "1)",
-        "a. b",
-        "-",
-        "---",
-        "- [ ] a",
-        "https://a.b",
-        "a@b.c",
-        "GH #1",
-        "**a**",
-        "a\\",
+        *(
+            (text, text)
+            for text in ("a_b at c/d-e.py:12: 9 worse", "+5.2 % [1.0, 1.1] -> 2!", "(a) = b > c; d? {'e'}", "--a")
+        ),
+        *(("- a", "\\- a"), ("+ a", "\\+ a"), ("-", "\\-"), ("---", "\\---"), ("===", "\\===")),
+        *(("1. a", "1\\. a"), ("1)", "1\\)"), ("> a", "\\> a"), ("# a", "\\# a"), ("- [ ] a", "\\- \\[ ] a")),
+        *(
+            ("**a** ~b~", "\\*\\*a\\*\\* \\~b\\~"),
+            ("__init__", "\\_\\_init\\_\\_"),
+            ("`a`", "\\`a\\`"),
+            ("a\\", "a\\\\"),
+        ),
+        *(("a|b", "a\\|b"), ("[a](b)", "[a\\](b)"), ("[a]: b", "[a\\]: b"), ("[a][b]", "[a\\][b]")),
+        *(("<b>", "&lt;b>"), ("&lt;", "&amp;lt;"), ("&#64;a", "&amp;#|64;a"), ("$a$", "&#36;a&#36;")),
+        *(
+            ("www.a.b", "www|.a.b"),
+            ("https://a.b", "https:|//a.b"),
+            ("a@b.c", "a@|b.c"),
+            ("x/y#1 GH-2 _www.a", "x/y#|1 GH-|2 \\_www|.a"),
+        ),
+        *((":tada: :100:", ":|tada: :|100:"), ("::error::a", ":|:|error:|:a"), ("##[a]", "##|[a]")),
     ],
 )
-def test_the_beginning_of_a_markdown_construct_is_text(text: str) -> None:
-    source = gate_markdown(judged(notes=(text,)))
-    note = source.splitlines()[-2 if source.splitlines()[-2] else -3].removeprefix("- ")
-    assert "www." not in source
-    assert not re.match(r"[-+*>#]|\d+[.)]", note)
-    page = seen(judged(notes=(text,)))
-    assert page.tags["li"] == seen(judged(notes=("a",))).tags["li"]
-    assert one_line(text) in page.folded.replace(NO_WIDTH, "")
+def test_only_what_github_would_interpret_is_escaped(text: str, source: str) -> None:
+    wanted = source if "\\|" in source else source.replace("|", NO_WIDTH)
+    assert escaped(text) == wanted
+    for before in ("- ", ""):
+        page = Seen(MarkdownIt("commonmark", {"html": True}).enable("table").render(before + escaped(text)))
+        assert set(page.tags) <= ({"ul", "li"} if before else {"p"})
+        assert page.tags["ul"] <= 1
+        assert page.text.replace(NO_WIDTH, "").strip() == text
 
 
 @pytest.mark.parametrize("text", ["@", "#", "\U0001f600", "|", "a"])
@@ -164,7 +177,23 @@ def test_the_comment_never_exceeds_the_limit(text: str) -> None:
     assert re.search(r"- \.\.\. and 2\d\d more\n", written)
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("a_b*2", "`a_b*2`"),
+        ("  a", "&emsp;`a`"),
+        ("a\x1b[1m\u2028b", "`a [1m b`"),
+        ("a`b", "a\\`b"),
+        ("a@b", f"a@{NO_WIDTH}b"),
+    ],
+)
+def test_a_name_is_code_if_it_is_inert_as_code(name: str, cell: str) -> None:
+    table = Table("", [Column("h", lambda row: row)], [name])
+    assert list(markdown_table(table))[2] == f"| {cell} |"
+
+
 def test_a_hundred_benchmarks_are_all_shown() -> None:
     page = seen(judged("slower", times=tuple(time(f"step {n}.", "slower") for n in range(100))))
     assert all(f"step {n}." in page.text for n in range(100))
-    assert "more" not in page.text
+    assert "97 more benchmarks that moved are below" in page.text
+    assert page.text.count("more") == 1

@@ -48,7 +48,8 @@ def test_quoted_text_is_unescaped_to_itself_on_one_line_and_is_no_command() -> N
     assert all(set(properties) == {"title"} for _, properties, _ in commands)
     assert commands[0][2].splitlines()[0] == f"Slower: {one_line(HOSTILE)}"
     assert commands[2][1]["title"] == f"step time slower: {one_line(HOSTILE)}"
-    assert commands[2][2].startswith(f"{one_line(HOSTILE)}: {one_line(HOSTILE)}; +1.0 %")
+    assert commands[2][2].startswith(f"{one_line(HOSTILE)}: +1.0 %")
+    assert commands[2][2].endswith(f"24 rounds; {one_line(HOSTILE)}")
 
 
 @pytest.mark.parametrize("text", ["100%25,a=b:c%0A", "%3A,file=x", "a,b::c", "\r\n::warning::x"])
@@ -57,7 +58,7 @@ def test_text_that_looks_escaped_stays_as_it_is(text: str) -> None:
     whole, one = (read(line) for line in written.splitlines())
     assert whole[2].splitlines()[0] == f"Slower: {one_line(text)}"
     assert one[1] == {"title": f"step time slower: {one_line(text)}"}
-    assert one[2].startswith(f"{one_line(text)}: {one_line(text)}; ")
+    assert one[2].endswith(f"; {one_line(text)}")
 
 
 SHAPE = {

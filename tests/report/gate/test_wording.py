@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.gate.judgement import Revision
+from dpbench.gate.judgement import FalseAlarms, Revision
 from dpbench.report.gate.tables import (
     growth,
     growth_between,
@@ -50,6 +50,17 @@ def test_one_line_has_printable_characters_only() -> None:
 )
 def test_a_revision_is_its_hash_and_the_text_that_was_typed(asked: str, commit: str | None, text: str) -> None:
     assert revision(Revision(asked=asked, commit=commit, subject="A subject")) == text
+
+
+@pytest.mark.parametrize(
+    ("alarms", "upper", "says"),
+    [(0, 0.0015, True), (0, 0.2, True), (0, 0.201, False), (1, 0.975, False), (2, 0.4, True)],
+)
+def test_a_rate_of_false_alarms_is_shown_once_it_says_something(alarms, upper, says) -> None:
+    rate = FalseAlarms(alarms=alarms, of=8, upper=upper, gates="twins")
+    design = "equal code called slower: by design in at most 1 % of gates"
+    measured = f"; measured: {alarms} of 8, at most {share(upper)} (twins)" if says else ""
+    assert reliability(judged(false_alarms=rate))[0] == design + measured
 
 
 def test_reliability_has_the_smallest_detectable_change() -> None:
