@@ -77,8 +77,8 @@ def _round(job: LockstepJob) -> LockstepRound:
     raise AssertionError("unreachable: the last attempt returns")
 
 
-TakeBlock = Callable[[SideName, int], Block]
-"""Lets one side take a number of steps and returns their seconds."""
+TakeBlock = Callable[[SideName, int], tuple[Block, float]]
+"""Lets one side take a number of steps. Returns what `Fork.take` does."""
 
 
 def _alternate(
@@ -90,12 +90,18 @@ def _alternate(
     """
     order, rng = list(job.sides), Random(job.seed)
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
+    outsides_s: dict[SideName, list[float]] = {name: [] for name in order}
     with opened(job) as (step_s, take_block):
         steps = max(1, math.ceil(job.block_s / step_s))
         for _ in range(_blocks(job, step_s)):
             rng.shuffle(order)
             for name in order:
-                times_s[name].append(take_block(name, steps))
+                block, outside_s = take_block(name, steps)
+                times_s[name].append(block)
+                outsides_s[name].append(outside_s)
+    if log := __import__("os").environ.get("LOCKSTEP_LOG"):
+        import json
+        with open(log, "a") as f: f.write(json.dumps([job.benchmark, times_s, outsides_s]) + "\n")
     return {name: tuple(times_s[name]) for name in job.sides}
 
 
@@ -119,7 +125,7 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
 def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     """Start a process for each block, and end it before the next block begins."""
 
-    def take_block(name: SideName, steps: int) -> Block:
+    def take_block(name: SideName, steps: int) -> tuple[Block, float]:
         with _forked(job, name) as fork:
             fork.receive()
             _settle(job, fork)
