@@ -207,7 +207,7 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
 
         def take_block(name, steps):
             taken.append((name, steps))
-            return (1.0,) * steps
+            return (1.0,) * steps, float(steps)
 
         times = _alternate(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, take_block)))
         assert {name: len(blocks) for name, blocks in times.items()} == dict.fromkeys(SideName, 40)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
 
@@ -14,10 +15,11 @@ from pydantic import ValidationError
 
 from dpbench.processes.child.process import run_and_exit
 from dpbench.processes.fence import enclose
-from dpbench.processes.interpret import ending, printable_lines
+from dpbench.processes.interpret import ending
 from dpbench.processes.launch import Exit
 from dpbench.processes.messages import SideName, SideReport
 from dpbench.records.record import Outcome
+from dpbench.text.outside import one_line
 
 Block = tuple[float, ...]
 """The seconds of the steps of one block."""
@@ -26,6 +28,7 @@ Serve = Callable[[socket, int], object]
 
 _MOST_BYTES = 1 << 18
 """More than the kernel lets a side send at once. Of a longer message the rest is dropped."""
+_REASON_CHARACTERS = 1000
 _GRACE_S = 1.0
 """A side that closes its pipe ends within this time, or it did so on purpose."""
 
@@ -40,7 +43,10 @@ class SideError(Exception):
 
 @dataclass(frozen=True)
 class Fork:
-    """A side's process, and this process' end of the pipe to it. `waited_s` returns both processes' waits for a core."""
+    """A side's process, and this process' end of the pipe to it.
+
+    `ended` is a descriptor of the process, and `waited_s` returns both processes' waits for a core, in seconds.
+    """
 
     name: SideName
     pid: int
@@ -54,6 +60,8 @@ class Fork:
 
         The own clock leaves out waits for a core. Raises SideError.
         """
+        if self._received():
+            raise self._wrong("it answered before it was asked")
         waits_s, start_s = self.waited_s(), time.perf_counter()
         with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either
             self.pipe.send(json.dumps({"steps": steps}).encode())
@@ -66,13 +74,17 @@ class Fork:
         return self._block(self._message(), times)
 
     def _message(self) -> bytes:
-        ready = wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic()))
-        if not ready:
+        if not wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic())):
             raise SideError(self.name, Outcome.TIME_OUT, "no answer in time")
-        message = self.pipe.recv(_MOST_BYTES) if self.pipe in ready else b""
-        if not message:
-            raise SideError(self.name, Outcome.CRASHED, self._how_it_ended())
-        return message
+        if message := self._received():
+            return message
+        raise SideError(self.name, Outcome.CRASHED, self._how_it_ended())
+
+    def _received(self) -> bytes:
+        try:
+            return self.pipe.recv(_MOST_BYTES)
+        except (BlockingIOError, ConnectionResetError):
+            return b""
 
     def _block(self, message: bytes, times: int) -> Block:
         try:
@@ -80,11 +92,13 @@ class Fork:
         except ValidationError:
             report = None
         if report is not None and report.outcome is not Outcome.OK:
-            reason = " ".join(printable_lines(report.reason.encode()))
-            raise SideError(self.name, report.outcome, reason)
+            raise SideError(self.name, report.outcome, one_line(report.reason)[:_REASON_CHARACTERS])
         if report is None or len(report.steps_s) != times:
-            raise SideError(self.name, Outcome.WRONG_RESULT, f"it did not report {times} step times")
+            raise self._wrong(f"it did not report {times} times in seconds, above 0")
         return report.steps_s
+
+    def _wrong(self, reason: str) -> SideError:
+        return SideError(self.name, Outcome.WRONG_RESULT, reason)
 
     def _how_it_ended(self) -> str:
         if not wait([self.ended], _GRACE_S):
@@ -104,7 +118,7 @@ def forked(name: SideName, serve: Serve, timeout_s: float) -> Iterator[Fork]:
     coordinator = os.getpid()
     pid = os.fork()
     if pid == 0:
-        run_and_exit(lambda: (enclose(theirs.fileno()), serve(theirs, coordinator)))
+        run_and_exit(partial(_enclosed, serve, theirs, coordinator))
     theirs.close()
     ours.setblocking(False)
     ended, own_s, side_s = os.pidfd_open(pid), wait_counter(), wait_counter(str(pid))
@@ -115,3 +129,8 @@ def forked(name: SideName, serve: Serve, timeout_s: float) -> Iterator[Fork]:
         os.close(ended)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _enclosed(serve: Serve, pipe: socket, coordinator: int) -> None:
+    enclose(pipe.fileno())
+    serve(pipe, coordinator)

@@ -38,7 +38,7 @@ _REQUEST_BYTES = 64
 
 Step = Callable[[], float]
 TrialsLeft = Callable[[], int | None]
-Send = Callable[[dict[str, object]], None]
+Send = Callable[[dict[str, object]], object]
 """Sends one message to the coordinator."""
 
 
