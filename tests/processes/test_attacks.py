@@ -1,14 +1,15 @@
 """Attacks by the code of a commit that a gate measures, each in a real side of a round."""
 
-import os
+import compileall
+import errno
+import json
 import shutil
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
-import torch
 
+from dpbench.cases.names import Mode
 from dpbench.errors import GateError
 from dpbench.gate.contents import contents, guarded
 from dpbench.gate.take_round import LOCKSTEP
@@ -16,7 +17,7 @@ from dpbench.processes.fence import SCRATCH, landlock_version
 from dpbench.processes.launch import launch
 from dpbench.processes.messages import LockstepJobs, LockstepRounds, SideName
 from dpbench.records.record import Outcome
-from tests.cli.repositories import INIT, commit, git, make_repository
+from tests.cli.repositories import INIT, commit, git
 from tests.cli.test_gate import gate, repository  # noqa: F401  # fixtures
 from tests.processes.conftest import marked_processes
 from tests.processes.test_lockstep import copied, failure, job
@@ -25,12 +26,12 @@ SIGNALS_SCOPED = 6
 pytestmark = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 
 PREAMBLE = """
-import ctypes, json, os, signal, stat, subprocess, sys, threading, time
+import ctypes, json, os, threading, time
 import torch
 from dpbench.measure import undisturbed
 BASE, WORLD, COORDINATOR = {base!r}, {world!r}, os.getppid()
 MODULE = BASE + "/dpbench/parallel/module.py"
-PIPE = next((fd for fd in range(3, 99) if os.path.exists(f"/proc/self/fd/{{fd}}") and stat.S_ISSOCK(os.fstat(fd).st_mode)))
+PIPE = next(fd for fd in range(3, 99) if "socket:" in os.path.realpath(f"/proc/self/fd/{{fd}}"))
 SIBLINGS = [int(pid) for pid in open(f"/proc/{{COORDINATOR}}/task/{{COORDINATOR}}/children").read().split()]
 SIBLINGS.remove(os.getpid())
 PARENT = int(open(f"/proc/{{COORDINATOR}}/stat").read().rpartition(")")[2].split()[1])
@@ -41,28 +42,27 @@ def sends(text):
     json.dumps = lambda _: text
 
 def halves(message):
-    return dumps({{**message, "steps_s": [s / 2 for s in message["steps_s"]]}})
-
-def counted(self, *inputs, **kwargs):
-    global calls, output
+    global calls
     calls += 1
-    return forward(self, *inputs, **kwargs)
+    return dumps({{"steps_s": [s / (2 if calls > 4 else 1) for s in message["steps_s"]]}})
 
 def remembers(self, *inputs, **kwargs):
-    global output
+    global calls, output
+    calls += 1
     if calls < 60:
-        output = counted(self, *inputs, **kwargs)
+        output = forward(self, *inputs, **kwargs)
     return output
 """
-DENIED, CRASHED, WRONG, OK = (Outcome.CRASHED, "PermissionError"), Outcome.CRASHED, Outcome.WRONG_RESULT, (Outcome.OK, "")
+CRASHED, WRONG, OK = Outcome.CRASHED, Outcome.WRONG_RESULT, (Outcome.OK, "")
 NO_TIMES, DISBELIEVED = (WRONG, "it did not report"), (WRONG, "its step times are not believed")
-FILES = {
+DENIED = {
     "append to base": "open(MODULE, 'a')",
     "append to head": "open(__file__, 'a')",
     "truncate base": "os.truncate(MODULE, 0)",
     "unlink base": "os.unlink(MODULE)",
     "rename base": "os.rename(MODULE, os.environ['TMPDIR'] + '/x')",
     "symlink in base": "os.symlink('/etc', BASE + '/x')",
+    "hard link": "os.link(MODULE, os.environ['TMPDIR'] + '/x')",
     "mkdir in base": "os.mkdir(BASE + '/x')",
     "byte code in base": "open(BASE + '/dpbench/parallel/module.pyc', 'wb')",
     "site-packages": "open(torch.__file__, 'a')",
@@ -73,12 +73,12 @@ FILES = {
     "the temporary folder of all": "open('/tmp/dpbench-attack', 'w')",
     "memory of the coordinator": "open(f'/proc/{COORDINATOR}/mem', 'rb')",
     "memory of a sibling": "open(f'/proc/{SIBLINGS[0]}/mem', 'r+b')",
-    "descriptors of the coordinator": "os.listdir(f'/proc/{COORDINATOR}/fd')",
-    "trace a sibling": "if ctypes.CDLL(None).ptrace(16, SIBLINGS[0], 0, 0): raise PermissionError",
+    "descriptors of the coordinator": "[open(f'/proc/{COORDINATOR}/fd/{fd}', 'wb') for fd in range(999)]",
+    "trace a sibling": "if ctypes.CDLL(None).ptrace(16, SIBLINGS[0], 0, 0): raise PermissionError(1, '')",
 }
 KILLS = {f"kill {who}": f"os.kill({who}, 9)" for who in ("SIBLINGS[0]", "COORDINATOR", "PARENT")}
-OTHERS = {
-    "hard link": ("os.link(MODULE, os.environ['TMPDIR'] + '/x')", CRASHED, "Error: [Errno"),
+DENIED |= KILLS if landlock_version() >= SIGNALS_SCOPED else {}
+ATTACKS = {
     "another program": (
         "os.execv('/bin/sh', ['sh', '-c', f'echo >> {MODULE}; rm -rf {WORLD}/*; exit 9'])", CRASHED, "exit status 9"
     ),
@@ -108,12 +108,9 @@ json.dumps = twice""",
         WRONG,
         "it answered before it was asked",
     ),
-    "slow clock": ("time.perf_counter = lambda: clock() / 2", *DISBELIEVED),
-    "slow clock from the 40th step": (
-        "DataParallel.forward = counted; time.perf_counter = lambda: clock() / (2 if calls > 40 else 1)", *DISBELIEVED
-    ),
-    "waits that were none": ("undisturbed.counted_s = lambda wall_s, *_: wall_s / 2", *DISBELIEVED),
-    "halved report": ("json.dumps = halves", *DISBELIEVED),
+    "slow clock": ("time.perf_counter = lambda: clock() / 9", *DISBELIEVED),
+    "waits that were none": ("undisturbed.counted_s = lambda wall_s, *_: wall_s / 9", *DISBELIEVED),
+    "halved report from the 4th block": ("json.dumps = halves", *DISBELIEVED),
     "less work from the 60th step": ("DataParallel.forward = remembers", *OK),  # the README's limit
     "never ends": ("while True: time.sleep(1)", Outcome.TIME_OUT, "no answer in time"),
     "forks away": (
@@ -127,17 +124,17 @@ json.dumps = twice""",
     "closes its pipe": ("os.close(PIPE); time.sleep(600)", CRASHED, "closed its pipe"),
     "ends": ("os._exit(7)", CRASHED, "ended with exit status 7"),
     "BaseException": ("raise BaseException", CRASHED, "ended with exit status 1"),
-    "a terminal's commands": ("raise ValueError('\\x1b[2J\\x07 x')", CRASHED, "ValueError:  [2J  x"),
+    "a terminal's commands": ("raise ValueError('\\x1b[2J\\x07 x')", CRASHED, "ValueError: [2J x"),
 }  # fmt: skip
-ATTACKS = {
-    **{name: (code, *DENIED) for name, code in FILES.items()},
-    **({name: (code, *DENIED) for name, code in KILLS.items()} if landlock_version() >= SIGNALS_SCOPED else {}),
-    **OTHERS,
-}
+ALL_DENIED = """
+def error_of(code):
+    try: exec(code)
+    except OSError as error: return error.errno
+raise ValueError([error_of(code) for code in {codes}])"""
 
 
 def attacking(folder, base, world, code):
-    with (copied(folder) / INIT).open("a") as file:
+    with (shutil.copytree(base, folder) / INIT).open("a") as file:
         file.write(PREAMBLE.format(base=str(base), world=str(world)) + code + "\n")
     return folder
 
@@ -151,20 +148,18 @@ def attacked(tmp_path_factory):
         (world / name).parent.mkdir(parents=True)
         (world / name).write_text("as it was\n")
     scratch.mkdir()
-    jobs = [
-        job(
-            base,
-            attacking(top / str(number), base, world, code),
-            benchmark=name,
-            variables={"HOME": str(world / "home")},
-            blocks=8,
-            block_s=0.01,
-            checked=False,
-            timeout_s=15.0 if name == "never ends" else 60.0,
-            **({"case": job(base, base).case.model_copy(update={"mode": "infer"})} if "less work" in name else {}),
-        )
-        for number, (name, (code, *_)) in enumerate(ATTACKS.items())
-    ]
+    compileall.compile_dir(base, quiet=2)
+    usual = {"variables": {"HOME": str(world / "home")}, "blocks": 8, "block_s": 0.01, "checked": False}
+    jobs = []
+    denied = (ALL_DENIED.format(codes=list(DENIED.values())), *OK)
+    for name, (code, outcome, reason) in {"denied": denied, **ATTACKS}.items():
+        head = attacking(top / str(len(jobs)), base, world, code)
+        asked = job(base, head, benchmark=name, timeout_s=3.0 if name == "never ends" else 60.0, **usual)
+        if outcome is not Outcome.OK and reason != DISBELIEVED[1]:
+            asked = asked.model_copy(update={"sides": dict(reversed(asked.sides.items()))})  # base need not be ready
+        if "remembers" in code:
+            asked = asked.model_copy(update={"case": asked.case.model_copy(update={"mode": Mode.INFER})})
+        jobs.append(asked)
     before = contents(top)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPBENCH_TEST_MARK", mark)
@@ -176,6 +171,14 @@ def attacked(tmp_path_factory):
     scratch.mkdir()
     rounds = {each.benchmark: each for each in LockstepRounds.model_validate_json(end.record).rounds}
     return rounds, (before, contents(top)), left
+
+
+@pytest.mark.parametrize("name", DENIED)
+def test_a_side_cannot_reach_out_of_its_fence(attacked, name):
+    outcome, side, reason = failure(attacked[0]["denied"])
+    assert (outcome, side) == (CRASHED, SideName.HEAD)
+    errors = json.loads(reason.removeprefix("ValueError: ").replace("None", "null"))
+    assert errors[list(DENIED).index(name)] in (errno.EPERM, errno.EACCES, errno.EXDEV)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -190,4 +193,31 @@ def test_attacks_change_nothing_and_leave_no_process(attacked):
     assert after == before
     assert not left
     assert not Path("/tmp/dpbench-attack").exists()
-    assert not torch.__file__.endswith("x")
+
+
+def test_a_change_that_the_fence_allows_breaks_the_gate(tmp_path):
+    base = copied(tmp_path / "base")
+    head = attacking(tmp_path / "head", base, tmp_path, "os.chmod(MODULE, 0o777)")
+    jobs = LockstepJobs(jobs=(job(base, head, blocks=1, checked=False),))
+    with pytest.raises(GateError, match=r"base: the measured code changed 'dpbench/parallel/module\.py'"):
+        guarded(launch, tmp_path, {"base": base, "head": head})(LOCKSTEP, jobs.model_dump_json(), 120.0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (DENIED["append to base"], "crashed: PermissionError"),
+        (KILLS["kill PARENT"], "crashed: PermissionError"),
+        (ATTACKS["slow clock"][0], "wrong result: its step times are not believed"),
+    ],
+)
+def test_a_whole_gate_names_the_attack_and_writes_no_history(gate, repository, tmp_path, code, why):  # noqa: F811
+    with (repository / INIT).open("a") as file:
+        file.write(PREAMBLE.format(base=str(repository), world=str(tmp_path)) + code + "\n")
+    commit(repository, "attacking")
+    done = gate("base", "attacking", "--tiers", "1")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"head: tiny: {why}" in " ".join(done.stderr.split())
+    assert not (tmp_path / "results").exists()
+    assert git(repository, "status", "--porcelain") == ""

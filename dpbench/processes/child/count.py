@@ -90,7 +90,7 @@ def _start(index: int, job: CountJob, timeout_s: float) -> _Fork:
 
 
 def _next_to_end(running: list[_Fork], timeout_s: float) -> tuple[_Fork, float | None]:
-    """Remove a fork that ended from `running`, or kill the first if it is late. Return it, and the limit if it was late.
+    """Remove a fork that ended from `running`, or kill the first if it is late. Return it, and the limit if late.
 
     A fork's own alarm would not do: the counted code can switch it off.
     """
