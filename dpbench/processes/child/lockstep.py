@@ -129,7 +129,7 @@ def why_disbelieved(
             for name in names
             for block, outside_s in zip(times_s[name], outsides_s[name], strict=True)
         ]
-        return sorted(excesses_s)[len(excesses_s) * 3 // 4]
+        return sorted(excesses_s)[(len(excesses_s) - 1) * 3 // 4]
 
     block_s = median(map(sum, times_s[SideName.HEAD]))
     longer_s = max(block_s, median(map(sum, times_s[SideName.BASE])))
