@@ -18,7 +18,7 @@ from dpbench.processes.launch import launch
 from dpbench.processes.messages import LockstepJobs, LockstepRounds, SideName
 from dpbench.records.record import Outcome
 from tests.cli.repositories import INIT, commit, git
-from tests.cli.test_gate import gate, repository  # noqa: F401  # fixtures
+from tests.cli.test_gate import gate, repository, whole  # noqa: F401  # fixtures
 from tests.processes.conftest import marked_processes
 from tests.processes.test_lockstep import copied, failure, job
 
