@@ -57,7 +57,7 @@ def fence_notes() -> tuple[str, ...]:
 def compile_sides(launch: Launcher, sides: Iterable[Path], workloads: Iterable[str]) -> None:
     """Compile the wrapper and the packages of the factories in these folders. Else each of many forks would do so."""
     packages = {workload.partition(":")[0].partition(".")[0] for workload in workloads if is_factory(workload)}
-    places = [WRAPPER.replace(".", "/"), *(f"{root}/{name}" for root in IMPORT_FOLDERS for name in sorted(packages))]
+    places = [WRAPPER.replace(".", "/"), *(str(Path(root, name)) for root in IMPORT_FOLDERS for name in packages)]
     for side in sides:
         launch(_COMPILE, json.dumps([str(side), *places]), _COMPILE_S)
 

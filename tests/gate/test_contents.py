@@ -6,8 +6,9 @@ import pytest
 
 from dpbench.errors import GateError
 from dpbench.gate import contents as contents_module
-from dpbench.gate.contents import contents, fence_notes, first_change, guarded
-from dpbench.processes.fence import SCRATCH
+from dpbench.gate.contents import compile_sides, contents, fence_notes, first_change, guarded
+from dpbench.processes.fence import SCRATCH, landlock_version
+from dpbench.processes.launch import launch
 from tests.fakes import ended
 
 CHANGES = {
@@ -32,7 +33,7 @@ def sides(tmp_path):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_child_that_changes_a_folder_breaks_the_gate(sides, tmp_path, change):
-    def launch(command, stdin_text, timeout_s):
+    def launched(command, stdin_text, timeout_s):
         assert (stdin_text, timeout_s) == ("text", 7.0)
         env, variable, *asked = command
         name, _, scratch = variable.partition("=")
@@ -42,7 +43,7 @@ def test_a_child_that_changes_a_folder_breaks_the_gate(sides, tmp_path, change):
             CHANGES[change](sides["head"])
         return ended()
 
-    act, launch_guarded = False, guarded(launch, tmp_path, sides)
+    act, launch_guarded = False, guarded(launched, tmp_path, sides)
     assert launch_guarded(["what"], "text", 7.0) == ended()
     act = True
     with pytest.raises(GateError, match=f"^head: the measured code {change}; allowed: "):
@@ -55,6 +56,21 @@ def test_a_folder_that_is_gone_has_changed(sides):
     assert first_change(before, before) is None
     sides["base"].rename(sides["base"].with_name("away"))
     assert first_change(before, contents(sides["base"])) == "changed '.'"
+
+
+@pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
+def test_compiling_writes_byte_code_of_the_measured_packages_and_nothing_elsewhere(tmp_path):
+    folder, outside = tmp_path / "head", tmp_path / "outside"
+    for place in ("dpbench/parallel", "src/mine", "other"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "__init__.py").write_text("x = 1\n")
+    (folder / "mine.py").write_text("def (:\n")
+    (folder / "yours.py").write_text("x = 1\n")
+    outside.mkdir()
+    (folder / "dpbench/parallel/__pycache__").symlink_to(outside)
+    compile_sides(launch, [folder], ["mine.bench:step", "yours:step", "mlp/tiny"])
+    assert {path.parents[1].name for path in folder.rglob("*.pyc")} == {"mine", "head"}
+    assert list(outside.iterdir()) == []
 
 
 def test_a_kernel_without_landlock_has_a_note(monkeypatch):

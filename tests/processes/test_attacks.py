@@ -13,9 +13,10 @@ from dpbench.cases.names import Mode
 from dpbench.errors import GateError
 from dpbench.gate.contents import contents, guarded
 from dpbench.gate.take_round import LOCKSTEP
+from dpbench.processes.count_all import run_jobs
 from dpbench.processes.fence import SCRATCH, landlock_version
 from dpbench.processes.launch import launch
-from dpbench.processes.messages import LockstepJobs, LockstepRounds, SideName
+from dpbench.processes.messages import CountJob, LockstepJobs, LockstepRounds, SideName
 from dpbench.records.record import Outcome
 from tests.cli.repositories import INIT, commit, git
 from tests.cli.test_gate import gate, repository, whole  # noqa: F401  # fixtures
@@ -31,7 +32,7 @@ import torch
 from dpbench.measure import undisturbed
 BASE, WORLD, COORDINATOR = {base!r}, {world!r}, os.getppid()
 MODULE = BASE + "/dpbench/parallel/module.py"
-PIPE = next(fd for fd in range(3, 99) if "socket:" in os.path.realpath(f"/proc/self/fd/{{fd}}"))
+PIPE = next((fd for fd in range(3, 99) if "socket:" in os.path.realpath(f"/proc/self/fd/{{fd}}")), None)
 SIBLINGS = [int(pid) for pid in open(f"/proc/{{COORDINATOR}}/task/{{COORDINATOR}}/children").read().split()]
 SIBLINGS.remove(os.getpid())
 PARENT = int(open(f"/proc/{{COORDINATOR}}/stat").read().rpartition(")")[2].split()[1])
@@ -201,6 +202,16 @@ def test_a_change_that_the_fence_allows_breaks_the_gate(tmp_path):
     jobs = LockstepJobs(jobs=(job(base, head, blocks=1, checked=False),))
     with pytest.raises(GateError, match=r"base: the measured code changed 'dpbench/parallel/module\.py'"):
         guarded(launch, tmp_path, {"base": base, "head": head})(LOCKSTEP, jobs.model_dump_json(), 120.0)
+
+
+def test_counting_is_fenced_too(tmp_path):
+    base, case = copied(tmp_path / "base"), job(tmp_path, tmp_path).case
+    head = attacking(tmp_path / "head", base, tmp_path, DENIED["append to base"])
+    before, fenced = contents(base), guarded(launch, tmp_path, {"base": base, "head": head})
+    (record,) = run_jobs([CountJob(case=case, folder=str(head))], launch=fenced)
+    assert record.outcome is CRASHED
+    assert "PermissionError" in record.reason
+    assert contents(base) == before
 
 
 @pytest.mark.exhaustive
