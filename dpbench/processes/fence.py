@@ -41,6 +41,7 @@ def enclose(*keep: int) -> None:
                 os.close(int(name))
     if scratch := os.environ.pop(SCRATCH, None):
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=scratch)
+        os.environ["TRITON_CACHE_DIR"] = tempfile.tempdir  # by default Triton compiles into the home folder
         sys.dont_write_bytecode = True
         confine([tempfile.tempdir, "/dev"])
 
