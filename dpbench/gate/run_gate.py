@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from dpbench.errors import GateError, ReportedError
-from dpbench.gate.contents import compile_sides, fence_notes, guarded
+from dpbench.gate.contents import compile_sides, guarded
 from dpbench.gate.drift import drifts
 from dpbench.gate.false_alarms import measured_false_alarms
 from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
@@ -36,7 +35,6 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
         prepared = prepare(request, launch)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
-            prepared = replace(prepared, notes=(*prepared.notes, *fence_notes()))
             compile_sides(launch, (sides.base, sides.head), (each.workload for each in prepared.settings.benchmarks))
             launch = guarded(launch, folder, {"base": sides.base, "head": sides.head})
             prepared = prepared.without_new(comparable(prepared.settings.benchmarks, sides.base, sides.head))
@@ -132,9 +130,7 @@ def _judgement(
         times=judgements,
         drifts=drifted,
         notes=tuple(
-            dict.fromkeys(
-                [*prepared.notes, *fence_notes(), *counters.notes, *of_history, *of_counters, *of_times, *of_drifts]
-            )
+            dict.fromkeys([*prepared.notes, *counters.notes, *of_history, *of_counters, *of_times, *of_drifts])
         ),
         false_alarms=measured_false_alarms(request.results, prepared.history.lines, times.environment),
         environment=times.environment,

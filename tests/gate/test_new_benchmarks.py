@@ -106,7 +106,7 @@ def repository(tmp_path, monkeypatch):
         git(folder, "commit", "--quiet", "-m", "one more")
     monkeypatch.chdir(folder)
     monkeypatch.setattr("dpbench.gate.run_gate.compile_sides", lambda *_: None)
-    monkeypatch.setattr("dpbench.gate.run_gate.fence_notes", lambda: ("no fence",))
+    monkeypatch.setattr("dpbench.gate.prepare.fence_notes", lambda: ("no fence",))
     monkeypatch.setattr(tier0, "checked_cases", lambda: [CASE])
     for more in ("gate_cases", "growth_cases"):
         monkeypatch.setattr(tier0, more, tuple)
