@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import stat
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,6 +38,7 @@ def guarded(launch: Launcher, folder: Path, sides: Mapping[str, Path]) -> Launch
     def launch_guarded(command: list[str], stdin_text: str, timeout_s: float) -> Exit:
         with TemporaryDirectory(prefix="scratch-", dir=folder, ignore_cleanup_errors=True) as scratch:
             end = launch(["env", f"{SCRATCH}={scratch}", *command], stdin_text, timeout_s)
+            subprocess.run(["rm", "-rf", "--", scratch], check=False, capture_output=True)  # rmtree recurses
         for name, side in sides.items():
             if change := first_change(before[name], contents(side)):
                 raise GateError(f"{name}: the measured code {change}; allowed: code that writes to TMPDIR only")

@@ -1,5 +1,6 @@
 """What is in a commit's folder, and the launcher that refuses a change of it. The attacks are in tests/processes."""
 
+import contextlib
 import os
 
 import pytest
@@ -38,7 +39,10 @@ def test_a_child_that_changes_a_folder_breaks_the_gate(sides, tmp_path, change):
         env, variable, *asked = command
         name, _, scratch = variable.partition("=")
         assert (env, name, asked) == ("env", SCRATCH, ["what"])
-        os.makedirs(f"{scratch}/x/y")
+        with contextlib.chdir(scratch):
+            for _ in range(1500 if change == "changed 'a'" else 1):  # deeper than Python recurses
+                os.mkdir("deep")
+                os.chdir("deep")
         if act:
             CHANGES[change](sides["head"])
         return ended()
