@@ -7,6 +7,7 @@ from dpbench.cases.names import is_factory
 from dpbench.cases.plan import PlanError, check_lanes, default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.errors import GateError
+from dpbench.gate.contents import fence_notes
 from dpbench.gate.false_alarms import check_self_tests
 from dpbench.gate.history import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
@@ -88,7 +89,7 @@ def prepare(request: GateRequest, launch: Launcher) -> Prepared:
         lanes=lanes,
         settings=settings,
         history=history,
-        notes=(*_uncommitted_changes(repository, request), *history.warnings),
+        notes=(*_uncommitted_changes(repository, request), *history.warnings, *fence_notes()),
     )
 
 

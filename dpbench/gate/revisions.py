@@ -134,7 +134,7 @@ def gate_folder() -> Iterator[Path]:
     except FileNotFoundError as error:
         raise GateError(f"TMPDIR: {error.strerror}; allowed: a folder that can be written") from error
     for left in place.glob(f"{_PREFIX}*"):
-        with suppress(OSError), _locked(left):
+        with suppress(OSError, RecursionError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
     with _reporting_disk_errors(place):
         new = Path(tempfile.mkdtemp(prefix=_NEW_PREFIX))  # no other gate removes this name before it is locked

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from dpbench.errors import GateError, ReportedError
+from dpbench.gate.contents import compile_sides, guarded
 from dpbench.gate.drift import drifts
 from dpbench.gate.false_alarms import measured_false_alarms
 from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
@@ -34,6 +35,8 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
         prepared = prepare(request, launch)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
+            compile_sides(launch, (sides.base, sides.head), (each.workload for each in prepared.settings.benchmarks))
+            launch = guarded(launch, folder, {"base": sides.base, "head": sides.head})
             prepared = prepared.without_new(comparable(prepared.settings.benchmarks, sides.base, sides.head))
             _check_new(prepared, sides, launch, progress)
             counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()

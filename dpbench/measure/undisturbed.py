@@ -26,7 +26,7 @@ def undisturbed(action: Callable[[], object], clock: Clock) -> Callable[[], floa
 
     Only the calling thread may use the function, because the waits are those of this thread.
     """
-    waited_s = _wait_counter()
+    waited_s = wait_counter()
 
     def timed_s() -> float:
         waits_s, ran_s, others_s, start_s = waited_s(), time.thread_time(), _other_threads_s(), clock()
@@ -48,13 +48,13 @@ def counted_s(wall_s: float, ran_s: float, waited_s: float, other_threads_s: flo
     return left_s if left_s > 0 else wall_s
 
 
-def _wait_counter() -> Callable[[], float]:
-    """Return a function that returns this thread's waits for a core so far, in seconds.
+def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
+    """Return a function that returns a thread's waits for a core so far, in seconds.
 
-    It always returns 0 if the kernel has no such counter.
+    `thread` is its number, or this thread. It always returns 0 if the kernel has no such counter.
     """
     try:
-        schedstat = open("/proc/thread-self/schedstat", "rb", buffering=0)  # noqa: SIM115  # the function keeps it open
+        schedstat = open(f"/proc/{thread}/schedstat", "rb", buffering=0)  # noqa: SIM115  # the function keeps it open
     except OSError:
         return lambda: 0.0
     return lambda: int(os.pread(schedstat.fileno(), 64, 0).split()[1]) * _NANOSECONDS

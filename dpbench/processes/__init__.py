@@ -11,6 +11,7 @@ costs one record and not the sweep.
     launch.py         start one child, wait for its end, keep its record and its last output
     interpret.py      turn the end of a child into a record, with the reason for a failure
     process_tree.py   a child dies with its parent, and a launch leaves no process behind
+    fence.py          what the code of a commit may write to
     watcher.py        the process that kills the rest of a child's tree if SIGKILL ends the parent
     start.py          the file that a child runs first, so that it imports its parent's dpbench
     wrapper_of.py     take `dpbench.parallel` from the folder of another commit

@@ -34,8 +34,8 @@ from pydantic import ConfigDict
 from dpbench.processes.process_tree import GRACE_S, UnkillableError, nothing_left_behind
 
 _MARK = "DPBENCH_LAUNCH"
-_RECORD_BYTES = 64 << 20
-_TAIL_BYTES = 64 << 10
+RECORD_BYTES = 64 << 20
+TAIL_BYTES = 64 << 10
 _READ_BYTES = 1 << 20
 
 
@@ -98,7 +98,7 @@ def supervise(start: Start, timeout_s: float, stop_fd: int | None = None) -> Exi
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     oom_kills_before = oom_kills()
-    with TailPipe(drop=slice(_RECORD_BYTES, None)) as record, TailPipe() as output:
+    with TailPipe(drop=slice(RECORD_BYTES, None)) as record, TailPipe() as output:
         with nothing_left_behind():
             processes = start(record.writer.fileno(), output.writer.fileno())
             try:
@@ -148,7 +148,7 @@ class TailPipe:
     does not wake up for that. If a grandchild holds it open, the parent does not wait for the grandchild.
     """
 
-    def __init__(self, drop: slice = slice(None, -_TAIL_BYTES)) -> None:
+    def __init__(self, drop: slice = slice(None, -TAIL_BYTES)) -> None:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         self.reader, self.writer = os.fdopen(reader, "rb", 0), os.fdopen(writer, "wb", 0)

@@ -138,6 +138,14 @@ class Side(Frozen):
     environment: dict[str, str] = Field(default_factory=dict)
 
 
+class SideReport(Frozen):
+    """What a side sends to its coordinator: the seconds of its steps, or the outcome and the reason of its failure."""
+
+    steps_s: tuple[Seconds, ...] = ()
+    outcome: Outcome = Outcome.OK
+    reason: str = ""
+
+
 class LockstepJob(Frozen):
     """One benchmark in one round.
 

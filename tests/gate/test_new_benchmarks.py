@@ -105,6 +105,8 @@ def repository(tmp_path, monkeypatch):
         git(folder, "add", "--all")
         git(folder, "commit", "--quiet", "-m", "one more")
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("dpbench.gate.run_gate.compile_sides", lambda *_: None)
+    monkeypatch.setattr("dpbench.gate.prepare.fence_notes", lambda: ("no fence",))
     monkeypatch.setattr(tier0, "checked_cases", lambda: [CASE])
     for more in ("gate_cases", "growth_cases"):
         monkeypatch.setattr(tier0, more, tuple)
@@ -139,7 +141,8 @@ def test_a_change_that_adds_a_benchmark_is_judged_by_the_others(repository):
     found, counted = gate()
     assert found.verdict is Verdict.PASS
     assert found.why == "nothing is slower; new, with nothing to hold it against: second"
-    assert found.notes == ("second: new: nothing to hold it against, because base has no mine.bench:second",)
+    note = "second: new: nothing to hold it against, because base has no mine.bench:second"
+    assert found.notes == ("no fence", note)
     assert counted == {"base": [["mine.bench:step"] * 2], "head": [["mine.bench:second"] * 2, ["mine.bench:step"] * 2]}
 
 

@@ -362,6 +362,7 @@ def test_a_whole_gate_trades_a_call_for_a_shorter_time(tmp_path, monkeypatch, ti
     )
     monkeypatch.setattr(prepare, "timed_settings", lambda *_: (("cpu",), settings))
     monkeypatch.setattr(prepare, "_read_settings", lambda *_: settings)
+    monkeypatch.setattr(run_gate, "compile_sides", lambda *_: None)
     monkeypatch.setattr(run_gate, "measure_times", lambda *_, **__: Times((timed("a", high),), {}, None))
     found = run_gate.run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
     assert found.verdict == verdict

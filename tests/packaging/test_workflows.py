@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cli.repositories import git
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 TEMPLATE = ROOT / ".ci" / "gate_workflow.yml"
@@ -169,17 +171,33 @@ def test_the_history_is_saved_on_the_main_branch_alone_and_read_by_all(path: Pat
     assert saved["with"]["key"].startswith(restored["with"]["restore-keys"])
 
 
-def test_the_copied_workflow_installs_the_users_package_beside_dpbench(tmp_path: Path) -> None:
-    (step,) = [step for step in steps(TEMPLATE) if step.get("name") == "install"]
+def test_the_copied_workflow_takes_packages_and_settings_from_the_users_branch(tmp_path: Path) -> None:
+    step, gate = (step for step in steps(TEMPLATE) if step.get("name") in ("install", "gate"))
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "pull request")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "branch")
+    git(tmp_path, "tag", "trusted")
+    git(tmp_path, "reset", "--quiet", "--hard", "HEAD~1")
     pip = '#!/bin/sh\nprintf "%s\\n" "$*" >>"$0.calls"\n'
     (tmp_path / "python").write_text(
         f'#!/bin/sh\nmkdir -p "$3/bin"\ncat >"$3/bin/pip" <<"END"\n{pip}END\nchmod +x "$3/bin/pip"\n'
     )
     (tmp_path / "python").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), **step["env"]}
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "RUNNER_TEMP": str(tmp_path),
+        **step["env"],
+        "TRUSTED": "trusted",
+    }
     subprocess.run(["bash", "-e", "-c", step["run"]], check=True, cwd=tmp_path, env=environment)
     calls = (tmp_path / "gate" / "bin" / "pip.calls").read_text().splitlines()
-    assert calls[-1] == f"install --editable . {step['env']['DPBENCH']}"
+    assert calls[-1] == f"install {tmp_path}/trusted {step['env']['DPBENCH']}"
+    assert git(tmp_path / "trusted", "log", "-1", "--format=%s") == "branch"
+    assert '--settings "$RUNNER_TEMP/trusted/benchmarks/gate.toml"' in gate["run"]
+    assert (
+        step["env"]["TRUSTED"]
+        == "${{ github.event_name == 'push' && 'HEAD' || format('origin/{0}', github.base_ref) }}"
+    )
     assert step["env"]["DPBENCH"].startswith("torch-dpbench @ git+")
     assert "make " not in TEMPLATE.read_text()
 

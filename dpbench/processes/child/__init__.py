@@ -10,6 +10,7 @@ writes one to its record pipe and dies with its parent.
     lockstep.py        a gate's round: alternate blocks of steps of base, twin and head
     lockstep_side.py   one side of a gate's round: it holds one commit's step
     startup.py         time the import, the construction and the first forward of each side
+    compile.py         compile a commit's Python files, once for all forks
     forks.py           a side as a fork, and the pipe to it
     process.py         what every child does while it imports, and when it ends
 """

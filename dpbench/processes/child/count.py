@@ -11,12 +11,13 @@ counts are equal each time. The parent sets the environment that keeps this proc
 """
 
 import gc
-import math
 import os
 import signal
+import time
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,8 +26,9 @@ from dpbench.cases.host import usable_cores
 from dpbench.cases.variants import VariantName
 from dpbench.processes.child.process import answer, loading, run_and_exit
 from dpbench.processes.child.ranks import Rendezvous, connector, fork_ranks
+from dpbench.processes.fence import enclose
 from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.launch import Exit
+from dpbench.processes.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import use_folder
@@ -50,25 +52,27 @@ def respond(text: str) -> CountRecords:
 
 @dataclass(frozen=True)
 class _Fork:
-    """A process that counts `job`. It writes its record and its output to two files in memory."""
+    """A process that counts the job of this `index`. It writes its record and its output to two files in memory."""
 
+    index: int
     job: CountJob
+    pid: int
+    ended: int
+    deadline_s: float
     record_fd: int
     output_fd: int
 
 
 def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
-    waiting, running = list(enumerate(request.jobs)), dict[int, tuple[int, _Fork]]()
+    waiting, running = list(enumerate(request.jobs)), list[_Fork]()
     found: dict[int, CountRecord] = {}
     why_numbers: dict[int, str] = {}
     while waiting or running:
         while waiting and len(running) < usable_cores():
-            index, job = waiting.pop(0)
-            pid, fork = _start(job, request.timeout_s)
-            running[pid] = index, fork
-        pid, status = os.wait()
-        index, fork = running.pop(pid)
-        record = _record_of(fork, os.waitstatus_to_exitcode(status), request.timeout_s)
+            running.append(_start(*waiting.pop(0), request.timeout_s))
+        fork, timed_out_after_s = _next_to_end(running, request.timeout_s)
+        index = fork.index
+        record = _record_of(fork, timed_out_after_s)
         if not fork.job.numbers and record.outcome in (Outcome.SKIPPED, Outcome.CRASHED):
             why_numbers[index] = record.why
             waiting.append((index, fork.job.model_copy(update={"numbers": True})))
@@ -77,42 +81,55 @@ def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
     return tuple(found[index] for index in range(len(found)))
 
 
-def _start(job: CountJob, timeout_s: float) -> tuple[int, _Fork]:
-    fork = _Fork(job, os.memfd_create("record"), os.memfd_create("output"))
+def _start(index: int, job: CountJob, timeout_s: float) -> _Fork:
+    record_fd, output_fd = os.memfd_create("record"), os.memfd_create("output")
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        run_and_exit(lambda: _count(fork, parent, timeout_s))
-    return pid, fork
+        run_and_exit(lambda: _count(job, parent, record_fd, output_fd))
+    return _Fork(index, job, pid, os.pidfd_open(pid), time.monotonic() + timeout_s, record_fd, output_fd)
 
 
-def _count(fork: _Fork, parent: int, timeout_s: float) -> None:
+def _next_to_end(running: list[_Fork], timeout_s: float) -> tuple[_Fork, float | None]:
+    """Remove a fork that ended from `running`, or kill the first if it is late. Return it, and the limit if late.
+
+    A fork's own alarm would not do: the counted code can switch it off.
+    """
+    ended = wait([fork.ended for fork in running], max(0.0, running[0].deadline_s - time.monotonic()))
+    fork = next(each for each in running if not ended or each.ended in ended)
+    running.remove(fork)
+    if not ended:
+        signal.pidfd_send_signal(fork.ended, signal.SIGKILL)
+    return fork, None if ended else timeout_s
+
+
+def _count(job: CountJob, parent: int, record_fd: int, output_fd: int) -> None:
     die_with_parent(parent)
-    os.dup2(fork.output_fd, 1)
-    os.dup2(fork.output_fd, 2)
-    signal.alarm(math.ceil(timeout_s))  # SIGALRM ends the process even if it hangs in C code
-    if fork.job.folder is not None:
-        use_folder(Path(fork.job.folder))
-    with os.fdopen(fork.record_fd, "w") as record:
-        record.write(count_case(fork.job).model_dump_json())
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+    enclose(record_fd)
+    if job.folder is not None:
+        use_folder(Path(job.folder))
+    with os.fdopen(record_fd, "w") as record:
+        record.write(count_case(job).model_dump_json())
 
 
-def _record_of(fork: _Fork, returncode: int, timeout_s: float) -> CountRecord:
-    record, output = _contents(fork.record_fd), _contents(fork.output_fd)
+def _record_of(fork: _Fork, timed_out_after_s: float | None) -> CountRecord:
+    returncode = os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])
+    os.close(fork.ended)
+    record, output = _end_of(fork.record_fd, RECORD_BYTES), _end_of(fork.output_fd, TAIL_BYTES)
     try:
         return CountRecord.model_validate_json(record)
     except ValidationError:
-        timed_out = returncode == -signal.SIGALRM
-        limit_s = timeout_s if timed_out else None
-        reason = ending(Exit(started_at="", duration_s=0.0, returncode=returncode, timed_out_after_s=limit_s))
-        outcome = Outcome.TIME_OUT if timed_out else Outcome.CRASHED
-        return CountRecord(case=fork.job.case, outcome=outcome, reason="\n".join([reason, *last_lines(output)]))
+        end = Exit(started_at="", duration_s=0.0, returncode=returncode, timed_out_after_s=timed_out_after_s)
+        outcome = Outcome.CRASHED if timed_out_after_s is None else Outcome.TIME_OUT
+        reason = "\n".join([ending(end), *last_lines(output)])
+        return CountRecord(case=fork.job.case, outcome=outcome, reason=reason)
 
 
-def _contents(fd: int) -> bytes:
-    with os.fdopen(fd, "rb") as file:
-        file.seek(0)
-        return file.read()
+def _end_of(fd: int, most_bytes: int) -> bytes:
+    with os.fdopen(fd, "rb", 0) as file:
+        return os.pread(fd, most_bytes, max(0, os.fstat(file.fileno()).st_size - most_bytes))
 
 
 def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountRecord:

@@ -7,19 +7,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from functools import partial
+from multiprocessing.connection import wait
+from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
+
+from pydantic import ValidationError
 
 from dpbench.processes.child.process import run_and_exit
+from dpbench.processes.fence import enclose
 from dpbench.processes.interpret import ending
 from dpbench.processes.launch import Exit
-from dpbench.processes.messages import SideName
+from dpbench.processes.messages import SideName, SideReport
 from dpbench.records.record import Outcome
+from dpbench.text.outside import one_line
 
 Block = tuple[float, ...]
 """The seconds of the steps of one block."""
-Serve = Callable[[Connection, int], object]
+Serve = Callable[[socket, int], object]
 """What a side does: it gets its end of the pipe and the pid of this process."""
+
+_MOST_BYTES = 1 << 18
+"""More than the kernel lets a side send at once. Of a longer message the rest is dropped."""
+_REASON_CHARACTERS = 1000
+_GRACE_S = 1.0
+"""A side that closes its pipe ends within this time, or it did so on purpose."""
 
 
 class SideError(Exception):
@@ -32,31 +43,66 @@ class SideError(Exception):
 
 @dataclass(frozen=True)
 class Fork:
-    """A side's process, and this process' end of the pipe to it."""
+    """A side's process, and this process' end of the pipe to it.
+
+    `ended` is a descriptor of the process, and `waited_s` returns both processes' waits for a core, in seconds.
+    """
 
     name: SideName
     pid: int
-    pipe: Connection
+    ended: int
+    pipe: socket
+    waited_s: Callable[[], float]
     deadline_s: float
 
-    def take(self, steps: int) -> Block:
-        with suppress(BrokenPipeError):  # the side ended; `receive` finds the reason
-            self.pipe.send_bytes(json.dumps({"steps": steps}).encode())
-        return self.receive()
+    def take(self, steps: int) -> tuple[Block, float]:
+        """Return the seconds of the steps that the side reports, and those of this process' own clock for all of them.
 
-    def receive(self) -> Block:
-        """Return the seconds of the steps that the side reports. Raises SideError."""
-        if not self.pipe.poll(max(0.0, self.deadline_s - time.monotonic())):
+        The own clock leaves out waits for a core. Raises SideError.
+        """
+        if self._received():
+            raise self._wrong("it answered before it was asked")
+        waits_s, start_s = self.waited_s(), time.perf_counter()
+        with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either
+            self.pipe.send(json.dumps({"steps": steps}).encode())
+        message = self._message()
+        outside_s = time.perf_counter() - start_s - (self.waited_s() - waits_s)
+        return self._block(message, max(1, steps)), outside_s
+
+    def receive(self, times: int = 1) -> Block:
+        """Return so many seconds that the side reports. Raises SideError."""
+        return self._block(self._message(), times)
+
+    def _message(self) -> bytes:
+        if not wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic())):
             raise SideError(self.name, Outcome.TIME_OUT, "no answer in time")
+        if message := self._received():
+            return message
+        raise SideError(self.name, Outcome.CRASHED, self._how_it_ended())
+
+    def _received(self) -> bytes:
         try:
-            message = json.loads(self.pipe.recv_bytes())
-        except (EOFError, ConnectionResetError):
-            raise SideError(self.name, Outcome.CRASHED, self._how_it_ended()) from None
-        if "outcome" in message:
-            raise SideError(self.name, Outcome(message["outcome"]), message["reason"])
-        return tuple(map(float, message["steps_s"]))
+            return self.pipe.recv(_MOST_BYTES)
+        except (BlockingIOError, ConnectionResetError):
+            return b""
+
+    def _block(self, message: bytes, times: int) -> Block:
+        try:
+            report = SideReport.model_validate_json(message)
+        except ValidationError:
+            report = None
+        if report is not None and report.outcome is not Outcome.OK:
+            raise SideError(self.name, report.outcome, one_line(report.reason)[:_REASON_CHARACTERS])
+        if report is None or len(report.steps_s) != times:
+            raise self._wrong(f"it did not report {times} times in seconds, above 0")
+        return report.steps_s
+
+    def _wrong(self, reason: str) -> SideError:
+        return SideError(self.name, Outcome.WRONG_RESULT, reason)
 
     def _how_it_ended(self) -> str:
+        if not wait([self.ended], _GRACE_S):
+            return "closed its pipe"
         how = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         assert how is not None
         returncode = how.si_status if how.si_code == os.CLD_EXITED else -how.si_status
@@ -65,17 +111,26 @@ class Fork:
 
 @contextmanager
 def forked(name: SideName, serve: Serve, timeout_s: float) -> Iterator[Fork]:
-    """Run a side in a process of its own. The process is killed at the end of the block."""
-    ours, theirs = Pipe()
+    """Run a side in a process of its own, behind the fence. The process is killed at the end of the block."""
+    from dpbench.measure.undisturbed import wait_counter  # imports torch
+
+    ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)  # keeps messages apart, so that none arrives in part
     coordinator = os.getpid()
     pid = os.fork()
     if pid == 0:
-        ours.close()
-        run_and_exit(lambda: serve(theirs, coordinator))
+        run_and_exit(partial(_enclosed, serve, theirs, coordinator))
     theirs.close()
+    ours.setblocking(False)
+    ended, own_s, side_s = os.pidfd_open(pid), wait_counter(), wait_counter(str(pid))
     try:
-        yield Fork(name, pid, ours, time.monotonic() + timeout_s)
+        yield Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s)
     finally:
         ours.close()
+        os.close(ended)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _enclosed(serve: Serve, pipe: socket, coordinator: int) -> None:
+    enclose(pipe.fileno())
+    serve(pipe, coordinator)

@@ -11,8 +11,8 @@ import gc
 import json
 import os
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
+from socket import socket
 
 import torch
 
@@ -34,14 +34,15 @@ from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import WorkloadError
 
 _WARMUP_S = 0.2
+_REQUEST_BYTES = 64
 
 Step = Callable[[], float]
 TrialsLeft = Callable[[], int | None]
-Send = Callable[[dict[str, object]], None]
+Send = Callable[[dict[str, object]], object]
 """Sends one message to the coordinator."""
 
 
-def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> None:
+def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
     """Prepare the side's step, then take a block for each request.
 
     The side ends when the coordinator closes the pipe. The coordinator kills a side that hangs.
@@ -55,13 +56,11 @@ def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> No
         return
     step, trials_left = prepared
     try:
-        while True:
-            steps = json.loads(pipe.recv_bytes())["steps"]
+        while request := pipe.recv(_REQUEST_BYTES):
+            steps = json.loads(request)["steps"]
             if not steps:
                 settle(step, trials_left)
             send({"steps_s": [step() for _ in range(steps or 1)]})
-    except EOFError:
-        return
     except Exception as error:
         send(_failed(Outcome.CRASHED, error))
 
@@ -94,8 +93,8 @@ def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
     return undisturbed(session.step, make_clock(session.placement.devices)), session.trials_left
 
 
-def sender(pipe: Connection) -> Send:
-    return lambda message: pipe.send_bytes(json.dumps(message).encode())
+def sender(pipe: socket) -> Send:
+    return lambda message: pipe.send(json.dumps(message).encode())
 
 
 def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:

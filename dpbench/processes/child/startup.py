@@ -17,9 +17,9 @@ import time
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
-from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from socket import socket
 from typing import Any
 
 import torch
@@ -75,7 +75,7 @@ def _alternate(job: StartUpJob) -> dict[SideName, list[Block]]:
     order, rng = list(job.sides), Random(job.seed)
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
     for name in order:
-        _started(job, name)  # not counted: it compiles the side's files
+        _started(job, name)  # not counted: it reads the side's files from the disk
     for _ in range(job.forks):
         rng.shuffle(order)
         for name in order:
@@ -85,14 +85,13 @@ def _alternate(job: StartUpJob) -> dict[SideName, list[Block]]:
 
 def _started(job: StartUpJob, name: SideName) -> Block:
     with forked(name, partial(_serve, job, job.sides[name]), job.timeout_s) as fork:
-        return fork.receive()
+        return fork.receive(len(_ORDER))
 
 
-def _serve(job: StartUpJob, side: Side, pipe: Connection, parent_pid: int) -> None:
+def _serve(job: StartUpJob, side: Side, pipe: socket, parent_pid: int) -> None:
     die_with_parent(parent_pid)
     os.sched_setaffinity(0, job.cores)
     os.environ.update(side.environment)
-    sys.dont_write_bytecode = False  # as in most users' processes, the files are compiled once
     send = sender(pipe)
     use_folder(Path(side.folder))
     try:
