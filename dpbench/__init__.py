@@ -19,11 +19,14 @@ __all__ = [
     "replicate",
     "scatter",
     "scatter_kwargs",
+    "variant",
     "with_loss",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "variant":
+        return import_module("dpbench.variants.own").variant
     if name in __all__:
         return getattr(import_module("dpbench.parallel"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
