@@ -61,15 +61,16 @@ def check(workload: Workload, name: str) -> None:
 
     Raises WorkloadError with the workload's name and the part that failed. torch's random state does not change.
     """
+    named = f"workloads: {name!r}"
     with torch.random.fork_rng(devices=[]):
-        model = attempt(f"workloads: {name!r}", "model()", workload.model)
+        model = attempt(named, "model()", workload.model)
         _require(isinstance(model, nn.Module), name, f"model() returned {kind_of(model)}; an nn.Module is allowed")
         batch = attempt(
             f"workloads: {name!r}", "batch(2, generator)", lambda: workload.batch(2, torch.Generator().manual_seed(0))
         )
         _check_batch(batch, name)
-        output = attempt(f"workloads: {name!r}", "forward", lambda: model(*batch.inputs))
-        loss = attempt(f"workloads: {name!r}", "loss(output, target)", lambda: workload.loss(output, batch.target))
+        output = attempt(named, "forward", lambda: model(*batch.inputs))
+        loss = attempt(named, "loss(output, target)", lambda: workload.loss(output, batch.target))
     scalar = isinstance(loss, Tensor) and loss.dim() == 0 and loss.is_floating_point()
     _require(scalar, name, f"loss(output, target) returned {kind_of(loss)}; a 0-dim floating tensor is allowed")
 

@@ -24,7 +24,6 @@ from dpbench.records.record import Outcome, Record, line_on_lost_gpu
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.workload import WorkloadError
 
-
 _OUTCOMES = {
     WorkloadError: Outcome.CRASHED,
     NotSettledError: Outcome.NOT_SETTLED,
