@@ -10,7 +10,7 @@ from dpbench.cli.measured import write_rows
 from dpbench.cli.shared import example, option, warn
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.records.store import Store
-from dpbench.report.rows import Format, Table, rows_of, to_bytes
+from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
 
 
 def export(
@@ -18,11 +18,11 @@ def export(
     to: Annotated[
         Format, option("csv; parquet, which needs pyarrow; or action, the JSON of github-action-benchmark.")
     ] = Format.CSV,
-    rows: Annotated[Table, option("A row is a case over its rounds, or a sample.")] = Table.CASES,
+    rows: Annotated[RowKind, option("A row is a case over its rounds, or a sample.")] = RowKind.CASES,
     output: Annotated[Path | None, option("The file to write; standard output by default.", is_output=True)] = None,
 ) -> ExitCode:
     """Write records as rows: CSV, Parquet, or JSON for github-action-benchmark."""
-    if to is Format.ACTION and rows is Table.SAMPLES:
+    if to is Format.ACTION and rows is RowKind.SAMPLES:
         raise WrongInputError("--rows: 'samples' is not for --to action; allowed: cases")
     if to is Format.PARQUET and output is None:
         raise WrongInputError("--output: is missing, and parquet is binary; allowed: a file")

@@ -25,7 +25,7 @@ from dpbench.records.store import Retry, Store
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.progress import progress_bar
-from dpbench.report.rows import Format, Row, Table, rows_of, to_bytes
+from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes
 from dpbench.text.files import reason_of, replace_bytes
 
 
@@ -77,7 +77,7 @@ def measure_spec(
     counted = _counted_beside(spec, planned) if with_counts else ()
     show_comparisons(compared, output, counted, found.other_load)
     if output.csv is not None:
-        write_rows(rows_of(found.records, Table.CASES), Format.CSV, output.csv, "--csv")
+        write_rows(rows_of(found.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
     page = PageInputs(found.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
     finish_page_beside(page, lambda: path, opens=output.opens, form=output.form, reference=spec.reference)

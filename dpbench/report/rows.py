@@ -24,7 +24,7 @@ Row = Mapping[str, str | int | float | None]
 _FORMULA = ("=", "+", "-", "@")
 
 
-class Table(StrEnum):
+class RowKind(StrEnum):
     """What a row is."""
 
     CASES = "cases"
@@ -39,9 +39,9 @@ class Format(StrEnum):
     ACTION = "action"
 
 
-def rows_of(records: Sequence[Record], table: Table) -> list[Row]:
+def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
     """Return the rows, in the order of the records. Units are in the names; None is what was not measured."""
-    return list(_samples(records) if table is Table.SAMPLES else _cases(records))
+    return list(_samples(records) if table is RowKind.SAMPLES else _cases(records))
 
 
 def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
@@ -135,5 +135,5 @@ def _parquet(rows: Sequence[Row]) -> bytes:
         allowed = "csv, or pip install 'torch-dpbench[parquet]'"
         raise WrongInputError(f"--to: 'parquet' needs pyarrow, which is not installed; allowed: {allowed}") from None
     out = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), out)
+    parquet.write_table(pyarrow.RowKind.from_pylist(list(rows)), out)
     return bytes(out.getvalue())

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.records.record import to_line
-from dpbench.report.rows import Format, Table, rows_of, to_bytes
+from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
 from tests.records.making import case, ok
 from tests.report.test_rows import RECORDS
 
@@ -29,7 +29,7 @@ def test_a_file_and_standard_output_get_the_same(dpbench, tmp_path):
     records, file = tmp_path / "records.jsonl", tmp_path / "cases.csv"
     records.write_bytes(b"".join(map(to_line, RECORDS)))
     assert dpbench("export", records, "--output", file).returncode == 0
-    assert file.read_bytes() == to_bytes(rows_of(RECORDS, Table.CASES), Format.CSV)
+    assert file.read_bytes() == to_bytes(rows_of(RECORDS, RowKind.CASES), Format.CSV)
     assert dpbench("export", records).stdout == file.read_text()
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dpbench.errors import WrongInputError
-from dpbench.report.rows import Format, Table, rows_of, to_bytes
+from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
 from tests.records.making import case, failed, thin
 
 RECORDS = [
@@ -24,7 +24,7 @@ def read(rows):
 
 
 def test_a_row_is_a_case_over_its_rounds():
-    tuned, naive, own = rows_of(RECORDS, Table.CASES)
+    tuned, naive, own = rows_of(RECORDS, RowKind.CASES)
     assert (tuned["variant"], tuned["rounds"], tuned["samples"], tuned["outcome"]) == ("tuned", 2, 4, "ok")
     assert tuned["step_time_s"] == pytest.approx(0.08**0.5)  # the middle of 0.2 and 0.4, of logarithms
     assert tuned["throughput_items_per_s"] == pytest.approx(tuned["batch_items"] / 0.08**0.5)
@@ -33,14 +33,14 @@ def test_a_row_is_a_case_over_its_rounds():
 
 
 def test_a_row_is_a_sample():
-    found = rows_of(RECORDS, Table.SAMPLES)
+    found = rows_of(RECORDS, RowKind.SAMPLES)
     assert [(row["variant"], row["round"], row["sample"], row["step_time_s"]) for row in found] == [
         ("tuned", 0, 0, 0.1), ("tuned", 0, 1, 0.3), ("tuned", 0, 2, 0.2), ("naive", 0, 0, 0.5), ("tuned", 1, 0, 0.4)
     ]  # fmt: skip
 
 
 def test_csv_gives_the_same_values_back_and_no_formula():
-    rows = rows_of(RECORDS, Table.CASES)
+    rows = rows_of(RECORDS, RowKind.CASES)
     found = read(rows)
     assert [float(row["step_time_s"]) for row in found[:2]] == [row["step_time_s"] for row in rows[:2]]
     assert found[2]["reason"] == "'=HYPERLINK(1)"
@@ -53,7 +53,7 @@ def test_csv_gives_the_same_values_back_and_no_formula():
 
 
 def test_github_action_benchmark_gets_what_has_a_time():
-    found = json.loads(to_bytes(rows_of(RECORDS, Table.CASES), Format.ACTION))
+    found = json.loads(to_bytes(rows_of(RECORDS, RowKind.CASES), Format.ACTION))
     assert [each["name"].split()[0] for each in found] == ["tuned", "naive"]
     assert {(each["unit"], type(each["value"])) for each in found} == {("s", float)}
     assert " to " in found[0]["range"]
@@ -63,4 +63,4 @@ def test_github_action_benchmark_gets_what_has_a_time():
 def test_parquet_needs_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(WrongInputError, match=r"'parquet' needs pyarrow.*allowed: csv, or pip install"):
-        to_bytes(rows_of(RECORDS, Table.CASES), Format.PARQUET)
+        to_bytes(rows_of(RECORDS, RowKind.CASES), Format.PARQUET)
