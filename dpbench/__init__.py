@@ -1,6 +1,6 @@
 """Benchmarks of data parallelism in PyTorch, and a faster `torch.nn.DataParallel`.
 
-``import dpbench`` does not import torch. The wrapper's names import it on first use.
+``import dpbench`` does not import torch. Its names import their modules on first use.
 """
 
 from importlib import import_module
@@ -13,19 +13,23 @@ __all__ = [
     "Policy",
     "__version__",
     "chunk_weights",
+    "compare",
     "data_parallel",
     "gather",
     "parallel_apply",
     "replicate",
     "scatter",
     "scatter_kwargs",
+    "variant",
     "with_loss",
 ]
+
+_HOMES = {"compare": "dpbench.in_python", "variant": "dpbench.variants.own"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("dpbench.parallel"), name)
+        return getattr(import_module(_HOMES.get(name, "dpbench.parallel")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -136,7 +136,7 @@ def test_exported_names():
         *("DataParallel", "Policy", "chunk_weights", "data_parallel", "gather"),
         *("parallel_apply", "replicate", "scatter", "scatter_kwargs", "with_loss"),
     }
-    assert set(dpbench.__all__) == wrapper | {"__version__"}
+    assert set(dpbench.__all__) == wrapper | {"__version__", "compare", "variant"}
     assert set(dpbench.parallel.__all__) == wrapper
     assert all(getattr(dpbench, name) is getattr(dpbench.parallel, name) for name in wrapper)
 

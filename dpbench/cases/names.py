@@ -3,7 +3,10 @@
 Variants are in variants.py. A workload is ``family/size``, or a user's ``package.module:factory``.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 from dpbench.cases.explain import nearest, one_of
 
@@ -102,21 +105,37 @@ IMPORT_FOLDERS = ("", "src")
 """Where a factory's module is searched first: the current directory, and its ``src``, as projects are laid out."""
 
 
-def is_factory(workload: str) -> bool:
-    """Return whether the workload is a user's ``package.module:factory``."""
-    return ":" in workload
+def is_factory(text: str) -> bool:
+    """Return whether the text names the user's code, as ``package.module:attribute``."""
+    return ":" in text
+
+
+def parse_factory(text: str, fault: str) -> str:
+    """Check the form of the name of the user's code. Raise ValueError, with `fault`, which says what is allowed."""
+    module, _, attribute = text.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise ValueError(fault)
+    return text
+
+
+@cache
+def registered(kind: str) -> Mapping[str, EntryPoint]:
+    """Return what installed packages register as ``dpbench.variants`` or ``dpbench.workloads``, by name.
+
+    Imports nothing of theirs.
+    """
+    return {point.name: point for point in entry_points(group=f"dpbench.{kind}")}
 
 
 def parse_workload(text: str) -> str:
-    """Check a workload's form and return it unchanged.
+    """Check a workload's form and return it. For a registered name return its factory.
 
     Only the probe child can find out whether a factory loads. Raise ValueError, with what is allowed.
     """
+    if text in registered("workloads"):
+        text = registered("workloads")[text].value
     if is_factory(text):
-        module, _, factory = text.partition(":")
-        if not all(part.isidentifier() for part in (*module.split("."), factory)):
-            raise ValueError(f"{text!r} is no workload; allowed: {_ALLOWED}")
-        return text
+        return parse_factory(text, f"{text!r} is no workload; allowed: {_ALLOWED}")
     family, _, size = text.partition("/")
     if family not in list(Family):
         raise ValueError(f"{text!r} is no workload{nearest(family, Family)}; allowed: {_ALLOWED}")

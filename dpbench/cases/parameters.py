@@ -28,6 +28,16 @@ def value_text(value: Value) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
+def parse_value(text: str) -> Value:
+    """Return the text's value as an argument of a user's callable: true, false, a number, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text, text)
+
+
 def _choice(*names: str, sentence: str) -> Parameter:
     def parse(text: str) -> str:
         if text not in names:

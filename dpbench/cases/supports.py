@@ -1,5 +1,7 @@
 """Which variants a machine supports on which lanes. Pure."""
 
+from collections.abc import Mapping
+
 from dpbench.cases.case import Case
 from dpbench.cases.devices import are_shared
 from dpbench.cases.machine_info import MachineInfo
@@ -8,7 +10,7 @@ from dpbench.cases.rank_options import why_not_accumulated, why_rank_unsupported
 from dpbench.cases.variants import VariantName
 
 _BACKEND = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
-_PER_RANK = {VariantName.DDP: "DistributedDataParallel", VariantName.FSDP: "fully_shard"}
+_PER_RANK: Mapping[str, str] = {VariantName.DDP: "DistributedDataParallel", VariantName.FSDP: "fully_shard"}
 
 
 def why_unsupported(case: Case, machine: MachineInfo) -> str | None:

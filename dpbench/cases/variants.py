@@ -7,6 +7,7 @@ A variant is written as a name, or as a name with parameters. `VariantId` has on
 
     tuned
     tuned[bucket_bytes=1048576,dispatch=threads]     sorted by name, each value in its shortest form
+    my_module:wrap[chunks=4]                         the user's own callable; the child alone imports it
 """
 
 import re
@@ -18,7 +19,8 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from dpbench.cases.explain import nearest, one_of
-from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, value_text
+from dpbench.cases.names import is_factory, parse_factory, registered
+from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, parse_value, value_text
 
 FORMER_NAMES: Mapping[str, str] = {
     "tuned_no_cache_replicas": "cache_replicas=false",
@@ -86,6 +88,17 @@ class VariantName(StrEnum):
     FSDP = ("fsdp", "fsdp:FSDP", "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter")
 
 
+class OwnName(str):
+    """The ``package.module:callable`` of a user's variant. Its parameters are those of the callable."""
+
+    parameters: Mapping[str, Parameter] = {}
+
+    @property
+    def sentence(self) -> str:
+        """The sentence beside the name, as the rows of `VariantName` have one."""
+        return "a callable of the user's own code"
+
+
 PER_RANK = frozenset({VariantName.DDP, VariantName.FSDP})
 """The variants with one process per device. A test compares them with the wrappers."""
 
@@ -93,18 +106,20 @@ SCHEMES = tuple(name for name in VariantName if name is not VariantName.FSDP)
 """The variants compared by default."""
 
 _EXAMPLE = "tuned[dispatch=threads,coalesce=false]"
-VARIANT = f"{one_of(VariantName)}, or one with parameters in brackets, such as {_EXAMPLE}"
+VARIANT = f"{one_of(VariantName)}, package.module:callable, or one with parameters in brackets, such as {_EXAMPLE}"
 _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 
 
 class VariantId(str):
-    """A variant as text. `values` are those of its parameters. A former name gives the text that replaces it.
+    """A variant as text. A former name gives the text that replaces it, and a registered one its callable.
 
+    `values` are those of the parameters of dpbench's variants, and `arguments` those of a user's callable.
     Raise ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
     """
 
-    name: VariantName
+    name: VariantName | OwnName
     values: Mapping[str, Value]
+    arguments: Mapping[str, Value]
 
     def __new__(cls, text: str) -> Self:
         match = _TEXT.fullmatch(text.strip())
@@ -113,12 +128,11 @@ class VariantId(str):
         word, inside = match["name"].strip(), match["parameters"] or ""
         if word in FORMER_NAMES:
             word, inside = VariantName.TUNED, f"{FORMER_NAMES[word]},{inside}"
-        if word not in list(VariantName):
-            raise ValueError(f"{text!r} is no variant{nearest(word, VariantName)}")
-        name = VariantName(word)
+        name = _name(word, text)
         given = dict(sorted(_parameters(name, text, inside).items()))
         found = super().__new__(cls, _text(name, given))
-        found.name, found.values = name, given
+        found.name = name
+        found.values, found.arguments = ({}, given) if found.is_own else (given, {})
         return found
 
     @classmethod
@@ -129,7 +143,12 @@ class VariantId(str):
 
     def with_parameters(self, **values: Value) -> Self:
         """Return the variant with these parameters added to its own, or in their place."""
-        return type(self)(_text(self.name, {**self.values, **values}))
+        return type(self)(_text(self.name, {**self.values, **self.arguments, **values}))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the user's code wraps the model."""
+        return isinstance(self.name, OwnName)
 
     @property
     def chooses_dispatch(self) -> bool:
@@ -161,13 +180,13 @@ class VariantId(str):
 
     @property
     def is_per_rank(self) -> bool:
-        """Whether each device has a process of its own."""
+        """Whether each device has a process of its own. Of a user's variant only the child knows."""
         return self.name in PER_RANK
 
     @property
     def order(self) -> tuple[int, str]:
-        """The place in tables: as the names are defined above, then by parameters."""
-        return list(VariantName).index(self.name), str(self)
+        """The place in tables: as the names are defined above, then the user's, then by parameters."""
+        return (*VariantName, self.name).index(self.name), str(self)
 
 
 def split_list(text: str) -> list[str]:
@@ -175,12 +194,22 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
 
 
-def _text(name: VariantName, given: Mapping[str, Value]) -> str:
+def _name(word: str, text: str) -> VariantName | OwnName:
+    if word in list(VariantName):
+        return VariantName(word)
+    own = registered("variants")
+    if word not in own and not is_factory(word):
+        raise ValueError(f"{text!r} is no variant{nearest(word, [*VariantName, *own])}")
+    fault = f"{text!r} is no variant; allowed: {VARIANT}"
+    return OwnName(parse_factory(own[word].value if word in own else word, fault))
+
+
+def _text(name: VariantName | OwnName, given: Mapping[str, Value]) -> str:
     inside = ",".join(f"{key}={value_text(value)}" for key, value in given.items())
     return f"{name}[{inside}]" if inside else str(name)
 
 
-def _parameters(name: VariantName, text: str, inside: str) -> dict[str, Value]:
+def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str, Value]:
     """Return the values of ``key=value,key=value``, the part of `text` inside the brackets."""
     given: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in inside.split(","))):
@@ -188,9 +217,14 @@ def _parameters(name: VariantName, text: str, inside: str) -> dict[str, Value]:
         if name is VariantName.TUNED and (key, value) in FORMER_VALUES and key not in given:
             given[key] = value
             continue
+        if isinstance(name, OwnName) and key.isidentifier() and equals and key not in given:
+            given[key] = parse_value(value)
+            continue
         fault = _fault(name, key, given)
         if fault is not None:
-            allowed = one_of(name.parameters) or f"{name} without brackets"
+            allowed = one_of(name.parameters) or (
+                "key=value" if isinstance(name, OwnName) else f"{name} without brackets"
+            )
             raise ValueError(f"{key!r} in {text!r} {fault}; allowed: {allowed}")
         parameter = name.parameters[key]
         try:
@@ -201,10 +235,12 @@ def _parameters(name: VariantName, text: str, inside: str) -> dict[str, Value]:
     return given
 
 
-def _fault(name: VariantName, key: str, given: Mapping[str, Value]) -> str | None:
+def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) -> str | None:
     """Return why this parameter cannot be set, or None."""
     if key in given:
         return "is given twice"
+    if isinstance(name, OwnName):
+        return "is no argument"
     return None if key in name.parameters else f"is no parameter of {name}{nearest(key, name.parameters)}"
 
 

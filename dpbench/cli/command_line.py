@@ -33,6 +33,7 @@ _COMMANDS = {
     "gate": ("gate", "Judge whether a commit is slower than another."),
     "elastic": ("elastic", "Train under torchrun while workers fail, leave and join."),
     "doctor": ("doctor", "Report what this machine is, and what disturbs measuring."),
+    "export": ("export", "Write records as CSV, Parquet, or JSON for github-action-benchmark."),
     "asv-machine": ("asv", "Write this machine into asv's machine file."),
     "asv-export": ("asv", "Write measured step times into asv's results."),
 }

@@ -29,6 +29,7 @@ _WORKLOADS_HELP = (
 
 _ALLOW_DIFFERENT = "Compare records of different environments; report the differences."
 AllowDifferent = Annotated[bool, typer.Option("--allow-different", help=_ALLOW_DIFFERENT)]
+Csv = Annotated[Path | None, option("Write a row for each case to this file too.", is_output=True)]
 Results = Annotated[Path, typer.Option(help="Folder of records, one file for each run.")]
 
 
@@ -54,6 +55,7 @@ def compare(
     opens: Open = False,
     as_json: Json = False,
     as_markdown: Markdown = False,
+    csv: Csv = None,
 ) -> ExitCode:
     """Compare the variants that this machine can run."""
     options = {
@@ -72,7 +74,7 @@ def compare(
         "seed": seed,
         "steps_per_sample": steps_per_sample,
     }
-    output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
+    output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different, csv)
     with leading(os.environ, lambda: from_options(options)) as lead:
         if isinstance(lead, ExitCode):
             return lead
@@ -88,9 +90,10 @@ def sweep(
     opens: Open = False,
     as_json: Json = False,
     as_markdown: Markdown = False,
+    csv: Csv = None,
 ) -> ExitCode:
     """Measure a sweep file. If it was stopped before, go on from there."""
-    output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different)
+    output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different, csv)
     with leading(os.environ, lambda: load_spec(spec)) as lead:
         if isinstance(lead, ExitCode):
             return lead

@@ -11,7 +11,7 @@ from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.shared import Form, show, show_lines, show_markdown, unusable, warn
-from dpbench.errors import ExitCode, UnusableMachineError
+from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.processes.count_all import CountingError, count_all
 from dpbench.processes.launched.on_all_ranks import Lead
 from dpbench.processes.other_load import OtherLoad
@@ -25,16 +25,22 @@ from dpbench.records.store import Retry, Store
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.progress import progress_bar
+from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes
+from dpbench.text.files import reason_of, replace_bytes
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How a comparison is shown: the form, with or without details, and whether a browser opens the page."""
+    """How a comparison is shown: the form, with or without details, and whether a browser opens the page.
+
+    `csv` is the file that gets a row for each case.
+    """
 
     form: Form
     details: bool
     opens: bool
     allow_different: bool
+    csv: Path | None = None
 
 
 def measure_spec(
@@ -70,6 +76,8 @@ def measure_spec(
     with_counts = with_counts and not machine.accelerators and not found.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
     show_comparisons(compared, output, counted, found.other_load)
+    if output.csv is not None:
+        write_rows(rows_of(found.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
     page = PageInputs(found.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
     finish_page_beside(page, lambda: path, opens=output.opens, form=output.form, reference=spec.reference)
@@ -108,6 +116,17 @@ def show_named_comparisons(
             show(comparisons_text(compared, with_details=details, warning=warning))
         if not details:
             show_lines(["more: --details has phases, devices, counts and the ladder; the page has charts"])
+
+
+def write_rows(rows: Sequence[Row], form: Format, path: Path, option: str) -> None:
+    """Write a file of rows whole, or not at all. Raises WrongInputError with the option's name."""
+    content = to_bytes(rows, form)
+    try:
+        replace_bytes(path, content)
+    except OSError as error:
+        raise WrongInputError(
+            f"{option}: {str(path)!r} cannot be written: {reason_of(error)}; allowed: a file"
+        ) from error
 
 
 def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:

@@ -75,7 +75,7 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     for _ in range(_STEPS_BEFORE):
         session.step()
         gc.collect()
-    if case.variant.is_per_rank:
+    if session.variant.per_rank:
         return Counted(_count_ranks(session, team))
     if session.placement.devices[0].type == "cpu":
         counted = _count_calls(session, extras)

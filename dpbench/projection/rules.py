@@ -11,7 +11,7 @@ ddp         one device, its share          with buckets and all-reduces
 ==========  =============================  ======================================================
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench.cases.variants import VariantId, VariantName
@@ -68,7 +68,7 @@ def _in_turns(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
     return recording, events
 
 
-_RULES = {
+_RULES: Mapping[str, Rule] = {
     VariantName.SINGLE: Rule(_as_recorded, on_one_device=True, on_several_machines=True),
     VariantName.TORCH_DP: Rule(_stock, is_replicated=True),
     VariantName.NAIVE: Rule(_as_recorded, is_replicated=True),

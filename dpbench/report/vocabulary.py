@@ -7,19 +7,20 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size
+from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size, registered
 from dpbench.cases.variants import SCHEMES, VariantName
 
 
 def vocabulary_json() -> dict[str, Any]:
     """Return the object that `dpbench list --json` prints."""
     return {
-        "variants": [{"name": name, "what": name.sentence} for name in VariantName],
+        "variants": [{"name": name, "what": what} for name, what in _variants().items()],
         "parameters": _parameters_json(),
         "workloads": [
             {"name": f"{family}/{size}", "what": FAMILIES[family], "unit": UNITS[family]}
             for family, size in product(Family, Size)
-        ],
+        ]
+        + [{"name": name, "what": what, "unit": None} for name, what in _registered("workloads").items()],
         "modes": [{"name": name, "what": what} for name, what in MODES.items()],
         "dtypes": [str(dtype) for dtype in Dtype],
         "data": [str(data) for data in Data],
@@ -32,13 +33,26 @@ def vocabulary_text() -> Group:
     sizes = ", ".join(Size)
     families = {family: f"{what}; items are {UNITS[family]}" for family, what in FAMILIES.items()}
     return Group(
-        _table("variants", {name: name.sentence for name in VariantName}),
+        _table("variants; or your own package.module:callable", _variants()),
         _table("parameters, in brackets: 'tuned[dispatch=threads,bucket_bytes=1MiB]'", _parameters()),
-        _table(f"workloads: family/size with sizes {sizes}; or your own package.module:factory", families),
+        _table(
+            f"workloads: family/size with sizes {sizes}; or your own package.module:factory",
+            {**families, **_registered("workloads")},
+        ),
         _table("modes", dict(MODES)),
         _table("metrics", METRICS),
         Text(f"dtypes: {', '.join(Dtype)}\ndata: {', '.join(Data)}"),
     )
+
+
+def _variants() -> dict[str, str]:
+    return {**{str(name): name.sentence for name in VariantName}, **_registered("variants")}
+
+
+def _registered(kind: str) -> dict[str, str]:
+    """Return a line for each name that an installed package registers."""
+    points = registered(kind)
+    return {name: f"{point.value}, of {point.dist.name if point.dist else '?'}" for name, point in points.items()}
 
 
 def _parameters_json() -> list[dict[str, Any]]:

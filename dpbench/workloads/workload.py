@@ -10,7 +10,7 @@ from torch.optim import SGD, Optimizer
 
 
 class WorkloadError(ValueError):
-    """A workload cannot be used.
+    """A workload, or a user's variant, cannot be used.
 
     The text is one line with the field, its value and what is allowed.
     """

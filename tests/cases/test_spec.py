@@ -84,7 +84,7 @@ def test_options_may_be_numbers_already() -> None:
 
 
 VARIANTS = (
-    "single, torch_dp, naive, floor, tuned, ddp, fsdp, or one with parameters in brackets, "
+    "single, torch_dp, naive, floor, tuned, ddp, fsdp, package.module:callable, or one with parameters in brackets, "
     "such as tuned[dispatch=threads,coalesce=false]"
 )
 LIST = f"allowed: a list of {VARIANTS}"

@@ -7,12 +7,14 @@ from dataclasses import fields
 import pytest
 
 from dpbench.cases.case import Case
+from dpbench.cases.names import registered
 from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, value_text
 from dpbench.cases.spec import SpecError, from_options
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import FORMER_NAMES, SCHEMES, VariantId, VariantName, present_id, split_list
 from dpbench.parallel import Policy
 from dpbench.records.record import Record, parse_line, to_line
+from dpbench.report.vocabulary import vocabulary_json
 from tests.cases.test_plan import machine
 from tests.records.making import ok
 
@@ -32,6 +34,8 @@ from tests.records.making import ok
         ("ddp[bucket_cap_mb=1.0]", "ddp[bucket_cap_mb=1]"),
         ("ddp[bucket_cap_mb=.50]", "ddp[bucket_cap_mb=0.5]"),
         ("tuned_threads[coalesce=true]", "tuned[coalesce=true,dispatch=threads]"),
+        ("mine:wrap", "mine:wrap"),
+        (" a.mine:wrap [ loss=replicas, chunks = 4 ]", "a.mine:wrap[chunks=4,loss=replicas]"),
     ],
 )
 def test_a_variant_has_one_text(text, canonical):
@@ -49,6 +53,33 @@ def test_values_are_those_of_the_name_and_of_its_parameters():
     assert VariantId("naive").values == {}
 
 
+def test_the_arguments_of_a_users_callable_are_none_of_our_parameters():
+    found = VariantId("mine:wrap[loss=replicas,chunks=4,ratio=.5,deep=true,accumulate=2,route=nccl]")
+    assert found.arguments == {
+        "loss": "replicas", "chunks": 4, "ratio": 0.5, "deep": True, "accumulate": 2, "route": "nccl"
+    }  # fmt: skip
+    assert found.values == {}
+    assert (found.is_own, found.has_loss_in_replicas, found.takes_nccl_route) == (True, False, False)
+    assert found.with_parameters() == found
+    assert sorted([found, VariantId("fsdp")], key=lambda each: each.order) == [VariantId("fsdp"), found]
+
+
+def test_packages_register_variants(tmp_path, monkeypatch):
+    folder = tmp_path / "theirs-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (folder / "entry_points.txt").write_text("[dpbench.variants]\nhalved = theirs.wrap:halves\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    registered.cache_clear()
+    try:
+        assert VariantId("halved[chunks=2]") == "theirs.wrap:halves[chunks=2]"
+        assert {"name": "halved", "what": "theirs.wrap:halves, of theirs"} in vocabulary_json()["variants"]
+        with pytest.raises(ValueError, match="'halvd' is no variant, did you mean 'halved'"):
+            VariantId("halvd")
+    finally:
+        registered.cache_clear()
+
+
 def test_with_parameters_adds_to_them_or_replaces_them():
     tuned = VariantId("tuned[coalesce=false]")
     assert tuned.with_parameters(dispatch="threads") == "tuned[coalesce=false,dispatch=threads]"
@@ -62,6 +93,9 @@ def test_with_parameters_adds_to_them_or_replaces_them():
         ("tund", "'tund' is no variant, did you mean 'tuned'?"),
         ("tund[dispatch=auto]", "'tund[dispatch=auto]' is no variant, did you mean 'tuned'?"),
         ("", "'' is no variant"),
+        ("a:b:c", "'a:b:c' is no variant; allowed: single, "),
+        ("a:b[c]", "'c' in 'a:b[c]' is no argument; allowed: key=value"),
+        ("a:b[c=1,c=1]", "'c' in 'a:b[c=1,c=1]' is given twice; allowed: key=value"),
         (
             "tuned[dispach=auto]",
             "'dispach' in 'tuned[dispach=auto]' is no parameter of tuned, did you mean 'dispatch'?; allowed: cache_rep",

@@ -137,19 +137,31 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
     This process is used once, because torch keeps the simulated devices registered until it ends. `rendezvous` says
     which rank it is; None means rank 0. A case that cannot be counted gives a skipped
-    record with the reason. Other failures raise.
+    record with the reason, or a crashed one if the variant is the user's. Other failures raise.
     """
-    if rendezvous is None and job.case.variant.is_per_rank:
-        rendezvous = fork_ranks(len(job.case.devices), partial(count_case, job))
-    from dpbench.measure.count_step import Extras, count
-    from dpbench.measure.environment import read_environment
     from dpbench.workloads.workload import WorkloadError
 
-    def skipped(reason: str) -> CountRecord:
-        return CountRecord(case=job.case, outcome=Outcome.SKIPPED, reason=reason)
+    try:
+        return _counted(job, rendezvous)
+    except WorkloadError as error:
+        outcome = Outcome.CRASHED if job.case.variant.is_own else Outcome.SKIPPED
+        return CountRecord(case=job.case, outcome=outcome, reason=str(error))
 
+
+def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
+    """Raise WorkloadError for a case that cannot be counted."""
+    from dpbench.measure.count_step import Extras, count
+    from dpbench.measure.environment import read_environment
+    from dpbench.variants.registry import variant_of
+    from dpbench.workloads.workload import WorkloadError
+
+    case = job.case
+    if variant_of(case.variant).per_rank:
+        if case.devices[0] != "cpu":
+            raise WorkloadError(f"variants: {str(case.variant)!r} has a process for each device; allowed: cpu*n")
+        rendezvous = rendezvous or fork_ranks(len(case.devices), partial(count_case, job))
     if fault := _start_simulator(job):
-        return skipped(f"devices: {fault}")
+        raise WorkloadError(f"devices: {fault}")
     extras = Extras(
         gradients=job.gradients,
         thorough=job.thorough,
@@ -158,24 +170,24 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
         details=job.details,
     )
     try:
-        counts, recording, details = count(job.case, connector(rendezvous), extras)
-    except WorkloadError as error:
-        return skipped(str(error))
+        counts, recording, details = count(case, connector(rendezvous), extras)
     except NotImplementedError as error:
         # If a replica raised the error, torch puts the replica's traceback first and the error's own text last.
         words = str(error).strip().splitlines()[-1].removeprefix("NotImplementedError: ")
-        return skipped(f"workloads: {job.case.workload!r}: {words}; allowed: see dpbench/simulator/README.md")
+        fault = f"workloads: {case.workload!r}: {words}; allowed: see dpbench/simulator/README.md"
+        raise WorkloadError(fault) from error
     if job.events is not None and recording is not None:
         try:
             recording.write(Path(job.events))
         except OSError as error:
-            return skipped(f"events: {job.events!r} cannot be written: {error.strerror}; allowed: a file")
-    if recording is not None and job.case.variant.name is VariantName.TORCH_DP:
+            fault = f"events: {job.events!r} cannot be written: {error.strerror}; allowed: a file"
+            raise WorkloadError(fault) from error
+    if recording is not None and case.variant.name is VariantName.TORCH_DP:
         counts = counts.model_copy(update={"nccl_links": bytes_by_link(recording)})
     if job.machines and recording is not None:
-        counts = counts.model_copy(update={"projected": projected_ns(recording, job.case, job.machines)})
+        counts = counts.model_copy(update={"projected": projected_ns(recording, case, job.machines)})
     environment = read_environment()
-    return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
+    return CountRecord(case=case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
 
 
 def _start_simulator(job: CountJob) -> str | None:

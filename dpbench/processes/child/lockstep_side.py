@@ -85,7 +85,10 @@ def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
     WrongResultError if they differ. The thread count is always the first candidate. If each side chose its own, the
     sides would differ in that.
     """
-    torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
+    variant = variant_of(case.variant)
+    if variant.per_rank:
+        raise WorkloadError(f"variants: {str(case.variant)!r} has a process for each device; a gate runs one a side")
+    torch.set_num_threads(candidates(case, variant)[0])
     workload = resolve(case.workload, case.data)
     if checked:
         refuse_wrong_result(case, error_against_oracle(open_session(case, workload=workload)))

@@ -18,9 +18,17 @@ from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, find_gp
 from dpbench.measure.measurement import WrongResultError, measure
 from dpbench.measure.stopping import NotSettledError
 from dpbench.processes.child.probe import first_line
-from dpbench.processes.child.ranks import Rendezvous, connector
+from dpbench.processes.child.ranks import Rendezvous, connector, fork_ranks
 from dpbench.processes.messages import Job
 from dpbench.records.record import Outcome, Record, line_on_lost_gpu
+from dpbench.variants.registry import variant_of
+from dpbench.workloads.workload import WorkloadError
+
+_OUTCOMES = {
+    WorkloadError: Outcome.CRASHED,
+    NotSettledError: Outcome.NOT_SETTLED,
+    WrongResultError: Outcome.WRONG_RESULT,
+}
 
 
 def why_lost(error: BaseException, devices: Sequence[str]) -> str | None:
@@ -67,11 +75,11 @@ def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         )
 
     try:
+        if rendezvous is None and variant_of(job.case.variant).per_rank:  # a user's: the parent does not know
+            rendezvous = fork_ranks(len(job.case.devices), lambda rank: measured(job, rank))
         found = measure(job.case, job.sampling_s, connector(rendezvous))
-    except NotSettledError as error:
-        return failed(Outcome.NOT_SETTLED, str(error))
-    except WrongResultError as error:
-        return failed(Outcome.WRONG_RESULT, str(error))
+    except tuple(_OUTCOMES) as error:
+        return failed(_OUTCOMES[type(error)], str(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
         return failed(Outcome.OUT_OF_MEMORY, first_line(error))
     except RuntimeError as error:

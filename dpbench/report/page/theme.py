@@ -4,7 +4,7 @@ A colour is a CSS variable of assets/page.css, so a chart follows the reader's l
 again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpbench.cases.variants import VariantId, VariantName
@@ -12,7 +12,7 @@ from dpbench.cases.variants import VariantId, VariantName
 INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
 _FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 _SERIES = 10
-_PLACES = {
+_PLACES: Mapping[str, int] = {
     VariantName.TUNED: 0,
     VariantName.DDP: 1,
     VariantName.NAIVE: 2,

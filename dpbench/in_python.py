@@ -1,0 +1,180 @@
+"""`dpbench.compare`: the comparison of `dpbench compare` from Python, such as in a notebook.
+
+    dpbench.compare(model, (inputs, target), loss, devices=["cuda:0", "cuda:1"])
+
+this process ──cloudpickle──> a module in a temporary folder ──> the children of `dpbench compare` import it
+
+The children are new processes, so a notebook whose process uses CUDA can be compared, and its state stays as it is.
+"""
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+
+from dpbench.cases.spec import Spec, from_options
+from dpbench.cases.variants import SCHEMES
+from dpbench.errors import UnusableMachineError, WrongInputError
+from dpbench.processes.run_sweep import machine_for, run_sweep
+from dpbench.records.compare import Comparisons
+from dpbench.records.compare import compare as compare_records
+from dpbench.records.record import Record
+from dpbench.records.run_path import new_run_path
+from dpbench.records.store import Store
+from dpbench.report.comparison import comparisons_text
+from dpbench.report.progress import progress_bar
+from dpbench.report.rows import Row, RowKind, rows_of
+
+_MODULE = "given"
+_SOURCE = '''"""Written by dpbench.compare for its own children, and removed with them."""
+
+from pathlib import Path
+
+import cloudpickle
+
+globals().update(cloudpickle.loads(Path(__file__).with_suffix(".pickle").read_bytes()))
+'''
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was compared. A notebook shows it as the text of `dpbench compare`."""
+
+    comparisons: Comparisons
+    records: tuple[Record, ...]
+
+    @property
+    def table(self) -> list[Row]:
+        """A row for each case, with units in the names: ``pandas.DataFrame(result.table)``."""
+        return rows_of(self.records, RowKind.CASES)
+
+    def __str__(self) -> str:
+        console = Console(width=_WIDTH, file=open(os.devnull, "w"), record=True)  # noqa: SIM115  # rich keeps the text
+        console.print(comparisons_text(self.comparisons))
+        return console.export_text()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def compare(
+    model: Any,
+    batch: Any,
+    loss: Callable[[Any, Any], Any],
+    *,
+    devices: Sequence[str] | None = None,
+    variants: Sequence[str | Callable[..., Any]] = SCHEMES,
+    optimizer: Callable[[Any], Any] | None = None,
+    mode: str = "train",
+    rounds: int = 5,
+    budget: str = "70s",
+    results: Path | str = "results/runs",
+) -> Result:
+    """Measure variants of data parallelism on a model, and return their comparison.
+
+    `model` is a module, of which the children get copies, or a function that returns one. `batch` is ``(inputs,
+    target)``: tensors with the batch as dimension 0, and `inputs` one tensor or a tuple of them. ``loss(output,
+    target)`` returns a 0-dim mean. `variants` are names, or callables with ``(model, devices)``. The others are the
+    options of `dpbench compare`. Raises WrongInputError and the other errors of `dpbench.errors`, with one line.
+    """
+    inputs, target = batch
+    inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    _check_batch(inputs, target)
+    given = {_name(each): each for each in variants if not isinstance(each, str)}
+    names = [each if isinstance(each, str) else f"{_MODULE}:{_name(each)}" for each in variants]
+    workload = f"{_name(model)}_model"
+    given[workload] = _factory(model, inputs, target, loss, optimizer)
+    spec = from_options(
+        {
+            "variants": ",".join(names),
+            "workloads": f"{_MODULE}:{workload}",
+            "batch": str(len(target)),
+            "devices": "+".join(devices) if devices else None,
+            "modes": mode,
+            "rounds": str(rounds),
+            "budget": budget,
+            "case_time": budget,
+        }
+    )
+    with _importable(given):
+        return _measured(spec, Path(results))
+
+
+def _measured(spec: Spec, results: Path) -> Result:
+    from dpbench.cases.plan import plan
+
+    machine = machine_for(spec)
+    if machine.unusable_gpus:
+        raise UnusableMachineError(f"torch can use none of {', '.join(machine.unusable_gpus)}: {machine.torch_error}")
+    planned = plan(spec, machine)
+    with Store(new_run_path(results, "compare")) as store, progress_bar(Console(stderr=True)) as progress:
+        found = run_sweep(spec, planned, store, progress)
+    if found.is_interrupted:
+        raise KeyboardInterrupt
+    return Result(compare_records(found.records, planned.skipped), found.records)
+
+
+def _name(given: Any) -> str:
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def _check_batch(inputs: Sequence[Any], target: Any) -> None:
+    sizes = [getattr(each, "shape", ())[:1] for each in (*inputs, target)]
+    if len(set(sizes)) != 1 or not sizes[0]:
+        shapes = ", ".join(str(tuple(getattr(each, "shape", ()))) for each in (*inputs, target))
+        raise WrongInputError(f"batch: has shapes {shapes}; allowed: tensors with the batch as dimension 0")
+
+
+def _factory(
+    model: Any, inputs: Sequence[Any], target: Any, loss: Callable[..., Any], optimizer: Callable[..., Any] | None
+) -> Callable[[], Any]:
+    """Return the workload's factory. Modules and tensors are copied to the host's memory."""
+    from torch import nn
+
+    is_module = isinstance(model, nn.Module)
+    held = copy.deepcopy(model).cpu() if is_module else model
+    columns, labels = [each.detach().cpu() for each in inputs], target.detach().cpu()
+
+    def factory() -> Any:
+        from dpbench.workloads.workload import Batch, Workload
+
+        options: dict[str, Any] = {} if optimizer is None else {"optimizer": optimizer}
+        return Workload(
+            model=(lambda: copy.deepcopy(held)) if is_module else held,
+            batch=lambda size, _: Batch(tuple(each[:size] for each in columns), labels[:size]),
+            loss=loss,
+            **options,
+        )
+
+    return factory
+
+
+@contextmanager
+def _importable(given: dict[str, Any]) -> Iterator[None]:
+    """Within the block, children find a module with these names, whose objects travel by cloudpickle."""
+    try:
+        import cloudpickle
+    except ImportError:
+        raise WrongInputError("cloudpickle: is not installed; allowed: pip install 'torch-dpbench[python]'") from None
+    before = os.environ.get("PYTHONPATH")
+    with TemporaryDirectory(prefix="dpbench-") as folder:
+        Path(folder, f"{_MODULE}.py").write_text(_SOURCE)
+        Path(folder, f"{_MODULE}.pickle").write_bytes(cloudpickle.dumps(given))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, before)))
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = before

@@ -1,0 +1,139 @@
+"""Records as flat rows, for a spreadsheet, a data frame or another tool. Pure but for writing parquet.
+
+samples   one row for each sample
+cases     one row for each case of a run, over its rounds
+csv       text that begins like a formula is quoted by an apostrophe, so that a spreadsheet executes none
+parquet   by pyarrow
+action    customSmallerIsBetter of github-action-benchmark: a JSON array of the cases with a time
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from dpbench.cases.devices import format_devices
+from dpbench.errors import WrongInputError
+from dpbench.records.record import Record
+from dpbench.records.summary import summarise
+from dpbench.text.outside import one_line
+
+Row = Mapping[str, str | int | float | None]
+_FORMULA = ("=", "+", "-", "@")
+
+
+class RowKind(StrEnum):
+    """What a row is."""
+
+    CASES = "cases"
+    SAMPLES = "samples"
+
+
+class Format(StrEnum):
+    """The formats of `dpbench export`."""
+
+    CSV = "csv"
+    PARQUET = "parquet"
+    ACTION = "action"
+
+
+def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
+    """Return the rows, in the order of the records. Units are in the names; None is what was not measured."""
+    return list(_samples(records) if table is RowKind.SAMPLES else _cases(records))
+
+
+def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
+    """Return the content of a file of these rows. Raises WrongInputError if pyarrow is wanted and missing."""
+    if form is Format.PARQUET:
+        return _parquet(rows)
+    return (_csv(rows) if form is Format.CSV else _action(rows)).encode()
+
+
+def _setting(record: Record) -> dict[str, str | int | float | None]:
+    case, machine = record.case, record.environment
+    return {
+        "run": record.run,
+        "hostname": machine.hostname if machine else None,
+        "gpus": ", ".join(machine.gpus) if machine else None,
+        "torch": machine.torch if machine else None,
+        "commit": machine.commit if machine else None,
+        "variant": str(case.variant),
+        "workload": case.workload,
+        "batch_items": case.batch,
+        "devices": format_devices(case.devices),
+        "machines": case.machines,
+        "mode": str(case.mode),
+        "dtype": str(case.dtype),
+        "threads": case.threads,
+        "seed": case.seed,
+    }
+
+
+def _samples(records: Sequence[Record]) -> Iterable[Row]:
+    for record in records:
+        for number, step_time_s in enumerate(record.step_times_s):
+            yield {**_setting(record), "round": record.round, "sample": number, "step_time_s": step_time_s}
+
+
+def _cases(records: Sequence[Record]) -> Iterable[Row]:
+    order: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        order.setdefault((record.run, record.case.id), []).append(record)
+    for rounds in order.values():
+        found = summarise(rounds)
+        step, peak = found.step_time_s, found.peak_rss_bytes
+        yield {
+            **_setting(next((each for each in rounds if each.environment), rounds[0])),
+            "rounds": found.rounds,
+            "rounds_ok": found.rounds_ok,
+            "samples": sum(map(len, found.step_times_s)),
+            "outcome": str(found.outcome),
+            "step_time_s": step.value if step else None,
+            "step_time_low_s": step.low if step else None,
+            "step_time_high_s": step.high if step else None,
+            "throughput_items_per_s": found.items_per_s,
+            "peak_rss_bytes": peak.value if peak else None,
+            "reason": found.reason,
+        }
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([list(rows[0]), *([_inert(value) for value in row.values()] for row in rows)] if rows else [])
+    return out.getvalue()
+
+
+def _inert(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    line = one_line(value)
+    return f"'{line}" if line.startswith(_FORMULA) else line
+
+
+def _action(rows: Sequence[Row]) -> str:
+    found: list[dict[str, Any]] = []
+    timed = [row for row in rows if row["step_time_s"] is not None]
+    names = [
+        " ".join(str(row[key]) for key in ("variant", "workload", "batch_items", "devices", "mode")) for row in timed
+    ]
+    for name, row in zip(names, timed, strict=True):
+        entry = {"name": name, "unit": "s", "value": row["step_time_s"]}
+        if row["step_time_low_s"] is not None:
+            entry["range"] = f"{row['step_time_low_s']:.6g} to {row['step_time_high_s']:.6g}"
+        found.append({**entry, "extra": f"run {row['run']}, commit {row['commit']}"})
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _parquet(rows: Sequence[Row]) -> bytes:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        allowed = "csv, or pip install 'torch-dpbench[parquet]'"
+        raise WrongInputError(f"--to: 'parquet' needs pyarrow, which is not installed; allowed: {allowed}") from None
+    out = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.RowKind.from_pylist(list(rows)), out)
+    return bytes(out.getvalue())

@@ -1,0 +1,48 @@
+"""The user's variants: ``package.module:callable``, loaded and called in the child that runs them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from dpbench.cases.variants import VariantId
+from dpbench.variants.variant import Forward, Variant
+from dpbench.workloads.own_code import attempt, current_directory_importable, kind_of, load
+from dpbench.workloads.workload import WorkloadError
+
+_PER_RANK = "__dpbench_per_rank__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def variant(*, per_rank: bool = False) -> Callable[[F], F]:
+    """Mark a callable as a variant.
+
+    With `per_rank` each device has a process of its own, torch.distributed is set up, and `devices` has the one device
+    of the rank. Callables without a mark serve all devices from one process.
+    """
+
+    def mark(function: F) -> F:
+        setattr(function, _PER_RANK, per_rank)
+        return function
+
+    return mark
+
+
+def own_variant(name: VariantId) -> Variant:
+    """Import the user's callable and return its scheme. Raises WorkloadError."""
+    named = f"variants: {str(name)!r}"
+    with current_directory_importable():
+        function = load(named, name.name)
+    if not callable(function):
+        raise WorkloadError(f"{named}: is {kind_of(function)}; a callable with (model, devices) is allowed")
+
+    def wrap(base: nn.Module, devices: Sequence[torch.device]) -> Forward:
+        with current_directory_importable():
+            scheme = attempt(named, "the call with (model, devices)", lambda: function(base, devices, **name.arguments))
+        if not callable(scheme):
+            what = "what is called with the batch is allowed"
+            raise WorkloadError(f"{named}: returned {kind_of(scheme)}; {what}")
+        return scheme
+
+    return Variant(wrap, per_rank=bool(getattr(function, _PER_RANK, False)))

@@ -1,0 +1,66 @@
+"""Records as rows: values with units in the names, inert in a spreadsheet, readable by pandas' and asv's users."""
+
+import csv
+import io
+import json
+import sys
+
+import pytest
+
+from dpbench.errors import WrongInputError
+from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
+from tests.records.making import case, failed, thin
+
+RECORDS = [
+    thin(case("tuned"), 0, (0.1, 0.3, 0.2)),
+    thin(case("naive"), 0, (0.5,)),
+    thin(case("tuned"), 1, (0.4,)),
+    failed(case("mine:wrap[chunks=4]"), 0, "crashed", "=HYPERLINK(1)"),
+]
+
+
+def read(rows):
+    return list(csv.DictReader(io.StringIO(to_bytes(rows, Format.CSV).decode())))
+
+
+def test_a_row_is_a_case_over_its_rounds():
+    tuned, naive, own = rows_of(RECORDS, RowKind.CASES)
+    assert (tuned["variant"], tuned["rounds"], tuned["samples"], tuned["outcome"]) == ("tuned", 2, 4, "ok")
+    assert tuned["step_time_s"] == pytest.approx(0.08**0.5)  # the middle of 0.2 and 0.4, of logarithms
+    assert tuned["throughput_items_per_s"] == pytest.approx(tuned["batch_items"] / 0.08**0.5)
+    assert (naive["step_time_s"], naive["step_time_low_s"]) == (0.5, None)  # one round has no interval
+    assert (own["variant"], own["outcome"], own["step_time_s"]) == ("mine:wrap[chunks=4]", "crashed", None)
+
+
+def test_a_row_is_a_sample():
+    found = rows_of(RECORDS, RowKind.SAMPLES)
+    assert [(row["variant"], row["round"], row["sample"], row["step_time_s"]) for row in found] == [
+        ("tuned", 0, 0, 0.1), ("tuned", 0, 1, 0.3), ("tuned", 0, 2, 0.2), ("naive", 0, 0, 0.5), ("tuned", 1, 0, 0.4)
+    ]  # fmt: skip
+
+
+def test_csv_gives_the_same_values_back_and_no_formula():
+    rows = rows_of(RECORDS, RowKind.CASES)
+    found = read(rows)
+    assert [float(row["step_time_s"]) for row in found[:2]] == [row["step_time_s"] for row in rows[:2]]
+    assert found[2]["reason"] == "'=HYPERLINK(1)"
+    texts = ["=1", "+1", "-1", "@a", "\t=1", "\r=1", " =1", "a\n=1,"]
+    found = [row["a"] for row in read([{"a": text} for text in texts])]
+    assert [text[0] for text in found[:-1]] == ["'"] * 7
+    assert found[-1].startswith("a")
+    assert read([{"a": -1.5}]) == [{"a": "-1.5"}]
+    assert to_bytes([], Format.CSV) == b""
+
+
+def test_github_action_benchmark_gets_what_has_a_time():
+    found = json.loads(to_bytes(rows_of(RECORDS, RowKind.CASES), Format.ACTION))
+    assert [each["name"].split()[0] for each in found] == ["tuned", "naive"]
+    assert {(each["unit"], type(each["value"])) for each in found} == {("s", float)}
+    assert " to " in found[0]["range"]
+    assert "range" not in found[1]
+
+
+def test_parquet_needs_pyarrow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(WrongInputError, match=r"'parquet' needs pyarrow.*allowed: csv, or pip install"):
+        to_bytes(rows_of(RECORDS, RowKind.CASES), Format.PARQUET)
