@@ -13,6 +13,9 @@ devices = "cpu*4"
 timed = "step"                    # or "import", "construction", "first_forward": of a new process
 threshold = "3%"
 
+[[benchmark]]                     # asv's benchmark with these or all parameters; or pytest = "file.py::test"
+asv = "time_step.Step.time_forward(8, 'a')"
+
 [[accepted]]                      # a regression that the project accepts until it expires
 benchmark = "wide"                # or a pattern
 revision = "1f2e3d4c5b"           # the commit that made it slower
@@ -38,9 +41,13 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Accepted
 from dpbench.processes.messages import Timed
+from dpbench.records.borrowed import Suite
 from dpbench.text.outside import one_line, read_toml
 
 Model = TypeVar("Model", bound=BaseModel)
+
+DEFAULT_BUILD = "pip install --no-deps --target {folder} ."
+_KINDS = (*Suite, "workload")
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
@@ -89,12 +96,20 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Benchmark(_Frozen):
-    """A step, or a part of a start-up, whose times are compared.
+class Timeable(_Frozen):
+    """Anything whose times are compared. `threshold` is the tolerated growth of the time, as a share."""
 
-    `batch` is global. `devices` is None for the machine's own lanes. `threshold` is the tolerated growth of the
-    time, as a share.
-    """
+    name: str
+    cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
+    threshold: Share = Field(description=_SHARE)
+
+    def series(self, cores: int, default_lanes: tuple[str, ...]) -> str:
+        """Return what the history compares this benchmark by, on a machine with `cores` usable cores."""
+        raise NotImplementedError
+
+
+class Benchmark(Timeable):
+    """A step, or a part of a start-up. `batch` is global. `devices` is None for the machine's own lanes."""
 
     name: str = Field(pattern="^[a-z0-9_]+$", description="text of a to z, 0 to 9 and _")
     workload: Workload = Field(description="family/size or package.module:factory")
@@ -105,9 +120,7 @@ class Benchmark(_Frozen):
     variant: VariantId = Field(
         VariantId(VariantName.TUNED), description=f"one of {one_of(VariantName)}", examples=list(VariantName)
     )
-    cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
     timed: Timed = Field(Timed.STEP, description=f"one of {one_of(Timed)}", examples=list(Timed))
-    threshold: Share = Field(description=_SHARE)
 
     def series(self, cores: int, default_lanes: tuple[str, ...]) -> str:
         """Return what the history compares this benchmark by: the case's id, and what is timed if it is no step."""
@@ -125,6 +138,32 @@ class Benchmark(_Frozen):
             dtype=self.dtype,
             threads=1 if self.cores is Cores.ONE else cores,
         )
+
+
+class Selection(_Frozen):
+    """Benchmarks of a suite that exist already: one by its name there, with all its parameters unless it names them.
+
+    With `is_pattern`, `text` is a regular expression for asv, and for pytest a file, folder or node id.
+    """
+
+    suite: Suite
+    text: str
+    is_pattern: bool = False
+    cores: Cores = Cores.ONE
+    threshold: float = 0.02
+
+
+class _BorrowedTable(_Frozen):
+    """One [[benchmark]] table with `asv` or `pytest`."""
+
+    asv: str | None = Field(None, min_length=1, description="text: a name as asv writes it")
+    pytest: str | None = Field(None, min_length=1, description="text: a node id of pytest")
+    cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
+    threshold: Share = Field(0.02, description=_SHARE)
+
+    def selection(self) -> Selection:
+        suite, text = (Suite.ASV, self.asv) if self.asv is not None else (Suite.PYTEST, self.pytest)
+        return Selection(suite=suite, text=str(text), cores=self.cores, threshold=self.threshold)
 
 
 def _default(
@@ -188,10 +227,13 @@ def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
 class Settings(_Frozen):
     """The content of a settings file, checked.
 
-    `alarm_rate` is how often a whole gate may call equal code slower, as a share.
+    `alarm_rate` is how often a whole gate may call equal code slower, as a share. `build` is the command that installs
+    a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is empty.
     """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
+    borrowed: tuple[Selection, ...] = ()
+    build: str = DEFAULT_BUILD
     accepted: tuple[Accepted, ...] = ()
     alarm_rate: float = 0.005
 
@@ -203,6 +245,7 @@ class _Keys(_Frozen):
     thresholds: dict[str, Any] = Field({}, description='a table with entries such as inference = "5%"')
     accepted: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[accepted]]")
     alarm_rate: Annotated[Share, Field(le=0.2)] = Field(0.005, description=_RATE)
+    build: str = Field(DEFAULT_BUILD, description="text: a shell command; empty for none")
 
 
 class _Entry(_Frozen):
@@ -233,10 +276,16 @@ def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMAR
 
 def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settings:
     keys = _checked(_Keys, fields)
-    own = [_checked(Benchmark, table, _place(number, table)) for number, table in enumerate(keys.benchmark, start=1)]
+    tables = [(_place(number, table), table) for number, table in enumerate(keys.benchmark, start=1)]
+    own = [_checked(Benchmark, table, place) for place, table in tables if not _is_borrowed(table, place)]
+    borrowed = [
+        _checked(_BorrowedTable, table, place).selection() for place, table in tables if _is_borrowed(table, place)
+    ]
     entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
-        benchmarks=_with_thresholds(_by_name(own) or {default.name: default for default in defaults}, keys.thresholds),
+        benchmarks=_with_thresholds(_by_name(own, () if borrowed else defaults), keys.thresholds),
+        borrowed=tuple(borrowed),
+        build=keys.build,
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
     )
@@ -259,13 +308,23 @@ def _place(number: int, table: dict[str, Any]) -> str:
     return f"benchmark {table.get('name', number)!r}: "
 
 
-def _by_name(benchmarks: Sequence[Benchmark]) -> dict[str, Benchmark]:
+def _is_borrowed(table: dict[str, Any], place: str) -> bool:
+    given = [key for key in _KINDS if key in table]
+    if len(given) > 1:
+        raise SettingsError(
+            f"{place}{given[0]}: {table[given[0]]!r} is beside {given[1]}; allowed: one of {one_of(_KINDS)}"
+        )
+    return bool(given) and given[0] in Suite
+
+
+def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:
+    """Return the benchmarks by name, or the defaults if there are none."""
     by_name: dict[str, Benchmark] = {}
     for benchmark in benchmarks:
         if benchmark.name in by_name:
             raise SettingsError(f"benchmark: name: {benchmark.name!r} is there twice; allowed: each name once")
         by_name[benchmark.name] = benchmark
-    return by_name
+    return by_name or {default.name: default for default in defaults}
 
 
 def _with_thresholds(benchmarks: dict[str, Benchmark], thresholds: dict[str, Any]) -> tuple[Benchmark, ...]:

@@ -48,6 +48,7 @@ from dpbench.gate.settings import Benchmark
 from dpbench.processes.count_all import CountingError, run_jobs
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob
+from dpbench.records.borrowed import Examined
 from dpbench.records.counts import CountRecord, diff
 from dpbench.records.details import Detail
 from dpbench.records.record import Outcome
@@ -451,7 +452,7 @@ def has_details(counter: str) -> bool:
     return _DETAILED.fullmatch(counter.removesuffix(GROWTH)) is not None
 
 
-def blame_of(change: CounterChange, old: CountRecord, new: CountRecord) -> Blame:
+def blame_of(change: CounterChange, old: CountRecord | Examined, new: CountRecord | Examined) -> Blame:
     """Return the code behind one worse counter. Pure."""
     found = causes(change.counter.removesuffix(GROWTH), old.details, new.details)
     shown = found[:MOST_CAUSES]

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from typing import Any
 
 from dpbench.processes.child.process import run_and_exit
 from dpbench.processes.interpret import ending
@@ -46,15 +47,19 @@ class Fork:
 
     def receive(self) -> Block:
         """Return the seconds of the steps that the side reports. Raises SideError."""
+        return tuple(map(float, self.message()["steps_s"]))
+
+    def message(self) -> dict[str, Any]:
+        """Return the side's next message. Raises SideError if it reports a failure, ends, or is late."""
         if not self.pipe.poll(max(0.0, self.deadline_s - time.monotonic())):
             raise SideError(self.name, Outcome.TIME_OUT, "no answer in time")
         try:
-            message = json.loads(self.pipe.recv_bytes())
+            message: dict[str, Any] = json.loads(self.pipe.recv_bytes())
         except (EOFError, ConnectionResetError):
             raise SideError(self.name, Outcome.CRASHED, self._how_it_ended()) from None
         if "outcome" in message:
             raise SideError(self.name, Outcome(message["outcome"]), message["reason"])
-        return tuple(map(float, message["steps_s"]))
+        return message
 
     def _how_it_ended(self) -> str:
         how = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)

@@ -32,7 +32,8 @@ from dpbench.measure.session import build_model, draw_batch
 from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.processes.child.forks import Block, SideError, forked
-from dpbench.processes.child.lockstep_side import failure, sender
+from dpbench.processes.child.lockstep_side import failure
+from dpbench.processes.child.serving import sender
 from dpbench.processes.messages import LockstepRound, Side, SideName, StartUpJob, Timed
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import WRAPPER, use_folder

@@ -75,7 +75,7 @@ def direction(change: CounterChange) -> str:
     return {True: "worse", False: "better", None: "differs"}[change.is_worse]
 
 
-def count(value: int | None) -> str:
+def count(value: float | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 

@@ -1,0 +1,54 @@
+"""What every side of a gate's round does: it takes blocks of one commit's step on request.
+
+coordinator (lockstep.py)               side
+  │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
+  │ ───── {"steps": 0} ───────────────>   only for a scheme that chooses by trials: until none are left
+  │ ───── {"steps": 2} ───────────────>
+  │ <──── {"steps_s": [0.006, ...]} ──    the block
+"""
+
+import json
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from dpbench.records.record import Outcome
+
+WARMUP_S = 0.2
+
+Step = Callable[[], float]
+"""Takes a step and returns its seconds."""
+Send = Callable[[dict[str, object]], None]
+"""Sends one message to the coordinator."""
+
+
+def take_blocks(pipe: Connection, step: Step, settle: Callable[[], object] = lambda: None) -> None:
+    """Take a block for each request, until the coordinator closes the pipe. `settle` uses up a scheme's trials."""
+    send = sender(pipe)
+    try:
+        while True:
+            steps = json.loads(pipe.recv_bytes())["steps"]
+            if not steps:
+                settle()
+            send({"steps_s": [step() for _ in range(steps or 1)]})
+    except EOFError:
+        return
+    except Exception as error:
+        send(failed(Outcome.CRASHED, error))
+
+
+def sender(pipe: Connection) -> Send:
+    return lambda message: pipe.send_bytes(json.dumps(message).encode())
+
+
+def pin(cores: tuple[int, ...]) -> None:
+    """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+def failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
+    """Return the message for an error: its outcome, and its first line as the reason."""
+    lines = str(error).strip().splitlines() or [""]
+    return {"outcome": outcome, "reason": f"{type(error).__name__}: {lines[0]}"}
