@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from dpbench.cases.case import Case
 from dpbench.errors import GateError
-from dpbench.gate.borrowed import BorrowedBenchmark
 from dpbench.gate.ratio import RoundRatio, ratio_of
+from dpbench.gate.selected import BorrowedBenchmark
 from dpbench.gate.settings import Benchmark, Cores, Timeable
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher

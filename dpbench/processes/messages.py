@@ -278,12 +278,16 @@ class BorrowedTasks(Frozen):
 
 
 class BorrowedAnswer(Frozen):
-    """The answer to one request: that of its task, or the `reason` why there is none."""
+    """The answer to one request: that of its task, or the `reason` why there is none.
+
+    `is_skipped` is whether the benchmark's owner skips it.
+    """
 
     listing: Listing | None = None
     number: int | None = None
     examined: Examined | None = None
     reason: str | None = None
+    is_skipped: bool = False
 
 
 class BorrowedAnswers(Frozen):

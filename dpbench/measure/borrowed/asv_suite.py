@@ -23,7 +23,7 @@ from asv_runner.benchmarks.timeraw import TimerawBenchmark
 from asv_runner.discovery import disc_benchmarks, get_benchmark_from_name
 from asv_runner.setup_cache import _setup_cache
 
-from dpbench.measure.borrowed.lent import BorrowedError, Lending, Sample, Use, new_clock
+from dpbench.measure.borrowed.lent import BorrowedError, Lending, Sample, SkippedError, Use, new_clock
 from dpbench.records.borrowed import Kind, Listed, Listing
 
 _CONFIGS = ("asv.conf.json", "asv.conf.jsonc", "*/asv.conf.json", "*/asv.conf.jsonc")
@@ -97,7 +97,7 @@ def _set_up(commit: Path, name: str, lending: Lending) -> Iterator[Any]:
         benchmark.set_cache(_cached(commit, name, benchmark, lending.caches))
     benchmark.func = lending.probed(benchmark.func)
     if benchmark.do_setup():
-        raise BorrowedError("its set-up skips it")
+        raise SkippedError("its set-up skips it")
     redo_setup = benchmark.redo_setup
 
     def redo_with_garbage_collection() -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ _STARTS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def examine(lend: Callable[[Lending, Use], None], caches: Path, *, details: bool) -> Examined:
-    """Call the benchmark several times, and return the counters of a call.
+def examine(lend: Callable[[Lending, Use], None], commit: Path, caches: Path, *, details: bool) -> Examined:
+    """Call the benchmark several times, and return the counters of a call, with details that name files of `commit`.
 
     Raises BorrowedError if a call starts a process.
     """
@@ -52,16 +52,12 @@ def examine(lend: Callable[[Lending, Use], None], caches: Path, *, details: bool
         probe.around = _no_garbage_collection
         take()
         calls = PythonCallSites() if details else PythonCalls()
-        probe.around = partial(_counting, calls)
+        probe.around = partial(_Counting, calls)
         take()
-        counters = {CALLS: calls.by_phase()[Phase.FORWARD]}
-        found.append(
-            Examined(
-                counters=counters | _work(take, probe),
-                details=limited(_of_call(calls.details())) if isinstance(calls, PythonCallSites) else (),
-                is_torch="torch" in sys.modules,
-            )
-        )
+        counters = {CALLS: calls.by_phase()[Phase.FORWARD]} | _work(take, probe)
+        with chdir(commit):
+            lines = limited(_of_call(calls.details())) if isinstance(calls, PythonCallSites) else ()
+        found.append(Examined(counters=counters, details=lines, is_torch="torch" in sys.modules))
 
     lend(Lending(1, caches, probe=probe), use)
     return found[0]
@@ -98,11 +94,20 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-@contextmanager
-def _counting(counter: Any) -> Iterator[None]:
-    with _no_garbage_collection(), counter:
-        counter.enter(Phase.FORWARD)
-        yield
+class _Counting:
+    """Counts inside the block. A generator's frames would be counted too."""
+
+    def __init__(self, counter: Any) -> None:
+        self._counter, self._paused = counter, _no_garbage_collection()
+
+    def __enter__(self) -> None:
+        self._paused.__enter__()
+        self._counter.__enter__()
+        self._counter.enter(Phase.FORWARD)
+
+    def __exit__(self, *error: Any) -> None:
+        self._counter.__exit__(*error)
+        self._paused.__exit__(*error)
 
 
 def _work(take: Callable[[], object], probe: Probe) -> dict[str, int]:
@@ -114,7 +119,7 @@ def _work(take: Callable[[], object], probe: Probe) -> dict[str, int]:
     from dpbench.measure.counted.host_work import HostWork
 
     work = HostWork()
-    probe.around = partial(_counting, work)
+    probe.around = partial(_Counting, work)
     take()
     operators, written = work.operators[Phase.FORWARD], work.written_bytes[Phase.FORWARD]
     return {"call.host_operators": operators, "call.host_bytes": written}

@@ -17,6 +17,10 @@ class BorrowedError(Exception):
     """A benchmark cannot be borrowed. The text is the reason, in one line."""
 
 
+class SkippedError(BorrowedError):
+    """The benchmark's owner skips it here."""
+
+
 class Sample(NamedTuple):
     """The seconds of one call, as the mean of `calls` calls."""
 

@@ -4,9 +4,8 @@ A test hands a function to its fixture. `_Borrower` takes the place of the fixtu
 parameters and marks are in force then, and stay so until the function has been measured.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import chdir
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -16,7 +15,7 @@ from unittest import mock
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
-from dpbench.measure.borrowed.lent import BorrowedError, Lending, Sample, Use, new_clock
+from dpbench.measure.borrowed.lent import BorrowedError, Lending, Sample, SkippedError, Use, new_clock
 from dpbench.records.borrowed import Listed, Listing
 
 _FIXTURE = "benchmark"
@@ -28,7 +27,7 @@ def list_pytest(commit: Path, where: str) -> Listing:
     if not (commit / where.partition("::")[0]).exists():
         return Listing()
     collector = _Collector()
-    with _in_folder(commit):
+    with chdir(commit):
         pytest.main(["--collect-only", *_options(), where], plugins=[collector])
     listed = [Listed(name=item.nodeid, refused=_refused(item)) for item in collector.items if _uses(item)]
     return Listing(benchmarks=tuple(listed), problems=tuple(collector.problems))
@@ -39,17 +38,18 @@ def lend_pytest(commit: Path, name: str, lending: Lending, use: Use) -> None:
     borrower = _Borrower(lending, use)
     base = Path.cwd() / "pytest"
     with (
-        _in_folder(commit),
+        chdir(commit),
         mock.patch.object(
             BenchmarkFixture, "_raw", lambda fixture, *args, **kwargs: borrower.raw(fixture, args, kwargs)
         ),
         mock.patch.object(BenchmarkFixture, "_raw_pedantic", borrower.pedantic_of(BenchmarkFixture._raw_pedantic)),
     ):
-        pytest.main([*_options(), f"--basetemp={base}", name], plugins=[borrower])
+        code = int(pytest.main([*_options(), f"--basetemp={base}", name], plugins=[borrower]))
     if borrower.error is not None:
         raise borrower.error
     if not borrower.is_used:
-        raise BorrowedError(borrower.reason or "the test hands nothing to its fixture `benchmark`")
+        kind = SkippedError if borrower.is_skipped else BorrowedError
+        raise kind(borrower.reason or f"it hands nothing to its fixture `benchmark` (pytest's exit code {code})")
 
 
 class _Collector:
@@ -72,7 +72,7 @@ class _Borrower:
 
     def __init__(self, lending: Lending, use: Use) -> None:
         self._lending, self._use = lending, use
-        self.is_used = False
+        self.is_used = self.is_skipped = False
         self.reason = ""
         self.error: BaseException | None = None
 
@@ -127,6 +127,7 @@ class _Borrower:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed and not self.reason:
+            self.is_skipped = report.skipped
             self.reason = f"the test is skipped: {_skipped(report)}" if report.skipped else _last_line(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -163,13 +164,3 @@ def _skipped(report: Any) -> str:
 def _last_line(report: Any) -> str:
     text = getattr(getattr(report.longrepr, "reprcrash", None), "message", None) or str(report.longrepr)
     return next((line.removeprefix("E ").strip() for line in text.strip().splitlines() if line), "without a reason")
-
-
-@contextmanager
-def _in_folder(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)

@@ -21,7 +21,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from dpbench.measure.borrowed.lent import BorrowedError, Lending, Lent, Sample, Use, import_from, use_one_thread
+from dpbench.measure.borrowed.lent import (
+    BorrowedError,
+    Lending,
+    Lent,
+    Sample,
+    SkippedError,
+    Use,
+    import_from,
+    use_one_thread,
+)
 from dpbench.processes.child.forks import Fork, Serve, SideError, forked
 from dpbench.processes.child.process import answer, loading, shifted_heap
 from dpbench.processes.child.serving import WARMUP_S, failed, pin, sender, take_blocks
@@ -110,7 +119,7 @@ def _serve(request: BorrowedRequest, pipe: Connection, parent_pid: int) -> None:
         _use_side(request.side, one_thread=True)
         found = _done(request)
     except BorrowedError as error:
-        found = BorrowedAnswer(reason=str(error))
+        found = BorrowedAnswer(reason=" ".join(str(error).split()), is_skipped=isinstance(error, SkippedError))
     except BaseException as error:
         found = BorrowedAnswer(reason=str(failed(Outcome.CRASHED, error)["reason"]))
     pipe.send_bytes(found.model_dump_json().encode())
@@ -147,7 +156,7 @@ def _done(request: BorrowedRequest) -> BorrowedAnswer:
     from dpbench.measure.borrowed.examine import examine
 
     lend = partial(_lend, suite, side, name)
-    return BorrowedAnswer(examined=examine(lend, caches, details=request.details))
+    return BorrowedAnswer(examined=examine(lend, commit, caches, details=request.details))
 
 
 def _lend(suite: Suite, side: Side, name: str, lending: Lending, use: Use) -> None:
