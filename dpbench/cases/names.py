@@ -107,6 +107,15 @@ def is_factory(workload: str) -> bool:
     return ":" in workload
 
 
+SUITES = ("asv", "pytest")
+
+
+def borrowed(workload: str) -> tuple[str, str] | None:
+    """Return suite and name of a benchmark of a suite, such as ``asv time_step.Step.time_forward``, or None."""
+    suite, _, name = workload.partition(" ")
+    return (suite, name) if suite in SUITES and name else None
+
+
 def parse_workload(text: str) -> str:
     """Check a workload's form and return it unchanged.
 

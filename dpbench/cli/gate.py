@@ -20,7 +20,6 @@ from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
 from dpbench.gate.settings import Selection
-from dpbench.records.borrowed import Suite
 from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.text.files import replace_text
@@ -144,8 +143,8 @@ def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
         re.compile(asv or "")
     except re.error as error:
         raise GateError(f"--asv: {asv!r}: {error}; allowed: a regular expression") from error
-    given = ((Suite.ASV, asv), (Suite.PYTEST, pytest))
-    return tuple(Selection(suite=suite, text=text, is_pattern=True) for suite, text in given if text)
+    given = {"asv": asv, "pytest": pytest}
+    return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
 
 
 def _budget(text: str) -> float:

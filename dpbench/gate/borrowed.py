@@ -1,244 +1,158 @@
-"""Benchmarks of asv and pytest that a project has already: whether they work on both sides, and what a call does.
+"""The benchmarks of asv and pytest that a gate's settings mean: which both commits have, and whether they work.
 
-Each is examined once on each side. Counters that differ are counted once more, with their lines of code, and only those
-that are the same again are reported. Values are taken three times on each side.
+    on head      on base
+    works        works       compared
+    works        missing     new
+    works        fails       left out, with a note
+    fails        works       the gate cannot judge
+    fails        fails       left out, with a note; the gate cannot judge if the settings name it
+
+A benchmark that its owner skips is left out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 
+from pydantic import ValidationError
+
+from dpbench.cases.explain import nearest
 from dpbench.errors import GateError
-from dpbench.gate.judgement import Blame, CounterChange
-from dpbench.gate.selected import BorrowedBenchmark, Chosen, choose, place_of
-from dpbench.gate.settings import Selection
-from dpbench.gate.tier0 import TOLERATED, blame_of
-from dpbench.processes.borrow import ask_borrowed
+from dpbench.gate.judgement import CounterChange
+from dpbench.gate.settings import BorrowedBenchmark, Selection
+from dpbench.processes.count_all import run_jobs
+from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher
-from dpbench.processes.messages import BorrowedAnswer, BorrowedRequest, BorrowedTask, Side
-from dpbench.records.borrowed import Examined, Kind, Listing
-from dpbench.records.counts import diff
+from dpbench.processes.messages import CountJob, Listed, Listing, Listings, ListJob, ListJobs
+from dpbench.processes.start import child_command
+from dpbench.records.counts import CountRecord
 
+LISTER = child_command("dpbench.processes.child.listing")
+_TIMEOUT_S = 120.0
+_MOST = 10_000
 _VALUES = 3
-_NOTABLE_BYTES = 1024
-_PEAK = "call.python_peak_bytes"
 
 
-@dataclass(frozen=True)
-class Borrowed:
-    """The borrowed benchmarks to time, the counters and values that differ, the names that only head has, and notes.
+@dataclass
+class Chosen:
+    """The benchmarks that both commits have, those that only head has, and notes."""
 
-    `counted` is the number of benchmarks whose counters or values were compared. `gap` says which values of base
-    differ by themselves; it is None otherwise.
-    """
+    both: dict[str, BorrowedBenchmark] = field(default_factory=dict)
+    new: dict[str, BorrowedBenchmark] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
-    timed: tuple[BorrowedBenchmark, ...] = ()
-    changes: tuple[CounterChange, ...] = ()
-    blames: tuple[Blame, ...] = ()
-    counted: int = 0
-    new: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    gap: str | None = None
+    @property
+    def timed(self) -> tuple[BorrowedBenchmark, ...]:
+        return tuple(each for each in self.both.values() if not each.is_value)
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """What one call of a benchmark does on both sides."""
+def look_up(selections: Sequence[Selection], base: Path, head: Path, launch: Launcher) -> Chosen:
+    """Return what the selections mean in these folders. Raises GateError."""
+    jobs = [
+        ListJob(suite=suite, text=text, pattern=selection.pattern, folder=str(folder))
+        for folder in (base, head)
+        for selection in selections
+        for suite, text in [selection.wanted]
+    ]
+    end = launch(LISTER, ListJobs(jobs=tuple(jobs), timeout_s=_TIMEOUT_S).model_dump_json(), _TIMEOUT_S * _MOST)
+    try:
+        listings = Listings.model_validate_json(end.record).listings
+    except ValidationError:
+        raise GateError(": ".join([f"listing failed: {ending(end)}", *last_lines(end.tail)[-1:]])) from None
+    chosen, count = Chosen(), len(selections)
+    for selection, old, new in zip(selections, listings[:count], listings[count:], strict=True):
+        choose(selection, old, new, chosen)
+    if selections and not chosen.both and not chosen.new:
+        raise GateError(f"benchmark: none can be measured: {chosen.notes[0]}; allowed: one that works on both sides")
+    return chosen
 
-    benchmark: BorrowedBenchmark
-    base: Examined
-    head: Examined
 
-
-@dataclass(frozen=True)
-class _Sides:
-    """Both sides, and how to ask about their benchmarks."""
-
-    base: Side
-    head: Side
-    launch: Launcher
-
-    def look_up(self, selections: Sequence[Selection]) -> Chosen:
-        """Return what the selections mean. Raises GateError."""
-        wanted = list(dict.fromkeys((selection.suite, place_of(selection)) for selection in selections))
-        requests = [
-            BorrowedRequest(task=BorrowedTask.LIST, suite=suite, side=side, name=place)
-            for side in (self.base, self.head)
-            for suite, place in wanted
-        ]
-        answers = ask_borrowed(requests, launch=self.launch)
-        olds = dict(zip(wanted, answers[: len(wanted)], strict=True))
-        news = dict(zip(wanted, answers[len(wanted) :], strict=True))
-        chosen = Chosen()
-        for selection in selections:
-            key = selection.suite, place_of(selection)
-            if (listing := news[key].listing) is None:
-                raise GateError(f"head: {selection.suite}: {news[key].reason}")
-            if olds[key].listing is None:
-                chosen.notes.append(f"base: {selection.suite}: {olds[key].reason}")
-            choose(selection, olds[key].listing or Listing(), listing, chosen)
-        return chosen
-
-    def ask(
-        self, task: BorrowedTask, benchmarks: Sequence[BorrowedBenchmark], side: Side, *, details: bool = False
-    ) -> tuple[BorrowedAnswer, ...]:
-        requests = [
-            BorrowedRequest(task=task, suite=each.suite, side=side, name=each.name, kind=each.kind, details=details)
-            for each in benchmarks
-        ]
-        return ask_borrowed(requests, launch=self.launch)
-
-    def examine(
-        self, benchmarks: Sequence[BorrowedBenchmark], notes: list[str], *, details: bool = False
-    ) -> list[_Pair]:
-        """Return those that work on both sides. Add a note for each other one. Raises GateError if head breaks one."""
-        olds, news = (
-            self.ask(BorrowedTask.EXAMINE, benchmarks, side, details=details) for side in (self.base, self.head)
+def choose(selection: Selection, old: Listing, new: Listing, chosen: Chosen) -> None:
+    """Add to `chosen` what one selection means. Raises GateError if head lacks it, or breaks it. Pure."""
+    suite, text = selection.wanted
+    olds = {listed.name: listed for listed in old.meant}
+    if not new.meant:
+        why = "only base has it" if olds else "head has no such benchmark"
+        names = [name for full in new.all for name in (full, full.partition("(" if suite == "asv" else "[")[0])]
+        problem = f"; {new.problems[0]}" if new.problems else ""
+        raise GateError(
+            f"benchmark: {suite}: {text!r}: {why}{nearest(text, names)}{problem}; allowed: one that head has"
         )
-        pairs = list[_Pair]()
-        for benchmark, old, new in zip(benchmarks, olds, news, strict=True):
-            if old.examined is not None and new.examined is not None:
-                pairs.append(_Pair(benchmark, old.examined, new.examined))
-            elif old.examined is not None or (benchmark.is_named and not new.is_skipped):
-                raise GateError(f"head: {benchmark.name}: {new.reason or f'works, but on base: {old.reason}'}")
-            else:
-                notes.append(f"{benchmark.name}: left out: {old.reason}")
-        return pairs
-
-
-def borrow(
-    selections: Sequence[Selection],
-    base: Side,
-    head: Side,
-    launch: Launcher,
-    *,
-    with_counters: bool,
-    progress: Callable[[str], object] = lambda _: None,
-) -> Borrowed:
-    """Look the selections up on both sides, and examine what they name.
-
-    Raises GateError if a benchmark does not work on head, or if none is left.
-    """
-    sides = _Sides(base, head, launch)
-    progress("listing the benchmarks of base and of head")
-    chosen = sides.look_up(selections)
-    notes = chosen.notes
-    progress(f"examining {len(chosen.both) + len(chosen.new)} benchmarks")
-    pairs = sides.examine(list(chosen.both.values()), notes)
-    new = list(_working(sides, list(chosen.new.values()), notes))
-    if not pairs and not new:
-        raise GateError(f"benchmark: none can be measured: {notes[0]}; allowed: one that works on both sides")
-    timed = [pair for pair in pairs if pair.benchmark.kind is Kind.TIME]
-    valued = [pair.benchmark for pair in pairs if pair.benchmark.kind is Kind.VALUE]
-    changes, blames = _confirmed(timed, sides, notes) if with_counters else ([], ())
-    gaps = list[str]()
-    changes += _value_changes(valued, sides, gaps, notes)
-    return Borrowed(
-        timed=tuple(_calibrated(timed, sides)),
-        changes=tuple(changes),
-        blames=blames,
-        counted=len(valued) + (len(timed) if with_counters else 0),
-        new=tuple(new),
-        notes=tuple(notes),
-        gap="; ".join(gaps) or None,
-    )
-
-
-def _working(sides: _Sides, benchmarks: Sequence[BorrowedBenchmark], notes: list[str]) -> Iterator[str]:
-    """Yield the names of new benchmarks that work on head, so that they work when they are compared."""
-    for benchmark, answer in zip(benchmarks, sides.ask(BorrowedTask.EXAMINE, benchmarks, sides.head), strict=True):
-        if answer.examined is not None:
-            yield benchmark.name
-        elif benchmark.is_named and not answer.is_skipped:
-            raise GateError(f"head: {benchmark.name}: {answer.reason}")
-        else:
-            notes.append(f"{benchmark.name}: left out: {answer.reason}")
-
-
-def _calibrated(pairs: Sequence[_Pair], sides: _Sides) -> Iterator[BorrowedBenchmark]:
-    answers = sides.ask(BorrowedTask.CALIBRATE, [pair.benchmark for pair in pairs], sides.base)
-    for pair, answer in zip(pairs, answers, strict=True):
-        if answer.number is None:
-            raise GateError(f"base: {pair.benchmark.name}: {answer.reason}")
-        yield pair.benchmark.model_copy(update={"number": answer.number, "is_torch": pair.base.is_torch})
-
-
-def count_name(benchmark: str) -> str:
-    """Return the name under which a benchmark's counters are judged."""
-    return f"counts {benchmark}"
-
-
-def counter_changes(benchmark: str, old: Examined, new: Examined) -> list[CounterChange]:
-    """Return the counters of one call that differ. More is worse. Memory may grow by 5 % or 1 KiB. Pure."""
-    found = list[CounterChange]()
-    for change in diff(old.counters, new.counters):
-        before, after = change.old or 0, change.new or 0
-        if change.name != _PEAK or abs(after - before) > max(TOLERATED * before, _NOTABLE_BYTES):
-            found.append(
-                CounterChange(
-                    benchmark=count_name(benchmark),
-                    counter=change.name,
-                    base=change.old,
-                    head=change.new,
-                    is_worse=after > before,
-                )
+    names_of_head = {listed.name for listed in new.meant}
+    chosen.notes += [f"{name}: only base has it" for name in olds if name not in names_of_head]
+    for listed in new.meant:
+        note = _note(listed, olds.get(listed.name), is_named=not selection.pattern)
+        chosen.notes += [f"{listed.name}: {note}"] if note else []
+        if listed.refused is None and (listed.name not in olds or olds[listed.name].refused is None):
+            place = chosen.both if listed.name in olds else chosen.new
+            place[listed.name] = BorrowedBenchmark(
+                name=listed.name,
+                workload=f"{suite} {listed.name}",
+                cores=selection.cores,
+                threshold=selection.threshold,
+                is_value=listed.is_value,
             )
-    return found
 
 
-def _confirmed(
-    pairs: Sequence[_Pair], sides: _Sides, notes: list[str]
-) -> tuple[list[CounterChange], tuple[Blame, ...]]:
-    """Count benchmarks whose counters differ once more, with details. Return what is the same again, and its code."""
-    first = {pair.benchmark.name: counter_changes(pair.benchmark.name, pair.base, pair.head) for pair in pairs}
-    again = [pair.benchmark for pair in pairs if first[pair.benchmark.name]]
-    confirmed, blames = list[CounterChange](), list[Blame]()
-    for pair in sides.examine(again, notes, details=True):
-        name = pair.benchmark.name
-        second = counter_changes(name, pair.base, pair.head)
-        for change in first[name]:
-            if change not in second:
-                notes.append(f"{name}: {change.counter} is not the same in each process, so it is left out")
-                continue
-            confirmed.append(change)
-            if change.is_worse and (blame := blame_of(change, pair.base, pair.head)).causes:
-                blames.append(blame)
-    return confirmed, tuple(blames)
+def _note(new: Listed, old: Listed | None, *, is_named: bool) -> str | None:
+    """Return what is notable about a benchmark, or None. Raises GateError if the gate cannot judge without it."""
+    if new.refused is not None:
+        works_on_base = old is not None and old.refused is None
+        if not new.is_skipped and (works_on_base or is_named):
+            raise GateError(f"benchmark {new.name!r}: head: {new.refused}")
+        return f"left out: {new.refused}"
+    if old is None:
+        return "new: nothing to hold it against, because base does not have it"
+    if old.refused is not None:
+        return f"left out: base: {old.refused}"
+    return "base and head have different code of the benchmark itself" if old.version != new.version else None
 
 
-def _value_changes(
-    benchmarks: Sequence[BorrowedBenchmark], sides: _Sides, gaps: list[str], notes: list[str]
-) -> Iterator[CounterChange]:
-    """Yield the values that differ. Add to `gaps` which values of base differ by themselves."""
-    rounds = [sides.examine(benchmarks, notes) for _ in range(_VALUES)]
-    for pairs in zip(*rounds, strict=True):
-        olds, news = [pair.base for pair in pairs], [pair.head for pair in pairs]
-        found = value_change(pairs[0].benchmark, olds, news)
-        if isinstance(found, CounterChange):
-            yield found
-        elif found is not None:
-            gaps.append(found)
+def compare_values(
+    benchmarks: Sequence[BorrowedBenchmark], base: Path, head: Path, launch: Launcher
+) -> tuple[list[CounterChange], list[str]]:
+    """Take each value three times on each side. Return those that differ, and which cannot be compared."""
+    jobs = [
+        CountJob(case=benchmark.case(1, ("cpu",)), folder=str(folder), value=True)
+        for benchmark in benchmarks
+        for folder in (base, head)
+        for _ in range(_VALUES)
+    ]
+    records = run_jobs(jobs, launch=launch) if jobs else ()
+    found = [
+        value_change(benchmark, records[i : i + _VALUES], records[i + _VALUES : i + 2 * _VALUES])
+        for benchmark, i in zip(benchmarks, range(0, len(records), 2 * _VALUES), strict=True)
+    ]
+    return [each for each in found if isinstance(each, CounterChange)], [
+        each for each in found if isinstance(each, str)
+    ]
 
 
 def value_change(
-    benchmark: BorrowedBenchmark, olds: Sequence[Examined], news: Sequence[Examined]
+    benchmark: BorrowedBenchmark, olds: Sequence[CountRecord], news: Sequence[CountRecord]
 ) -> CounterChange | str | None:
     """Return the change of a value, None if there is none, or the reason why it cannot be compared. Pure.
 
     Less is better, as for asv. A growth up to the threshold is no change.
     """
-    before, after = ([each.value for each in side if each.value is not None] for side in (olds, news))
-    if len(before) < len(olds) or len(after) < len(news):
-        return f"{benchmark.name}: {'base' if len(before) < len(olds) else 'head'} has no value"
+    before, after = (
+        [each.counts.value for each in side if each.counts and each.counts.value is not None] for side in (olds, news)
+    )
+    for side, records, values in (("base", olds, before), ("head", news, after)):
+        if len(values) < len(records):
+            reason = next(each.reason for each in records if each.reason)
+            return f"{benchmark.name}: not compared: {side}: {reason}"
     tolerated = benchmark.threshold * abs(median(before))
     if max(before) - min(before) > tolerated:
-        return f"{benchmark.name}: base's own values differ: {min(before):g} to {max(before):g}"
+        return f"{benchmark.name}: not compared: base's own values differ: {min(before):g} to {max(before):g}"
     growth = median(after) - median(before)
     if abs(growth) <= tolerated:
         return None
+    unit = olds[0].counts.unit if olds[0].counts else ""
     return CounterChange(
         benchmark=benchmark.name,
-        counter=f"value ({olds[0].unit})",
+        counter=f"value ({unit})",
         base=median(before),
         head=median(after),
         is_worse=growth > 0,

@@ -1,7 +1,8 @@
 """Install each commit into a folder of its own, from which its borrowed benchmarks import it.
 
-    base/         the commit's files           base-built/      what the build command installed
-    base-work/    what benchmarks write
+    base/             the commit's files
+    base-built/       what the build command installed
+    base-scratch/     what benchmarks write
 
 `git archive` has no `.git`, so tools that read a version from it are given one. It is equal on both sides.
 """
@@ -9,13 +10,12 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from dpbench.errors import GateError
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher
-from dpbench.processes.messages import Side
+from dpbench.processes.wrapper_of import built_of, scratch_of
 
 _TIMEOUT_S = 3600.0
 _VERSION = "0.0"
@@ -31,27 +31,23 @@ class BuildError(GateError):
         self.log = log
 
 
-def built_side(name: str, commit: Path, command: str, launch: Launcher, progress: Callable[[str], object]) -> Side:
-    """Run the build command in the commit's folder, and return the side. Raises BuildError."""
-    built, work = (commit.with_name(f"{commit.name}-{part}") for part in ("built", "work"))
-    for folder in (built, work):
-        folder.mkdir()
+def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
+    """Run the build command in the commit's folder, unless it is empty. Raises BuildError, which names the `side`."""
+    scratch_of(commit).mkdir()
     if not command:
-        paths = tuple(str(folder) for folder in (commit, commit / "src") if folder.is_dir())
-        return Side(folder=str(commit), paths=paths, scratch=str(work))
-    progress(f"building {name}")
-    line = f"cd {shlex.quote(str(commit))} && {command.replace('{folder}', shlex.quote(str(built)))}"
-    end = launch(["env", *_environment(work), "sh", "-c", line, "build"], "", _TIMEOUT_S)
-    log = last_lines(end.tail)
-    if end.returncode or end.timed_out_after_s is not None:
+        return
+    built_of(commit).mkdir()
+    line = f"cd {shlex.quote(str(commit))} && {command.replace('{folder}', shlex.quote(str(built_of(commit))))}"
+    end = launch(["env", *_environment(scratch_of(commit)), "sh", "-c", line, "build"], "", _TIMEOUT_S)
+    if end.returncode:
+        log = last_lines(end.tail)
         last = log[-1] if log else "without output"
-        raise BuildError(f"{name}: build: {command!r} {ending(end)}: {last}; allowed: a command that succeeds", log)
-    return Side(folder=str(commit), paths=(str(built),), scratch=str(work))
+        raise BuildError(f"{side}: build: {command!r} {ending(end)}: {last}; allowed: a command that succeeds", log)
 
 
-def _environment(work: Path) -> list[str]:
+def _environment(scratch: Path) -> list[str]:
     """Return assignments for `env`: this Python's pip first, temporary files in the gate's folder, and a version."""
     versions = {name: _VERSION for name in _FIXED_VERSIONS if name not in os.environ}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    fixed = {"PATH": path, "TMPDIR": str(work), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    fixed = {"PATH": path, "TMPDIR": str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     return [f"{name}={value}" for name, value in {**fixed, **versions}.items()]

@@ -1,19 +1,19 @@
 """Check a gate's request and look up what it names, before anything is measured or written."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.cases.names import is_factory
 from dpbench.cases.plan import PlanError, check_lanes, default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.errors import GateError
-from dpbench.gate.borrowed import Borrowed
+from dpbench.gate.borrowed import Chosen
 from dpbench.gate.false_alarms import check_self_tests
 from dpbench.gate.history import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
 from dpbench.gate.new_benchmarks import Comparable
 from dpbench.gate.revisions import Repository
-from dpbench.gate.settings import Benchmark, Selection, Settings, Timeable, default_benchmarks, load_settings
+from dpbench.gate.settings import Benchmark, Selection, Settings, default_benchmarks, load_settings
 from dpbench.processes.ask import ask_machine
 from dpbench.processes.launch import Launcher
 from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
@@ -61,17 +61,18 @@ class Prepared:
     history: History
     notes: tuple[str, ...]
     new: tuple[Benchmark, ...] = ()
-    borrowed: Borrowed = field(default_factory=Borrowed)
-
-    @property
-    def timed(self) -> tuple[Timeable, ...]:
-        """All benchmarks of tier 1."""
-        return *self.settings.benchmarks, *self.borrowed.timed
 
     def without_new(self, sides: Comparable) -> "Prepared":
         """Return the same request without its new benchmarks, which are named in `new` and in the notes."""
         settings = self.settings.model_copy(update={"benchmarks": sides.both})
         return replace(self, settings=settings, new=sides.new, notes=(*self.notes, *sides.notes))
+
+    def with_borrowed(self, chosen: Chosen) -> "Prepared":
+        """Return the same request with the borrowed benchmarks that are timed, those that are new, and notes."""
+        benchmarks = (*self.settings.benchmarks, *chosen.timed)
+        settings = self.settings.model_copy(update={"benchmarks": benchmarks})
+        new, notes = (*self.new, *chosen.new.values()), (*self.notes, *chosen.notes)
+        return replace(self, settings=settings, new=new, notes=notes)
 
 
 def prepare(request: GateRequest, launch: Launcher) -> Prepared:

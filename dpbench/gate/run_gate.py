@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from dpbench.errors import GateError, ReportedError
-from dpbench.gate.borrowed import Borrowed, borrow, count_name
-from dpbench.gate.build import BuildError, built_side
+from dpbench.gate.borrowed import Chosen, compare_values, look_up
+from dpbench.gate.build import BuildError, build
 from dpbench.gate.drift import drifts
 from dpbench.gate.false_alarms import measured_false_alarms
 from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
@@ -16,7 +15,7 @@ from dpbench.gate.new_benchmarks import check_new, comparable
 from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import WORKTREE, GateRequest, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
-from dpbench.gate.settings import Settings
+from dpbench.gate.settings import BorrowedBenchmark, Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
@@ -37,17 +36,17 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
         prepared = prepare(request, launch)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
-            build_start_s = time.monotonic()
-            sides = _built(prepared, sides, launch, progress)
-            build_s = time.monotonic() - build_start_s
+            build_s = _build(prepared.settings, sides, launch, progress)
             prepared = prepared.without_new(comparable(prepared.settings.benchmarks, sides.base, sides.head))
-            prepared = replace(prepared, borrowed=_borrowed(request, prepared, sides, launch, progress))
             _check_new(prepared, sides, launch, progress)
+            borrowed = _look_up(prepared.settings, sides, launch, progress)
+            values = _values(borrowed, sides, launch)
+            prepared = prepared.with_borrowed(borrowed)
             counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()
             left_s = request.budget_s - (time.monotonic() - start_s - build_s)
             take = round_taker(sides, prepared.lanes, launch)
             times = _times(request, prepared, take, left_s, progress)
-        judgement = _judgement(request, prepared, counters, times, started_at)
+        judgement = _judgement(request, prepared, counters.with_values(values), times, started_at)
         judgement = judgement.model_copy(update={"duration_s": time.monotonic() - start_s})
         _append_to_history(request, prepared, judgement, times)
     except BuildError:
@@ -71,29 +70,33 @@ def broken_judgement(request: GateRequest, why: str) -> Judgement:
     )
 
 
-def _built(prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Sides:
-    """Return the sides with what their borrowed benchmarks import, if there are some."""
-    settings = prepared.settings
+def _build(settings: Settings, sides: Sides, launch: Launcher, progress: Progress) -> float:
+    """Build both commits if benchmarks are borrowed. Return the seconds, which the budget does not count."""
+    start_s = time.monotonic()
+    for side, folder in (("base", sides.base), ("head", sides.head)) if settings.borrowed else ():
+        progress(f"building {side}")
+        build(side, folder, settings.build, launch)
+    return time.monotonic() - start_s
+
+
+def _look_up(settings: Settings, sides: Sides, launch: Launcher, progress: Progress) -> Chosen:
     if not settings.borrowed:
-        return sides
-    base, head = (
-        built_side(name, folder, settings.build, launch, progress)
-        for name, folder in (("base", sides.base), ("head", sides.head))
-    )
-    return replace(sides, built=(base, head))
+        return Chosen()
+    progress("looking for the benchmarks of base and of head")
+    return look_up(settings.borrowed, sides.base, sides.head, launch)
 
 
-def _borrowed(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Borrowed:
-    if sides.built is None:
-        return Borrowed()
-    with_counters = 0 in request.tiers
-    return borrow(prepared.settings.borrowed, *sides.built, launch, with_counters=with_counters, progress=progress)
+def _values(borrowed: Chosen, sides: Sides, launch: Launcher) -> Counters:
+    valued = [benchmark for benchmark in borrowed.both.values() if benchmark.is_value]
+    changes, gaps = compare_values(valued, sides.base, sides.head, launch)
+    return Counters(changes=tuple(changes), cases=len(valued), gap="; ".join(gaps) or None)
 
 
 def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
     progress("counting one step of base and of head")
-    of_the_wrapper = has_wrapper(sides.base) and bool(prepared.settings.benchmarks)
-    cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=of_the_wrapper)
+    benchmarks = prepared.settings.benchmarks
+    all_lent = benchmarks and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
+    cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.base) and not all_lent)
     found = compare_counters(cases, sides.base, sides.head, launch)
     if cases and not found.cases and found.gap is None and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
@@ -109,10 +112,10 @@ def _check_new(prepared: Prepared, sides: Sides, launch: Launcher, progress: Pro
 
 
 def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
-    if 1 not in request.tiers or not prepared.timed:
+    if 1 not in request.tiers or not prepared.settings.benchmarks:
         return Times((), {}, None)
     return measure_times(
-        prepared.timed,
+        prepared.settings.benchmarks,
         take,
         alarm_rate=prepared.settings.alarm_rate,
         budget_s=budget_s,
@@ -123,27 +126,22 @@ def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: 
 def _judgement(
     request: GateRequest, prepared: Prepared, counters: Counters, times: Times, started_at: str
 ) -> Judgement:
-    borrowed = prepared.borrowed
     drifted, of_history = _drifts(request, prepared, times.environment)
     accepted, today = prepared.settings.accepted, datetime.now(UTC).date()
-    found = (*counters.changes, *borrowed.changes)
-    changes, of_counters = apply_accepted(found, accepted, prepared.commits, today)
+    changes, of_counters = apply_accepted(counters.changes, accepted, prepared.commits, today)
     judgements, of_times = apply_accepted(times.judgements, accepted, prepared.commits, today)
     drifted, of_drifts = apply_accepted(drifted, accepted, prepared.commits, today)
-    timed = timed_by(counters.by_name, prepared.settings.benchmarks)
-    timed_too = {count_name(benchmark.name): (benchmark.name,) for benchmark in borrowed.timed}
-    changes = with_trades(changes, judgements, {**timed, **timed_too})
-    blames, counted_cases = (*counters.blames, *borrowed.blames), counters.cases + borrowed.counted
+    changes = with_trades(changes, judgements, timed_by(counters.by_name, prepared.settings.benchmarks))
     verdict, why = overall_verdict(
         changes,
         judgements,
         drifted,
-        blames=blames,
-        counted_cases=counted_cases,
-        new=[*(benchmark.name for benchmark in prepared.new), *borrowed.new],
-        gap="; ".join(filter(None, (counters.gap, borrowed.gap))) or None,
+        blames=counters.blames,
+        counted_cases=counters.cases,
+        new=[benchmark.name for benchmark in prepared.new],
+        gap=counters.gap,
         is_timed=1 in request.tiers,
-        compared=bool(counters.by_name or borrowed.counted or judgements or 2 in request.tiers),
+        compared=bool(counters.cases or judgements or 2 in request.tiers),
     )
     return Judgement(
         verdict=verdict,
@@ -154,16 +152,14 @@ def _judgement(
         started_at=started_at,
         duration_s=0.0,
         alarm_rate=prepared.settings.alarm_rate,
-        counted_cases=counted_cases,
+        counted_cases=counters.cases,
         uncounted_cases=counters.uncounted,
         counters=changes,
-        blames=blames,
+        blames=counters.blames,
         times=judgements,
         drifts=drifted,
         notes=tuple(
-            dict.fromkeys(
-                [*prepared.notes, *counters.notes, *borrowed.notes, *of_history, *of_counters, *of_times, *of_drifts]
-            )
+            dict.fromkeys([*prepared.notes, *counters.notes, *of_history, *of_counters, *of_times, *of_drifts])
         ),
         false_alarms=measured_false_alarms(request.results, prepared.history.lines, times.environment),
         environment=times.environment,
@@ -181,7 +177,7 @@ def _drifts(
         raise GateError("--tiers: 2 needs a history of this machine; allowed: 1,2, or 2 after gates that had 1")
     records, unread = read_records(request.results)
     series, left_out = series_of(lines, records, prepared.repository.dates(), here)
-    thresholds = {benchmark.name: benchmark.threshold for benchmark in prepared.timed}
+    thresholds = {benchmark.name: benchmark.threshold for benchmark in prepared.settings.benchmarks}
     return drifts(series, thresholds), (*unread, *left_out)
 
 
@@ -189,6 +185,6 @@ def _append_to_history(request: GateRequest, prepared: Prepared, judgement: Judg
     if times.environment is None:
         return
     cores, lanes = times.environment.cores, prepared.lanes
-    ids = {benchmark.name: benchmark.series(cores, lanes) for benchmark in prepared.timed}
+    ids = {benchmark.name: benchmark.series(cores, lanes) for benchmark in prepared.settings.benchmarks}
     line = history_line(judgement, ids, times.twin_alarmed, times.environment)
     append_history(history_path(request.results), line)

@@ -35,19 +35,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dpbench.cases.case import Case
 from dpbench.cases.explain import explain, nearest, one_of
-from dpbench.cases.names import Dtype, Mode
+from dpbench.cases.names import SUITES, Dtype, Mode
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Accepted
 from dpbench.processes.messages import Timed
-from dpbench.records.borrowed import Suite
 from dpbench.text.outside import one_line, read_toml
 
 Model = TypeVar("Model", bound=BaseModel)
 
 DEFAULT_BUILD = "pip install --no-deps --target {folder} ."
-_KINDS = (*Suite, "workload")
+_KINDS = (*SUITES, "workload")
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
@@ -96,20 +95,12 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Timeable(_Frozen):
-    """Anything whose times are compared. `threshold` is the tolerated growth of the time, as a share."""
+class Benchmark(_Frozen):
+    """A step, or a part of a start-up, whose times are compared.
 
-    name: str
-    cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
-    threshold: Share = Field(description=_SHARE)
-
-    def series(self, cores: int, default_lanes: tuple[str, ...]) -> str:
-        """Return what the history compares this benchmark by, on a machine with `cores` usable cores."""
-        raise NotImplementedError
-
-
-class Benchmark(Timeable):
-    """A step, or a part of a start-up. `batch` is global. `devices` is None for the machine's own lanes."""
+    `batch` is global. `devices` is None for the machine's own lanes. `threshold` is the tolerated growth of the
+    time, as a share.
+    """
 
     name: str = Field(pattern="^[a-z0-9_]+$", description="text of a to z, 0 to 9 and _")
     workload: Workload = Field(description="family/size or package.module:factory")
@@ -120,7 +111,9 @@ class Benchmark(Timeable):
     variant: VariantId = Field(
         VariantId(VariantName.TUNED), description=f"one of {one_of(VariantName)}", examples=list(VariantName)
     )
+    cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
     timed: Timed = Field(Timed.STEP, description=f"one of {one_of(Timed)}", examples=list(Timed))
+    threshold: Share = Field(description=_SHARE)
 
     def series(self, cores: int, default_lanes: tuple[str, ...]) -> str:
         """Return what the history compares this benchmark by: the case's id, and what is timed if it is no step."""
@@ -141,29 +134,34 @@ class Benchmark(Timeable):
 
 
 class Selection(_Frozen):
-    """Benchmarks of a suite that exist already: one by its name there, with all its parameters unless it names them.
+    """Benchmarks of asv or pytest that exist already: a [[benchmark]] table with one of these keys.
 
-    With `is_pattern`, `text` is a regular expression for asv, and for pytest a file, folder or node id.
+    Without `pattern` the text is one name, with all its parameters unless it has some. With it, `asv` is a regular
+    expression and `pytest` a file, folder or node id.
     """
-
-    suite: Suite
-    text: str
-    is_pattern: bool = False
-    cores: Cores = Cores.ONE
-    threshold: float = 0.02
-
-
-class _BorrowedTable(_Frozen):
-    """One [[benchmark]] table with `asv` or `pytest`."""
 
     asv: str | None = Field(None, min_length=1, description="text: a name as asv writes it")
     pytest: str | None = Field(None, min_length=1, description="text: a node id of pytest")
+    pattern: bool = Field(False, description="true or false")
     cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
     threshold: Share = Field(0.02, description=_SHARE)
 
-    def selection(self) -> Selection:
-        suite, text = (Suite.ASV, self.asv) if self.asv is not None else (Suite.PYTEST, self.pytest)
-        return Selection(suite=suite, text=str(text), cores=self.cores, threshold=self.threshold)
+    @property
+    def wanted(self) -> tuple[str, str]:
+        """The suite, and the text that names benchmarks in it."""
+        return ("asv", self.asv) if self.asv is not None else ("pytest", str(self.pytest))
+
+
+class BorrowedBenchmark(Benchmark):
+    """A benchmark of a suite, by its name there. `is_value` is whether it gives a value and no time."""
+
+    name: str
+    workload: str
+    batch: int = 1
+    devices: tuple[str, ...] = ("cpu",)
+    mode: Mode = Mode.INFER
+    variant: VariantId = VariantId(VariantName.SINGLE)
+    is_value: bool = False
 
 
 def _default(
@@ -278,9 +276,7 @@ def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settin
     keys = _checked(_Keys, fields)
     tables = [(_place(number, table), table) for number, table in enumerate(keys.benchmark, start=1)]
     own = [_checked(Benchmark, table, place) for place, table in tables if not _is_borrowed(table, place)]
-    borrowed = [
-        _checked(_BorrowedTable, table, place).selection() for place, table in tables if _is_borrowed(table, place)
-    ]
+    borrowed = [_checked(Selection, table, place) for place, table in tables if _is_borrowed(table, place)]
     entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
         benchmarks=_with_thresholds(_by_name(own, () if borrowed else defaults), keys.thresholds),
@@ -314,7 +310,7 @@ def _is_borrowed(table: dict[str, Any], place: str) -> bool:
         raise SettingsError(
             f"{place}{given[0]}: {table[given[0]]!r} is beside {given[1]}; allowed: one of {one_of(_KINDS)}"
         )
-    return bool(given) and given[0] in Suite
+    return bool(given) and given[0] != "workload"
 
 
 def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:

@@ -10,20 +10,10 @@ from pydantic import ValidationError
 from dpbench.cases.case import Case
 from dpbench.errors import GateError
 from dpbench.gate.ratio import RoundRatio, ratio_of
-from dpbench.gate.selected import BorrowedBenchmark
-from dpbench.gate.settings import Benchmark, Cores, Timeable
+from dpbench.gate.settings import Benchmark, Cores
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher
-from dpbench.processes.messages import (
-    BorrowedJob,
-    LockstepJob,
-    LockstepJobs,
-    LockstepRounds,
-    Side,
-    SideName,
-    StartUpJob,
-    Timed,
-)
+from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
 from dpbench.processes.start import child_command
 from dpbench.records.record import Environment, Outcome
 
@@ -49,24 +39,15 @@ _CPU_SAMPLE_S = 0.2
 
 @dataclass(frozen=True)
 class Sides:
-    """The folders of the two commits, and by benchmark the variables of head's environment.
-
-    `built` has base and head as borrowed benchmarks import them; None if there are none.
-    """
+    """The folders of the two commits, and by benchmark the variables of head's environment."""
 
     base: Path
     head: Path
     head_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    built: tuple[Side, Side] | None = None
 
     def of(self, benchmark: str) -> dict[SideName, Side]:
         base = Side(folder=str(self.base))
         head = Side(folder=str(self.head), environment=dict(self.head_environment.get(benchmark, {})))
-        return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
-
-    def of_borrowed(self) -> dict[SideName, Side]:
-        assert self.built is not None
-        base, head = self.built
         return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
 
 
@@ -79,7 +60,7 @@ class SuiteRound:
 
 
 def take_round(
-    benchmarks: Sequence[Timeable], sides: Sides, number: int, lanes: tuple[str, ...], launch: Launcher
+    benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...], launch: Launcher
 ) -> SuiteRound:
     """Measure round `number` of these benchmarks.
 
@@ -88,21 +69,16 @@ def take_round(
     """
     usable = sorted(psutil.Process().cpu_affinity())
     quietest = (quietest_core(usable),)
-    jobs, start_ups, borrowed = list[LockstepJob](), list[StartUpJob](), list[BorrowedJob]()
+    jobs, start_ups = list[LockstepJob](), list[StartUpJob]()
     for benchmark in benchmarks:
-        cores = quietest if benchmark.cores is Cores.ONE else tuple(usable)
-        if isinstance(benchmark, BorrowedBenchmark):
-            borrowed.append(_borrowed_job(benchmark, sides, cores, number))
-            continue
-        assert isinstance(benchmark, Benchmark)
-        case = benchmark.case(len(usable), lanes)
+        case, cores = benchmark.case(len(usable), lanes), quietest if benchmark.cores is Cores.ONE else tuple(usable)
         if benchmark.timed is Timed.STEP:
             jobs.append(_step_job(benchmark.name, case, sides, cores, number))
         else:
             _add_start_up(start_ups, _start_up_job(benchmark, case, sides, cores, number))
-    request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups), borrowed=tuple(borrowed))
+    request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
     forks = len(SideName) * (FORKS + 1) * len(start_ups)
-    end = launch(LOCKSTEP, request.model_dump_json(), _JOB_TIMEOUT_S * (len(jobs) + len(borrowed) + forks))
+    end = launch(LOCKSTEP, request.model_dump_json(), _JOB_TIMEOUT_S * (len(jobs) + forks))
     try:
         taken = LockstepRounds.model_validate_json(end.record)
     except ValidationError:
@@ -125,21 +101,6 @@ def _step_job(benchmark: str, case: Case, sides: Sides, cores: tuple[int, ...], 
         timeout_s=_JOB_TIMEOUT_S,
         seed=number,
         checked=number == 0,  # a commit computes the same in every round
-    )
-
-
-def _borrowed_job(benchmark: BorrowedBenchmark, sides: Sides, cores: tuple[int, ...], number: int) -> BorrowedJob:
-    return BorrowedJob(
-        benchmark=benchmark.name,
-        suite=benchmark.suite,
-        number=benchmark.number,
-        is_torch=benchmark.is_torch,
-        sides=sides.of_borrowed(),
-        cores=cores,
-        blocks=BLOCKS,
-        block_s=BLOCK_S,
-        timeout_s=_JOB_TIMEOUT_S,
-        seed=number,
     )
 
 

@@ -32,14 +32,14 @@ above would change them all. They are shown, and the lines of text tell which of
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
 from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Mode, is_factory
+from dpbench.cases.names import Mode, borrowed, is_factory
 from dpbench.cases.parameters import Value
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
@@ -48,7 +48,6 @@ from dpbench.gate.settings import Benchmark
 from dpbench.processes.count_all import CountingError, run_jobs
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob
-from dpbench.records.borrowed import Examined
 from dpbench.records.counts import CountRecord, diff
 from dpbench.records.details import Detail
 from dpbench.records.record import Outcome
@@ -83,19 +82,30 @@ class Counters:
     by_name: Mapping[str, Case] = field(default_factory=dict)
     blames: tuple[Blame, ...] = ()
 
+    def with_values(self, values: "Counters") -> "Counters":
+        """Return these counters with values that borrowed benchmarks track."""
+        return replace(
+            self,
+            changes=(*self.changes, *values.changes),
+            cases=self.cases + values.cases,
+            gap="; ".join(filter(None, (self.gap, values.gap))) or None,
+        )
+
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
     """Return the cases by name: those of `dpbench counts --check`, those of the gate alone, the user's steps. Pure.
 
     Set `of_the_wrapper` to False if a commit has no wrapper: then only the user's own steps are left. These are the
     benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes, and named after its
-    benchmark.
+    benchmark. So is a call of each borrowed benchmark, by itself.
     """
     cases = dict[Case, str]()
     if of_the_wrapper:
         cases = {case: name_of(case) for case in (*plain_cases(), *growth_cases())}
     for benchmark in benchmarks:
-        if is_factory(benchmark.workload):
+        if borrowed(benchmark.workload) is not None:
+            cases[benchmark.case(1, _LANES)] = f"counts {benchmark.name}"
+        elif is_factory(benchmark.workload):
             lanes = len(benchmark.devices or _LANES)
             for place in (tuple(f"sim:{i}" for i in range(lanes)), ("cpu",) * lanes):
                 case = benchmark.case(1, place).model_copy(update={"devices": place})
@@ -125,6 +135,9 @@ def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: 
                 raise GateError(f"{side}: {name}: {record.why}{_where(record, folder)}")
         counted += 1
     changed = compare_records(olds, news)
+    noise = _unrepeatable(changed, cases, base, head, launch)
+    notes |= {f"{each.benchmark}: {each.counter} differs between equal processes; left out": None for each in noise}
+    changed = [change for change in changed if change not in noise]
     if any(map(_is_slower_choice, changed)):
         changed = _confirmed(
             changed, {name: case for name, case in cases.items() if case == choice_case()}, base, head, launch
@@ -211,6 +224,16 @@ def _confirmed(
     return [change for change in changed if is_worse or not _is_slower_choice(change)]
 
 
+def _unrepeatable(
+    changed: Sequence[CounterChange], cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher
+) -> list[CounterChange]:
+    """Count borrowed benchmarks with changes again, and return the changes that are not the same then."""
+    names = {change.benchmark for change in changed if change.benchmark in cases}
+    lent = {name: cases[name] for name in sorted(names) if borrowed(cases[name].workload) is not None}
+    again = compare_records(*count_sides(lent, (base, head), launch))
+    return [change for change in changed if change.benchmark in lent and change not in again]
+
+
 def _choices(records: Records) -> int:
     return sum(record.counts.by_name().get(SLOWER_CHOICES, 0) for record in records.values() if record.counts)
 
@@ -253,6 +276,8 @@ def _is_notable(counter: str, old: int, new: int) -> bool:
     """
     if counter.endswith(".python_lines"):
         return abs(new - old) > max(TOLERATED * old, NOTABLE_LINES)
+    if counter.endswith(".python_peak_bytes"):
+        return abs(new - old) > max(TOLERATED * old, NOTABLE_BYTES)
     if counter.startswith("projected."):
         return abs(new - old) > TOLERATED_TIME * old
     return True
@@ -347,6 +372,8 @@ TOLERATED = 0.05
 """The tolerated increase of lines, and of what is added when something doubles, as a share."""
 NOTABLE_LINES = 500
 """The tolerated increase of the lines of a phase: a loop has more, other code for the same work has fewer."""
+NOTABLE_BYTES = 1024
+"""The tolerated increase of the memory that a call of a borrowed benchmark takes: a few names more cost as much."""
 TOLERATED_TIME = 0.01
 """The tolerated increase of a projected step time, as a share."""
 
@@ -452,7 +479,7 @@ def has_details(counter: str) -> bool:
     return _DETAILED.fullmatch(counter.removesuffix(GROWTH)) is not None
 
 
-def blame_of(change: CounterChange, old: CountRecord | Examined, new: CountRecord | Examined) -> Blame:
+def blame_of(change: CounterChange, old: CountRecord, new: CountRecord) -> Blame:
     """Return the code behind one worse counter. Pure."""
     found = causes(change.counter.removesuffix(GROWTH), old.details, new.details)
     shown = found[:MOST_CAUSES]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.ratio import RoundRatio
-from dpbench.gate.settings import Timeable
+from dpbench.gate.settings import Benchmark
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
 from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_for, twin_alarms
 from dpbench.processes.launch import Launcher
@@ -14,7 +14,7 @@ from dpbench.records.record import Environment
 
 _LEAST_ROUNDS = 2
 
-TakeRound = Callable[[Sequence[Timeable], int], SuiteRound]
+TakeRound = Callable[[Sequence[Benchmark], int], SuiteRound]
 """Take round number n of these benchmarks."""
 
 
@@ -64,7 +64,7 @@ class _Budget:
         """Return the share of the budget that is over, from 0 to 1; 1 if there is no room for a round."""
         return 1 - self.left_s / self.budget_s if self.has_room() else 1.0
 
-    def timed(self, take: TakeRound, benchmarks: Sequence[Timeable], number: int) -> SuiteRound:
+    def timed(self, take: TakeRound, benchmarks: Sequence[Benchmark], number: int) -> SuiteRound:
         start_s = self.clock()
         taken = take(benchmarks, number)
         self.longest_s = max(self.longest_s, self.clock() - start_s)
@@ -72,7 +72,7 @@ class _Budget:
 
 
 def measure_times(
-    benchmarks: Sequence[Timeable],
+    benchmarks: Sequence[Benchmark],
     take: TakeRound,
     *,
     alarm_rate: float,
@@ -117,13 +117,13 @@ def _next_analysis(last: Analysis | None, budget: _Budget) -> Analysis:
     return Analysis(number + 1, max(before, budget.share_used()), before)
 
 
-def _judged(benchmark: Timeable, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
+def _judged(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
     if len(rounds) < _LEAST_ROUNDS:
         return _not_judged(benchmark, len(rounds))
     return judge(benchmark, rounds, analysis, risks)
 
 
-def _not_judged(benchmark: Timeable, rounds: int) -> TimeJudgement:
+def _not_judged(benchmark: Benchmark, rounds: int) -> TimeJudgement:
     return TimeJudgement(
         benchmark=benchmark.name,
         verdict=Verdict.UNDECIDED,

@@ -31,7 +31,7 @@ from statistics import median
 
 from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.ratio import PRINTED_RISK, LogEstimate, RoundRatio, estimate
-from dpbench.gate.settings import Cores, Timeable
+from dpbench.gate.settings import Benchmark, Cores
 from dpbench.stats.student import t_quantile
 
 MISS_RATE = 0.05
@@ -98,7 +98,7 @@ _WHY = {
 }
 
 
-def judge(benchmark: Timeable, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
+def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
     """Judge two rounds or more at an interim analysis.
 
     If UNDECIDED, more rounds may decide.
@@ -125,7 +125,7 @@ def judge(benchmark: Timeable, rounds: Sequence[RoundRatio], analysis: Analysis,
     )
 
 
-def twin_alarms(benchmark: Timeable, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> bool:
+def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> bool:
     """Whether head's rule would call base's twin slower than base."""
     _, twins = _estimates(rounds)
     rules = _rules(benchmark, twins, analysis, risks)
@@ -207,7 +207,7 @@ class _Rule:
         return t_quantile(1 - self.alarm_risk, log_estimate.degrees) * log_estimate.error + _power_margin(log_estimate)
 
 
-def _rules(benchmark: Timeable, quantities: Iterable[str], analysis: Analysis, risks: Risks) -> Mapping[str, _Rule]:
+def _rules(benchmark: Benchmark, quantities: Iterable[str], analysis: Analysis, risks: Risks) -> Mapping[str, _Rule]:
     """Return the rule of each quantity. They share the benchmark's alarm rate."""
     shares = {quantity: ALARM_SHARES[quantity] for quantity in quantities}
     alarm_risk, miss_risk = alpha_spent_at(analysis, risks.alarm), alpha_spent_at(analysis, risks.miss)

@@ -7,7 +7,7 @@ Requests go to the child's stdin. Responses come through its record pipe.
     ProbeRequest    MachineInfo        child/probe.py          report what this machine has
     CountJobs       CountRecords       child/count.py          count cases
     LockstepJobs    LockstepRounds     child/lockstep.py       a gate's round: base, twin and head alternate
-    BorrowedTasks   BorrowedAnswers    child/borrowed.py       list and examine benchmarks of asv and pytest
+    ListJobs        Listings           child/listing.py        the benchmarks of asv or pytest in a commit
     TraceJob        TraceRecord        child/trace.py          profile one step of a case
     AutoRequest     AutoChoices        child/auto_choice.py    what the wrapper chooses on described machines
 
@@ -21,7 +21,6 @@ from pydantic import Field, model_validator
 
 from dpbench.cases.case import Case
 from dpbench.cases.names import Data
-from dpbench.records.borrowed import Examined, Kind, Listing, Suite
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.frozen import Frozen
@@ -84,7 +83,7 @@ class CountJob(Frozen):
     call is counted. With `uses` other uses of the wrapper are counted, and the choices of the default dispatch. The
     step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
     cause the counters. `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the
-    running dpbench.
+    running dpbench. With `value`, a borrowed benchmark gives its value.
     """
 
     case: Case
@@ -97,6 +96,7 @@ class CountJob(Frozen):
     machines: tuple[str, ...] = ()
     details: bool = False
     folder: str | None = None
+    value: bool = False
 
 
 class CountJobs(Frozen):
@@ -134,47 +134,29 @@ class SideName(StrEnum):
 
 
 class Side(Frozen):
-    """One side: the `folder` of its commit, and `environment` variables for its process alone.
-
-    Borrowed benchmarks import the commit's packages from the folders `paths`, and write into the folder `scratch`.
-    """
+    """One side: the `folder` of its commit, and `environment` variables for its process alone."""
 
     folder: str
     environment: dict[str, str] = Field(default_factory=dict)
-    paths: tuple[str, ...] = ()
-    scratch: str = ""
 
 
-class BlocksJob(Frozen):
+class LockstepJob(Frozen):
     """One benchmark in one round.
 
     Each side takes `blocks` blocks of steps, of about `block_s` seconds each, or fewer if a step is longer. `cores` are
     the cores to which all sides are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the
-    limit for each side.
+    limit for each side. With `checked`, each side's step is compared with the oracle before it is timed.
     """
 
     benchmark: str
+    case: Case
     sides: dict[SideName, Side]
     cores: tuple[int, ...] = Field(min_length=1)
     blocks: int = Field(ge=1)
     block_s: float = Field(gt=0)
     timeout_s: float = Field(gt=0)
     seed: int
-
-
-class LockstepJob(BlocksJob):
-    """A step of a workload. With `checked`, each side's is compared with the oracle before it is timed."""
-
-    case: Case
     checked: bool = True
-
-
-class BorrowedJob(BlocksJob):
-    """A benchmark of a suite, by its name there. A step is a sample of `number` calls, and its seconds are of one."""
-
-    suite: Suite
-    number: int = Field(ge=1)
-    is_torch: bool = False
 
 
 class Timed(StrEnum):
@@ -203,16 +185,15 @@ class StartUpJob(Frozen):
 
 
 class LockstepJobs(Frozen):
-    """Request for one round. The borrowed ones, the start-ups and then the benchmarks run one after the other."""
+    """Request for one round. The start-ups and then the benchmarks run one after the other."""
 
     jobs: tuple[LockstepJob, ...]
     start_ups: tuple[StartUpJob, ...] = ()
-    borrowed: tuple[BorrowedJob, ...] = ()
 
     @model_validator(mode="after")
     def _is_not_empty(self) -> Self:
-        if not self.jobs and not self.start_ups and not self.borrowed:
-            raise ValueError("jobs, start_ups and borrowed are empty; one of them needs an entry")
+        if not self.jobs and not self.start_ups:
+            raise ValueError("jobs and start_ups are empty; one of them needs an entry")
         return self
 
 
@@ -251,49 +232,48 @@ class LockstepRounds(Frozen):
     environment: Environment
 
 
-class BorrowedTask(StrEnum):
-    """What is asked of a suite: its benchmarks, or of one of them the calls of a sample, or what one call does."""
+class ListJob(Frozen):
+    """The benchmarks that a `text` means in the suite of a commit's `folder`. `pattern` is as in gate/settings.py."""
 
-    LIST = "list"
-    CALIBRATE = "calibrate"
-    EXAMINE = "examine"
-
-
-class BorrowedRequest(Frozen):
-    """A task on one side. `name` is a benchmark's; for LIST in pytest a file or folder. With `details`, lines too."""
-
-    task: BorrowedTask
-    suite: Suite
-    side: Side
-    name: str = ""
-    kind: Kind = Kind.TIME
-    details: bool = False
+    suite: str
+    text: str
+    pattern: bool
+    folder: str
 
 
-class BorrowedTasks(Frozen):
-    """Requests, each for a fork of its own, one after the other, for `timeout_s` at most."""
+class ListJobs(Frozen):
+    """Request to list and try benchmarks, each in a fork of its own, for `timeout_s` at most."""
 
-    requests: tuple[BorrowedRequest, ...]
+    jobs: tuple[ListJob, ...]
     timeout_s: float = Field(gt=0)
 
 
-class BorrowedAnswer(Frozen):
-    """The answer to one request: that of its task, or the `reason` why there is none.
+class Listed(Frozen):
+    """A benchmark by its name in its suite. `version` is a hash of its own code, or empty if the suite has none.
 
-    `is_skipped` is whether the benchmark's owner skips it.
+    `is_value` is whether it gives a value and no time. `refused` says why it cannot be borrowed. If `is_skipped`, its
+    owner skips it here.
     """
 
-    listing: Listing | None = None
-    number: int | None = None
-    examined: Examined | None = None
-    reason: str | None = None
+    name: str
+    version: str = ""
+    is_value: bool = False
+    refused: str | None = None
     is_skipped: bool = False
 
 
-class BorrowedAnswers(Frozen):
-    """The answers in the order of the requests."""
+class Listing(Frozen):
+    """The benchmarks that a job means, and the names of `all`. `problems` are errors at import, a line each."""
 
-    answers: tuple[BorrowedAnswer, ...]
+    meant: tuple[Listed, ...] = ()
+    all: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Listings(Frozen):
+    """Response to `ListJobs`, in their order."""
+
+    listings: tuple[Listing, ...]
 
 
 class DescribedLinks(Frozen):

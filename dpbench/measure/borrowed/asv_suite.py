@@ -1,17 +1,16 @@
 """asv's benchmarks, by asv_runner's own discovery and classes."""
 
 import gc
-import hashlib
 import io
 import itertools
 import math
-import os
 import pickle
 import shutil
+import time
 import timeit
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import chdir, contextmanager, redirect_stderr
+from hashlib import sha256
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
@@ -23,79 +22,91 @@ from asv_runner.benchmarks.timeraw import TimerawBenchmark
 from asv_runner.discovery import disc_benchmarks, get_benchmark_from_name
 from asv_runner.setup_cache import _setup_cache
 
-from dpbench.measure.borrowed.lent import BorrowedError, Lending, Sample, SkippedError, Use, new_clock
-from dpbench.records.borrowed import Kind, Listed, Listing
+from dpbench.measure.borrowed.lent import SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
+from dpbench.measure.undisturbed import stopwatch
 
 _CONFIGS = ("asv.conf.json", "asv.conf.jsonc", "*/asv.conf.json", "*/asv.conf.jsonc")
 
 
-def benchmark_folder(commit: Path) -> str:
-    """Return the `benchmark_dir` of the commit's asv.conf.json. Raises BorrowedError."""
-    configs = list(itertools.chain.from_iterable(sorted(commit.glob(pattern)) for pattern in _CONFIGS))
-    if not configs:
-        raise BorrowedError("no asv.conf.json in the repository's root or in a folder of it")
-    try:
-        keys = load_json(str(configs[0]), js_comments=True)
-    except Exception as error:
-        raise BorrowedError(f"{configs[0].relative_to(commit)} cannot be read: {error}") from error
-    folder = configs[0].parent / keys.get("benchmark_dir", "benchmarks")
-    if not folder.is_dir():
-        raise BorrowedError(f"benchmark_dir: {folder.relative_to(commit)} is no folder")
-    return str(folder.resolve())
-
-
-def list_asv(commit: Path) -> Listing:
-    """Return all benchmarks, each with all its parameters. Modules that do not import are left out, with a problem."""
-    folder, errors = benchmark_folder(commit), io.StringIO()
+def find_asv(commit: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return all benchmarks by name, each with all its parameters, and the last lines of errors at import."""
+    folder, errors = _benchmark_folder(commit), io.StringIO()
     update_sys_path(folder)
     with redirect_stderr(errors):
         found = list(disc_benchmarks(folder, ignore_import_errors=True))
-    lines = errors.getvalue().splitlines()
-    ends = [
-        line for line, after in zip(lines, [*lines[1:], "Traceback"], strict=False) if after.startswith("Traceback")
-    ]
-    listed = [
-        Listed(name=name, kind=_kind(benchmark), version=benchmark.version, refused=_refused(benchmark))
-        for benchmark in found
-        for name in names_of(benchmark)
-    ]
-    return Listing(benchmarks=tuple(listed), problems=tuple(dict.fromkeys(ends)))
+    tracebacks = errors.getvalue().split("Traceback (most recent call last):\n")[1:]
+    problems = [text.strip().splitlines()[-1] for text in tracebacks]
+    return {name: benchmark for benchmark in found for name in _names_of(benchmark)}, problems
 
 
-def names_of(benchmark: Any) -> Iterator[str]:
-    """Yield the name with each combination of parameters, as asv writes it."""
-    for parameters in itertools.product(*benchmark.params):
-        yield f"{benchmark.name}({', '.join(parameters)})" if parameters else benchmark.name
+def why_not(benchmark: Any) -> str | None:
+    """Return the reason why a benchmark cannot be lent, or None."""
+    if isinstance(benchmark, TimerawBenchmark):
+        return "timeraw starts a process for each sample, and a gate compares calls inside lasting processes"
+    return "it is a coroutine function, which asv does not await" if iscoroutinefunction(benchmark.func) else None
 
 
-def lend_asv(commit: Path, name: str, lending: Lending, use: Use) -> None:
-    """Set the benchmark up, lend it to `use`, and tear it down. The current folder is where asv would run it."""
-    with _set_up(commit, name, lending) as benchmark:
+def is_value(benchmark: Any) -> bool:
+    return not isinstance(benchmark, TimeBenchmark)
 
-        def take() -> Sample:
+
+def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | None = None) -> None:
+    """Set a benchmark up, lend it to `use`, and tear it down. Raises BorrowedError.
+
+    The current folder is where asv would run it. Folder `caches` keeps what `setup_cache` makes.
+    """
+    with _set_up(commit, name, caches, probe) as benchmark:
+        options = benchmark._attr_sources[0]
+
+        def take(number: int | None = None) -> Sample:
+            if number is not None:
+                options.number, options.warmup_time = number, 0
+                benchmark._load_vars()
             result = benchmark.do_run()
             return Sample(result["samples"][0], result["number"])
 
         use(take)
 
 
-def value_asv(commit: Path, name: str, lending: Lending) -> tuple[float | None, str]:
-    """Return the value that the benchmark tracks, or None if it has none, and its unit. Raises BorrowedError."""
-    with _set_up(commit, name, lending) as benchmark:
+def value_asv(commit: Path, name: str, caches: Path) -> tuple[float, str]:
+    """Return the value that a benchmark tracks, and its unit. Raises SkippedError if it has none."""
+    with _set_up(commit, name, caches, None) as benchmark:
         value = benchmark.do_run()
-    try:
-        number = math.nan if value is None else float(value)
-    except (TypeError, ValueError):
-        raise BorrowedError(f"its value is {type(value).__name__}; a number is allowed") from None
-    return number if math.isfinite(number) else None, str(benchmark.unit)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise SkippedError(f"its value is {value!r:.40}; allowed: a finite number")
+    return float(value), str(benchmark.unit)
+
+
+def _benchmark_folder(commit: Path) -> str:
+    """Return the `benchmark_dir` of the commit's asv.conf.json."""
+    configs = list(itertools.chain.from_iterable(sorted(commit.glob(pattern)) for pattern in _CONFIGS))
+    if not configs:
+        raise BorrowedError("no asv.conf.json; allowed: one in the repository's root or in a folder of it")
+    folder = configs[0].parent / load_json(str(configs[0]), js_comments=True).get("benchmark_dir", "benchmarks")
+    if not folder.is_dir():
+        raise BorrowedError(f"{configs[0].relative_to(commit)}: benchmark_dir: {folder.name!r} is no folder")
+    return str(folder.resolve())
+
+
+def _names_of(benchmark: Any) -> Iterator[str]:
+    """Yield the name with each combination of parameters, as asv writes it."""
+    for parameters in itertools.product(*benchmark.params):
+        yield f"{benchmark.name}({', '.join(parameters)})" if parameters else benchmark.name
 
 
 @contextmanager
-def _set_up(commit: Path, name: str, lending: Lending) -> Iterator[Any]:
-    benchmark = _opened(commit, name, lending)
+def _set_up(commit: Path, name: str, caches: Path, probe: Probe | None) -> Iterator[Any]:
+    # These options precede the suite's own. They make a run one sample.
+    folder, bare = _benchmark_folder(commit), name.partition("(")[0]
+    benchmark = get_benchmark_from_name(folder, bare, extra_params={"repeat": (1, 1, 0.0), "sample_time": SAMPLE_S})
+    if benchmark.params:
+        benchmark.set_param_idx(list(_names_of(benchmark)).index(name))
+    if getattr(benchmark, "timer", None) is timeit.default_timer:
+        benchmark._attr_sources[0].timer = stopwatch(time.perf_counter)
+    if probe is not None:
+        benchmark.func = probe.wrap(benchmark.func)
     if benchmark.setup_cache_key is not None:
-        benchmark.set_cache(_cached(commit, name, benchmark, lending.caches))
-    benchmark.func = lending.probed(benchmark.func)
+        benchmark.set_cache(_cached(folder, bare, benchmark.setup_cache_key, caches))
     if benchmark.do_setup():
         raise SkippedError("its set-up skips it")
     redo_setup = benchmark.redo_setup
@@ -111,63 +122,15 @@ def _set_up(commit: Path, name: str, lending: Lending) -> Iterator[Any]:
         benchmark.do_teardown()
 
 
-def _opened(commit: Path, name: str, lending: Lending) -> Any:
-    """Return asv's benchmark with its parameters chosen, and with one sample as all that a run takes."""
-    folder, bare = benchmark_folder(commit), name.partition("(")[0]
-    timing = {"repeat": (1, 1, 0.0), "sample_time": lending.sample_s}
-    if lending.number is not None:
-        timing |= {"number": lending.number, "warmup_time": 0}
-    benchmark = get_benchmark_from_name(folder, bare, extra_params=timing)
-    names = list(names_of(benchmark))
-    if name not in names:
-        raise BorrowedError(f"it has no parameters {name.removeprefix(bare)}")
-    if benchmark.params:
-        benchmark.set_param_idx(names.index(name))
-    if getattr(benchmark, "timer", None) is timeit.default_timer:
-        benchmark._attr_sources[0].timer = new_clock()  # asv's own way for options that precede the suite's
-    return benchmark
-
-
-def _cached(commit: Path, name: str, benchmark: Any, caches: Path) -> Any:
-    """Return what `setup_cache` made, and the files that it wrote into the current folder.
-
-    asv calls it once, in a process of its own, and so does the first fork that asks.
-    """
-    cache = caches / hashlib.sha256(benchmark.setup_cache_key.encode()).hexdigest()
+def _cached(folder: str, bare: str, key: str, caches: Path) -> Any:
+    """Return what `setup_cache` made, and copy the files that it wrote into the current folder."""
+    cache = caches / sha256(key.encode()).hexdigest()
     if not cache.exists():
         new = cache.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
-        _in_a_fork(new, lambda: _setup_cache((benchmark_folder(commit), name.partition("(")[0], "{}")))
+        with chdir(new):
+            _setup_cache((folder, bare, "{}"))
         new.rename(cache)
     shutil.copytree(cache, ".", dirs_exist_ok=True)
-    with open("cache.pickle", "rb") as file:
-        return pickle.load(file)  # noqa: S301  # the suite's own
-
-
-def _in_a_fork(folder: Path, work: Any) -> None:
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.chdir(folder)
-            work()
-        except BaseException as error:
-            os.write(writer, "".join(traceback.format_exception_only(error)).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        reason = pipe.read().decode(errors="replace")
-    status = os.waitpid(pid, 0)[1]
-    if reason or status:
-        raise BorrowedError(f"setup_cache: {reason or f'ended with status {status}'}")
-
-
-def _kind(benchmark: Any) -> Kind:
-    return Kind.TIME if isinstance(benchmark, TimeBenchmark) else Kind.VALUE
-
-
-def _refused(benchmark: Any) -> str | None:
-    if isinstance(benchmark, TimerawBenchmark):
-        return "timeraw starts a process for each sample, and a gate compares calls inside lasting processes"
-    return "it is a coroutine function, which asv does not await" if iscoroutinefunction(benchmark.func) else None
+    return pickle.loads(Path("cache.pickle").read_bytes())  # noqa: S301  # the suite's own

@@ -1,8 +1,8 @@
 """One call of a borrowed benchmark: whether it starts processes, and its exact counters.
 
-    call.python_calls                         always
-    call.host_operators, call.host_bytes      if the call has imported torch
-    call.python_peak_bytes                    otherwise: the most memory that the call's own objects take
+    python_calls                     always
+    host_operators, host_bytes       if torch is imported
+    python_peak_bytes                otherwise: the most memory that the call's own objects take
 
 The third call and later ones are counted, because the first two fill caches.
 """
@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, chdir, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,64 +22,65 @@ from unittest import mock
 
 import psutil
 
-from dpbench.measure.borrowed.lent import BorrowedError, Lending, Probe, Use
+from dpbench.measure.borrowed.lent import BorrowedError, Lent, Probe
 from dpbench.measure.counted.details import PythonCallSites, limited
 from dpbench.measure.python_calls import PythonCalls
-from dpbench.records.borrowed import Examined
-from dpbench.records.counts import Phase
+from dpbench.records.counts import Counts, Phase, PhaseCounts
 from dpbench.records.details import Detail
-
-CALLS = "call.python_calls"
 
 _STARTS: tuple[tuple[Any, str], ...] = (
     *((os, name) for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")),
     (subprocess.Popen, "__init__"),
     (_posixsubprocess, "fork_exec"),  # multiprocessing calls it by this name
 )
+_REFUSED = "starts a process, which a gate neither pins nor times"
 
 
-def examine(lend: Callable[[Lending, Use], None], commit: Path, caches: Path, *, details: bool) -> Examined:
-    """Call the benchmark several times, and return the counters of a call, with details that name files of `commit`.
+def refuse_processes(take: Lent, probe: Probe) -> None:
+    """Call the benchmark once. Raises BorrowedError if that starts a process, or if its set-up has started one."""
+    probe.around = _no_processes
+    take(1)
+    if psutil.Process().children():
+        raise BorrowedError(f"its set-up {_REFUSED}")
 
-    Raises BorrowedError if a call starts a process.
-    """
-    probe = Probe()
-    found: list[Examined] = []
 
-    def use(take: Callable[[], object]) -> None:
-        probe.around = _no_processes
-        take()
-        probe.around = _no_garbage_collection
-        take()
-        calls = PythonCallSites() if details else PythonCalls()
-        probe.around = partial(_Counting, calls)
-        take()
-        counters = {CALLS: calls.by_phase()[Phase.FORWARD]} | _work(take, probe)
-        with chdir(commit):
-            lines = limited(_of_call(calls.details())) if isinstance(calls, PythonCallSites) else ()
-        found.append(Examined(counters=counters, details=lines, is_torch="torch" in sys.modules))
+def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tuple[Counts, tuple[Detail, ...]]:
+    """Return the counters of a call, and if asked for their lines of code, by their files in `commit`."""
+    probe.around = _no_garbage_collection
+    for _ in range(2):
+        take(1)
+    calls = PythonCallSites() if details else PythonCalls()
+    probe.around = partial(_Counting, calls)
+    take(1)
+    found = {"python_calls": calls.by_phase()[Phase.FORWARD], **_memory_or_operators(take, probe)}
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(**found)})
+    with chdir(commit):
+        return counts, limited(calls.details()) if isinstance(calls, PythonCallSites) else ()
 
-    lend(Lending(1, caches, probe=probe), use)
-    return found[0]
+
+def _memory_or_operators(take: Lent, probe: Probe) -> dict[str, int]:
+    if "torch" not in sys.modules:
+        peaks: list[int] = []
+        probe.around = partial(_tracing, peaks)
+        take(1)
+        return {"python_peak_bytes": max(peaks)}
+    from dpbench.measure.counted.host_work import HostWork
+
+    work = HostWork()
+    probe.around = partial(_Counting, work)
+    take(1)
+    return {"host_operators": work.operators[Phase.FORWARD], "host_bytes": work.written_bytes[Phase.FORWARD]}
 
 
 @contextmanager
 def _no_processes() -> Iterator[None]:
-    """Raise BorrowedError at the end if the block starts a process, or if one that the set-up started still runs."""
-    started: list[str] = []
-
-    def refuse(*_: Any, **__: Any) -> None:
-        started.append("its call starts a process, which a gate neither pins nor times")
-        raise BorrowedError(started[0])
-
+    refuse = mock.Mock(side_effect=BorrowedError(f"its call {_REFUSED}"))
     with ExitStack() as stack:
         for owner, name in _STARTS:
             stack.enter_context(mock.patch.object(owner, name, refuse))
         yield
-    if psutil.Process().children():
-        started.append("its set-up starts a process, which a gate neither pins nor times")
-    if started:
-        raise BorrowedError(started[0])
+    if refuse.called:  # the call may have caught the error
+        raise refuse.side_effect
 
 
 @contextmanager
@@ -110,21 +111,6 @@ class _Counting:
         self._paused.__exit__(*error)
 
 
-def _work(take: Callable[[], object], probe: Probe) -> dict[str, int]:
-    if "torch" not in sys.modules:
-        peaks: list[int] = []
-        probe.around = partial(_tracing, peaks)
-        take()
-        return {"call.python_peak_bytes": max(peaks)}
-    from dpbench.measure.counted.host_work import HostWork
-
-    work = HostWork()
-    probe.around = partial(_Counting, work)
-    take()
-    operators, written = work.operators[Phase.FORWARD], work.written_bytes[Phase.FORWARD]
-    return {"call.host_operators": operators, "call.host_bytes": written}
-
-
 @contextmanager
 def _tracing(peaks: list[int]) -> Iterator[None]:
     with _no_garbage_collection():
@@ -134,8 +120,3 @@ def _tracing(peaks: list[int]) -> Iterator[None]:
         finally:
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
-
-
-def _of_call(details: Iterator[Detail]) -> Iterator[Detail]:
-    for detail in details:
-        yield detail.model_copy(update={"counter": CALLS})

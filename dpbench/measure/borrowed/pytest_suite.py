@@ -1,11 +1,12 @@
 """Tests that use the `benchmark` fixture of pytest-benchmark, run by pytest itself.
 
-A test hands a function to its fixture. `_Borrower` takes the place of the fixture's runner at that moment: fixtures,
+A test passes a function to its fixture. `_Borrower` takes the place of the fixture's runner at that moment: fixtures,
 parameters and marks are in force then, and stay so until the function has been measured.
 """
 
-from collections.abc import Callable
-from contextlib import chdir
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -15,152 +16,131 @@ from unittest import mock
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
-from dpbench.measure.borrowed.lent import BorrowedError, Lending, Sample, SkippedError, Use, new_clock
-from dpbench.records.borrowed import Listed, Listing
+from dpbench.measure.borrowed.lent import SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
+from dpbench.measure.undisturbed import stopwatch
 
-_FIXTURE = "benchmark"
 _ASYNC = "it is a coroutine function, and a gate times calls that return their result"
 
 
-def list_pytest(commit: Path, where: str) -> Listing:
-    """Return the tests in a file or folder, or of a node id, that use the fixture `benchmark`."""
-    if not (commit / where.partition("::")[0]).exists():
-        return Listing()
+def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[str]]:
+    """Return the tests in a file or folder that use the fixture `benchmark`, and errors at import.
+
+    The tests are by node id; the value is the reason why a test cannot be lent, or None.
+    """
     collector = _Collector()
-    with chdir(commit):
-        pytest.main(["--collect-only", *_options(), where], plugins=[collector])
-    listed = [Listed(name=item.nodeid, refused=_refused(item)) for item in collector.items if _uses(item)]
-    return Listing(benchmarks=tuple(listed), problems=tuple(collector.problems))
+    if (commit / where).exists():
+        _run(commit, ["--collect-only", where], collector)
+    return collector.found, collector.failures
 
 
-def lend_pytest(commit: Path, name: str, lending: Lending, use: Use) -> None:
-    """Run the test; lend the function that it hands to its fixture to `use`. Raises BorrowedError if there is none."""
-    borrower = _Borrower(lending, use)
-    base = Path.cwd() / "pytest"
-    with (
-        chdir(commit),
-        mock.patch.object(
-            BenchmarkFixture, "_raw", lambda fixture, *args, **kwargs: borrower.raw(fixture, args, kwargs)
-        ),
-        mock.patch.object(BenchmarkFixture, "_raw_pedantic", borrower.pedantic_of(BenchmarkFixture._raw_pedantic)),
+def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -> None:
+    """Run a test, and lend the function that it passes to its fixture to `use`. Raises BorrowedError."""
+    borrower, pedantic = _Borrower(use, probe), BenchmarkFixture._raw_pedantic
+    with mock.patch.multiple(
+        BenchmarkFixture,
+        _raw=lambda fixture, function, *args, **kwargs: borrower.lend_call(fixture, function, args, kwargs),
+        _raw_pedantic=lambda fixture, *args, **kwargs: borrower.lend_pedantic(pedantic, fixture, *args, **kwargs),
     ):
-        code = int(pytest.main([*_options(), f"--basetemp={base}", name], plugins=[borrower]))
+        code = _run(commit, [f"--basetemp={Path.cwd() / 'pytest'}", name], borrower)
     if borrower.error is not None:
         raise borrower.error
-    if not borrower.is_used:
-        kind = SkippedError if borrower.is_skipped else BorrowedError
-        raise kind(borrower.reason or f"it hands nothing to its fixture `benchmark` (pytest's exit code {code})")
+    if borrower.skipped is not None:
+        raise SkippedError(f"the test is skipped: {borrower.skipped}")
+    if not borrower.is_done:
+        reason = f"it passes nothing to its fixture `benchmark`; pytest's exit code is {code}"
+        raise BorrowedError(next(iter(borrower.failures), reason))
 
 
-class _Collector:
-    """A plugin that keeps what was collected."""
+class _Reports:
+    """A plugin that keeps the first line of each failure, and the reason of a skipped test."""
 
     def __init__(self) -> None:
-        self.items: list[Any] = []
-        self.problems: list[str] = []
+        self.failures: list[str] = []
+        self.skipped: str | None = None
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            text = getattr(getattr(report.longrepr, "reprcrash", None), "message", None) or str(report.longrepr)
+            lines = [line.removeprefix("E ").strip() for line in text.strip().splitlines()]
+            self.failures.append(next((line for line in lines[::-1] if "Error" in line), lines[0]))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.pytest_collectreport(report)
+        if report.skipped:
+            self.skipped = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
+
+
+class _Collector(_Reports):
+    """A plugin that keeps the collected tests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, str | None] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.items = session.items
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.problems.append(_last_line(report))
+        for item in session.items:
+            if "benchmark" in getattr(item, "fixturenames", ()):
+                self.found[item.nodeid] = _ASYNC if iscoroutinefunction(getattr(item, "obj", None)) else None
 
 
-class _Borrower:
-    """A plugin that lends what the test hands to its fixture. `reason` says why the test did not get so far."""
+class _Borrower(_Reports):
+    """A plugin that stands for the fixture's runner. `error` is what the use of the function raised."""
 
-    def __init__(self, lending: Lending, use: Use) -> None:
-        self._lending, self._use = lending, use
-        self.is_used = self.is_skipped = False
-        self.reason = ""
+    def __init__(self, use: Use, probe: Probe | None) -> None:
+        super().__init__()
+        self._use, self._probe = use, probe
+        self.is_done = False
         self.error: BaseException | None = None
 
-    def raw(self, fixture: Any, args: Any, kwargs: Any) -> Any:
-        """Stand for `BenchmarkFixture._raw`: ``benchmark(function, ...)``."""
-        function, *arguments = args
-        runner = fixture._make_runner(self._checked(function), arguments, kwargs)
-        number, clock = self._lending.number, new_clock()
+    def lend_call(self, fixture: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Lend what ``benchmark(function, ...)`` times."""
+        with self._passed_on(fixture, function) as lent:
+            runner, clock = fixture._make_runner(lent, args, kwargs), stopwatch(time.perf_counter)
+            fixture._min_time = max(fixture._min_time, SAMPLE_S)
 
-        def take() -> Sample:
-            if number is None:
-                duration, loops, _ = fixture._calibrate_timer(runner)
-                return Sample(duration / loops, loops)
-            return Sample(runner(range(number), timer=clock) / number, number)
+            def take(number: int | None = None) -> Sample:
+                if number is None:
+                    duration_s, number, _ = fixture._calibrate_timer(runner)
+                else:
+                    duration_s = runner(range(number), timer=clock)
+                return Sample(duration_s / number, number)
 
-        fixture._min_time = max(fixture._min_time, self._lending.sample_s)
-        self._lend(fixture, take)
-        return function(*arguments, **kwargs)
+            self._use(take)
+        return function(*args, **kwargs)
 
-    def pedantic_of(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Stand for `BenchmarkFixture._raw_pedantic`: a sample is one of its rounds."""
+    def lend_pedantic(
+        self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
+    ) -> Any:
+        """Lend what ``benchmark.pedantic(target, ...)`` times. A sample is one of its rounds."""
+        durations_s: list[float] = []
+        fixture._timer, fixture.disabled = stopwatch(time.perf_counter), False
+        fixture._make_stats = lambda _: mock.Mock(update=durations_s.append)
+        options |= {"rounds": 1, "warmup_rounds": 0, "iterations": iterations}
+        with self._passed_on(fixture, target) as lent:
 
-        def pedantic(fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any) -> Any:
-            stats, probed = _LastDuration(), self._checked(target)
-            fixture._timer, fixture.disabled, fixture._make_stats = new_clock(), False, lambda _: stats
-            once = {**options, "rounds": 1, "warmup_rounds": 0, "iterations": iterations}
+            def take(number: int | None = None) -> Sample:  # noqa: ARG001  # the test says how many
+                pedantic(fixture, lent, *args, **options)
+                return Sample(durations_s.pop() / iterations, iterations)
 
-            def take() -> Sample:
-                original(fixture, probed, *args, **once)
-                return Sample(stats.duration_s / iterations, iterations)
+            self._use(take)
+        return pedantic(fixture, target, *args, **options)
 
-            self._lend(fixture, take)
-            return original(fixture, target, *args, **once)
-
-        return pedantic
-
-    def _checked(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if iscoroutinefunction(function):
-            self.error = BorrowedError(_ASYNC)
-            raise self.error
-        return self._lending.probed(function)
-
-    def _lend(self, fixture: Any, take: Callable[[], Sample]) -> None:
+    @contextmanager
+    def _passed_on(self, fixture: Any, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         fixture._disable_gc = False  # the gate judges the mean, which has to see what garbage costs
-        self.is_used = True
         try:
+            if iscoroutinefunction(function):
+                raise BorrowedError(_ASYNC)
             with PauseInstrumentation():
-                self._use(take)
+                yield function if self._probe is None else self._probe.wrap(function)
         except BaseException as error:
             self.error = error
             raise
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if not report.passed and not self.reason:
-            self.is_skipped = report.skipped
-            self.reason = f"the test is skipped: {_skipped(report)}" if report.skipped else _last_line(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed and not self.reason:
-            self.reason = _last_line(report)
+        self.is_done = True
 
 
-class _LastDuration:
-    """Stands for pytest-benchmark's statistics of a fixture."""
-
-    duration_s = 0.0
-
-    def update(self, duration_s: float) -> None:
-        self.duration_s = duration_s
-
-
-def _options() -> list[str]:
-    quiet = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:dpbench", "--rootdir=."]
-    return [*quiet, "-n0"] if find_spec("xdist") else quiet
-
-
-def _uses(item: Any) -> bool:
-    return _FIXTURE in getattr(item, "fixturenames", ())
-
-
-def _refused(item: Any) -> str | None:
-    return _ASYNC if iscoroutinefunction(item.obj) else None
-
-
-def _skipped(report: Any) -> str:
-    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
-
-
-def _last_line(report: Any) -> str:
-    text = getattr(getattr(report.longrepr, "reprcrash", None), "message", None) or str(report.longrepr)
-    return next((line.removeprefix("E ").strip() for line in text.strip().splitlines() if line), "without a reason")
+def _run(commit: Path, words: list[str], plugin: object) -> int:
+    """Run pytest in the commit's folder, and return its exit code. What disturbs a benchmark is switched off."""
+    options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:dpbench", "--rootdir=."]
+    with chdir(commit):
+        return int(pytest.main([*options, *(["-n0"] if find_spec("xdist") else []), *words], plugins=[plugin]))

@@ -21,7 +21,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dpbench.cases.host import usable_cores
+from dpbench.cases.names import borrowed
 from dpbench.cases.variants import VariantName
+from dpbench.processes.child.borrowed import count_borrowed, preload
 from dpbench.processes.child.process import answer, loading, run_and_exit
 from dpbench.processes.child.ranks import Rendezvous, connector, fork_ranks
 from dpbench.processes.interpret import ending, last_lines
@@ -40,8 +42,10 @@ _PRELOADED = ("dpbench.measure.count_step", "torch._dynamo", "torch.distributed.
 
 def respond(text: str) -> CountRecords:
     request = CountJobs.model_validate_json(text)
+    lent = [suite for job in request.jobs for suite, _ in [borrowed(job.case.workload) or ("", "")] if suite]
+    preload(set(lent))
     with loading():
-        for module in _PRELOADED:
+        for module in _PRELOADED if len(lent) < len(request.jobs) else ():
             import_module(module)
     records = _count_all(request)
     return CountRecords(records=records)
@@ -90,7 +94,7 @@ def _count(fork: _Fork, parent: int, timeout_s: float) -> None:
     os.dup2(fork.output_fd, 1)
     os.dup2(fork.output_fd, 2)
     signal.alarm(math.ceil(timeout_s))  # SIGALRM ends the process even if it hangs in C code
-    if fork.job.folder is not None:
+    if fork.job.folder is not None and borrowed(fork.job.case.workload) is None:
         use_folder(Path(fork.job.folder))
     with os.fdopen(fork.record_fd, "w") as record:
         record.write(count_case(fork.job).model_dump_json())
@@ -121,6 +125,8 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     which rank it is; None means rank 0. A case that cannot be counted gives a skipped
     record with the reason. Other failures raise.
     """
+    if borrowed(job.case.workload) is not None:
+        return count_borrowed(job)
     if rendezvous is None and job.case.variant.is_per_rank:
         rendezvous = fork_ranks(len(job.case.devices), partial(count_case, job))
     from dpbench.measure.count_step import Extras, count

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from dpbench.records.record import Outcome
 
 Block = tuple[float, ...]
 """The seconds of the steps of one block."""
+_TEAR_DOWN_S = 2.0
 Serve = Callable[[Connection, int], object]
 """What a side does: it gets its end of the pipe and the pid of this process."""
 
@@ -40,9 +42,9 @@ class Fork:
     pipe: Connection
     deadline_s: float
 
-    def take(self, steps: int) -> Block:
+    def take(self, steps: int, number: int = 1) -> Block:
         with suppress(BrokenPipeError):  # the side ended; `receive` finds the reason
-            self.pipe.send_bytes(json.dumps({"steps": steps}).encode())
+            self.pipe.send_bytes(json.dumps({"steps": steps, "number": number}).encode())
         return self.receive()
 
     def receive(self) -> Block:
@@ -70,7 +72,7 @@ class Fork:
 
 @contextmanager
 def forked(name: SideName, serve: Serve, timeout_s: float) -> Iterator[Fork]:
-    """Run a side in a process of its own. The process is killed at the end of the block."""
+    """Run a side in a process of its own. At the end of the block it may tear its step down, and is killed then."""
     ours, theirs = Pipe()
     coordinator = os.getpid()
     pid = os.fork()
@@ -82,5 +84,7 @@ def forked(name: SideName, serve: Serve, timeout_s: float) -> Iterator[Fork]:
         yield Fork(name, pid, ours, time.monotonic() + timeout_s)
     finally:
         ours.close()
+        with os.fdopen(os.pidfd_open(pid), "rb", 0) as pidfd:
+            select.select([pidfd], [], [], _TEAR_DOWN_S)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -15,28 +15,19 @@ If the three models do not fit into a GPU's memory together, each block runs in 
 """
 
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from importlib import import_module
 from random import Random
 
 from dpbench.cases.host import ranges
+from dpbench.cases.names import borrowed
 from dpbench.measure.host_environment import host_environment
-from dpbench.processes.child.borrowed import in_scratch, preload, serve_borrowed
+from dpbench.processes.child.borrowed import preload, serve_borrowed
 from dpbench.processes.child.forks import Block, Fork, SideError, forked
 from dpbench.processes.child.process import answer, loading
-from dpbench.processes.messages import (
-    BlocksJob,
-    BorrowedJob,
-    LockstepJob,
-    LockstepJobs,
-    LockstepRound,
-    LockstepRounds,
-    SideName,
-)
-from dpbench.records.record import Environment, Outcome
+from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRound, LockstepRounds, SideName
+from dpbench.records.record import Outcome
 
 # All that a side needs beside its own wrapper, without what the wrapper may import.
 _PRELOADED = ("dpbench.processes.child.lockstep_side", "dpbench.processes.child.startup")
@@ -51,35 +42,23 @@ _LEAST_BLOCKS = 10
 
 def respond(text: str) -> LockstepRounds:
     request = LockstepJobs.model_validate_json(text)
-    rounds = [*_borrowed(request.borrowed)]
-    if request.jobs or request.start_ups:
-        with loading():
-            for module in _PRELOADED:
-                import_module(module)
-        rounds += _start_ups(request)
-        with loading():
-            import_module(_FOR_STEPS)
-        rounds += [_round(job) for job in request.jobs]
+    own = [job for job in request.jobs if borrowed(job.case.workload) is None]
+    lent = [job for job in request.jobs if job not in own]
+    preload({suite for job in lent for suite, _ in [borrowed(job.case.workload) or ("", "")]})
+    rounds = [_round(job) for job in lent]  # these need no torch
+    if not own and not request.start_ups:
+        return LockstepRounds(rounds=tuple(rounds), environment=host_environment())
+    with loading():
+        for module in _PRELOADED:
+            import_module(module)
+    rounds += _start_ups(request)
+    with loading():
+        import_module(_FOR_STEPS)
+    rounds += [_round(job) for job in own]
     # This comes last: it initialises CUDA, and a process with CUDA must not fork.
-    return LockstepRounds(rounds=tuple(rounds), environment=_environment())
-
-
-def _environment() -> Environment:
-    if "torch" not in sys.modules:
-        return host_environment()
     from dpbench.measure.environment import read_environment
 
-    return read_environment()
-
-
-def _borrowed(jobs: Sequence[BorrowedJob]) -> Iterator[LockstepRound]:
-    """Time these first, those without torch before the others: this process imports torch only if a job needs it."""
-    preload({job.suite for job in jobs})
-    for job in sorted(jobs, key=lambda job: job.is_torch):
-        if job.is_torch:
-            with loading():
-                import_module("torch")
-        yield _round(job)
+    return LockstepRounds(rounds=tuple(rounds), environment=read_environment())
 
 
 def _start_ups(request: LockstepJobs) -> Iterator[LockstepRound]:
@@ -90,7 +69,7 @@ def _start_ups(request: LockstepJobs) -> Iterator[LockstepRound]:
         yield from start_up_rounds(job)
 
 
-def _round(job: BlocksJob) -> LockstepRound:
+def _round(job: LockstepJob) -> LockstepRound:
     cores = ranges(sorted(job.cores))
     for resident in (True, False):
         try:
@@ -112,7 +91,7 @@ TakeBlock = Callable[[SideName, int], Block]
 
 
 def _alternate(
-    job: BlocksJob, opened: Callable[[BlocksJob], AbstractContextManager[tuple[float, TakeBlock]]]
+    job: LockstepJob, opened: Callable[[LockstepJob], AbstractContextManager[tuple[float, TakeBlock]]]
 ) -> dict[SideName, tuple[Block, ...]]:
     """Return each side's blocks. In each block the sides run once, in random order.
 
@@ -129,24 +108,25 @@ def _alternate(
     return {name: tuple(times_s[name]) for name in job.sides}
 
 
-def _blocks(job: BlocksJob, step_s: float) -> int:
+def _blocks(job: LockstepJob, step_s: float) -> int:
     """Return the number of blocks: fewer if a step is long, so that a round stays short."""
     return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(_SIDE_S / step_s)))
 
 
 @contextmanager
-def _side_by_side(job: BlocksJob) -> Iterator[tuple[float, TakeBlock]]:
+def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     """Keep one process for each side. Yield the first side's step time."""
     with ExitStack() as stack:
         forks = {name: stack.enter_context(_forked(job, name)) for name in job.sides}
-        ready_s = [fork.receive() for fork in forks.values()]
+        ready = [fork.message() for fork in forks.values()]
         for fork in forks.values():  # in turn: the wrapper's trials need the cores for themselves
             _settle(job, fork)
-        yield ready_s[0][0], lambda name, steps: forks[name].take(steps)
+        (step_s,), number = ready[0]["steps_s"], ready[0].get("number", 1)
+        yield step_s, lambda name, steps: forks[name].take(steps, number)
 
 
 @contextmanager
-def _one_at_a_time(job: BlocksJob) -> Iterator[tuple[float, TakeBlock]]:
+def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     """Start a process for each block, and end it before the next block begins."""
 
     def take_block(name: SideName, steps: int) -> Block:
@@ -160,16 +140,16 @@ def _one_at_a_time(job: BlocksJob) -> Iterator[tuple[float, TakeBlock]]:
     yield step_s, take_block
 
 
-def _settle(job: BlocksJob, fork: Fork) -> None:
-    if isinstance(job, LockstepJob) and job.case.variant.chooses_dispatch:
+def _settle(job: LockstepJob, fork: Fork) -> None:
+    if job.case.variant.chooses_dispatch:
         fork.take(0)
 
 
-def _forked(job: BlocksJob, name: SideName) -> AbstractContextManager[Fork]:
-    if isinstance(job, BorrowedJob):
-        return in_scratch(job.sides[name], name, partial(serve_borrowed, job, job.sides[name]), job.timeout_s)
-    assert isinstance(job, LockstepJob)
-    from dpbench.processes.child.lockstep_side import serve  # imports torch, so not at the top: see `_PRELOADED`
+def _forked(job: LockstepJob, name: SideName) -> AbstractContextManager[Fork]:
+    if borrowed(job.case.workload) is not None:
+        serve = serve_borrowed
+    else:
+        from dpbench.processes.child.lockstep_side import serve  # imports torch, so not at the top: see `_PRELOADED`
 
     return forked(name, lambda pipe, coordinator: serve(job, job.sides[name], pipe, coordinator), job.timeout_s)
 

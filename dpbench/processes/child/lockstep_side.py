@@ -17,7 +17,7 @@ from dpbench.measure.session import open_session
 from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.processes.child.process import shifted_heap
-from dpbench.processes.child.serving import WARMUP_S, Send, Step, failed, pin, sender, take_blocks
+from dpbench.processes.child.serving import WARMUP_S, Send, failed, pin, sender, take_blocks
 from dpbench.processes.messages import LockstepJob, Side
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import use_folder
@@ -26,6 +26,7 @@ from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import WorkloadError
 
+Step = Callable[[], float]
 TrialsLeft = Callable[[], int | None]
 
 
@@ -42,7 +43,7 @@ def serve(job: LockstepJob, side: Side, pipe: Connection, parent_pid: int) -> No
     if prepared is None:
         return
     step, trials_left = prepared
-    take_blocks(pipe, step, lambda: settle(step, trials_left))
+    take_blocks(pipe, lambda _: step(), lambda: settle(step, trials_left))
 
 
 def failure(error: Exception) -> dict[str, object]:

@@ -2,8 +2,8 @@
 
 coordinator (lockstep.py)               side
   │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
-  │ ───── {"steps": 0} ───────────────>   only for a scheme that chooses by trials: until none are left
-  │ ───── {"steps": 2} ───────────────>
+  │ ───── {"steps": 0, ...}──────────────>   only for a scheme that chooses by trials: until none are left
+  │ ───── {"steps": 2, "number": 1} ──>
   │ <──── {"steps_s": [0.006, ...]} ──    the block
 """
 
@@ -13,12 +13,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from dpbench.measure.borrowed.lent import BorrowedError
 from dpbench.records.record import Outcome
 
 WARMUP_S = 0.2
 
-Step = Callable[[], float]
-"""Takes a step and returns its seconds."""
+Step = Callable[[int], float]
+"""Takes a step, of a number of calls if it is a borrowed benchmark's, and returns its seconds."""
 Send = Callable[[dict[str, object]], None]
 """Sends one message to the coordinator."""
 
@@ -28,10 +29,10 @@ def take_blocks(pipe: Connection, step: Step, settle: Callable[[], object] = lam
     send = sender(pipe)
     try:
         while True:
-            steps = json.loads(pipe.recv_bytes())["steps"]
-            if not steps:
+            request = json.loads(pipe.recv_bytes())
+            if not request["steps"]:
                 settle()
-            send({"steps_s": [step() for _ in range(steps or 1)]})
+            send({"steps_s": [step(request["number"]) for _ in range(request["steps"] or 1)]})
     except EOFError:
         return
     except Exception as error:
@@ -50,5 +51,6 @@ def pin(cores: tuple[int, ...]) -> None:
 
 def failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
     """Return the message for an error: its outcome, and its first line as the reason."""
-    lines = str(error).strip().splitlines() or [""]
-    return {"outcome": outcome, "reason": f"{type(error).__name__}: {lines[0]}"}
+    line, *_ = str(error).strip().splitlines() or [""]
+    reason = line if isinstance(error, BorrowedError) else f"{type(error).__name__}: {line}"
+    return {"outcome": outcome, "reason": reason}
