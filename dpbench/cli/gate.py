@@ -15,7 +15,6 @@ from typer.core import TyperCommand
 
 from dpbench.cli.shared import Json, example, option, output_path, show, usage_line
 from dpbench.errors import GateError
-from dpbench.gate.build import BuildError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
@@ -95,8 +94,6 @@ def _judged(
     try:
         return run_gate(asked, progress=progress)
     except GateError as error:
-        if isinstance(error, BuildError):
-            sys.stderr.write("".join(f"{line}\n" for line in error.log))
         broken = broken_judgement(asked, str(error))
         write(broken)
         if as_json:

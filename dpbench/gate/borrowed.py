@@ -10,10 +10,9 @@
 A benchmark that its owner skips is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 
 from pydantic import ValidationError
 
@@ -21,17 +20,14 @@ from dpbench.cases.explain import nearest
 from dpbench.errors import GateError
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import BorrowedBenchmark, Selection
-from dpbench.processes.count_all import run_jobs
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher
-from dpbench.processes.messages import CountJob, Listed, Listing, Listings, ListJob, ListJobs
+from dpbench.processes.messages import Listed, Listing, Listings, ListJob, ListJobs
 from dpbench.processes.start import child_command
-from dpbench.records.counts import CountRecord
 
 LISTER = child_command("dpbench.processes.child.listing")
 _TIMEOUT_S = 120.0
 _MOST = 10_000
-_VALUES = 3
 
 
 @dataclass
@@ -41,10 +37,6 @@ class Chosen:
     both: dict[str, BorrowedBenchmark] = field(default_factory=dict)
     new: dict[str, BorrowedBenchmark] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def timed(self) -> tuple[BorrowedBenchmark, ...]:
-        return tuple(each for each in self.both.values() if not each.is_value)
 
 
 def look_up(selections: Sequence[Selection], base: Path, head: Path, launch: Launcher) -> Chosen:
@@ -109,51 +101,26 @@ def _note(new: Listed, old: Listed | None, *, is_named: bool) -> str | None:
     return "base and head have different code of the benchmark itself" if old.version != new.version else None
 
 
-def compare_values(
-    benchmarks: Sequence[BorrowedBenchmark], base: Path, head: Path, launch: Launcher
-) -> tuple[list[CounterChange], list[str]]:
-    """Take each value three times on each side. Return those that differ, and which cannot be compared."""
-    jobs = [
-        CountJob(case=benchmark.case(1, ("cpu",)), folder=str(folder), value=True)
-        for benchmark in benchmarks
-        for folder in (base, head)
-        for _ in range(_VALUES)
-    ]
-    records = run_jobs(jobs, launch=launch) if jobs else ()
-    found = [
-        value_change(benchmark, records[i : i + _VALUES], records[i + _VALUES : i + 2 * _VALUES])
-        for benchmark, i in zip(benchmarks, range(0, len(records), 2 * _VALUES), strict=True)
-    ]
-    return [each for each in found if isinstance(each, CounterChange)], [
-        each for each in found if isinstance(each, str)
-    ]
+def settled(
+    first: Sequence[CounterChange], second: Sequence[CounterChange], thresholds: Mapping[str, float]
+) -> tuple[list[CounterChange], list[str], list[str]]:
+    """Return the changes that two counts of borrowed benchmarks share, notes on the others, and why none can be told.
 
-
-def value_change(
-    benchmark: BorrowedBenchmark, olds: Sequence[CountRecord], news: Sequence[CountRecord]
-) -> CounterChange | str | None:
-    """Return the change of a value, None if there is none, or the reason why it cannot be compared. Pure.
-
-    Less is better, as for asv. A growth up to the threshold is no change.
+    A counter must be the same again. A value must grow or shrink by more than its threshold, and that of base must be
+    the same up to the threshold. Pure.
     """
-    before, after = (
-        [each.counts.value for each in side if each.counts and each.counts.value is not None] for side in (olds, news)
-    )
-    for side, records, values in (("base", olds, before), ("head", news, after)):
-        if len(values) < len(records):
-            reason = next(each.reason for each in records if each.reason)
-            return f"{benchmark.name}: not compared: {side}: {reason}"
-    tolerated = benchmark.threshold * abs(median(before))
-    if max(before) - min(before) > tolerated:
-        return f"{benchmark.name}: not compared: base's own values differ: {min(before):g} to {max(before):g}"
-    growth = median(after) - median(before)
-    if abs(growth) <= tolerated:
-        return None
-    unit = olds[0].counts.unit if olds[0].counts else ""
-    return CounterChange(
-        benchmark=benchmark.name,
-        counter=f"value ({unit})",
-        base=median(before),
-        head=median(after),
-        is_worse=growth > 0,
-    )
+    kept, notes, gaps = list[CounterChange](), list[str](), list[str]()
+    others = {(change.benchmark, change.counter): change for change in second}
+    for change in first:
+        other = others.get((change.benchmark, change.counter))
+        if not change.counter.startswith("value "):
+            kept += [change] if change == other else []
+            notes += [] if change == other else [f"{change.benchmark}: {change.counter} differs by itself; left out"]
+        elif other and None not in (numbers := (change.base, change.head, other.base, other.head)):
+            base, head, base_again, head_again = (float(number or 0) for number in numbers)
+            tolerated = thresholds[change.benchmark] * abs(base)
+            if abs(base_again - base) > tolerated:
+                gaps.append(f"{change.benchmark}: base's own values differ: {base:g}, {base_again:g}")
+            elif min(abs(head - base), abs(head_again - base_again)) > tolerated:
+                kept.append(change)
+    return kept, notes, gaps

@@ -18,21 +18,14 @@ from dpbench.processes.launch import Launcher
 from dpbench.processes.wrapper_of import built_of, scratch_of
 
 _TIMEOUT_S = 3600.0
+_SHOWN_LINES = 8
 _VERSION = "0.0"
 _FIXED_VERSIONS = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PBR_VERSION", "PDM_BUILD_SCM_VERSION")
 """setuptools_scm and hatch-vcs read the first one."""
 
 
-class BuildError(GateError):
-    """A build command failed. `log` has the last lines of its output."""
-
-    def __init__(self, text: str, log: list[str]) -> None:
-        super().__init__(text)
-        self.log = log
-
-
 def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
-    """Run the build command in the commit's folder, unless it is empty. Raises BuildError, which names the `side`."""
+    """Run the build command in the commit's folder, unless it is empty. Raises GateError, which names the `side`."""
     scratch_of(commit).mkdir()
     if not command:
         return
@@ -40,9 +33,8 @@ def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
     line = f"cd {shlex.quote(str(commit))} && {command.replace('{folder}', shlex.quote(str(built_of(commit))))}"
     end = launch(["env", *_environment(scratch_of(commit)), "sh", "-c", line, "build"], "", _TIMEOUT_S)
     if end.returncode:
-        log = last_lines(end.tail)
-        last = log[-1] if log else "without output"
-        raise BuildError(f"{side}: build: {command!r} {ending(end)}: {last}; allowed: a command that succeeds", log)
+        log = last_lines(end.tail)[-_SHOWN_LINES:]
+        raise GateError(f"{side}: build: {command!r} {ending(end)}; its last lines: {' | '.join(log)}")
 
 
 def _environment(scratch: Path) -> list[str]:

@@ -68,8 +68,8 @@ class Prepared:
         return replace(self, settings=settings, new=sides.new, notes=(*self.notes, *sides.notes))
 
     def with_borrowed(self, chosen: Chosen) -> "Prepared":
-        """Return the same request with the borrowed benchmarks that are timed, those that are new, and notes."""
-        benchmarks = (*self.settings.benchmarks, *chosen.timed)
+        """Return the same request with the borrowed benchmarks, those that are new, and notes."""
+        benchmarks = (*self.settings.benchmarks, *chosen.both.values())
         settings = self.settings.model_copy(update={"benchmarks": benchmarks})
         new, notes = (*self.new, *chosen.new.values()), (*self.notes, *chosen.notes)
         return replace(self, settings=settings, new=new, notes=notes)

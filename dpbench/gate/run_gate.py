@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from dpbench.errors import GateError, ReportedError
-from dpbench.gate.borrowed import Chosen, compare_values, look_up
-from dpbench.gate.build import BuildError, build
+from dpbench.gate.borrowed import Chosen, look_up
+from dpbench.gate.build import build
 from dpbench.gate.drift import drifts
 from dpbench.gate.false_alarms import measured_false_alarms
 from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
@@ -39,18 +39,14 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
             build_s = _build(prepared.settings, sides, launch, progress)
             prepared = prepared.without_new(comparable(prepared.settings.benchmarks, sides.base, sides.head))
             _check_new(prepared, sides, launch, progress)
-            borrowed = _look_up(prepared.settings, sides, launch, progress)
-            values = _values(borrowed, sides, launch)
-            prepared = prepared.with_borrowed(borrowed)
+            prepared = prepared.with_borrowed(_look_up(prepared.settings, sides, launch, progress))
             counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()
             left_s = request.budget_s - (time.monotonic() - start_s - build_s)
             take = round_taker(sides, prepared.lanes, launch)
             times = _times(request, prepared, take, left_s, progress)
-        judgement = _judgement(request, prepared, counters.with_values(values), times, started_at)
+        judgement = _judgement(request, prepared, counters, times, started_at)
         judgement = judgement.model_copy(update={"duration_s": time.monotonic() - start_s})
         _append_to_history(request, prepared, judgement, times)
-    except BuildError:
-        raise
     except ReportedError as error:
         raise GateError(" ".join(str(error).split())) from error
     return judgement
@@ -86,18 +82,13 @@ def _look_up(settings: Settings, sides: Sides, launch: Launcher, progress: Progr
     return look_up(settings.borrowed, sides.base, sides.head, launch)
 
 
-def _values(borrowed: Chosen, sides: Sides, launch: Launcher) -> Counters:
-    valued = [benchmark for benchmark in borrowed.both.values() if benchmark.is_value]
-    changes, gaps = compare_values(valued, sides.base, sides.head, launch)
-    return Counters(changes=tuple(changes), cases=len(valued), gap="; ".join(gaps) or None)
-
-
 def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
     progress("counting one step of base and of head")
     benchmarks = prepared.settings.benchmarks
     all_lent = benchmarks and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
     cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.base) and not all_lent)
-    found = compare_counters(cases, sides.base, sides.head, launch)
+    thresholds = {f"counts {benchmark.name}": benchmark.threshold for benchmark in benchmarks}
+    found = compare_counters(cases, sides.base, sides.head, launch, thresholds)
     if cases and not found.cases and found.gap is None and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
     return found
@@ -112,10 +103,13 @@ def _check_new(prepared: Prepared, sides: Sides, launch: Launcher, progress: Pro
 
 
 def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
-    if 1 not in request.tiers or not prepared.settings.benchmarks:
+    timed = [
+        each for each in prepared.settings.benchmarks if not (isinstance(each, BorrowedBenchmark) and each.is_value)
+    ]
+    if 1 not in request.tiers or not timed:
         return Times((), {}, None)
     return measure_times(
-        prepared.settings.benchmarks,
+        timed,
         take,
         alarm_rate=prepared.settings.alarm_rate,
         budget_s=budget_s,

@@ -32,7 +32,7 @@ above would change them all. They are shown, and the lines of text tell which of
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from dpbench.cases.names import Mode, borrowed, is_factory
 from dpbench.cases.parameters import Value
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
+from dpbench.gate.borrowed import settled
 from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.settings import Benchmark
 from dpbench.processes.count_all import CountingError, run_jobs
@@ -82,15 +83,6 @@ class Counters:
     by_name: Mapping[str, Case] = field(default_factory=dict)
     blames: tuple[Blame, ...] = ()
 
-    def with_values(self, values: "Counters") -> "Counters":
-        """Return these counters with values that borrowed benchmarks track."""
-        return replace(
-            self,
-            changes=(*self.changes, *values.changes),
-            cases=self.cases + values.cases,
-            gap="; ".join(filter(None, (self.gap, values.gap))) or None,
-        )
-
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
     """Return the cases by name: those of `dpbench counts --check`, those of the gate alone, the user's steps. Pure.
@@ -118,9 +110,12 @@ def plain_cases() -> tuple[Case, ...]:
     return (*(case for case in checked_cases() if case.variant.name is VariantName.TUNED), *gate_cases())
 
 
-def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher) -> Counters:
+def compare_counters(
+    cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher, thresholds: Mapping[str, float] | None = None
+) -> Counters:
     """Compare the counts of these cases, by name, of the commits in these two folders.
 
+    Borrowed benchmarks are counted again if they differ. `thresholds` are of the values that they track, by case.
     Raises GateError if one of them cannot be counted.
     """
     olds, news = count_sides(cases, (base, head), launch)
@@ -135,9 +130,11 @@ def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: 
                 raise GateError(f"{side}: {name}: {record.why}{_where(record, folder)}")
         counted += 1
     changed = compare_records(olds, news)
-    noise = _unrepeatable(changed, cases, base, head, launch)
-    notes |= {f"{each.benchmark}: {each.counter} differs between equal processes; left out": None for each in noise}
-    changed = [change for change in changed if change not in noise]
+    names = {change.benchmark for change in changed if borrowed(cases[change.benchmark].workload)}
+    again = compare_records(*count_sides({name: cases[name] for name in sorted(names)}, (base, head), launch))
+    lent, noise, gaps = settled([each for each in changed if each.benchmark in names], again, thresholds or {})
+    changed = [each for each in changed if each.benchmark not in names] + lent
+    notes |= dict.fromkeys(noise)
     if any(map(_is_slower_choice, changed)):
         changed = _confirmed(
             changed, {name: case for name, case in cases.items() if case == choice_case()}, base, head, launch
@@ -148,7 +145,7 @@ def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: 
         cases=counted,
         notes=tuple(notes),
         uncounted=len(uncounted),
-        gap=gap_of(list(cases.values()), uncounted),
+        gap="; ".join(filter(None, [gap_of(list(cases.values()), uncounted), *gaps])) or None,
         by_name=cases,
         blames=find_blames(changed, jobs, base, head, launch),
     )
@@ -222,16 +219,6 @@ def _confirmed(
     counts = [_choices(found) for found in count_sides(cases, folders, launch)]
     is_worse = min(counts[1::2]) > max(counts[::2])
     return [change for change in changed if is_worse or not _is_slower_choice(change)]
-
-
-def _unrepeatable(
-    changed: Sequence[CounterChange], cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher
-) -> list[CounterChange]:
-    """Count borrowed benchmarks with changes again, and return the changes that are not the same then."""
-    names = {change.benchmark for change in changed if change.benchmark in cases}
-    lent = {name: cases[name] for name in sorted(names) if borrowed(cases[name].workload) is not None}
-    again = compare_records(*count_sides(lent, (base, head), launch))
-    return [change for change in changed if change.benchmark in lent and change not in again]
 
 
 def _choices(records: Records) -> int:

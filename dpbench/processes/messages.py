@@ -83,7 +83,7 @@ class CountJob(Frozen):
     call is counted. With `uses` other uses of the wrapper are counted, and the choices of the default dispatch. The
     step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
     cause the counters. `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the
-    running dpbench. With `value`, a borrowed benchmark gives its value.
+    running dpbench.
     """
 
     case: Case
@@ -96,7 +96,6 @@ class CountJob(Frozen):
     machines: tuple[str, ...] = ()
     details: bool = False
     folder: str | None = None
-    value: bool = False
 
 
 class CountJobs(Frozen):

@@ -148,9 +148,10 @@ class Counts(Frozen):
 
     def by_name(self) -> dict[str, int]:
         """Return each counter by its full name, without those that are None."""
-        tree = self.model_dump(mode="json", exclude={"value", "unit"})
+        tree = self.model_dump(mode="json", exclude={"unit"})
+        value = {f"value ({self.unit})": tree.pop("value")}
         phases, choices = tree.pop("phases"), tree.pop("slower_choices")
-        return dict(_leaves("", {**phases, **tree, "auto": {"slower_choices": choices}}))
+        return dict(_leaves("", {**phases, **tree, **value, "auto": {"slower_choices": choices}}))
 
 
 def _leaves(path: str, value: Any) -> list[tuple[str, int]]:

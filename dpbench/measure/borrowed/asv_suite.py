@@ -59,22 +59,23 @@ def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | Non
         options = benchmark._attr_sources[0]
 
         def take(number: int | None = None) -> Sample:
-            if number is not None:
+            if number is not None and not is_value(benchmark):
                 options.number, options.warmup_time = number, 0
                 benchmark._load_vars()
             result = benchmark.do_run()
-            return Sample(result["samples"][0], result["number"])
+            return (
+                _value(result, benchmark.unit)
+                if is_value(benchmark)
+                else Sample(result["samples"][0], result["number"])
+            )
 
         use(take)
 
 
-def value_asv(commit: Path, name: str, caches: Path) -> tuple[float, str]:
-    """Return the value that a benchmark tracks, and its unit. Raises SkippedError if it has none."""
-    with _set_up(commit, name, caches, None) as benchmark:
-        value = benchmark.do_run()
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise SkippedError(f"its value is {value!r:.40}; allowed: a finite number")
-    return float(value), str(benchmark.unit)
+def _value(result: Any, unit: str) -> Sample:
+    if not isinstance(result, int | float) or not math.isfinite(result):
+        raise SkippedError(f"its value is {result!r:.40}; allowed: a finite number")
+    return Sample(result, 0, unit)
 
 
 def _benchmark_folder(commit: Path) -> str:

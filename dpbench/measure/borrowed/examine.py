@@ -45,10 +45,10 @@ def refuse_processes(take: Lent, probe: Probe) -> None:
 
 
 def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tuple[Counts, tuple[Detail, ...]]:
-    """Return the counters of a call, and if asked for their lines of code, by their files in `commit`."""
-    probe.around = _no_garbage_collection
-    for _ in range(2):
-        take(1)
+    """Return the counters of a call or its value, and if asked for their lines of code, by their files in `commit`."""
+    first, _ = take(1), take(1)
+    if not first.calls:
+        return Counts(phases={}, value=first.call_s, unit=first.unit), ()
     calls = PythonCallSites() if details else PythonCalls()
     probe.around = partial(_Counting, calls)
     take(1)
@@ -60,16 +60,32 @@ def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tupl
 
 def _memory_or_operators(take: Lent, probe: Probe) -> dict[str, int]:
     if "torch" not in sys.modules:
-        peaks: list[int] = []
-        probe.around = partial(_tracing, peaks)
+        peak = _PeakMemory()
+        probe.around = partial(_Counting, peak)
         take(1)
-        return {"python_peak_bytes": max(peaks)}
+        return {"python_peak_bytes": peak.most_bytes}
     from dpbench.measure.counted.host_work import HostWork
 
     work = HostWork()
     probe.around = partial(_Counting, work)
     take(1)
     return {"host_operators": work.operators[Phase.FORWARD], "host_bytes": work.written_bytes[Phase.FORWARD]}
+
+
+class _PeakMemory:
+    """The most memory that Python's objects take inside the block, beyond those from before it."""
+
+    most_bytes = 0
+
+    def __enter__(self) -> None:
+        tracemalloc.start()
+
+    def enter(self, _: Phase) -> None:
+        tracemalloc.reset_peak()
+
+    def __exit__(self, *_: object) -> None:
+        self.most_bytes = max(self.most_bytes, tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
 
 
 @contextmanager
@@ -83,40 +99,19 @@ def _no_processes() -> Iterator[None]:
         raise refuse.side_effect
 
 
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """A collection runs the finalizers of objects that other calls made."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 class _Counting:
-    """Counts inside the block. A generator's frames would be counted too."""
+    """Counts inside the block. Garbage collection is off, because it runs the finalizers of other calls' objects."""
 
     def __init__(self, counter: Any) -> None:
-        self._counter, self._paused = counter, _no_garbage_collection()
+        self._counter = counter
 
     def __enter__(self) -> None:
-        self._paused.__enter__()
+        self._was_enabled = gc.isenabled()
+        gc.disable()
         self._counter.__enter__()
         self._counter.enter(Phase.FORWARD)
 
     def __exit__(self, *error: Any) -> None:
         self._counter.__exit__(*error)
-        self._paused.__exit__(*error)
-
-
-@contextmanager
-def _tracing(peaks: list[int]) -> Iterator[None]:
-    with _no_garbage_collection():
-        tracemalloc.start()
-        try:
-            yield
-        finally:
-            peaks.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
+        if self._was_enabled:
+            gc.enable()

@@ -22,10 +22,11 @@ class SkippedError(BorrowedError):
 
 
 class Sample(NamedTuple):
-    """The mean seconds of `calls` calls."""
+    """The mean seconds of `calls` calls; or the value that a benchmark tracks, of 0 calls, with its `unit`."""
 
     call_s: float
     calls: int
+    unit: str = ""
 
 
 class Lent(Protocol):

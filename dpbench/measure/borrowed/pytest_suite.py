@@ -1,6 +1,6 @@
 """Tests that use the `benchmark` fixture of pytest-benchmark, run by pytest itself.
 
-A test passes a function to its fixture. `_Borrower` takes the place of the fixture's runner at that moment: fixtures,
+A test passes a function to its fixture. `_Plugin` takes the place of the fixture's runner at that moment: fixtures,
 parameters and marks are in force then, and stay so until the function has been measured.
 """
 
@@ -27,15 +27,15 @@ def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[s
 
     The tests are by node id; the value is the reason why a test cannot be lent, or None.
     """
-    collector = _Collector()
+    collector = _Plugin(lambda _: None)
     if (commit / where).exists():
         _run(commit, ["--collect-only", where], collector)
-    return collector.found, collector.failures
+    return collector.collected, collector.failures
 
 
 def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -> None:
     """Run a test, and lend the function that it passes to its fixture to `use`. Raises BorrowedError."""
-    borrower, pedantic = _Borrower(use, probe), BenchmarkFixture._raw_pedantic
+    borrower, pedantic = _Plugin(use, probe), BenchmarkFixture._raw_pedantic
     with mock.patch.multiple(
         BenchmarkFixture,
         _raw=lambda fixture, function, *args, **kwargs: borrower.lend_call(fixture, function, args, kwargs),
@@ -51,12 +51,24 @@ def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -
         raise BorrowedError(next(iter(borrower.failures), reason))
 
 
-class _Reports:
-    """A plugin that keeps the first line of each failure, and the reason of a skipped test."""
+class _Plugin:
+    """What stands for the fixture's runner. It keeps what is collected, the first line of failures, and a skip.
 
-    def __init__(self) -> None:
+    `error` is what the use of a function raised.
+    """
+
+    def __init__(self, use: Use, probe: Probe | None = None) -> None:
+        self._use, self._probe = use, probe
+        self.collected: dict[str, str | None] = {}
         self.failures: list[str] = []
         self.skipped: str | None = None
+        self.is_done = False
+        self.error: BaseException | None = None
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            if "benchmark" in getattr(item, "fixturenames", ()):
+                self.collected[item.nodeid] = _ASYNC if iscoroutinefunction(getattr(item, "obj", None)) else None
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -68,29 +80,6 @@ class _Reports:
         self.pytest_collectreport(report)
         if report.skipped:
             self.skipped = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
-
-
-class _Collector(_Reports):
-    """A plugin that keeps the collected tests."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, str | None] = {}
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            if "benchmark" in getattr(item, "fixturenames", ()):
-                self.found[item.nodeid] = _ASYNC if iscoroutinefunction(getattr(item, "obj", None)) else None
-
-
-class _Borrower(_Reports):
-    """A plugin that stands for the fixture's runner. `error` is what the use of the function raised."""
-
-    def __init__(self, use: Use, probe: Probe | None) -> None:
-        super().__init__()
-        self._use, self._probe = use, probe
-        self.is_done = False
-        self.error: BaseException | None = None
 
     def lend_call(self, fixture: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Lend what ``benchmark(function, ...)`` times."""

@@ -100,21 +100,14 @@ def count_borrowed(job: CountJob) -> CountRecord:
 
     folder, probe = Path(job.folder or "."), Probe()
     found: list[tuple[Counts, tuple[Detail, ...]]] = []
-    suite, name = borrowed(job.case.workload) or ("", "")
+    suite, _ = borrowed(job.case.workload) or ("", "")
+
+    def use(take: Lent) -> None:
+        found.append(count_call(take, probe, folder, details=job.details))
+
     try:
         with commit_imported(folder, suite):
-            if job.value:
-                from dpbench.measure.borrowed.asv_suite import value_asv
-
-                value, unit = value_asv(folder, name, scratch_of(folder))
-                found.append((Counts(phases={}, value=value, unit=unit), ()))
-            else:
-                lend(
-                    job.case.workload,
-                    folder,
-                    lambda take: found.append(count_call(take, probe, folder, details=job.details)),
-                    probe,
-                )
+            lend(job.case.workload, folder, use, probe)
     except BaseException as error:
         reason = str(failed(Outcome.SKIPPED, error)["reason"])
         return CountRecord(case=job.case, outcome=Outcome.SKIPPED, reason=reason)

@@ -38,7 +38,7 @@ def _listing(job: ListJob, timeout_s: float) -> Listing:
 
 
 def _tried(job: ListJob, listed: Listed, timeout_s: float) -> Listed:
-    if listed.refused is not None or listed.is_value:
+    if listed.refused is not None:
         return listed
     try:
         return Listed.model_validate(_in_fork(lambda: _called(job, listed), timeout_s))
