@@ -76,7 +76,9 @@ def _found(job: ListJob) -> Listing:
         else:
             from dpbench.measure.borrowed.pytest_suite import find_pytest
 
-            reasons, problems = find_pytest(folder, os.path.normpath(job.text.partition("::")[0]))
+            where, colons, test = job.text.partition("::")
+            job = job.model_copy(update={"text": f"{os.path.normpath(where)}{colons}{test}"})
+            reasons, problems = find_pytest(folder, os.path.normpath(where))
             all_listed = [Listed(name=name, refused=reason) for name, reason in reasons.items()]
     meant = tuple(each for each in all_listed if is_meant(job, each.name))
     return Listing(meant=meant, all=tuple(each.name for each in all_listed), problems=tuple(problems))
