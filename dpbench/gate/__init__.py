@@ -9,6 +9,7 @@ Three names are used everywhere in this room:
 A gate passes these files in this order, and `run_gate.py` composes them:
 
     prepare     check the request, find the two commits (revisions), read the benchmarks (settings) and the history
+    build, borrowed   install both commits for benchmarks of asv and pytest, and look these up
     new_benchmarks    set aside what only head has
     counters    tier 0: exact counts of both commits
     tier1       tier 1: step times, by take_round (one round), ratio (its contrasts), verdict (interim analyses)

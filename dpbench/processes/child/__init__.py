@@ -11,5 +11,8 @@ writes one to its record pipe and dies with its parent.
     lockstep_side.py   one side of a gate's round: it holds one commit's step
     startup.py         time the import, the construction and the first forward of each side
     forks.py           a side as a fork, and the pipe to it
+    serving.py         what every side does: it takes blocks on request
+    listing.py         list the benchmarks of asv and pytest that a gate means, and try them
+    borrowed.py        one of them in a fork: tried, counted, or as a side
     process.py         what every child does while it imports, and when it ends
 """
