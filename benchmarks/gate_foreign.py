@@ -175,36 +175,26 @@ def gate(suite: Suite, folder: Path, head: str, *more: str) -> dict[str, Any]:
 def peer(suite: Suite, folder: Path, head: str) -> dict[str, object]:
     """Run the framework's own comparison of the same commits at its usual threshold, and return whether it objects."""
     if suite.framework == "pytest":
-        commands = [pytest_command(suite, folder, "base", ["--benchmark-save=base"])]
-        compare = ["--benchmark-compare", f"--benchmark-compare-fail=mean:{PEER_FACTOR - 1:.0%}"]
-        commands.append(pytest_command(suite, folder, head, compare))
         shutil.rmtree(folder / "saved", ignore_errors=True)
-        done = [run_peer(words, folder / "built" / tag, packages) for words, tag, packages in commands]
-        return {"tool": "pytest-benchmark", "verdict": "slower" if done[-1].returncode else "pass"}
+        words = ["-p", "no:cacheprovider", "-p", "no:dpbench", f"--benchmark-storage={folder / 'saved'}", suite.select]
+        run_peer(["pytest", *words, "--benchmark-save=base"], folder / "built/base", built(suite, folder, "base"))
+        words += ["--benchmark-compare", f"--benchmark-compare-fail=mean:{PEER_FACTOR - 1:.0%}"]
+        text = run_peer(["pytest", *words], folder / "built" / head, built(suite, folder, head))
+        return {"tool": "pytest-benchmark", "verdict": "slower" if "Performance has regressed" in text else "pass"}
     (folder / "asv.conf.json").write_text(json.dumps(asv_config(suite, folder)))
-    words = ["continuous", "--interleave-rounds", "--factor", str(PEER_FACTOR), "--bench", suite.select, "base", head]
-    done = run_peer([sys.executable, "-m", "asv", *words, "--config", "asv.conf.json"], folder, None)
-    if "BENCHMARKS NOT SIGNIFICANTLY CHANGED" not in done.stdout and "SOME BENCHMARKS" not in done.stdout:
-        raise SystemExit(f"asv failed: {done.stdout[-800:]}{done.stderr[-800:]}")
-    return {"tool": "asv continuous", "verdict": "slower" if "PERFORMANCE DECREASED" in done.stdout else "pass"}
+    words = ["--interleave-rounds", "--factor", str(PEER_FACTOR), "--bench", suite.select]
+    text = run_peer(["asv", "continuous", *words, "base", head], folder, folder)
+    return {"tool": "asv continuous", "verdict": "slower" if "PERFORMANCE DECREASED" in text else "pass"}
 
 
-def pytest_command(suite: Suite, folder: Path, tag: str, words: list[str]) -> tuple[list[str], str, Path]:
-    packages = built(suite, folder, tag)
-    saved = [
-        "--benchmark-enable",
-        f"--benchmark-storage={folder / 'saved'}",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:dpbench",
-    ]
-    return [sys.executable, "-P", "-m", "pytest", "-q", suite.select, *saved, *words], tag, packages
-
-
-def run_peer(words: list[str], folder: Path, packages: Path | None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **({"PYTHONPATH": str(packages)} if packages else {})}
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def run_peer(words: list[str], folder: Path, packages: Path) -> str:
+    """Return what the tool printed. Exits if it measured nothing."""
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    command = [sys.executable, "-P", "-m", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode and "PERFORMANCE" not in done.stdout and "Performance" not in done.stdout + done.stderr:
+        raise SystemExit(f"{words[0]} failed: {done.stdout[-800:]}{done.stderr[-800:]}")
+    return done.stdout + done.stderr
 
 
 def asv_config(suite: Suite, folder: Path) -> dict[str, object]:

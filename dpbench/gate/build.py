@@ -26,10 +26,13 @@ _FIXED_VERSIONS = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PBR_VERSION", "PDM_BUILD_S
 
 def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
     """Run the build command in the commit's folder, unless it is empty. Raises GateError, which names the `side`."""
-    scratch_of(commit).mkdir()
+    try:
+        scratch_of(commit).mkdir()
+        built_of(commit).mkdir() if command else None
+    except OSError as error:
+        raise GateError(f"{str(commit.parent)!r} cannot be written: {error.strerror}") from error
     if not command:
         return
-    built_of(commit).mkdir()
     line = f"cd {shlex.quote(str(commit))} && {command.replace('{folder}', shlex.quote(str(built_of(commit))))}"
     end = launch(["env", *_environment(scratch_of(commit)), "sh", "-c", line, "build"], "", _TIMEOUT_S)
     if end.returncode:
