@@ -47,6 +47,8 @@ def commit_imported(folder: Path, suite: str, *, one_thread: bool = True) -> Ite
         raise BorrowedError(f"{_NEEDED[suite]} is not installed; allowed: pip install 'torch-dpbench[suites]'")
     built = built_of(folder)
     folders = [built] if built.is_dir() else [folder / place for place in IMPORT_FOLDERS if (folder / place).is_dir()]
+    if any((each / "dpbench").exists() for each in folders):
+        raise BorrowedError("the commit holds dpbench, which this process has imported; allowed: a workload instead")
     import_from([str(each) for each in folders], one_thread=one_thread)
     scratch = scratch_of(folder)
     with TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as new, chdir(new):
