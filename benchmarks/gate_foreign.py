@@ -109,7 +109,7 @@ def prepare(suite: Suite, folder: Path) -> dict[str, object]:
     (repository / "EQUAL.txt").write_text("This commit changes no code.\n")
     commit(repository, "equal")
     points, loops = [(0, 1.0)], PROBE_LOOPS
-    for number in range(2):  # a loop has a fixed cost too, so the line through two points beside 3 % is taken
+    for number in range(3):  # a loop has a fixed cost too, so the line through two points beside 3 % is taken
         inject(suite, repository, loops)
         commit(repository, f"probe{number}")
         ratios = gate(suite, folder, f"probe{number}", "--tiers", "1")["ratios"].values()

@@ -15,7 +15,7 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
-from asv.util import load_json
+from asv.util import load_json  # type: ignore[import-untyped]
 from asv_runner._aux import update_sys_path
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.timeraw import TimerawBenchmark
