@@ -108,6 +108,7 @@ def make_project(folder: Path) -> Path:
         "suite/broken.py": "import no_such_module",
         "source/toy.py": TOY,
         "toy.py": "raise AssertionError('the archive was imported')",
+        "pytest.ini": "[pytest]\naddopts = --failed-first -n 2 --benchmark-disable\n",
         "tests/__init__.py": "",
         "tests/conftest.py": CONFTEST,
         "tests/test_speed.py": TESTS,
