@@ -85,20 +85,9 @@ def prepare(suite: Suite, folder: Path) -> dict[str, object]:
     """Make the repository with tags base, equal and injected. Return what was calibrated."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    fetched = folder / "fetched"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--no-binary",
-        ":all:",
-        "--dest",
-        str(fetched),
-    ]
-    subprocess.run([*pip, suite.requirement], check=True)
+    fetched, name = folder / "fetched", suite.requirement.partition("==")[0]
+    options = ["--quiet", "--no-deps", "--no-binary", name, "--dest", str(fetched)]
+    subprocess.run([sys.executable, "-m", "pip", "download", *options, suite.requirement], check=True)
     with tarfile.open(next(fetched.glob("*.tar.gz"))) as tar:
         tar.extractall(folder, filter="data")
     next(path for path in folder.iterdir() if path.is_dir() and path != fetched).rename(folder / "repository")
