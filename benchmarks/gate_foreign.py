@@ -68,9 +68,9 @@ SUITES = {
     "pywavelets": Suite(  # compiled Cython and C
         requirement="pywavelets==1.9.0",
         framework="asv",
-        select=r"^dwt_benchmarks.DwtTimeSuite.time_dwt\(2048, .*, .symmetric.\)$",
-        file="pywt/_dwt.py",
-        line="    if not _have_c99_complex and np.iscomplexobj(data):\n",
+        select=r"^dwt_benchmarks.Dwt2TimeSuite.time_dwt2\(256, ",
+        file="pywt/_multidim.py",
+        line="    coefs = dwtn(data, wavelet, mode, axes)\n",
         loop=PYTHON_LOOP,
     ),
 }
