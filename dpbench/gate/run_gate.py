@@ -39,7 +39,7 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
             build_s = _build(prepared.settings, sides, launch, progress)
             prepared = prepared.without_new(comparable(prepared.settings.benchmarks, sides.base, sides.head))
             _check_new(prepared, sides, launch, progress)
-            prepared = prepared.with_borrowed(_look_up(prepared.settings, sides, launch, progress))
+            prepared = prepared.with_borrowed(_look_up(request, prepared.settings, sides, launch, progress))
             counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()
             left_s = request.budget_s - (time.monotonic() - start_s - build_s)
             take = round_taker(sides, prepared.lanes, launch)
@@ -75,11 +75,14 @@ def _build(settings: Settings, sides: Sides, launch: Launcher, progress: Progres
     return time.monotonic() - start_s
 
 
-def _look_up(settings: Settings, sides: Sides, launch: Launcher, progress: Progress) -> Chosen:
+def _look_up(request: GateRequest, settings: Settings, sides: Sides, launch: Launcher, progress: Progress) -> Chosen:
     if not settings.borrowed:
         return Chosen()
     progress("looking for the benchmarks of base and of head")
-    return look_up(settings.borrowed, sides.base, sides.head, launch)
+    chosen = look_up(settings.borrowed, sides.base, sides.head, launch)
+    valued = [name for name, benchmark in chosen.both.items() if benchmark.is_value and 0 not in request.tiers]
+    chosen.notes += [f"{name}: not compared: values are of tier 0" for name in valued]
+    return chosen
 
 
 def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
