@@ -127,6 +127,15 @@ def registered(kind: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"dpbench.{kind}")}
 
 
+SUITES = ("asv", "pytest")
+
+
+def borrowed(workload: str) -> tuple[str, str] | None:
+    """Return suite and name of a benchmark of a suite, such as ``asv time_step.Step.time_forward``, or None."""
+    suite, _, name = workload.partition(" ")
+    return (suite, name) if suite in SUITES and name else None
+
+
 def parse_workload(text: str) -> str:
     """Check a workload's form and return it. For a registered name return its factory.
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import broken_judgement, run_gate
+from dpbench.gate.settings import Selection
 from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.text.files import replace_text
@@ -53,6 +55,8 @@ def gate(
     tiers: Annotated[str, option("0 exact counters, 1 step times side by side, 2 drifts in the history.")] = "0,1",
     budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
     settings: Annotated[Path | None, option("TOML file of benchmarks; benchmarks/gate.toml if it exists.")] = None,
+    asv: Annotated[str | None, option("Measure asv's benchmarks whose names match this regular expression.")] = None,
+    pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
@@ -73,6 +77,7 @@ def gate(
         budget_s=_budget(budget),
         settings=settings,
         results=results,
+        borrowed=_borrowed(asv, pytest),
     )
     summary = _checked_summary(files, github=github)
     with Console(stderr=True).status("preparing") as status:
@@ -128,6 +133,15 @@ def _tiers(text: str) -> tuple[int, ...]:
         if name not in TIERS or names.count(name) > 1:
             raise GateError(f"--tiers: {text!r} is not allowed; allowed: {', '.join(TIERS)}, each once, with commas")
     return tuple(sorted(map(int, names)))
+
+
+def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
+    try:
+        re.compile(asv or "")
+    except re.error as error:
+        raise GateError(f"--asv: {asv!r}: {error}; allowed: a regular expression") from error
+    given = {"asv": asv, "pytest": pytest}
+    return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
 
 
 def _budget(text: str) -> float:

@@ -74,7 +74,7 @@ class TimeRatio(_Frozen):
 
 
 class CounterChange(_Frozen):
-    """A counter of one case that differs between base and head.
+    """A counter of one case, or a value that a borrowed benchmark tracks, that differs between base and head.
 
     `base` or `head` is None if that commit does not have the counter. `is_worse` is None if the counter has no better
     direction. `traded_for` names the benchmarks whose measured times outvote a worse counter of Python calls.
@@ -82,8 +82,8 @@ class CounterChange(_Frozen):
 
     benchmark: str
     counter: str
-    base: int | None
-    head: int | None
+    base: int | Share | None
+    head: int | Share | None
     is_worse: bool | None
     accepted: Accepted | None = None
     traded_for: str | None = None

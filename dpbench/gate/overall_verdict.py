@@ -90,7 +90,7 @@ def _passing(
 
 def _with_more(traded: Sequence[CounterChange]) -> str:
     """``, with 2 Python calls more in forward``: the largest of each counter that was traded."""
-    most: dict[str, int] = {}
+    most: dict[str, float] = {}
     for change in traded:
         most[change.counter] = max(_more(change), most.get(change.counter, 0))
     return f", with {_names([f'{more:,} more in {counter}' for counter, more in most.items()])}" if most else ""
@@ -145,7 +145,7 @@ def _change(change: CounterChange) -> str:
     return f"{change.counter} {_count(change.base)} -> {_count(change.head)}"
 
 
-def _count(value: int | None) -> str:
+def _count(value: float | None) -> str:
     return "none" if value is None else f"{value:,}"
 
 
@@ -214,7 +214,9 @@ def _named(revision: str, commits: Set[str]) -> list[str]:
 
 
 _PROXY = re.compile(r"\w+\.python_(calls|lines)(\.growth)?")
-_NEVER_TRADED = re.compile(r"kept\..*|wrapper\..*|auto\..*|dependencies\..*|projected\..*|.*(host_wait|peak_bytes.*)")
+_NEVER_TRADED = re.compile(
+    r"kept\..*|wrapper\..*|auto\..*|dependencies\..*|projected\..*|value .*|.*(host_wait|peak_bytes.*)"
+)
 _NOT_SLOWER, _MOST_GROWTH = 1.01, 0.02
 
 TimedBy = Mapping[str, tuple[str, ...]]
@@ -315,5 +317,5 @@ def _growth(change: CounterChange) -> float:
     return _more(change) / change.base if change.base else inf
 
 
-def _more(change: CounterChange | None) -> int:
+def _more(change: CounterChange | None) -> float:
     return 0 if change is None else (change.head or 0) - (change.base or 0)

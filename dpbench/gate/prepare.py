@@ -7,13 +7,14 @@ from dpbench.cases.names import is_factory
 from dpbench.cases.plan import PlanError, check_lanes, default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.errors import GateError
+from dpbench.gate.borrowed import Chosen
 from dpbench.gate.contents import fence_notes
 from dpbench.gate.false_alarms import check_self_tests
 from dpbench.gate.history import History, check_appendable, history_path, read_history
 from dpbench.gate.judgement import Revision
 from dpbench.gate.new_benchmarks import Comparable
 from dpbench.gate.revisions import Repository
-from dpbench.gate.settings import Benchmark, Settings, default_benchmarks, load_settings
+from dpbench.gate.settings import Benchmark, Selection, Settings, default_benchmarks, load_settings
 from dpbench.processes.ask import ask_machine
 from dpbench.processes.launch import Launcher
 from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
@@ -31,7 +32,8 @@ _PER_RANK = "has a process for each device, but a gate runs one for each side; a
 class GateRequest:
     """The options of the command line. `head` is None for the working tree.
 
-    Unless `base_exact` is set, head is compared with the merge base of `base` and head.
+    Unless `base_exact` is set, head is compared with the merge base of `base` and head. If there are `borrowed`
+    benchmarks, they replace those of the settings.
     """
 
     base: str
@@ -41,6 +43,7 @@ class GateRequest:
     budget_s: float = 300.0
     settings: Path | None = None
     results: Path = Path("results")
+    borrowed: tuple[Selection, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,13 @@ class Prepared:
         settings = self.settings.model_copy(update={"benchmarks": sides.both})
         return replace(self, settings=settings, new=sides.new, notes=(*self.notes, *sides.notes))
 
+    def with_borrowed(self, chosen: Chosen) -> "Prepared":
+        """Return the same request with the borrowed benchmarks, those that are new, and notes."""
+        benchmarks = (*self.settings.benchmarks, *chosen.both.values())
+        settings = self.settings.model_copy(update={"benchmarks": benchmarks})
+        new, notes = (*self.new, *chosen.new.values()), (*self.notes, *chosen.notes)
+        return replace(self, settings=settings, new=new, notes=notes)
+
 
 def prepare(request: GateRequest, launch: Launcher) -> Prepared:
     """Check a request and look up its parts.
@@ -78,9 +88,10 @@ def prepare(request: GateRequest, launch: Launcher) -> Prepared:
     if 1 in request.tiers:
         check_appendable(history_path(request.results))
         check_self_tests(request.results)
-        lanes, settings = timed_settings(repository, request.settings, launch)
+        lanes, settings = timed_settings(repository, request.settings, launch, request.borrowed)
     else:
-        lanes, settings = _UNTIMED_LANES, _read_settings(repository, request.settings, _UNTIMED_LANES)
+        lanes = _UNTIMED_LANES
+        settings = _read_settings(repository, request.settings, lanes, request.borrowed)
     return Prepared(
         repository=repository,
         base=base,
@@ -104,25 +115,33 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
         prepared.repository.write_working_tree(head)
     else:
         prepared.repository.write_commit(prepared.head.commit, head)
-    own = any(is_factory(benchmark.workload) for benchmark in prepared.settings.benchmarks)
+    settings = prepared.settings
+    own = settings.borrowed or any(is_factory(benchmark.workload) for benchmark in settings.benchmarks)
     if not has_wrapper(head) and (has_wrapper(base) or not own):
         raise GateError(
             f"{prepared.head.asked!r} ({prepared.head.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
-            f"that has one, or {SETTINGS} with a [[benchmark]] whose workload is a package.module:factory of yours"
+            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, or a package.module:factory as "
+            "its workload"
         )
     return base, head
 
 
-def timed_settings(repository: Repository, path: Path | None, launch: Launcher) -> tuple[tuple[str, ...], Settings]:
+def timed_settings(
+    repository: Repository, path: Path | None, launch: Launcher, borrowed: tuple[Selection, ...] = ()
+) -> tuple[tuple[str, ...], Settings]:
     """Return the machine's own lanes, and settings whose benchmarks this machine can time.
 
-    Raises GateError, SettingsError or ProbeError.
+    If all benchmarks are borrowed, torch need not work, and the lanes are not the machine's. Raises GateError,
+    SettingsError or ProbeError.
     """
+    settings = _read_settings(repository, path, _UNTIMED_LANES, borrowed)
+    if settings.borrowed and not settings.benchmarks:
+        return _UNTIMED_LANES, settings
     machine = ask_machine(launch=launch)
     if machine.torch is None:
         raise GateError(f"torch: does not import here ({machine.torch_error}); allowed: a Python with a working torch")
     lanes = default_lanes(machine)
-    settings = _read_settings(repository, path, lanes)
+    settings = _read_settings(repository, path, lanes, borrowed)
     for benchmark in settings.benchmarks:
         case = benchmark.case(machine.cores, lanes)
         try:
@@ -166,9 +185,11 @@ def _uncommitted_changes(repository: Repository, request: GateRequest) -> tuple[
     return (f"{differ} from HEAD and were not measured; --worktree measures the working tree",)
 
 
-def _read_settings(repository: Repository, path: Path | None, lanes: tuple[str, ...]) -> Settings:
+def _read_settings(
+    repository: Repository, path: Path | None, lanes: tuple[str, ...], borrowed: tuple[Selection, ...]
+) -> Settings:
     defaults = default_benchmarks(lanes)
     found = path or repository.root / SETTINGS
-    if path is None and not found.exists():
-        return Settings(benchmarks=defaults)
-    return load_settings(found, defaults)
+    missing = path is None and not found.exists()
+    settings = Settings(benchmarks=defaults) if missing else load_settings(found, defaults)
+    return settings.model_copy(update={"benchmarks": (), "borrowed": borrowed}) if borrowed else settings

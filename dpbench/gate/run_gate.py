@@ -3,8 +3,11 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 from dpbench.errors import GateError, ReportedError
+from dpbench.gate.borrowed import Chosen, look_up
+from dpbench.gate.build import build
 from dpbench.gate.contents import compile_sides, guarded
 from dpbench.gate.drift import drifts
 from dpbench.gate.false_alarms import measured_false_alarms
@@ -14,12 +17,12 @@ from dpbench.gate.new_benchmarks import check_new, comparable
 from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import WORKTREE, GateRequest, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
-from dpbench.gate.settings import Settings
+from dpbench.gate.settings import BorrowedBenchmark, Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
 from dpbench.processes.launch import Launcher, launch
-from dpbench.processes.wrapper_of import has_wrapper
+from dpbench.processes.wrapper_of import built_of, has_wrapper
 from dpbench.records.record import Environment
 
 Progress = Callable[[str], object]
@@ -35,12 +38,14 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
         prepared = prepare(request, launch)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
+            build_s = _build(prepared.settings, sides, launch, progress)
             compile_sides(launch, (sides.base, sides.head), (each.workload for each in prepared.settings.benchmarks))
-            launch = guarded(launch, folder, {"base": sides.base, "head": sides.head})
+            launch = guarded(launch, folder, _guarded_folders(sides))
             prepared = prepared.without_new(comparable(prepared.settings.benchmarks, sides.base, sides.head))
             _check_new(prepared, sides, launch, progress)
+            prepared = prepared.with_borrowed(_look_up(request, prepared.settings, sides, launch, progress))
             counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()
-            left_s = request.budget_s - (time.monotonic() - start_s)
+            left_s = request.budget_s - (time.monotonic() - start_s - build_s)
             take = round_taker(sides, prepared.lanes, launch)
             times = _times(request, prepared, take, left_s, progress)
         judgement = _judgement(request, prepared, counters, times, started_at)
@@ -65,10 +70,38 @@ def broken_judgement(request: GateRequest, why: str) -> Judgement:
     )
 
 
+def _guarded_folders(sides: Sides) -> dict[str, Path]:
+    """Return the commits' folders and those of their builds, which measured code must leave as they are."""
+    commits = {"base": sides.base, "head": sides.head}
+    return {**commits, **{f"{side}, as built": built_of(folder) for side, folder in commits.items()}}
+
+
+def _build(settings: Settings, sides: Sides, launch: Launcher, progress: Progress) -> float:
+    """Build both commits if benchmarks are borrowed. Return the seconds, which the budget does not count."""
+    start_s = time.monotonic()
+    for side, folder in (("base", sides.base), ("head", sides.head)) if settings.borrowed else ():
+        progress(f"building {side}")
+        build(side, folder, settings.build, launch)
+    return time.monotonic() - start_s
+
+
+def _look_up(request: GateRequest, settings: Settings, sides: Sides, launch: Launcher, progress: Progress) -> Chosen:
+    if not settings.borrowed:
+        return Chosen()
+    progress("looking for the benchmarks of base and of head")
+    chosen = look_up(settings.borrowed, sides.base, sides.head, launch)
+    valued = [name for name, benchmark in chosen.both.items() if benchmark.is_value and 0 not in request.tiers]
+    chosen.notes += [f"{name}: not compared: values are of tier 0" for name in valued]
+    return chosen
+
+
 def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
     progress("counting one step of base and of head")
-    cases = counted_cases(prepared.settings.benchmarks, of_the_wrapper=has_wrapper(sides.base))
-    found = compare_counters(cases, sides.base, sides.head, launch)
+    benchmarks = prepared.settings.benchmarks
+    all_lent = benchmarks and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
+    cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.base) and not all_lent)
+    thresholds = {f"counts {benchmark.name}": benchmark.threshold for benchmark in benchmarks}
+    found = compare_counters(cases, sides.base, sides.head, launch, thresholds)
     if cases and not found.cases and found.gap is None and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
     return found
@@ -83,10 +116,13 @@ def _check_new(prepared: Prepared, sides: Sides, launch: Launcher, progress: Pro
 
 
 def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: float, progress: Progress) -> Times:
-    if 1 not in request.tiers or not prepared.settings.benchmarks:
+    timed = [
+        each for each in prepared.settings.benchmarks if not (isinstance(each, BorrowedBenchmark) and each.is_value)
+    ]
+    if 1 not in request.tiers or not timed:
         return Times((), {}, None)
     return measure_times(
-        prepared.settings.benchmarks,
+        timed,
         take,
         alarm_rate=prepared.settings.alarm_rate,
         budget_s=budget_s,
@@ -112,7 +148,7 @@ def _judgement(
         new=[benchmark.name for benchmark in prepared.new],
         gap=counters.gap,
         is_timed=1 in request.tiers,
-        compared=bool(counters.by_name or judgements or 2 in request.tiers),
+        compared=bool(counters.cases or judgements or 2 in request.tiers),
     )
     return Judgement(
         verdict=verdict,

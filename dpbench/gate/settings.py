@@ -13,6 +13,9 @@ devices = "cpu*4"
 timed = "step"                    # or "import", "construction", "first_forward": of a new process
 threshold = "3%"
 
+[[benchmark]]                     # asv's benchmark with these or all parameters; or pytest = "file.py::test"
+asv = "time_step.Step.time_forward(8, 'a')"
+
 [[accepted]]                      # a regression that the project accepts until it expires
 benchmark = "wide"                # or a pattern
 revision = "1f2e3d4c5b"           # the commit that made it slower
@@ -32,7 +35,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dpbench.cases.case import Case
 from dpbench.cases.explain import explain, nearest, one_of
-from dpbench.cases.names import Dtype, Mode
+from dpbench.cases.names import SUITES, Dtype, Mode
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
@@ -41,6 +44,9 @@ from dpbench.processes.messages import Timed
 from dpbench.text.outside import one_line, read_toml
 
 Model = TypeVar("Model", bound=BaseModel)
+
+DEFAULT_BUILD = "pip install --no-deps --target {folder} ."
+_KINDS = (*SUITES, "workload")
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
@@ -127,6 +133,37 @@ class Benchmark(_Frozen):
         )
 
 
+class Selection(_Frozen):
+    """Benchmarks of asv or pytest that exist already: a [[benchmark]] table with one of these keys.
+
+    Without `pattern` the text is one name, with all its parameters unless it has some. With it, `asv` is a regular
+    expression and `pytest` a file, folder or node id.
+    """
+
+    asv: str | None = Field(None, min_length=1, description="text: a name as asv writes it")
+    pytest: str | None = Field(None, min_length=1, description="text: a node id of pytest")
+    pattern: bool = Field(False, description="true or false")
+    cores: Cores = Field(Cores.ONE, description=f"one of {one_of(Cores)}", examples=list(Cores))
+    threshold: Share = Field(0.02, description=_SHARE)
+
+    @property
+    def wanted(self) -> tuple[str, str]:
+        """The suite, and the text that names benchmarks in it."""
+        return ("asv", self.asv) if self.asv is not None else ("pytest", str(self.pytest))
+
+
+class BorrowedBenchmark(Benchmark):
+    """A benchmark of a suite, by its name there. `is_value` is whether it gives a value and no time."""
+
+    name: str
+    workload: str
+    batch: int = 1
+    devices: tuple[str, ...] = ("cpu",)
+    mode: Mode = Mode.INFER
+    variant: VariantId = VariantId(VariantName.SINGLE)
+    is_value: bool = False
+
+
 def _default(
     name: str,
     workload: str,
@@ -188,10 +225,13 @@ def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
 class Settings(_Frozen):
     """The content of a settings file, checked.
 
-    `alarm_rate` is how often a whole gate may call equal code slower, as a share.
+    `alarm_rate` is how often a whole gate may call equal code slower, as a share. `build` is the command that installs
+    a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is empty.
     """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
+    borrowed: tuple[Selection, ...] = ()
+    build: str = DEFAULT_BUILD
     accepted: tuple[Accepted, ...] = ()
     alarm_rate: float = 0.005
 
@@ -203,6 +243,7 @@ class _Keys(_Frozen):
     thresholds: dict[str, Any] = Field({}, description='a table with entries such as inference = "5%"')
     accepted: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[accepted]]")
     alarm_rate: Annotated[Share, Field(le=0.2)] = Field(0.005, description=_RATE)
+    build: str = Field(DEFAULT_BUILD, description="text: a shell command; empty for none")
 
 
 class _Entry(_Frozen):
@@ -233,10 +274,14 @@ def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMAR
 
 def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settings:
     keys = _checked(_Keys, fields)
-    own = [_checked(Benchmark, table, _place(number, table)) for number, table in enumerate(keys.benchmark, start=1)]
+    tables = [(_place(number, table), table) for number, table in enumerate(keys.benchmark, start=1)]
+    own = [_checked(Benchmark, table, place) for place, table in tables if not _is_borrowed(table, place)]
+    borrowed = [_checked(Selection, table, place) for place, table in tables if _is_borrowed(table, place)]
     entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
-        benchmarks=_with_thresholds(_by_name(own) or {default.name: default for default in defaults}, keys.thresholds),
+        benchmarks=_with_thresholds(_by_name(own, () if borrowed else defaults), keys.thresholds),
+        borrowed=tuple(borrowed),
+        build=keys.build,
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
     )
@@ -259,13 +304,23 @@ def _place(number: int, table: dict[str, Any]) -> str:
     return f"benchmark {table.get('name', number)!r}: "
 
 
-def _by_name(benchmarks: Sequence[Benchmark]) -> dict[str, Benchmark]:
+def _is_borrowed(table: dict[str, Any], place: str) -> bool:
+    given = [key for key in _KINDS if key in table]
+    if len(given) > 1:
+        raise SettingsError(
+            f"{place}{given[0]}: {table[given[0]]!r} is beside {given[1]}; allowed: one of {one_of(_KINDS)}"
+        )
+    return bool(given) and given[0] != "workload"
+
+
+def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:
+    """Return the benchmarks by name, or the defaults if there are none."""
     by_name: dict[str, Benchmark] = {}
     for benchmark in benchmarks:
         if benchmark.name in by_name:
             raise SettingsError(f"benchmark: name: {benchmark.name!r} is there twice; allowed: each name once")
         by_name[benchmark.name] = benchmark
-    return by_name
+    return by_name or {default.name: default for default in defaults}
 
 
 def _with_thresholds(benchmarks: dict[str, Benchmark], thresholds: dict[str, Any]) -> tuple[Benchmark, ...]:

@@ -39,10 +39,11 @@ from typing import Any
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
 from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Mode, is_factory
+from dpbench.cases.names import Mode, borrowed, is_factory
 from dpbench.cases.parameters import Value
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
+from dpbench.gate.borrowed import settled
 from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.settings import Benchmark
 from dpbench.processes.count_all import CountingError, run_jobs
@@ -88,13 +89,15 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> d
 
     Set `of_the_wrapper` to False if a commit has no wrapper: then only the user's own steps are left. These are the
     benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes, and named so: the
-    benchmark's name, then the devices in words.
+    benchmark's name, then the devices in words. A call of a borrowed benchmark is counted by itself.
     """
     cases = dict[Case, str]()
     if of_the_wrapper:
         cases = {case: name_of(case) for case in (*plain_cases(), *growth_cases())}
     for benchmark in benchmarks:
-        if is_factory(benchmark.workload):
+        if borrowed(benchmark.workload) is not None:
+            cases[benchmark.case(1, _LANES)] = f"counts {benchmark.name}"
+        elif is_factory(benchmark.workload):
             lanes = len(benchmark.devices or _LANES)
             devices = {"simulated device": tuple(f"sim:{i}" for i in range(lanes)), "CPU lane": ("cpu",) * lanes}
             for kind, place in devices.items():
@@ -108,9 +111,12 @@ def plain_cases() -> tuple[Case, ...]:
     return (*(case for case in checked_cases() if case.variant.name is VariantName.TUNED), *gate_cases())
 
 
-def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher) -> Counters:
+def compare_counters(
+    cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher, thresholds: Mapping[str, float] | None = None
+) -> Counters:
     """Compare the counts of these cases, by name, of the commits in these two folders.
 
+    Borrowed benchmarks are counted again if they differ. `thresholds` are of the values that they track, by case.
     Raises GateError if one of them cannot be counted.
     """
     olds, news = count_sides(cases, (base, head), launch)
@@ -125,6 +131,11 @@ def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: 
                 raise GateError(f"{side}: {name}: {record.why}{_where(record, folder)}")
         counted += 1
     changed = compare_records(olds, news)
+    names = {change.benchmark for change in changed if borrowed(cases[change.benchmark].workload)}
+    again = compare_records(*count_sides({name: cases[name] for name in sorted(names)}, (base, head), launch))
+    lent, noise, gaps = settled([each for each in changed if each.benchmark in names], again, thresholds or {})
+    changed = [each for each in changed if each.benchmark not in names] + lent
+    notes |= dict.fromkeys(noise)
     if any(map(_is_slower_choice, changed)):
         changed = _confirmed(
             changed, {name: case for name, case in cases.items() if case == choice_case()}, base, head, launch
@@ -135,7 +146,7 @@ def compare_counters(cases: Mapping[str, Case], base: Path, head: Path, launch: 
         cases=counted,
         notes=tuple(notes),
         uncounted=len(uncounted),
-        gap=gap_of(list(cases.values()), uncounted),
+        gap="; ".join(filter(None, [gap_of(list(cases.values()), uncounted), *gaps])) or None,
         by_name=cases,
         blames=find_blames(changed, jobs, base, head, launch),
     )
@@ -253,6 +264,8 @@ def _is_notable(counter: str, old: int, new: int) -> bool:
     """
     if counter.endswith(".python_lines"):
         return abs(new - old) > max(TOLERATED * old, NOTABLE_LINES)
+    if counter.endswith(".python_peak_bytes"):
+        return abs(new - old) > max(TOLERATED * old, NOTABLE_BYTES)
     if counter.startswith("projected."):
         return abs(new - old) > TOLERATED_TIME * old
     return True
@@ -347,6 +360,8 @@ TOLERATED = 0.05
 """The tolerated increase of lines, and of what is added when something doubles, as a share."""
 NOTABLE_LINES = 500
 """The tolerated increase of the lines of a phase: a loop has more, other code for the same work has fewer."""
+NOTABLE_BYTES = 1024
+"""The tolerated increase of the memory that a call of a borrowed benchmark takes: a few names more cost as much."""
 TOLERATED_TIME = 0.01
 """The tolerated increase of a projected step time, as a share."""
 

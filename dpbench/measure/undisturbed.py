@@ -16,26 +16,42 @@ import os
 import time
 from collections.abc import Callable
 
-from dpbench.measure.clock import Clock
-
 _NANOSECONDS = 1e-9
 
 
-def undisturbed(action: Callable[[], object], clock: Clock) -> Callable[[], float]:
+def undisturbed(action: Callable[[], object], clock: Callable[[], float]) -> Callable[[], float]:
     """Return a function that calls `action` and returns its seconds, above 0.
 
     Only the calling thread may use the function, because the waits are those of this thread.
     """
-    waited_s = wait_counter()
+    read = stopwatch(clock)
 
     def timed_s() -> float:
-        waits_s, ran_s, others_s, start_s = waited_s(), time.thread_time(), _other_threads_s(), clock()
+        read()
         action()
-        wall_s = clock() - start_s
-        others_s, ran_s = _other_threads_s() - others_s, time.thread_time() - ran_s
-        return counted_s(wall_s, ran_s, waited_s() - waits_s, others_s)
+        return read()
 
     return timed_s
+
+
+def stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
+    """Return a clock that is read in pairs: 0 before an action, and the action's seconds, above 0, after it.
+
+    Only the calling thread may use it, because the waits are those of this thread.
+    """
+    waited_s = wait_counter()
+    begun: list[tuple[float, float, float, float]] = []
+
+    def read() -> float:
+        if not begun:
+            begun.append((waited_s(), time.thread_time(), _other_threads_s(), clock()))
+            return 0.0
+        end_s = clock()
+        waits_s, ran_s, others_s, start_s = begun.pop()
+        others_s, ran_s = _other_threads_s() - others_s, time.thread_time() - ran_s
+        return counted_s(end_s - start_s, ran_s, waited_s() - waits_s, others_s)
+
+    return read
 
 
 def counted_s(wall_s: float, ran_s: float, waited_s: float, other_threads_s: float) -> float:

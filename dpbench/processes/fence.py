@@ -10,8 +10,9 @@ import os
 import struct
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 SCRATCH = "DPBENCH_SCRATCH"
 """The variable that names the folder in which each fenced fork makes its own. Without it there is no fence."""
@@ -30,10 +31,11 @@ def landlock_version() -> int:
     return max(0, _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG))
 
 
-def enclose(*keep: int) -> None:
+def enclose(*keep: int, folders: Iterable[Path] = ()) -> None:
     """Close all descriptors but 0 to 2 and `keep`, and fence this process if the variable `SCRATCH` is set.
 
-    Call it in a new fork with one thread. `TMPDIR` becomes its new folder. Raises OSError if the kernel refuses.
+    `folders` are those in which it may write beside its own. Call it in a new fork with one thread. `TMPDIR` becomes
+    its new folder. Raises OSError if the kernel refuses.
     """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > _STDERR and int(name) not in keep:
@@ -43,7 +45,7 @@ def enclose(*keep: int) -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=scratch)
         os.environ["TRITON_CACHE_DIR"] = tempfile.tempdir  # by default Triton compiles into the home folder
         sys.dont_write_bytecode = True
-        confine([tempfile.tempdir, "/dev"])
+        confine([tempfile.tempdir, "/dev", *map(str, folders)])
 
 
 def confine(folders: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ Requests go to the child's stdin. Responses come through its record pipe.
     ProbeRequest    MachineInfo        child/probe.py          report what this machine has
     CountJobs       CountRecords       child/count.py          count cases
     LockstepJobs    LockstepRounds     child/lockstep.py       a gate's round: base, twin and head alternate
+    ListJobs        Listings           child/listing.py        the benchmarks of asv or pytest in a commit
     TraceJob        TraceRecord        child/trace.py          profile one step of a case
     AutoRequest     AutoChoices        child/auto_choice.py    what the wrapper chooses on described machines
 
@@ -139,9 +140,13 @@ class Side(Frozen):
 
 
 class SideReport(Frozen):
-    """What a side sends to its coordinator: the seconds of its steps, or the outcome and the reason of its failure."""
+    """What a side sends to its coordinator: the seconds of its steps, or the outcome and the reason of its failure.
+
+    `number` are the calls of a step, which a borrowed benchmark has calibrated.
+    """
 
     steps_s: tuple[Seconds, ...] = ()
+    number: int = Field(1, ge=1)
     outcome: Outcome = Outcome.OK
     reason: str = ""
 
@@ -236,6 +241,50 @@ class LockstepRounds(Frozen):
 
     rounds: tuple[LockstepRound, ...]
     environment: Environment
+
+
+class ListJob(Frozen):
+    """The benchmarks that a `text` means in the suite of a commit's `folder`. `pattern` is as in gate/settings.py."""
+
+    suite: str
+    text: str
+    pattern: bool
+    folder: str
+
+
+class ListJobs(Frozen):
+    """Request to list and try benchmarks, each in a fork of its own, for `timeout_s` at most."""
+
+    jobs: tuple[ListJob, ...]
+    timeout_s: float = Field(gt=0)
+
+
+class Listed(Frozen):
+    """A benchmark by its name in its suite. `version` is a hash of its own code, or empty if the suite has none.
+
+    `is_value` is whether it gives a value and no time. `refused` says why it cannot be borrowed. If `is_skipped`, its
+    owner skips it here.
+    """
+
+    name: str
+    version: str = ""
+    is_value: bool = False
+    refused: str | None = None
+    is_skipped: bool = False
+
+
+class Listing(Frozen):
+    """The benchmarks that a job means, and the names of `all`. `problems` are errors at import, a line each."""
+
+    meant: tuple[Listed, ...] = ()
+    all: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Listings(Frozen):
+    """Response to `ListJobs`, in their order."""
+
+    listings: tuple[Listing, ...]
 
 
 class DescribedLinks(Frozen):

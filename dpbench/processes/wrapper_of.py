@@ -26,6 +26,16 @@ def use_folder(folder: Path) -> None:
     os.chdir(folder)
 
 
+def built_of(folder: Path) -> Path:
+    """Return the folder beside a commit's that has its packages as installed, if they are."""
+    return folder.with_name(f"{folder.name}-built")
+
+
+def scratch_of(folder: Path) -> Path:
+    """Return the folder beside a commit's that its borrowed benchmarks write into."""
+    return folder.with_name(f"{folder.name}-scratch")
+
+
 def find_wrapper_in(folder: Path) -> None:
     """Let this process import the wrapper from `folder` only.
 

@@ -51,6 +51,8 @@ class PhaseCounts(Frozen):
     If asked for: `host_operators` are dispatched to tensors of the host, and `host_bytes` are what they write. A view
     is no operator here. `turns` are how often the host's work goes on in another thread, as between interleaved lanes.
 
+    Of borrowed benchmarks without torch: `python_peak_bytes`, the most memory that a call's own objects take.
+
     In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind. Each collective counts
     once, with the bytes of one rank.
     """
@@ -65,6 +67,7 @@ class PhaseCounts(Frozen):
     peak_bytes: dict[str, int] | None = None
     python_calls: int | None = None
     python_lines: int | None = None
+    python_peak_bytes: int | None = None
     host_operators: int | None = None
     host_bytes: int | None = None
     turns: int | None = None
@@ -127,7 +130,7 @@ class Counts(Frozen):
 
     These are counted if asked for: `kept` and `more_steps`; `slower_choices`, the trials, of three, in which the
     default dispatch chose the wrong way; `uses`, by the names of `measure/counted/uses.py`; `projected`, the step time
-    in nanoseconds by machine.
+    in nanoseconds by machine. `value` is what a borrowed benchmark tracks, in its `unit`.
     `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
     wrapper's broadcasts and sums. None for other variants.
     """
@@ -140,12 +143,15 @@ class Counts(Frozen):
     uses: dict[str, int] | None = None
     projected: dict[str, int] | None = None
     nccl_links: dict[str, int] | None = None
+    value: float | None = None
+    unit: str = ""
 
     def by_name(self) -> dict[str, int]:
         """Return each counter by its full name, without those that are None."""
-        tree = self.model_dump(mode="json")
+        tree = self.model_dump(mode="json", exclude={"unit"})
+        value = {f"value ({self.unit})": tree.pop("value")}
         phases, choices = tree.pop("phases"), tree.pop("slower_choices")
-        return dict(_leaves("", {**phases, **tree, "auto": {"slower_choices": choices}}))
+        return dict(_leaves("", {**phases, **tree, **value, "auto": {"slower_choices": choices}}))
 
 
 def _leaves(path: str, value: Any) -> list[tuple[str, int]]:

@@ -115,7 +115,7 @@ def test_long_output_does_not_block_and_its_end_is_kept():
 
 
 def test_the_beginning_of_an_endless_record_is_kept(monkeypatch):
-    monkeypatch.setattr(launch_module, "_RECORD_BYTES", 1000)
+    monkeypatch.setattr(launch_module, "RECORD_BYTES", 1000)
     end = run("os.fdopen(record_fd, 'wb').write(b'begin' + b'x' * (5 << 20))")
     assert (end.returncode, end.record) == (0, b"begin" + b"x" * 995)
 

@@ -239,6 +239,8 @@ def test_head_is_believed_as_far_as_the_own_clock_agrees(head_ms, outside_ms, ot
     outsides_s[SideName.HEAD] = [outside_ms / 1e3] * 6 + [9.0] * 2
     reason = why_disbelieved(times_s, outsides_s)
     assert (reason is None) == is_believed, reason
+    few = {name: blocks[:3] for name, blocks in times_s.items()}
+    assert why_disbelieved(few, {name: outsides_s[name][:3] for name in few}) is None
 
 
 def test_an_invalid_request_ends_the_child_with_the_reason():

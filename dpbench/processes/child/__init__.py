@@ -12,5 +12,8 @@ writes one to its record pipe and dies with its parent.
     startup.py         time the import, the construction and the first forward of each side
     compile.py         compile a commit's Python files, once for all forks
     forks.py           a side as a fork, and the pipe to it
+    serving.py         what every side does: it takes blocks on request
+    listing.py         list the benchmarks of asv and pytest that a gate means, and try them
+    borrowed.py        one of them in a fork: tried, counted, or as a side
     process.py         what every child does while it imports, and when it ends
 """

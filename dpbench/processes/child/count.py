@@ -23,7 +23,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dpbench.cases.host import usable_cores
+from dpbench.cases.names import borrowed
 from dpbench.cases.variants import VariantName
+from dpbench.processes.child.borrowed import count_borrowed, preload
 from dpbench.processes.child.process import answer, loading, run_and_exit
 from dpbench.processes.child.ranks import Rendezvous, connector, fork_ranks
 from dpbench.processes.fence import enclose
@@ -31,7 +33,7 @@ from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.processes.process_tree import die_with_parent
-from dpbench.processes.wrapper_of import use_folder
+from dpbench.processes.wrapper_of import scratch_of, use_folder
 from dpbench.projection.collectives import bytes_by_link
 from dpbench.projection.mid_case import projected_ns
 from dpbench.records.counts import CountRecord
@@ -43,8 +45,10 @@ _PRELOADED = ("dpbench.measure.count_step", "torch._dynamo", "torch.distributed.
 
 def respond(text: str) -> CountRecords:
     request = CountJobs.model_validate_json(text)
+    lent = [suite for job in request.jobs for suite, _ in [borrowed(job.case.workload) or ("", "")] if suite]
+    preload(set(lent))
     with loading():
-        for module in _PRELOADED:
+        for module in _PRELOADED if len(lent) < len(request.jobs) else ():
             import_module(module)
     gc.freeze()  # else each collection in a fork walks all that torch's import made, which is a third of the time
     return CountRecords(records=_count_all(request))
@@ -107,8 +111,9 @@ def _count(job: CountJob, parent: int, record_fd: int, output_fd: int) -> None:
     die_with_parent(parent)
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
-    enclose(record_fd)
-    if job.folder is not None:
+    is_borrowed = borrowed(job.case.workload) is not None
+    enclose(record_fd, folders=[scratch_of(Path(job.folder or "."))] if is_borrowed else [])
+    if job.folder is not None and not is_borrowed:
         use_folder(Path(job.folder))
     with os.fdopen(record_fd, "w") as record:
         record.write(count_case(job).model_dump_json())
@@ -139,6 +144,8 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     which rank it is; None means rank 0. A case that cannot be counted gives a skipped
     record with the reason, or a crashed one if the variant is the user's. Other failures raise.
     """
+    if borrowed(job.case.workload) is not None:
+        return count_borrowed(job)
     from dpbench.workloads.workload import WorkloadError
 
     try:

@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
+from pathlib import Path
 from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
 
 from pydantic import ValidationError
@@ -23,6 +24,7 @@ from dpbench.text.outside import one_line
 
 Block = tuple[float, ...]
 """The seconds of the steps of one block."""
+_TEAR_DOWN_S = 2.0
 Serve = Callable[[socket, int], object]
 """What a side does: it gets its end of the pipe and the pid of this process."""
 
@@ -55,7 +57,7 @@ class Fork:
     waited_s: Callable[[], float]
     deadline_s: float
 
-    def take(self, steps: int) -> tuple[Block, float]:
+    def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
         """Return the seconds of the steps that the side reports, and those of this process' own clock for all of them.
 
         The own clock leaves out waits for a core. Raises SideError.
@@ -64,14 +66,14 @@ class Fork:
             raise self._wrong("it answered before it was asked")
         waits_s, start_s = self.waited_s(), time.perf_counter()
         with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either
-            self.pipe.send(json.dumps({"steps": steps}).encode())
+            self.pipe.send(json.dumps({"steps": steps, "number": number}).encode())
         message = self._message()
         outside_s = time.perf_counter() - start_s - (self.waited_s() - waits_s)
-        return self._block(message, max(1, steps)), outside_s
+        return self._report(message, max(1, steps)).steps_s, outside_s
 
-    def receive(self, times: int = 1) -> Block:
-        """Return so many seconds that the side reports. Raises SideError."""
-        return self._block(self._message(), times)
+    def receive(self, times: int = 1) -> SideReport:
+        """Return the side's next report, which must have so many times. Raises SideError."""
+        return self._report(self._message(), times)
 
     def _message(self) -> bytes:
         if not wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic())):
@@ -86,7 +88,7 @@ class Fork:
         except (BlockingIOError, ConnectionResetError):
             return b""
 
-    def _block(self, message: bytes, times: int) -> Block:
+    def _report(self, message: bytes, times: int) -> SideReport:
         try:
             report = SideReport.model_validate_json(message)
         except ValidationError:
@@ -95,7 +97,7 @@ class Fork:
             raise SideError(self.name, report.outcome, one_line(report.reason)[:_REASON_CHARACTERS])
         if report is None or len(report.steps_s) != times:
             raise self._wrong(f"it did not report {times} times in seconds, above 0")
-        return report.steps_s
+        return report
 
     def _wrong(self, reason: str) -> SideError:
         return SideError(self.name, Outcome.WRONG_RESULT, reason)
@@ -110,15 +112,21 @@ class Fork:
 
 
 @contextmanager
-def forked(name: SideName, serve: Serve, timeout_s: float) -> Iterator[Fork]:
-    """Run a side in a process of its own, behind the fence. The process is killed at the end of the block."""
-    from dpbench.measure.undisturbed import wait_counter  # imports torch
+def forked(
+    name: SideName, serve: Serve, timeout_s: float, *, keep: Sequence[int] = (), folders: Sequence[Path] = ()
+) -> Iterator[Fork]:
+    """Run a side in a process of its own, behind the fence.
+
+    `keep` are descriptors that it keeps, and `folders` those in which it may write too. At the end of the block it may
+    tear its step down, and is killed then.
+    """
+    from dpbench.measure.undisturbed import wait_counter
 
     ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)  # keeps messages apart, so that none arrives in part
     coordinator = os.getpid()
     pid = os.fork()
     if pid == 0:
-        run_and_exit(partial(_enclosed, serve, theirs, coordinator))
+        run_and_exit(partial(_enclosed, serve, theirs, coordinator, keep, folders))
     theirs.close()
     ours.setblocking(False)
     ended, own_s, side_s = os.pidfd_open(pid), wait_counter(), wait_counter(str(pid))
@@ -126,11 +134,12 @@ def forked(name: SideName, serve: Serve, timeout_s: float) -> Iterator[Fork]:
         yield Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s)
     finally:
         ours.close()
+        wait([ended], _TEAR_DOWN_S)
         os.close(ended)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
 
-def _enclosed(serve: Serve, pipe: socket, coordinator: int) -> None:
-    enclose(pipe.fileno())
+def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int], folders: Sequence[Path]) -> None:
+    enclose(pipe.fileno(), *keep, folders=folders)
     serve(pipe, coordinator)

@@ -1,14 +1,6 @@
-"""One side of a gate's round: a fork that takes blocks of one commit's step on request.
-
-coordinator (lockstep.py)               side
-  │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
-  │ ───── {"steps": 0} ───────────────>   only for a scheme that chooses by trials: until none are left
-  │ ───── {"steps": 2} ───────────────>
-  │ <──── {"steps_s": [0.006, ...]} ──    the block
-"""
+"""One side of a gate's round that holds one commit's step of a workload: a fork, see serving.py."""
 
 import gc
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +17,7 @@ from dpbench.measure.session import open_session
 from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.processes.child.process import shifted_heap
+from dpbench.processes.child.serving import WARMUP_S, Send, failed, pin, sender, take_blocks
 from dpbench.processes.messages import LockstepJob, Side
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import use_folder
@@ -33,13 +26,8 @@ from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import WorkloadError
 
-_WARMUP_S = 0.2
-_REQUEST_BYTES = 64
-
 Step = Callable[[], float]
 TrialsLeft = Callable[[], int | None]
-Send = Callable[[dict[str, object]], object]
-"""Sends one message to the coordinator."""
 
 
 def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
@@ -55,27 +43,20 @@ def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
     if prepared is None:
         return
     step, trials_left = prepared
-    try:
-        while request := pipe.recv(_REQUEST_BYTES):
-            steps = json.loads(request)["steps"]
-            if not steps:
-                settle(step, trials_left)
-            send({"steps_s": [step() for _ in range(steps or 1)]})
-    except Exception as error:
-        send(_failed(Outcome.CRASHED, error))
+    take_blocks(pipe, lambda _: step(), lambda: settle(step, trials_left))
 
 
 def failure(error: Exception) -> dict[str, object]:
     """Return the message for an error before the side is ready: its outcome and the reason."""
     match error:
         case WrongResultError():
-            return _failed(Outcome.WRONG_RESULT, error)
+            return failed(Outcome.WRONG_RESULT, error)
         case MemoryError() | torch.OutOfMemoryError():
-            return _failed(Outcome.OUT_OF_MEMORY, error)
+            return failed(Outcome.OUT_OF_MEMORY, error)
         case WorkloadError():
             return {"outcome": Outcome.SKIPPED, "reason": str(error)}
         case _:
-            return _failed(Outcome.CRASHED, error)
+            return failed(Outcome.CRASHED, error)
 
 
 def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
@@ -96,10 +77,6 @@ def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
     return undisturbed(session.step, make_clock(session.placement.devices)), session.trials_left
 
 
-def sender(pipe: socket) -> Send:
-    return lambda message: pipe.send(json.dumps(message).encode())
-
-
 def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:
     """Return what `make_step` does.
 
@@ -110,26 +87,15 @@ def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLef
     try:
         step, trials_left = make_step(job.case, checked=job.checked)
         if job.case.variant.chooses_dispatch:
-            _pin(job.cores)  # the wrapper chooses for the cores that are measured, in the steps that follow
+            pin(job.cores)  # the wrapper chooses for the cores that are measured, in the steps that follow
         else:
-            settle(step, trials_left, max_s=_WARMUP_S)
+            settle(step, trials_left, max_s=WARMUP_S)
         step_s = step()
     except Exception as error:
         send(failure(error))
     else:
-        _pin(job.cores)
+        pin(job.cores)
         gc.collect()  # then none comes by itself for long; one that the step asks for costs what it costs its users
         send({"steps_s": [step_s]})
         return step, trials_left
     return None
-
-
-def _pin(cores: tuple[int, ...]) -> None:
-    """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
-    for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), cores)
-
-
-def _failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
-    lines = str(error).strip().splitlines() or [""]
-    return {"outcome": outcome, "reason": f"{type(error).__name__}: {lines[0]}"}

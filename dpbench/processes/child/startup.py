@@ -32,7 +32,8 @@ from dpbench.measure.session import build_model, draw_batch
 from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.processes.child.forks import Block, SideError, forked
-from dpbench.processes.child.lockstep_side import failure, sender
+from dpbench.processes.child.lockstep_side import failure
+from dpbench.processes.child.serving import sender
 from dpbench.processes.messages import LockstepRound, Side, SideName, StartUpJob, Timed
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import WRAPPER, use_folder
@@ -85,7 +86,7 @@ def _alternate(job: StartUpJob) -> dict[SideName, list[Block]]:
 
 def _started(job: StartUpJob, name: SideName) -> Block:
     with forked(name, partial(_serve, job, job.sides[name]), job.timeout_s) as fork:
-        return fork.receive(len(_ORDER))
+        return fork.receive(len(_ORDER)).steps_s
 
 
 def _serve(job: StartUpJob, side: Side, pipe: socket, parent_pid: int) -> None:

@@ -118,6 +118,6 @@ def _badness(change: CounterChange) -> tuple[int, float]:
     return kind, abs(change.head - change.base) / max(abs(change.base), 1)
 
 
-def count(value: int | None) -> str:
+def count(value: float | None) -> str:
     """Return the count with commas, or ``none``."""
     return "none" if value is None else f"{value:,}"

@@ -1,0 +1,137 @@
+"""asv's benchmarks, by asv_runner's own discovery and classes."""
+
+import gc
+import io
+import itertools
+import math
+import pickle
+import shutil
+import time
+import timeit
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr
+from hashlib import sha256
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any
+
+from asv.util import load_json  # type: ignore[import-untyped]
+from asv_runner._aux import update_sys_path
+from asv_runner.benchmarks.time import TimeBenchmark
+from asv_runner.benchmarks.timeraw import TimerawBenchmark
+from asv_runner.discovery import disc_benchmarks, get_benchmark_from_name
+from asv_runner.setup_cache import _setup_cache
+
+from dpbench.measure.borrowed.lent import SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
+from dpbench.measure.undisturbed import stopwatch
+
+_CONFIGS = ("asv.conf.json", "asv.conf.jsonc", "*/asv.conf.json", "*/asv.conf.jsonc")
+
+
+def find_asv(commit: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return all benchmarks by name, each with all its parameters, and the last lines of errors at import."""
+    folder, errors = _benchmark_folder(commit), io.StringIO()
+    update_sys_path(folder)
+    with redirect_stderr(errors):
+        found = list(disc_benchmarks(folder, ignore_import_errors=True))
+    tracebacks = errors.getvalue().split("Traceback (most recent call last):\n")[1:]
+    problems = [text.strip().splitlines()[-1] for text in tracebacks]
+    return {name: benchmark for benchmark in found for name in _names_of(benchmark)}, problems
+
+
+def why_not(benchmark: Any) -> str | None:
+    """Return the reason why a benchmark cannot be lent, or None."""
+    if isinstance(benchmark, TimerawBenchmark):
+        return "timeraw starts a process for each sample, and a gate compares calls inside lasting processes"
+    return "it is a coroutine function, which asv does not await" if iscoroutinefunction(benchmark.func) else None
+
+
+def is_value(benchmark: Any) -> bool:
+    return not isinstance(benchmark, TimeBenchmark)
+
+
+def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | None = None) -> None:
+    """Set a benchmark up, lend it to `use`, and tear it down. Raises BorrowedError.
+
+    The current folder is where asv would run it. Folder `caches` keeps what `setup_cache` makes.
+    """
+    with _set_up(commit, name, caches, probe) as benchmark:
+        options = benchmark._attr_sources[0]
+
+        def take(number: int | None = None) -> Sample:
+            if number is not None and not is_value(benchmark):
+                options.number, options.warmup_time = number, 0
+                benchmark._load_vars()
+            result = benchmark.do_run()
+            return (
+                _value(result, benchmark.unit)
+                if is_value(benchmark)
+                else Sample(result["samples"][0], result["number"])
+            )
+
+        use(take)
+
+
+def _value(result: Any, unit: str) -> Sample:
+    if not isinstance(result, int | float) or not math.isfinite(result):
+        raise SkippedError(f"its value is {result!r:.40}; allowed: a finite number")
+    return Sample(result, 0, unit)
+
+
+def _benchmark_folder(commit: Path) -> str:
+    """Return the `benchmark_dir` of the commit's asv.conf.json."""
+    configs = list(itertools.chain.from_iterable(sorted(commit.glob(pattern)) for pattern in _CONFIGS))
+    if not configs:
+        raise BorrowedError("no asv.conf.json; allowed: one in the repository's root or in a folder of it")
+    folder = configs[0].parent / load_json(str(configs[0]), js_comments=True).get("benchmark_dir", "benchmarks")
+    if not folder.is_dir():
+        raise BorrowedError(f"{configs[0].relative_to(commit)}: benchmark_dir: {folder.name!r} is no folder")
+    return str(folder.resolve())
+
+
+def _names_of(benchmark: Any) -> Iterator[str]:
+    """Yield the name with each combination of parameters, as asv writes it."""
+    for parameters in itertools.product(*benchmark.params):
+        yield f"{benchmark.name}({', '.join(parameters)})" if parameters else benchmark.name
+
+
+@contextmanager
+def _set_up(commit: Path, name: str, caches: Path, probe: Probe | None) -> Iterator[Any]:
+    # These options precede the suite's own. They make a run one sample.
+    folder, bare = _benchmark_folder(commit), name.partition("(")[0]
+    benchmark = get_benchmark_from_name(folder, bare, extra_params={"repeat": (1, 1, 0.0), "sample_time": SAMPLE_S})
+    if benchmark.params:
+        benchmark.set_param_idx(list(_names_of(benchmark)).index(name))
+    if getattr(benchmark, "timer", None) is timeit.default_timer:
+        benchmark._attr_sources[0].timer = stopwatch(time.perf_counter)
+    if probe is not None:
+        benchmark.func = probe.wrap(benchmark.func)
+    if benchmark.setup_cache_key is not None:
+        benchmark.set_cache(_cached(folder, bare, benchmark.setup_cache_key, caches))
+    if benchmark.do_setup():
+        raise SkippedError("its set-up skips it")
+    redo_setup = benchmark.redo_setup
+
+    def redo_with_garbage_collection() -> None:
+        redo_setup()
+        gc.enable()  # timeit switches it off; the gate judges the mean, which has to see what garbage costs
+
+    benchmark.redo_setup = redo_with_garbage_collection
+    try:
+        yield benchmark
+    finally:
+        benchmark.do_teardown()
+
+
+def _cached(folder: str, bare: str, key: str, caches: Path) -> Any:
+    """Return what `setup_cache` made, and copy the files that it wrote into the current folder."""
+    cache = caches / sha256(key.encode()).hexdigest()
+    if not cache.exists():
+        new = cache.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir()
+        with chdir(new):
+            _setup_cache((folder, bare, "{}"))
+        new.rename(cache)
+    shutil.copytree(cache, ".", dirs_exist_ok=True)
+    return pickle.loads(Path("cache.pickle").read_bytes())  # noqa: S301  # the suite's own

@@ -1,0 +1,81 @@
+"""A borrowed benchmark between its set-up and its tear-down, and the commit's packages that it imports."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+SAMPLE_S = 0.002
+"""The seconds of a sample that a framework calibrates."""
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class BorrowedError(Exception):
+    """A benchmark cannot be borrowed. The text is the reason."""
+
+
+class SkippedError(BorrowedError):
+    """The benchmark's owner skips it here."""
+
+
+class Sample(NamedTuple):
+    """The mean seconds of `calls` calls; or the value that a benchmark tracks, of 0 calls, with its `unit`."""
+
+    call_s: float
+    calls: int
+    unit: str = ""
+
+
+class Lent(Protocol):
+    """A benchmark that is set up. It takes a sample of `number` calls; of None, as many as the framework calibrates."""
+
+    def __call__(self, number: int | None = None) -> Sample: ...
+
+
+class Probe:
+    """Wraps the borrowed function: each call runs inside the context that `around` makes, if there is one."""
+
+    around: Callable[[], AbstractContextManager[object]] | None = None
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def probed(*args: Any, **kwargs: Any) -> Any:
+            with self.around() if self.around else nullcontext():
+                return function(*args, **kwargs)
+
+        return probed
+
+
+Use = Callable[[Lent], object]
+"""What is done with a benchmark before it is torn down."""
+
+
+def import_from(folders: Sequence[str], *, one_thread: bool) -> None:
+    """Import the packages in `folders` from there, whatever a framework adds to `sys.path` later.
+
+    Packages that this process has imported from elsewhere are forgotten, but dpbench and the standard library stay.
+    With `one_thread`, thread pools of numerical libraries that are imported later have one.
+    """
+    os.environ.update(dict.fromkeys(_ONE_THREAD if one_thread else (), "1"))
+    sys.path[:0] = folders
+    sys.meta_path.insert(0, _Finder(folders))
+    names = {entry.name.partition(".")[0] for folder in folders for entry in Path(folder).iterdir()}
+    for module in [name for name in sys.modules if _is_foreign(name) and name.partition(".")[0] in names]:
+        del sys.modules[module]
+
+
+def _is_foreign(module: str) -> bool:
+    name = module.partition(".")[0]
+    return name not in sys.stdlib_module_names and name not in ("dpbench", "__main__")
+
+
+class _Finder:
+    """A finder of `sys.meta_path` for packages in some folders. Their submodules are found on their own paths."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._folders = folders
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        return PathFinder.find_spec(name, self._folders) if path is None and _is_foreign(name) else None

@@ -1,0 +1,135 @@
+"""Tests that use the `benchmark` fixture of pytest-benchmark, run by pytest itself.
+
+A test passes a function to its fixture. `_Plugin` takes the place of the fixture's runner at that moment: fixtures,
+parameters and marks are in force then, and stay so until the function has been measured.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
+from importlib.util import find_spec
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
+
+from dpbench.measure.borrowed.lent import SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
+from dpbench.measure.undisturbed import stopwatch
+
+_ASYNC = "it is a coroutine function, and a gate times calls that return their result"
+
+
+def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[str]]:
+    """Return the tests in a file or folder that use the fixture `benchmark`, and errors at import.
+
+    The tests are by node id; the value is the reason why a test cannot be lent, or None.
+    """
+    collector = _Plugin(lambda _: None)
+    if (commit / where).exists():
+        _run(commit, ["--collect-only", where], collector)
+    return collector.collected, collector.failures
+
+
+def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -> None:
+    """Run a test, and lend the function that it passes to its fixture to `use`. Raises BorrowedError."""
+    borrower, pedantic = _Plugin(use, probe), BenchmarkFixture._raw_pedantic
+    with mock.patch.multiple(
+        BenchmarkFixture,
+        _raw=lambda fixture, function, *args, **kwargs: borrower.lend_call(fixture, function, args, kwargs),
+        _raw_pedantic=lambda fixture, *args, **kwargs: borrower.lend_pedantic(pedantic, fixture, *args, **kwargs),
+    ):
+        code = _run(commit, [f"--basetemp={Path.cwd() / 'pytest'}", name], borrower)
+    if borrower.error is not None:
+        raise borrower.error
+    if borrower.skipped is not None:
+        raise SkippedError(f"the test is skipped: {borrower.skipped}")
+    if not borrower.is_done:
+        reason = f"it passes nothing to its fixture `benchmark`; pytest's exit code is {code}"
+        raise BorrowedError(next(iter(borrower.failures), reason))
+
+
+class _Plugin:
+    """What stands for the fixture's runner. It keeps what is collected, the first line of failures, and a skip.
+
+    `error` is what the use of a function raised.
+    """
+
+    def __init__(self, use: Use, probe: Probe | None = None) -> None:
+        self._use, self._probe = use, probe
+        self.collected: dict[str, str | None] = {}
+        self.failures: list[str] = []
+        self.skipped: str | None = None
+        self.is_done = False
+        self.error: BaseException | None = None
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            if "benchmark" in getattr(item, "fixturenames", ()):
+                self.collected[item.nodeid] = _ASYNC if iscoroutinefunction(getattr(item, "obj", None)) else None
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            text = getattr(getattr(report.longrepr, "reprcrash", None), "message", None) or str(report.longrepr)
+            lines = [line.removeprefix("E ").strip() for line in text.strip().splitlines()]
+            self.failures.append(next((line for line in lines[::-1] if "Error" in line), lines[0]))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.pytest_collectreport(report)
+        if report.skipped:
+            self.skipped = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
+
+    def lend_call(self, fixture: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Lend what ``benchmark(function, ...)`` times."""
+        with self._passed_on(fixture, function) as lent:
+            runner, clock = fixture._make_runner(lent, args, kwargs), stopwatch(time.perf_counter)
+            fixture._min_time = max(fixture._min_time, SAMPLE_S)
+
+            def take(number: int | None = None) -> Sample:
+                if number is None:
+                    duration_s, number, _ = fixture._calibrate_timer(runner)
+                else:
+                    duration_s = runner(range(number), timer=clock)
+                return Sample(duration_s / number, number)
+
+            self._use(take)
+        return function(*args, **kwargs)
+
+    def lend_pedantic(
+        self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
+    ) -> Any:
+        """Lend what ``benchmark.pedantic(target, ...)`` times. A sample is one of its rounds."""
+        durations_s: list[float] = []
+        fixture._timer, fixture.disabled = stopwatch(time.perf_counter), False
+        fixture._make_stats = lambda _: mock.Mock(update=durations_s.append)
+        options |= {"rounds": 1, "warmup_rounds": 0, "iterations": iterations}
+        with self._passed_on(fixture, target) as lent:
+
+            def take(number: int | None = None) -> Sample:  # noqa: ARG001  # the test says how many
+                pedantic(fixture, lent, *args, **options)
+                return Sample(durations_s.pop() / iterations, iterations)
+
+            self._use(take)
+        return pedantic(fixture, target, *args, **options)
+
+    @contextmanager
+    def _passed_on(self, fixture: Any, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+        fixture._disable_gc = False  # the gate judges the mean, which has to see what garbage costs
+        try:
+            if iscoroutinefunction(function):
+                raise BorrowedError(_ASYNC)
+            with PauseInstrumentation():
+                yield function if self._probe is None else self._probe.wrap(function)
+        except BaseException as error:
+            self.error = error
+            raise
+        self.is_done = True
+
+
+def _run(commit: Path, words: list[str], plugin: object) -> int:
+    """Run pytest in the commit's folder, and return its exit code. It writes into the folder from before."""
+    options = ["-q", "--no-header", "--rootdir=.", f"--override-ini=cache_dir={Path.cwd() / 'cache'}"]
+    with chdir(commit):
+        return int(pytest.main([*options, *(["-n0"] if find_spec("xdist") else []), *words], plugins=[plugin]))

@@ -1,0 +1,55 @@
+"""What every side of a gate's round does: it takes blocks of one commit's step on request.
+
+coordinator (lockstep.py)               side
+  │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
+  │ ───── {"steps": 0, ...}──────────────>   only for a scheme that chooses by trials: until none are left
+  │ ───── {"steps": 2, "number": 1} ──>
+  │ <──── {"steps_s": [0.006, ...]} ──    the block
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from socket import socket
+
+from dpbench.measure.borrowed.lent import BorrowedError
+from dpbench.records.record import Outcome
+
+WARMUP_S = 0.2
+_REQUEST_BYTES = 64
+
+Step = Callable[[int], float]
+"""Takes a step, of a number of calls if it is a borrowed benchmark's, and returns its seconds."""
+Send = Callable[[dict[str, object]], object]
+"""Sends one message to the coordinator."""
+
+
+def take_blocks(pipe: socket, step: Step, settle: Callable[[], object] = lambda: None) -> None:
+    """Take a block for each request, until the coordinator closes the pipe. `settle` uses up a scheme's trials."""
+    send = sender(pipe)
+    try:
+        while message := pipe.recv(_REQUEST_BYTES):
+            request = json.loads(message)
+            if not request["steps"]:
+                settle()
+            send({"steps_s": [step(request["number"]) for _ in range(request["steps"] or 1)]})
+    except Exception as error:
+        send(failed(Outcome.CRASHED, error))
+
+
+def sender(pipe: socket) -> Send:
+    return lambda message: pipe.send(json.dumps(message).encode())
+
+
+def pin(cores: tuple[int, ...]) -> None:
+    """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+def failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
+    """Return the message for an error: its outcome, and its first line as the reason."""
+    line, *_ = str(error).strip().splitlines() or [""]
+    reason = line if isinstance(error, BorrowedError) else f"{type(error).__name__}: {line}"
+    return {"outcome": outcome, "reason": reason}
