@@ -131,10 +131,11 @@ def compare_counters(
                 raise GateError(f"{side}: {name}: {record.why}{_where(record, folder)}")
         counted += 1
     changed = compare_records(olds, news)
-    names = {change.benchmark for change in changed if borrowed(cases[change.benchmark].workload)}
-    again = compare_records(*count_sides({name: cases[name] for name in sorted(names)}, (base, head), launch))
-    lent, noise, gaps = settled([each for each in changed if each.benchmark in names], again, thresholds or {})
-    changed = [each for each in changed if each.benchmark not in names] + lent
+    lent = {name: case for name, case in cases.items() if borrowed(case.workload)}
+    differ = {name: lent[name] for name in sorted({change.benchmark for change in changed} & lent.keys())}
+    again = compare_records(*count_sides(differ, (base, head), launch))
+    kept, noise, gaps = settled([each for each in changed if each.benchmark in lent], again, thresholds or {})
+    changed = [each for each in changed if each.benchmark not in lent] + kept
     notes |= dict.fromkeys(noise)
     if any(map(_is_slower_choice, changed)):
         changed = _confirmed(

@@ -25,6 +25,7 @@ from dpbench.gate.tier0 import (
     growth_changes,
     has_details,
     is_worse,
+    name_of,
     plain_cases,
 )
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
@@ -274,6 +275,13 @@ def test_a_growth_is_worse_if_it_is_more_than_5_percent_faster(head, is_faster):
     expected = [(f"growth with {DOUBLING.name}", "forward.operators.growth", 80, head[1] - head[0], True)]
     got = [(each.benchmark, each.counter, each.base, each.head, each.is_worse) for each in found]
     assert got == (expected if is_faster else [])
+
+
+def test_a_growth_is_one_of_the_gates_changes():
+    small, large = name_of(DOUBLING.small), name_of(DOUBLING.large)
+    launch, _ = counting((*records(100, 180), *records(100, 180)), (*records(100, 400), *records(100, 400)))
+    found = compare_counters({small: DOUBLING.small, large: DOUBLING.large}, Path("/b"), Path("/h"), launch)
+    assert f"growth with {DOUBLING.name}" in {change.benchmark for change in found.changes}
 
 
 def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counted_has_no_growth():
