@@ -12,7 +12,8 @@ from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_
 from dpbench.processes.launch import Launcher
 from dpbench.records.record import Environment
 
-_LEAST_ROUNDS = 2
+_LEAST_ROUNDS = 3
+"""Two rounds that agree by chance would have almost no error: equal code was called slower so."""
 
 TakeRound = Callable[[Sequence[Benchmark], int], SuiteRound]
 """Take round number n of these benchmarks."""

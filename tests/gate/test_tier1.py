@@ -106,14 +106,14 @@ def test_time_that_is_up_at_an_analysis_allows_no_further_analysis():
     assert {(each.rounds, each.looks) for each in times.judgements} == {(5, 1)}
 
 
-@pytest.mark.parametrize(("budget_s", "rounds"), [(0.5, 1), (0.0, 0), (-3.0, 0)])
-def test_fewer_than_two_rounds_decide_nothing(budget_s, rounds):
+@pytest.mark.parametrize(("budget_s", "rounds"), [(2.5, 2), (0.5, 1), (0.0, 0), (-3.0, 0)])
+def test_fewer_than_three_rounds_decide_nothing(budget_s, rounds):
     take = ScriptedTake({name: noisy(Random(0), 9.0, 0.0) for name in NAMES})
     times = measured(take, budget_s=budget_s)
     assert len(take.calls) == rounds
     for each in times.judgements:
         assert (each.verdict, each.rounds, each.looks, each.ratio) == (Verdict.UNDECIDED, rounds, 0, None)
-        assert each.why == f"the budget had room for {rounds} of the 2 rounds that are needed"
+        assert each.why == f"the budget had room for {rounds} of the 3 rounds that are needed"
         assert each.threshold == 0.03
     assert times.twin_alarmed == {}
     assert (times.environment is None) == (rounds == 0)

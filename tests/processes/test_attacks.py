@@ -106,7 +106,7 @@ ATTACKS = {
     return dumps(message)
 json.dumps = twice""",
         WRONG,
-        "it answered before it was asked",
+        "it ",  # answered before it was asked, or did not report 7 times: whichever message comes first
     ),
     "slow clock": ("time.perf_counter = lambda: clock() / 9", *DISBELIEVED),
     "waits that were none": ("undisturbed.counted_s = lambda wall_s, *_: wall_s / 9", *DISBELIEVED),
