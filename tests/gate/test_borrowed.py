@@ -9,6 +9,7 @@ from dpbench.errors import GateError
 from dpbench.gate.borrowed import Chosen, choose, settled
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Cores, Selection, SettingsError, load_settings
+from dpbench.processes.fence import landlock_version
 from dpbench.processes.messages import Listed, Listing
 from tests.cli.repositories import command, commit, edited, environment, git
 from tests.gate.borrowed_suites import make_project
@@ -183,3 +184,14 @@ def test_a_gate_that_cannot_judge_says_so_in_one_line(gate, tmp_path, settings, 
     assert done.returncode == 3
     assert why in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
+def test_a_build_writes_in_its_own_folders_alone(gate, tmp_path):
+    (tmp_path / "settings.toml").write_text(
+        f'build = "touch {{folder}}/in build.log && touch {tmp_path}/out"\n[[benchmark]]\nasv = "speed.time_work"\n'
+    )
+    done = gate("equal", settings=tmp_path / "settings.toml")
+    assert done.returncode == 3
+    assert f"its last lines: touch: cannot touch '{tmp_path}/out': Permission denied" in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -101,12 +101,15 @@ ATTACKS = {
     "success without times": ("sends('{\"outcome\": \"ok\"}')", *NO_TIMES),
     "an unknown outcome": ("sends('{\"outcome\": \"fast\", \"reason\": \"\"}')", *NO_TIMES),
     "answers early": (
-        """def twice(message):
-    os.write(PIPE, dumps(message).encode())
+        # Each block is reported twice. The report of readiness is not: its copy could be taken for the first block.
+        """reports = []
+def twice(message):
+    reports.append(message)
+    if len(reports) > 1: os.write(PIPE, dumps(message).encode())
     return dumps(message)
 json.dumps = twice""",
         WRONG,
-        "it ",  # answered before it was asked, or did not report 7 times: whichever message comes first
+        "it answered before it was asked",
     ),
     "slow clock": ("time.perf_counter = lambda: clock() / 9", *DISBELIEVED),
     "waits that were none": ("undisturbed.counted_s = lambda wall_s, *_: wall_s / 9", *DISBELIEVED),
