@@ -9,7 +9,7 @@ from dpbench.asv import grid
 from dpbench.cases.variants import VariantName as V
 
 # `ddp` needs a process for each device; asv and `dpbench compare` measure it.
-VARIANTS = [V.TORCH_DP, V.NAIVE, V.FLOOR, V.TUNED]
+VARIANTS = [V.TORCH_DP, V.NAIVE, V.FLOOR, V.TUNED, *grid.more_variants()]
 
 
 @pytest.mark.dp_threshold(median="30%", minimum="30%")

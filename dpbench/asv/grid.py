@@ -7,14 +7,17 @@ Each lane gets its own accelerator if there are enough. Two lanes share a single
 lanes share the CPU.
 """
 
+import os
 from collections.abc import Sequence
 
 from dpbench.cases.case import Case
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.supports import why_unsupported
-from dpbench.cases.variants import VariantId, VariantName
+from dpbench.cases.variants import VariantId, VariantName, split_list
 
 VARIANTS = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED, VariantName.DDP)
+MORE_VARIANTS = "DPBENCH_VARIANTS"
+"""The environment variable with variants that are measured too, such as ``my_module:wrap``."""
 WORKLOADS = ("mlp/small", "transformer/tiny", "convnet/base", "transformer/small")
 BATCHES = (64, 256)
 LANES = (2, 4, 8)
@@ -64,9 +67,14 @@ def place(lanes: int, accelerators: Sequence[str], cores: int) -> tuple[str, ...
     return tuple(accelerators[:lanes])
 
 
+def more_variants() -> tuple[VariantId, ...]:
+    """Return the variants of `MORE_VARIANTS`. Raises ValueError."""
+    return tuple(map(VariantId, filter(None, split_list(os.environ.get(MORE_VARIANTS, "")))))
+
+
 def grid() -> tuple[tuple[object, ...], ...]:
     """Return the values of each parameter, in the order of the benchmark's parameters."""
-    return tuple(map(str, VARIANTS)), WORKLOADS, BATCHES, LANES
+    return tuple(dict.fromkeys(map(str, (*VARIANTS, *more_variants())))), WORKLOADS, BATCHES, LANES
 
 
 def point_of(case: Case, gpus: int, cores: int) -> tuple[str, str, int, int] | None:

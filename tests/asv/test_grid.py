@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.asv.grid import NotOnThisMachineError, case_of, grid, place, point_of, spaced
+from dpbench.asv.grid import MORE_VARIANTS, NotOnThisMachineError, case_of, grid, place, point_of, spaced
 from dpbench.cases.machine_info import Accelerator, MachineInfo
 
 CPU_MACHINE = MachineInfo(
@@ -31,6 +31,14 @@ def test_point_of_is_the_inverse_of_case_of_on_every_machine():
             assert point_of(case, gpus, machine.cores) == point
             found.append(point)
         assert found
+
+
+def test_the_users_variants_join_the_grid(monkeypatch):
+    (ours, *_) = grid()
+    monkeypatch.setenv(MORE_VARIANTS, "mine:wrap[chunks=4,deep=true], tuned")
+    assert grid()[0] == (*ours, "mine:wrap[chunks=4,deep=true]")
+    case = case_of("mine:wrap[chunks=4,deep=true]", "mlp/small", 64, 2, CPU_MACHINE)
+    assert point_of(case, 0, CPU_MACHINE.cores) == ("mine:wrap[chunks=4,deep=true]", "mlp/small", 64, 2)
 
 
 @pytest.mark.parametrize(
