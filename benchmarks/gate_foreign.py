@@ -98,13 +98,13 @@ def prepare(suite: Suite, folder: Path) -> dict[str, object]:
     (repository / "EQUAL.txt").write_text("This commit changes no code.\n")
     commit(repository, "equal")
     points, loops = [(0, 1.0)], PROBE_LOOPS
-    for number in range(3):  # a loop has a fixed cost too, so the line through two points beside 3 % is taken
+    while points[-1][1] < 1 + SHARE:
         inject(suite, repository, loops)
-        commit(repository, f"probe{number}")
-        ratios = gate(suite, folder, f"probe{number}", "--tiers", "1")["ratios"].values()
-        points.append((loops, fmean(ratios)))
-        (first, low), (second, high) = points[-2:]
-        loops = max(1, round(first + (1 + SHARE - low) * (second - first) / (high - low)))
+        commit(repository, f"probe{loops}")
+        points.append((loops, fmean(gate(suite, folder, f"probe{loops}", "--tiers", "1")["ratios"].values())))
+        loops *= 4
+    (low, low_ratio), (high, high_ratio) = points[-2:]
+    loops = round(low + (1 + SHARE - low_ratio) * (high - low) / (high_ratio - low_ratio))
     inject(suite, repository, loops)
     commit(repository, "injected")
     return {"loops": loops, "ratios_by_loops": points}
