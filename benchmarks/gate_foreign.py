@@ -171,6 +171,7 @@ def peer(suite: Suite, folder: Path, head: str) -> dict[str, object]:
         text = run_peer(["pytest", *words], folder / "built" / head, built(suite, folder, head))
         return {"tool": "pytest-benchmark", "verdict": "slower" if "Performance has regressed" in text else "pass"}
     (folder / "asv.conf.json").write_text(json.dumps(asv_config(suite, folder)))
+    run_peer(["asv", "machine", "--yes"], folder, folder)
     words = ["--interleave-rounds", "--factor", str(PEER_FACTOR), "--bench", suite.select]
     text = run_peer(["asv", "continuous", *words, "base", head], folder, folder)
     return {"tool": "asv continuous", "verdict": "slower" if "PERFORMANCE DECREASED" in text else "pass"}
@@ -178,7 +179,7 @@ def peer(suite: Suite, folder: Path, head: str) -> dict[str, object]:
 
 def run_peer(words: list[str], folder: Path, packages: Path) -> str:
     """Return what the tool printed. Exits if it measured nothing."""
-    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    environment = {**os.environ, "PYTHONPATH": str(packages), "HOME": str(folder)}  # asv writes a file there
     command = [sys.executable, "-P", "-m", *words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode and "PERFORMANCE" not in done.stdout and "Performance" not in done.stdout + done.stderr:
