@@ -38,11 +38,15 @@ def own_variant(name: VariantId) -> Variant:
         raise WorkloadError(f"{named}: is {kind_of(function)}; a callable with (model, devices) is allowed")
 
     def wrap(base: nn.Module, devices: Sequence[torch.device]) -> Forward:
+        before = dict(base.named_parameters())
         with current_directory_importable():
             scheme = attempt(named, "the call with (model, devices)", lambda: function(base, devices, **name.arguments))
         if not callable(scheme):
             what = "what is called with the batch is allowed"
             raise WorkloadError(f"{named}: returned {kind_of(scheme)}; {what}")
+        if lost := before.keys() - dict(base.named_parameters()).keys():  # so nothing says whether gradients are right
+            what = "a wrapper that leaves the model's parameters in it is allowed"
+            raise WorkloadError(f"{named}: took {len(lost)} parameters out of the model, such as {min(lost)}; {what}")
         return scheme
 
     return Variant(wrap, per_rank=bool(getattr(function, _PER_RANK, False)))

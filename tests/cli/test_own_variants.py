@@ -19,6 +19,7 @@ from tests.simulated import needs_simulator
 OWN = Path(__file__).parents[1] / "variants/own_variants.py"
 FAULTS = {
     "halves[scal=2]": "the call with (model, devices) raised TypeError: halves() got an unexpected keyword",
+    "takes": "took 1 parameters out of the model, such as weight; a wrapper that leaves",
     "nothing": "returned int '3'; what is called with the batch is allowed",
     "raises": "the call with (model, devices) raised RuntimeError: no way",
     "number": "is int '3'; a callable with (model, devices) is allowed",

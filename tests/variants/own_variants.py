@@ -1,5 +1,7 @@
 """Variants of a user: right, wrong, and those that fail."""
 
+import os
+
 import torch
 from torch import nn
 
@@ -29,7 +31,14 @@ class Class(nn.Module):
 def ranks(model, devices):
     (device,) = devices
     assert device.type == "cpu"
+    assert int(os.environ["RANK"]) == int(os.environ["LOCAL_RANK"]) < int(os.environ["WORLD_SIZE"])
     return nn.parallel.DistributedDataParallel(model)
+
+
+def takes(model, devices):
+    """Move the weight away, as wrappers do that flatten weights."""
+    del model.weight
+    return model
 
 
 def nothing(model, devices):

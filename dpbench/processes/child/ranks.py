@@ -103,6 +103,11 @@ def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":
         wait_for_workers=False,
         master_listen_fd=None if listener is None else listener.detach(),
     )
+    local = rendezvous.rank if device.index is None else device.index
+    named: dict[str, object] = {"RANK": rendezvous.rank, "WORLD_SIZE": rendezvous.size, "LOCAL_RANK": local}
+    named |= {"MASTER_ADDR": rendezvous.address, "MASTER_PORT": rendezvous.port}
+    os.environ |= {name: str(value) for name, value in named.items()}  # users' wrappers read what torchrun sets
+    os.environ.setdefault("LOCAL_WORLD_SIZE", str(rendezvous.size))
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
     dist.init_process_group(
