@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from dpbench import __version__
+from dpbench.cli.project_defaults import project_defaults
 from dpbench.cli.shared import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.text.outside import printable
@@ -25,6 +26,7 @@ _REPORT = "this is an error in dpbench; please report it with the traceback, whi
 _COMMANDS = {
     "compare": ("compare", "Compare the variants that this machine can run."),
     "sweep": ("compare", "Measure a sweep file, and go on where it stopped."),
+    "init": ("init", "Write a gate's settings for this repository, and a workflow for its CI."),
     "list": ("names", "List variants and their parameters, workloads and metrics."),
     "counts": ("counts", "Count exactly what one training step does."),
     "report": ("report", "Print what records say, and write a page of them."),
@@ -54,12 +56,17 @@ class _Commands(TyperGroup):
         import_module(f"dpbench.cli.{_COMMANDS[cmd_name][0]}").add_to(only)
         return typer.main.get_group(only).get_command(ctx, cmd_name)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return commands and options that begin so, without an import of the commands."""
+        self.get_command = lambda _, name: TyperCommand(name, help=_COMMANDS[name][1])  # type: ignore[method-assign]
+        return super().shell_complete(ctx, incomplete)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
 
-app = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -77,6 +84,7 @@ def _before(
             Path.cwd()
         except OSError as error:
             raise WrongInputError(f"current directory: {error.strerror}; allowed: one that exists") from error
+        context.default_map = {context.invoked_subcommand: project_defaults(context.invoked_subcommand)}
 
 
 def main() -> NoReturn:
@@ -95,7 +103,7 @@ def _run(words: list[str]) -> int:
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"] or ["--help"]
     try:
-        code: int = app(words, standalone_mode=False) or ExitCode.OK
+        code: int = app(words, standalone_mode=False, prog_name="dpbench") or ExitCode.OK
         if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
             return code
         raise KeyboardInterrupt

@@ -7,9 +7,10 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -18,6 +19,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
 from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.names import Family, Size, registered
+from dpbench.cases.variants import VariantName
 from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, printable
 
@@ -43,9 +46,29 @@ def form_of(*, as_json: bool = False, as_markdown: bool = False) -> Form:
     return Form.JSON if as_json else Form.MARKDOWN if as_markdown else Form.TEXT
 
 
-def option(text: str, *, is_output: bool = False) -> Any:
-    """Return an option with this help text. `is_output` says that its value is the path of a file that is written."""
-    return typer.Option(help=text, parser=_option_path, metavar="<path>") if is_output else typer.Option(help=text)
+def option(text: str, *, is_output: bool = False, complete: Callable[[str], list[str]] | None = None) -> Any:
+    """Return an option with this help text. `is_output` says that its value is the path of a file that is written.
+
+    `complete` returns what a shell may put in place of the beginning of a value.
+    """
+    if is_output:
+        return typer.Option(help=text, parser=_option_path, metavar="<path>")
+    return typer.Option(help=text, autocompletion=complete)
+
+
+def complete_variants(incomplete: str) -> list[str]:
+    """Return the list of variants with each name that its last entry may become."""
+    return _completed(incomplete, [*VariantName, *registered("variants")])
+
+
+def complete_workloads(incomplete: str) -> list[str]:
+    """Return the list of workloads with each name that its last entry may become."""
+    return _completed(incomplete, [*map("/".join, product(Family, Size)), *registered("workloads")])
+
+
+def _completed(incomplete: str, names: Iterable[str]) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 
 def output_path(text: str) -> Path:
