@@ -45,12 +45,16 @@ _COMMANDS = {
 class _Commands(TyperGroup):
     """Commands that are imported when they are called: together, their modules take a second."""
 
+    _is_listing = False
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the parser's interface
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _COMMANDS:
             return None
+        if self._is_listing:
+            return TyperCommand(cmd_name, help=_COMMANDS[cmd_name][1])
         only = typer.Typer(add_completion=False, rich_markup_mode=None)
         only.callback()(lambda: None)  # so that a single command stays one of a group
         import_module(f"dpbench.cli.{_COMMANDS[cmd_name][0]}").add_to(only)
@@ -58,7 +62,7 @@ class _Commands(TyperGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Return commands and options that begin so, without an import of the commands."""
-        self.get_command = lambda _, name: TyperCommand(name, help=_COMMANDS[name][1])  # type: ignore[method-assign]
+        self._is_listing = True
         return super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

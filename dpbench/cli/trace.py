@@ -11,7 +11,17 @@ from rich.status import Status
 from dpbench.cases.counted_cases import plan_counts
 from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
-from dpbench.cli.shared import RESULTS, Json, complain, example, option, show, unusable, complete_variants, complete_workloads
+from dpbench.cli.shared import (
+    RESULTS,
+    Json,
+    complain,
+    complete_variants,
+    complete_workloads,
+    example,
+    option,
+    show,
+    unusable,
+)
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.processes.project_all import record_all
 from dpbench.processes.run_sweep import machine_for
@@ -35,7 +45,9 @@ class TraceError(WrongInputError):
 
 
 def trace(
-    workload: Annotated[str, typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=complete_workloads)],
+    workload: Annotated[
+        str, typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=complete_workloads)
+    ],
     *,
     variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", complete=complete_variants)] = _DEFAULT_VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 64 by default, 32 a device on --machine.")] = None,

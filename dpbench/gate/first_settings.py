@@ -4,7 +4,8 @@
     asv.conf.json                               a suite of asv, in the root or a folder of it
     def test_forward(benchmark)                 a test of pytest-benchmark
 
-Only files that git tracks count, because a gate takes its benchmarks from commits. They are parsed; nothing is executed.
+Only files that git tracks count, because a gate takes its benchmarks from commits. They are parsed, and nothing is
+executed.
 """
 
 import ast

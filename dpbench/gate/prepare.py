@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.cases.names import is_factory
-from dpbench.cases.project_file import find_project_table
 from dpbench.cases.plan import PlanError, check_lanes, default_lanes
+from dpbench.cases.project_file import find_project_table
 from dpbench.cases.supports import why_unsupported
 from dpbench.errors import GateError
 from dpbench.gate.borrowed import Chosen

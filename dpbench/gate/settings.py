@@ -284,7 +284,9 @@ def _project_fields(path: Path) -> dict[str, Any]:
     except WrongInputError as error:
         raise SettingsError(str(error)) from error
     if table is None or table.gate is None:
-        raise SettingsError(f"{path}: has no [tool.dpbench.gate]; allowed: a file that has one, or benchmarks/gate.toml")
+        raise SettingsError(
+            f"{path}: has no [tool.dpbench.gate]; allowed: a file that has one, or benchmarks/gate.toml"
+        )
     return table.gate
 
 
