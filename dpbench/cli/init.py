@@ -109,7 +109,7 @@ def _next_steps(found: FoundBenchmarks, new: Mapping[Path, str]) -> list[str]:
     return [
         "next:",
         f"  name a benchmark of yours in {SETTINGS}" if is_empty else f"  read {SETTINGS}{suites}",
-        *(["  set OWNER and the commit in the workflows"] if any("OWNER" in text for text in new.values()) else []),
+        *(["  set OWNER and the commit in the workflows"] if any("OWNER/" in text for text in new.values()) else []),
         f"  commit {' '.join(map(str, new))}, then change code and judge it: dpbench gate --base HEAD --worktree",
     ]
 
