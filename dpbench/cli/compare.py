@@ -10,17 +10,7 @@ from dpbench.cases.names import UNITS
 from dpbench.cases.spec import from_options, load_spec
 from dpbench.cli.measured import OutputOptions, measure_spec
 from dpbench.cli.page import Open
-from dpbench.cli.shared import (
-    RESULTS,
-    Details,
-    Json,
-    Markdown,
-    complete_variants,
-    complete_workloads,
-    example,
-    form_of,
-    option,
-)
+from dpbench.cli.shared import RESULTS, Details, Json, Markdown, example, form_of, option
 from dpbench.errors import ExitCode
 from dpbench.processes.launched.on_all_ranks import leading
 from dpbench.records.run_path import new_run_path, sweep_path
@@ -44,8 +34,8 @@ Results = Annotated[Path, typer.Option(help="Folder of records, one file for eac
 
 
 def compare(
-    variants: Annotated[str | None, option(_VARIANTS_HELP, complete=complete_variants)] = None,
-    workloads: Annotated[str, option(_WORKLOADS_HELP, complete=complete_workloads)] = "mlp/small",
+    variants: Annotated[str | None, option(_VARIANTS_HELP, names="variants")] = None,
+    workloads: Annotated[str, option(_WORKLOADS_HELP, names="workloads")] = "mlp/small",
     batch: Annotated[str, option("Global batch sizes, such as 64,256.")] = "64",
     devices: Annotated[str | None, option("One device per lane, such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
     modes: Annotated[str, option("train, infer, or both: train,infer.")] = "train",

@@ -9,7 +9,7 @@ from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_co
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import SpecError, from_options
 from dpbench.cli.measured import count_planned
-from dpbench.cli.shared import Json, complete_variants, complete_workloads, example, option, show, show_lines
+from dpbench.cli.shared import Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.processes.count_all import countable
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
@@ -18,10 +18,8 @@ from dpbench.report.counts_table import counts_json, counts_text
 
 
 def counts(
-    variants: Annotated[
-        str | None, option(f"{','.join(DEFAULT_VARIANTS)} by default.", complete=complete_variants)
-    ] = None,
-    workloads: Annotated[str | None, option("mlp/small by default.", complete=complete_workloads)] = None,
+    variants: Annotated[str | None, option(f"{','.join(DEFAULT_VARIANTS)} by default.", names="variants")] = None,
+    workloads: Annotated[str | None, option("mlp/small by default.", names="workloads")] = None,
     batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
     devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
     events: Annotated[

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from dpbench.cli.page import Open, finish_page_beside
-from dpbench.cli.shared import Json, complete_workloads, example, form_of, option, show
+from dpbench.cli.shared import Json, example, form_of, option, show
 from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.record_file import append_elastic
@@ -30,9 +30,7 @@ def elastic(
     faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,leave,join.")] = "kill",
     plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,leave@30:0,join@40.")] = None,
     hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s",
-    workload: Annotated[
-        str, option("Such as mlp/small or my_model:factory.", complete=complete_workloads)
-    ] = "mlp/small",
+    workload: Annotated[str, option("mlp/small or my_model:factory.", names="workloads")] = "mlp/small",
     batch: Annotated[int, option("Items in the global batch.")] = 64,
     dtype: Annotated[str, option("float32 or float64.")] = "float32",
     seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0,

@@ -22,6 +22,7 @@ from dpbench.text.files import reason_of
 
 _WORKFLOWS = Path(".github/workflows")
 _TEMPLATES = Path(__file__).parents[1] / "gate" / "workflows"
+_PLACEHOLDER = r"OWNER/dpbench(/[\w./]+)@0{40} #.*"
 _GITHUB = re.compile(r"(?:git\+)?https://github\.com/([\w-]+/[\w.-]+?)(?:\.git)?/?")
 
 
@@ -81,23 +82,18 @@ def write_new(root: Path, texts: Mapping[Path, str]) -> None:
 
 def _workflows() -> dict[Path, str]:
     """Return the workflows, with the address and the commit that this dpbench was installed from, if pip knows them."""
-    place, commit = _installed_from() or ("", "")
     texts = {_WORKFLOWS / path.name: path.read_text(encoding="utf-8") for path in sorted(_TEMPLATES.glob("*.yml"))}
-    if commit:
-        texts = {
-            name: re.sub(r"OWNER/dpbench(/[\w./]+)@0{40} #.*", rf"{place}\1@{commit}", text)
-            for name, text in texts.items()
-        }
-    return texts
+    place = _installed_from()
+    return {name: re.sub(_PLACEHOLDER, place, text) for name, text in texts.items()} if place else texts
 
 
-def _installed_from() -> tuple[str, str] | None:
-    """Return owner/name on GitHub and the commit, from PEP 610's direct_url.json."""
+def _installed_from() -> str | None:
+    """Return what replaces the placeholder, with GitHub's owner/name and commit from PEP 610's direct_url.json."""
     with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
         url = json.loads(distribution("torch-dpbench").read_text("direct_url.json") or "{}")
         place, commit = _GITHUB.fullmatch(url["url"]), url["vcs_info"]["commit_id"]
         if place and re.fullmatch("[0-9a-f]{40}", commit):
-            return place[1], commit
+            return rf"{place[1]}\1@{commit}"
     return None
 
 

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import product
@@ -46,29 +46,31 @@ def form_of(*, as_json: bool = False, as_markdown: bool = False) -> Form:
     return Form.JSON if as_json else Form.MARKDOWN if as_markdown else Form.TEXT
 
 
-def option(text: str, *, is_output: bool = False, complete: Callable[[str], list[str]] | None = None) -> Any:
+def option(text: str, *, is_output: bool = False, names: str | None = None) -> Any:
     """Return an option with this help text. `is_output` says that its value is the path of a file that is written.
 
-    `complete` returns what a shell may put in place of the beginning of a value.
+    A shell completes a list of `names`, which are variants or workloads.
     """
     if is_output:
         return typer.Option(help=text, parser=_option_path, metavar="<path>")
-    return typer.Option(help=text, autocompletion=complete)
+    return typer.Option(help=text, autocompletion=_COMPLETIONS[names] if names else None)
 
 
-def complete_variants(incomplete: str) -> list[str]:
-    """Return the list of variants with each name that its last entry may become."""
+def _complete_variants(incomplete: str) -> list[str]:
     return _completed(incomplete, [*VariantName, *registered("variants")])
 
 
-def complete_workloads(incomplete: str) -> list[str]:
-    """Return the list of workloads with each name that its last entry may become."""
+def _complete_workloads(incomplete: str) -> list[str]:
     return _completed(incomplete, [*map("/".join, product(Family, Size)), *registered("workloads")])
 
 
 def _completed(incomplete: str, names: Iterable[str]) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
+_COMPLETIONS = {"variants": _complete_variants, "workloads": _complete_workloads}
+WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=_complete_workloads)
 
 
 def output_path(text: str) -> Path:

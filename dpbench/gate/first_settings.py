@@ -21,8 +21,6 @@ from pathlib import Path, PurePosixPath
 from dpbench.text.outside import read_input, read_toml
 
 _ASV = ("asv.conf.json", "asv.conf.jsonc")
-_MOST = 10
-"""Tables of one kind. A gate shares its time between all benchmarks."""
 _HEAD = """\
 # What `dpbench gate` measures. The page dpbench/gate/README.md has all fields.
 # A gate has 5 minutes for all benchmarks: remove those that matter least.
@@ -40,16 +38,12 @@ _BORROWED = """
 pattern = true                      # {meaning}
 """
 _NOTHING = """\
-#
 # No factory, no suite of asv and no test of pytest-benchmark was found in the files that git tracks.
-# Without a benchmark of your own the gate measures dpbench/parallel, which only dpbench's repository has.
-#
 # [[benchmark]]
 # name = "my_step"
 # workload = "my_project.bench:step"  # a function without arguments that returns a dpbench Workload
 # batch = 64                          # items in the global batch
 # threshold = "2%"                    # the tolerated growth
-#
 # [[benchmark]]
 # pytest = "tests/test_speed.py"      # or asv = "Step.*"
 # pattern = true                      # every benchmark in this file; for asv, a regular expression
@@ -69,12 +63,8 @@ class FoundBenchmarks:
     is_installable: bool = True
 
     def __str__(self) -> str:
-        kinds = {
-            "factory": len(self.factories),
-            "suite of asv": int(self.has_asv),
-            "file of pytest-benchmark": len(self.tests),
-        }
-        return ", ".join(f"{count} x {kind}" for kind, count in kinds.items() if count) or "no benchmark was found"
+        asv, tests = int(self.has_asv), len(self.tests)
+        return f"factories {len(self.factories)}, suites of asv {asv}, files of pytest-benchmark {tests}"
 
 
 def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
@@ -91,7 +81,7 @@ def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
         factories=tuple(factories),
         has_asv=any(path.name in _ASV and len(path.parts) <= 2 for path in map(PurePosixPath, names)),
         tests=tuple(tests),
-        is_installable="setup.py" in names or ("pyproject.toml" in names and _is_package(root / "pyproject.toml")),
+        is_installable="setup.py" in names or ("pyproject.toml" in names and _has_build(root / "pyproject.toml")),
     )
 
 
@@ -100,17 +90,13 @@ def settings_text(found: FoundBenchmarks) -> str:
     build = "" if found.is_installable else 'build = ""                          # pip cannot install this repository\n'
     tables = [
         _FACTORY.format(name=_quoted(name), factory=_quoted(factory))
-        for name, factory in _named(found.factories[:_MOST]).items()
+        for name, factory in _named(found.factories).items()
     ]
     if found.has_asv:
         tables.append(_BORROWED.format(suite="asv", text='"."', meaning="a regular expression"))
-    tables += [
-        _BORROWED.format(suite="pytest", text=_quoted(test), meaning="every benchmark in this file")
-        for test in found.tests[:_MOST]
-    ]
-    left_out = [*found.factories[_MOST:], *found.tests[_MOST:]]
-    notes = [f"# left out, as there are many: {text}\n" for text in left_out]
-    return _HEAD.format(build=build) + ("".join([*tables, *notes]) or _NOTHING)
+    for test in found.tests:
+        tables.append(_BORROWED.format(suite="pytest", text=_quoted(test), meaning="every benchmark in this file"))
+    return _HEAD.format(build=build) + ("".join(tables) or _NOTHING)
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -168,7 +154,7 @@ def _is_benchmark(function: ast.FunctionDef) -> bool:
     return function.name.startswith("test") and "benchmark" in arguments
 
 
-def _is_package(path: Path) -> bool:
+def _has_build(path: Path) -> bool:
     with suppress(OSError, ValueError):
         return not {"project", "build-system"}.isdisjoint(read_toml(path))
     return False

@@ -263,30 +263,27 @@ def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMAR
 
     If it has no benchmarks, `defaults` are measured. Raises SettingsError.
     """
-    is_project = path.name == PROJECT_FILE
-    try:
-        fields = _project_fields(path) if is_project else read_toml(path)
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
-    except SettingsError:
-        raise
-    except ValueError as error:
-        raise SettingsError(f"{path}: is not TOML: {one_line(str(error))}") from error
+    place = f"{path}: tool.dpbench.gate" if path.name == PROJECT_FILE else path
+    fields = _fields(path)
     try:
         return _settings(fields, defaults)
     except SettingsError as error:
-        raise SettingsError(f"{path}: {'tool.dpbench.gate: ' if is_project else ''}{error}") from error
+        raise SettingsError(f"{place}: {error}") from error
 
 
-def _project_fields(path: Path) -> dict[str, Any]:
+def _fields(path: Path) -> dict[str, Any]:
     try:
+        if path.name != PROJECT_FILE:
+            return read_toml(path)
         table = read_project_table(path)
     except WrongInputError as error:
         raise SettingsError(str(error)) from error
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
+    except ValueError as error:
+        raise SettingsError(f"{path}: is not TOML: {one_line(str(error))}") from error
     if table is None or table.gate is None:
-        raise SettingsError(
-            f"{path}: has no [tool.dpbench.gate]; allowed: a file that has one, or benchmarks/gate.toml"
-        )
+        raise SettingsError(f"{path}: has no [tool.dpbench.gate]; allowed: a file with this table")
     return table.gate
 
 

@@ -1,7 +1,5 @@
 """`dpbench init`, and what a shell completes: in this process, without children."""
 
-import importlib.metadata
-import json
 import re
 import sys
 from pathlib import Path
@@ -44,7 +42,11 @@ def test_files_are_written_once_and_kept(call, tmp_path):
     git(tmp_path, "add", "--all")
     (tmp_path / "untracked_test.py").write_text("def test_x(benchmark): ...")
     code, out, err = call("init")
-    assert (code, err, out.splitlines()[0]) == (0, "", f"{SETTINGS}: written: 1 x suite of asv")
+    assert (code, err, out.splitlines()[0]) == (
+        0,
+        "",
+        f"{SETTINGS}: written: factories 0, suites of asv 1, files of pytest-benchmark 0",
+    )
     assert 'asv = "."' in (tmp_path / SETTINGS).read_text()
     (tmp_path / SETTINGS).write_text("mine")
     code, out, err = call("init", "--ci", "github")
@@ -64,25 +66,25 @@ def test_settings_in_pyproject_are_settings(call, tmp_path):
     assert files(tmp_path) == ["pyproject.toml"]
 
 
-@pytest.mark.parametrize("url", ["https://github.com/ann/dpbench.git", "https://github.com/ann/dpbench"])
-def test_the_workflows_name_the_version_that_is_installed(call, tmp_path, monkeypatch, url):
-    direct = {"url": url, "vcs_info": {"vcs": "git", "commit_id": "1f" * 20}}
-    monkeypatch.setattr(command, "distribution", lambda _: mock.Mock(read_text=lambda _: json.dumps(direct)))
-    _, out, _ = call("init", "--ci", "github")
-    assert "OWNER" not in out
-    for name, action in zip(WORKFLOWS, ("comment", "gate"), strict=True):
-        assert f"uses: ann/dpbench/.github/actions/{action}@{'1f' * 20}\n" in (tmp_path / name).read_text()
-
-
 @pytest.mark.parametrize(
-    "direct",
-    ["{", "[]", "null", '{"url": 3}', '{"url": "https://github.com/a/b", "vcs_info": {"commit_id": "main"}}'],
+    ("direct", "owner"),
+    [
+        ('{"url": "https://github.com/ann/x.git", "vcs_info": {"commit_id": "%s"}}', "ann/x"),
+        ('{"url": "https://github.com/ann/x", "vcs_info": {"commit_id": "%s"}}', "ann/x"),
+        ('{"url": "https://github.com/ann/x", "vcs_info": {"commit_id": "main"}}', None),
+        ('{"url": "https://example.org/ann/x", "vcs_info": {"commit_id": "%s"}}', None),
+        ('{"url": 3}', None),
+        *((text, None) for text in ("{", "[]", "null")),
+    ],
 )
-def test_another_installation_leaves_the_placeholder(monkeypatch, direct):
-    monkeypatch.setattr(command, "distribution", lambda _: mock.Mock(read_text=lambda _: direct))
-    assert command._installed_from() is None
-    monkeypatch.setattr(command, "distribution", mock.Mock(side_effect=importlib.metadata.PackageNotFoundError))
-    assert command._installed_from() is None
+def test_the_workflows_name_the_version_that_is_installed(call, tmp_path, monkeypatch, direct, owner):
+    text = direct.replace("%s", "1f" * 20)
+    monkeypatch.setattr(command, "distribution", lambda _: mock.Mock(read_text=lambda _: text))
+    code, out, _ = call("init", "--ci", "github")
+    assert (code, "set OWNER" in out) == (0, owner is None)
+    place = f"{owner}/.github/actions/%s@{'1f' * 20}\n" if owner else f"OWNER/dpbench/.github/actions/%s@{'0' * 40} #"
+    for name, action in zip(WORKFLOWS, ("comment", "gate"), strict=True):
+        assert f"uses: {place % action}" in (tmp_path / name).read_text()
 
 
 def test_no_repository_is_one_line(call, tmp_path):

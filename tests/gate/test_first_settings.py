@@ -58,15 +58,11 @@ def test_asv_and_packages(tmp_path: Path, names: list[str], has_asv: bool, is_in
     assert (found.has_asv, found.is_installable) == (has_asv, is_installable)
 
 
-MANY = tuple(f"a:step_{number}" for number in range(12))
-
-
 @pytest.mark.parametrize(
     ("found", "own", "borrowed", "build"),
     [
         (FoundBenchmarks(("a.b:step", "a_b:step")), ["a_b_step", "a_b_step_2"], [], True),
         (FoundBenchmarks(("a:Ü", "Ü:ö")), ["a", "step"], [], True),
-        (FoundBenchmarks(MANY), [each.replace(":", "_") for each in MANY[:10]], [], True),
         (FoundBenchmarks((), True, ('t "\\ö.py',), False), [], [("asv", "."), ("pytest", 't "\\ö.py')], False),
         (FoundBenchmarks(is_installable=False), [each.name for each in DEFAULT_BENCHMARKS], [], False),
     ],
