@@ -144,9 +144,6 @@ def test_options_of_the_command_line_win_over_pyproject(call, tmp_path):
         assert (code, err.partition(";")[0]) == (2, f"dpbench: {line}")
     (tmp_path / "pyproject.toml").write_text("[tool.dpbench.compare]\nrounds = 0\n")
     code, _, err = call("compare", "--rounds", "1")
-    assert (code, err.partition(";")[0]) == (
-        2,
-        "dpbench: pyproject.toml: tool.dpbench.compare.rounds: 0 is not allowed",
-    )
+    assert (code, err.partition(": 0 is")[0]) == (2, "dpbench: pyproject.toml: tool.dpbench.compare.rounds")
     assert call("gate")[0] == 3
     assert call("list")[0] == 0

@@ -56,11 +56,11 @@ class Run:
         repository: str = "ann/project",
         number: str = "7",
         workflow: str = "",
-        commit: str = "",
+        sha: str = "",
     ) -> int:
         environment = {"PATH": str(self.folder), "GITHUB_WORKFLOW": workflow}
         (self.folder / "comments.json").write_text(json.dumps([list(comments)]))
-        command = [sys.executable, str(SCRIPT), str(self.file), repository, number, *filter(None, [commit])]
+        command = [sys.executable, str(SCRIPT), str(self.file), repository, number, *filter(None, [sha])]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         self.stderr = done.stderr
         return done.returncode
@@ -133,7 +133,7 @@ def test_the_pull_request_is_the_one_with_the_judged_head(run: Run, heads: dict[
     run.file.write_text(text := f"{MARKER}\nnew\n")
     pulls = [{"number": number, "head": {"sha": sha}} for number, sha in heads.items()]
     (run.folder / "pulls.json").write_text(json.dumps(pulls))
-    assert run(number="bob:x&state=all", commit="abc") == bool(refused)
+    assert run(number="bob:x&state=all", sha="abc") == bool(refused)
     assert refused in run.stderr
     assert run.written() == ([] if refused else [("POST", ISSUE, text)])
     asked = json.loads((run.folder / "calls.jsonl").read_text().splitlines()[0])[0]

@@ -60,8 +60,11 @@ def test_these_are_all_workflows() -> None:
 
 @with_steps
 def test_every_action_is_pinned_by_a_commit_with_its_version_beside_it(path: Path) -> None:
-    lines = re.findall(r"uses: *(.*)", path.read_text())
-    assert len(lines) == len([step for step in steps(path) if "uses" in step]) != 0
+    lines, least = (
+        re.findall(r"uses: *(.*)", path.read_text()),
+        1 if path == COMMENT else 2 if "weekly" in path.stem else 4,
+    )
+    assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= least
     assert [each for each in lines if not re.fullmatch(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
 
 
@@ -155,15 +158,8 @@ def test_the_gates_step_fails_for_a_slower_pull_request_and_a_broken_gate(
         dpbench = tmp_path / folder / "dpbench"
         dpbench.write_text(f'#!/bin/sh\nprintf "%s " "$@"\nexit {verdict}\n')
         dpbench.chmod(0o755)
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "GITHUB_EVENT_NAME": event,
-        "BASE": "HEAD~1",
-        "RUNNER_TEMP": str(tmp_path),
-        "BUDGET": "5m",
-        "SETTINGS": "",
-        "GITHUB_OUTPUT": str(tmp_path / "output"),
-    }
+    environment = {"PATH": "/usr/bin:/bin", "GITHUB_EVENT_NAME": event, "BASE": "HEAD~1", "RUNNER_TEMP": str(tmp_path)}
+    environment |= {"BUDGET": "5m", "SETTINGS": "", "GITHUB_OUTPUT": str(tmp_path / "output")}
     script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
     done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (exit_code, "")
@@ -194,22 +190,17 @@ def test_the_action_takes_packages_and_settings_from_the_base_branch(tmp_path: P
     step, gate = (step for step in steps(GATE) if step.get("name") in ("install", "gate"))
     git(tmp_path, "init", "--quiet")
     (tmp_path / "pyproject.toml").write_text("[project]\n" if is_package else "[tool.x]\n")
-    (tmp_path / "venv.py").write_text("raise SystemExit(9)")
     git(tmp_path, "add", "pyproject.toml")
     git(tmp_path, "commit", "--quiet", "-m", "branch")
     git(tmp_path, "tag", "trusted")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "pull request")
     pip = '#!/bin/sh\nprintf "%s\\n" "$*" >>"$0.calls"\n'
     (tmp_path / "python").write_text(
-        f'#!/bin/sh\n[ "$1" = -P ]\nmkdir -p "$4/bin"\ncat >"$4/bin/pip" <<"END"\n{pip}END\nchmod +x "$4/bin/pip"\n'
+        f'#!/bin/sh\n[ "$1" = -P ] || exit 9\nmkdir -p "$4/bin"\ncat >"$4/bin/pip" <<"END"\n{pip}END\nchmod +x "$4/bin/pip"\n'
     )
     (tmp_path / "python").chmod(0o755)
-    environment = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin",
-        "RUNNER_TEMP": str(tmp_path),
-        "TRUSTED": "trusted",
-        "GITHUB_ACTION_PATH": str(GATE.parent),
-    }
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), "TRUSTED": "trusted"}
+    environment |= {"GITHUB_ACTION_PATH": str(GATE.parent)}
     subprocess.run(["bash", "-e", "-c", step["run"]], check=True, cwd=tmp_path, env=environment)
     calls = (tmp_path / "venv" / "bin" / "pip.calls").read_text().splitlines()
     assert calls[-1] == f"install {ROOT}[suites]" + (f" {tmp_path}/trusted" if is_package else "")
@@ -227,12 +218,13 @@ def test_the_templates_run_the_actions_and_nothing_else() -> None:
     assert used == {"dpbench": [place.format("gate")], "dpbench-comment": [place.format("comment")]}
     judges, comments = (read(TEMPLATES[0].with_name(f"{name}.yml")) for name in ("dpbench", "dpbench-comment"))
     assert comments[True]["workflow_run"]["workflows"] == [judges["name"]]  # YAML reads the key `on` as true
-    assert set(judges[True]) == {"pull_request", "push"}
-    uploaded, downloaded = (
-        using(steps(path), f"actions/{verb}-artifact")[0]["with"]["name"]
-        for path, verb in ((GATE, "upload"), (COMMENT, "download"))
+    for triggers in (judges[True], read(ROOT / ".github" / "workflows" / "gate.yml")[True]):
+        assert (set(triggers), triggers["push"]["branches"]) == ({"pull_request", "push"}, ["main"])
+    (upload,), (download,) = (
+        using(steps(GATE), "actions/upload-artifact"),
+        using(steps(COMMENT), "actions/download-artifact"),
     )
-    assert uploaded == downloaded
+    assert upload["with"]["name"] == download["with"]["name"]
 
 
 def lint(*paths: Path) -> subprocess.CompletedProcess[str]:
