@@ -44,7 +44,7 @@ def find_project_table(folder: Path) -> tuple[Path, ProjectTable] | None:
     """
     for place in _places(folder.absolute()):
         path = Path(os.path.relpath(place / PROJECT_FILE, folder))
-        if (place / PROJECT_FILE).is_file() and (table := read_project_table(path, folder)) is not None:
+        if os.path.isfile(place / PROJECT_FILE) and (table := read_project_table(path, folder)) is not None:
             return path, table
     return None
 
@@ -77,7 +77,7 @@ def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None
 def _places(folder: Path) -> Iterator[Path]:
     """Yield the folder and its parents up to the root of its git repository; without one, the folder alone."""
     places = [folder, *folder.parents]
-    root = next((place for place in places if (place / ".git").exists()), folder)
+    root = next((place for place in places if os.path.exists(place / ".git")), folder)
     yield from places[: places.index(root) + 1]
 
 

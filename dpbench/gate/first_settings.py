@@ -135,7 +135,8 @@ def _results(function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 
 def _is_workload(node: ast.expr) -> bool:
-    text = node.value if isinstance(node, ast.Constant) else ast.unparse(node)
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    text = node.value if isinstance(node, ast.Constant) else name
     return str(text).rpartition(".")[2] == "Workload"
 
 

@@ -25,6 +25,8 @@ IMPORT = "from dpbench.workloads.workload import Workload\n"
         ("a.py", f"{IMPORT}def f() -> Workload: (", (), ()),
         ("a.py", f"{IMPORT}raise SystemExit\ndef f() -> Workload: ...", ("a:f",), ()),
         ("a.py", "(" * 5000 + "benchmark", (), ()),
+        ("a.py", f"{IMPORT}def f() -> a{'.b' * 5000}: ...\ndef g() -> Workload: ...", (), ()),
+        ("a.py", f"{IMPORT}def f() -> a{'.b' * 500}: ...\ndef g() -> Workload: ...", ("a:g",), ()),
         ("test_a.py", "def test_x(benchmark): ...", (), ("test_a.py",)),
         ("test_a.py", "class TestX:\n    def test_x(self, *, benchmark): ...", (), ("test_a.py",)),
         ("test_a.py", "class X:\n    def test_x(self, benchmark): ...", (), ()),
@@ -81,7 +83,7 @@ def test_the_settings_are_valid(
 
 
 def test_the_commented_examples_are_valid_too(tmp_path: Path) -> None:
-    lines = settings_text(FoundBenchmarks()).partition("repository has.\n")[2].splitlines()
+    lines = settings_text(FoundBenchmarks()).partition("git tracks.\n")[2].splitlines()
     path = tmp_path / "gate.toml"
     path.write_text("\n".join(line.removeprefix("#").strip() for line in lines))
     settings = load_settings(path)

@@ -60,10 +60,8 @@ def test_these_are_all_workflows() -> None:
 
 @with_steps
 def test_every_action_is_pinned_by_a_commit_with_its_version_beside_it(path: Path) -> None:
-    lines, least = (
-        re.findall(r"uses: *(.*)", path.read_text()),
-        1 if path == COMMENT else 2 if "weekly" in path.stem else 4,
-    )
+    lines = re.findall(r"uses: *(.*)", path.read_text())
+    least = 1 if path == COMMENT else 2 if path.stem == "weekly" else 4
     assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= least
     assert [each for each in lines if not re.fullmatch(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
 
@@ -196,7 +194,8 @@ def test_the_action_takes_packages_and_settings_from_the_base_branch(tmp_path: P
     git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "pull request")
     pip = '#!/bin/sh\nprintf "%s\\n" "$*" >>"$0.calls"\n'
     (tmp_path / "python").write_text(
-        f'#!/bin/sh\n[ "$1" = -P ] || exit 9\nmkdir -p "$4/bin"\ncat >"$4/bin/pip" <<"END"\n{pip}END\nchmod +x "$4/bin/pip"\n'
+        '#!/bin/sh\n[ "$1" = -P ] || exit 9\nmkdir -p "$4/bin"\n'
+        f'cat >"$4/bin/pip" <<"END"\n{pip}END\nchmod +x "$4/bin/pip"\n'
     )
     (tmp_path / "python").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), "TRUSTED": "trusted"}
