@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dpbench import __version__
-from dpbench.cli.project_defaults import project_defaults
+from dpbench.cases.project_file import find_project_table
 from dpbench.cli.shared import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.text.outside import printable
@@ -40,6 +40,9 @@ _COMMANDS = {
     "asv-export": ("asv", "Write measured step times into asv's results."),
 }
 """The module of each command, which is imported when the command is called, and its line in the help."""
+_FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))
+_FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
+"""By command: the option for its folder, and the name of this folder in the project's folder of results."""
 
 
 class _Commands(TyperGroup):
@@ -89,6 +92,21 @@ def _before(
         except OSError as error:
             raise WrongInputError(f"current directory: {error.strerror}; allowed: one that exists") from error
         context.default_map = {context.invoked_subcommand: project_defaults(context.invoked_subcommand)}
+
+
+def project_defaults(command: str | None) -> dict[str, str]:
+    """Return the defaults that the current project's pyproject.toml sets for a command, as text of the command line.
+
+    Raise WrongInputError. A command without such options never reads the file.
+    """
+    found = find_project_table(Path.cwd()) if command in _FOLDERS else None
+    if found is None or command is None:
+        return {}
+    path, table = found
+    options = table.compare if command == "compare" else {}
+    texts = {key: ",".join(map(str, it if isinstance(it, list) else [it])) for key, it in options.items()}
+    option, name = _FOLDERS[command]
+    return texts if table.results is None else texts | {option: str(path.parent / table.results / name)}
 
 
 def main() -> NoReturn:

@@ -49,7 +49,9 @@ def init(
     new = {name: text for name, text in texts.items() if name not in kept}
     write_new(repository.root, new)
     show_lines(f"{name}: not written: {reason}" for name, reason in kept.items())
-    show_lines(f"{name}: written{f': {found}' if name == SETTINGS else ''}" for name in new)
+    asv, tests = int(found.has_asv), len(found.tests)
+    counts = f": factories {len(found.factories)}, suites of asv {asv}, files of pytest-benchmark {tests}"
+    show_lines(f"{name}: written{counts if name == SETTINGS else ''}" for name in new)
     show_lines(_next_steps(found, new))
     return ExitCode.OK
 

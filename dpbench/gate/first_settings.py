@@ -52,19 +52,12 @@ _NOTHING = """\
 
 @dataclass(frozen=True)
 class FoundBenchmarks:
-    """What a repository has: factories as ``package.module:function``, a suite of asv, and files of tests.
-
-    `is_installable` is whether pip can install the repository.
-    """
+    """Factories as ``package.module:function``, a suite of asv, files of tests, and whether pip can install the code."""
 
     factories: tuple[str, ...] = ()
     has_asv: bool = False
     tests: tuple[str, ...] = ()
     is_installable: bool = True
-
-    def __str__(self) -> str:
-        asv, tests = int(self.has_asv), len(self.tests)
-        return f"factories {len(self.factories)}, suites of asv {asv}, files of pytest-benchmark {tests}"
 
 
 def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
@@ -103,7 +96,7 @@ def _parsed(path: Path) -> ast.Module:
     with suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = read_input(path)
-        if b"benchmark" in source or (b"dpbench" in source and b"Workload" in source):
+        if b"benchmark" in source or b"dpbench" in source:
             return ast.parse(source)
     return ast.Module([], [])
 
@@ -117,7 +110,8 @@ def _module(name: str) -> str | None:
 
 
 def _factories(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in tree.body if any("dpbench" in ast.unparse(each) for each in imports) else ():
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and not node.name.startswith("_"):
             given = node.args
             needs = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults
@@ -157,7 +151,7 @@ def _is_benchmark(function: ast.FunctionDef) -> bool:
 
 def _has_build(path: Path) -> bool:
     with suppress(OSError, ValueError):
-        return not {"project", "build-system"}.isdisjoint(read_toml(path))
+        return bool({"project", "build-system"} & read_toml(path).keys())
     return False
 
 

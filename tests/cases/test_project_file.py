@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.cases.project_file import find_project_table
-from dpbench.cli.project_defaults import project_defaults
+from dpbench.cli.command_line import project_defaults
 from dpbench.errors import WrongInputError
 from dpbench.gate.settings import SettingsError, load_settings
 
