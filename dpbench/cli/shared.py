@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import product
@@ -53,24 +53,19 @@ def option(text: str, *, is_output: bool = False, names: str | None = None) -> A
     """
     if is_output:
         return typer.Option(help=text, parser=_option_path, metavar="<path>")
-    return typer.Option(help=text, autocompletion=_COMPLETIONS[names] if names else None)
+    return typer.Option(help=text, autocompletion=_completion(names) if names else None)
 
 
-def _complete_variants(incomplete: str) -> list[str]:
-    return _completed(incomplete, [*VariantName, *registered("variants")])
+def _completion(kind: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        names = [*VariantName] if kind == "variants" else [*map("/".join, product(Family, Size))]
+        return [f"{before}{comma}{name}" for name in [*names, *registered(kind)] if name.startswith(last)]
+
+    return complete
 
 
-def _complete_workloads(incomplete: str) -> list[str]:
-    return _completed(incomplete, [*map("/".join, product(Family, Size)), *registered("workloads")])
-
-
-def _completed(incomplete: str, names: Iterable[str]) -> list[str]:
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
-
-
-_COMPLETIONS = {"variants": _complete_variants, "workloads": _complete_workloads}
-WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=_complete_workloads)
+WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=_completion("workloads"))
 
 
 def output_path(text: str) -> Path:

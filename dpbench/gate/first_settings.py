@@ -52,7 +52,7 @@ _NOTHING = """\
 
 @dataclass(frozen=True)
 class FoundBenchmarks:
-    """Factories as ``package.module:function``, a suite of asv, files of tests, and whether pip can install the code."""
+    """Factories as ``package.module:function``, a suite of asv, files of tests, and whether pip installs the code."""
 
     factories: tuple[str, ...] = ()
     has_asv: bool = False
