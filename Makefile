@@ -105,7 +105,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/zizmor --offline --quiet .github dpbench/gate/workflows/*.yml
 
 # Build the sdist and the wheel in dist/. Install each in a new environment and test it outside the checkout.
 dist: $(READY)

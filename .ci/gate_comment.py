@@ -1,7 +1,9 @@
 """Write the gate's comment on a pull request, or replace the one written before.
 
     python3 .ci/gate_comment.py gate.md OWNER/REPOSITORY NUMBER
+    python3 .ci/gate_comment.py gate.md OWNER/REPOSITORY OWNER-OF-HEAD:BRANCH COMMIT
 
+The second form finds the pull request by its head, which GitHub tells a workflow on workflow_run.
 The file comes from a job that ran the pull request's code, so it may hold anything. It is posted only if it has nothing
 but what `dpbench gate --markdown` writes: no link, mention, image or tag of another kind. Its first line, MARKER, gets
 the workflow's name, from GITHUB_WORKFLOW. A comment is replaced only if AUTHOR wrote it and its first line is equal, so
@@ -20,6 +22,7 @@ from typing import Any
 AUTHOR = "github-actions[bot]"
 MARKER = "<!-- dpbench gate -->"
 MAX_CHARACTERS = 65_536
+_REPOSITORY = re.compile(r"[\w-]+/(?!\.+$)[\w.-]+")
 
 # A zero-width space prevents mentions, links and issues, in code and in HTML too. There a backslash prevents nothing,
 # so only marks have one, and "<" and "&" are references.
@@ -39,7 +42,8 @@ class RefusedError(Exception):
 
 def main(arguments: list[str]) -> int:
     try:
-        file, repository, number = arguments
+        file, repository, place, *commit = arguments
+        number = number_of(repository, place, *commit) if commit else place
         write(checked(Path(file)), repository, number, marker_of(os.environ.get("GITHUB_WORKFLOW", "")))
     except RefusedError as error:
         sys.stderr.write(f"gate_comment: {error}\n")
@@ -78,9 +82,21 @@ def marker_of(workflow: str) -> str:
     return f"{MARKER.removesuffix(' -->')} {name} -->" if name else MARKER
 
 
+def number_of(repository: str, head: str, commit: str) -> str:
+    """Return the number of the one open pull request whose head is this branch at this commit. Raises RefusedError."""
+    if not _REPOSITORY.fullmatch(repository):
+        raise RefusedError(f"{repository!a} is no repository")
+    asked = ("--raw-field", f"head={head}", "--raw-field", "state=open")
+    pulls = json.loads(gh("--method", "GET", *asked, f"repos/{repository}/pulls"))
+    numbers = [str(each["number"]) for each in pulls if each["head"]["sha"] == commit]
+    if len(numbers) != 1:
+        raise RefusedError(f"{len(numbers)} open pull requests have the head {head!a} at {commit!a}, not 1")
+    return numbers[0]
+
+
 def write(text: str, repository: str, number: str, marker: str) -> None:
     """Replace the last comment that begins with the line `marker` and is AUTHOR's, or add one."""
-    if not re.fullmatch(r"[\w-]+/(?!\.+$)[\w.-]+", repository) or not re.fullmatch(r"[1-9][0-9]*", number):
+    if not _REPOSITORY.fullmatch(repository) or not re.fullmatch(r"[1-9][0-9]*", number):
         raise RefusedError(f"{repository!a} or {number!a} is no repository or no number of a pull request")
     comments = f"repos/{repository}/issues/{number}/comments"
     pages = json.loads(gh("--paginate", "--slurp", f"{comments}?per_page=100"))

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from dpbench import __version__
+from dpbench.cases.project_file import find_project_table
 from dpbench.cli.shared import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.text.outside import printable
@@ -25,6 +26,7 @@ _REPORT = "this is an error in dpbench; please report it with the traceback, whi
 _COMMANDS = {
     "compare": ("compare", "Compare the variants that this machine can run."),
     "sweep": ("compare", "Measure a sweep file, and go on where it stopped."),
+    "init": ("init", "Write a gate's settings for this repository, and a workflow for its CI."),
     "list": ("names", "List variants and their parameters, workloads and metrics."),
     "counts": ("counts", "Count exactly what one training step does."),
     "report": ("report", "Print what records say, and write a page of them."),
@@ -38,10 +40,15 @@ _COMMANDS = {
     "asv-export": ("asv", "Write measured step times into asv's results."),
 }
 """The module of each command, which is imported when the command is called, and its line in the help."""
+_FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))
+_FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
+"""By command: the option for its folder, and the name of this folder in the project's folder of results."""
 
 
 class _Commands(TyperGroup):
     """Commands that are imported when they are called: together, their modules take a second."""
+
+    _is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the parser's interface
         return list(_COMMANDS)
@@ -49,17 +56,24 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _COMMANDS:
             return None
+        if self._is_listing:
+            return TyperCommand(cmd_name, help=_COMMANDS[cmd_name][1])
         only = typer.Typer(add_completion=False, rich_markup_mode=None)
         only.callback()(lambda: None)  # so that a single command stays one of a group
         import_module(f"dpbench.cli.{_COMMANDS[cmd_name][0]}").add_to(only)
         return typer.main.get_group(only).get_command(ctx, cmd_name)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return commands and options that begin so, without an import of the commands."""
+        self._is_listing = True
+        return super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
 
-app = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -77,6 +91,22 @@ def _before(
             Path.cwd()
         except OSError as error:
             raise WrongInputError(f"current directory: {error.strerror}; allowed: one that exists") from error
+        context.default_map = {context.invoked_subcommand: project_defaults(context.invoked_subcommand)}
+
+
+def project_defaults(command: str | None) -> dict[str, str]:
+    """Return the defaults that the current project's pyproject.toml sets for a command, as text of the command line.
+
+    Raise WrongInputError. A command without such options never reads the file.
+    """
+    found = find_project_table(Path.cwd()) if command in _FOLDERS else None
+    if found is None or command is None:
+        return {}
+    path, table = found
+    options = table.compare if command == "compare" else {}
+    texts = {key: ",".join(map(str, it if isinstance(it, list) else [it])) for key, it in options.items()}
+    option, name = _FOLDERS[command]
+    return texts if table.results is None else texts | {option: str(path.parent / table.results / name)}
 
 
 def main() -> NoReturn:
@@ -95,7 +125,7 @@ def _run(words: list[str]) -> int:
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
     words = [word for word in words if word != "--debug"] or ["--help"]
     try:
-        code: int = app(words, standalone_mode=False) or ExitCode.OK
+        code: int = app(words, standalone_mode=False, prog_name="dpbench") or ExitCode.OK
         if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
             return code
         raise KeyboardInterrupt

@@ -34,8 +34,8 @@ Results = Annotated[Path, typer.Option(help="Folder of records, one file for eac
 
 
 def compare(
-    variants: Annotated[str | None, option(_VARIANTS_HELP)] = None,
-    workloads: Annotated[str, option(_WORKLOADS_HELP)] = "mlp/small",
+    variants: Annotated[str | None, option(_VARIANTS_HELP, names="variants")] = None,
+    workloads: Annotated[str, option(_WORKLOADS_HELP, names="workloads")] = "mlp/small",
     batch: Annotated[str, option("Global batch sizes, such as 64,256.")] = "64",
     devices: Annotated[str | None, option("One device per lane, such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
     modes: Annotated[str, option("train, infer, or both: train,infer.")] = "train",

@@ -18,8 +18,8 @@ from dpbench.report.counts_table import counts_json, counts_text
 
 
 def counts(
-    variants: Annotated[str | None, option(f"{','.join(DEFAULT_VARIANTS)} by default.")] = None,
-    workloads: Annotated[str | None, option("mlp/small by default.")] = None,
+    variants: Annotated[str | None, option(f"{','.join(DEFAULT_VARIANTS)} by default.", names="variants")] = None,
+    workloads: Annotated[str | None, option("mlp/small by default.", names="workloads")] = None,
     batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
     devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
     events: Annotated[

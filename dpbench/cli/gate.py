@@ -54,7 +54,7 @@ def gate(
     worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
     tiers: Annotated[str, option("0 exact counters, 1 step times side by side, 2 drifts in the history.")] = "0,1",
     budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
-    settings: Annotated[Path | None, option("TOML file of benchmarks; benchmarks/gate.toml if it exists.")] = None,
+    settings: Annotated[Path | None, option("TOML file; benchmarks/gate.toml or pyproject.toml by default.")] = None,
     asv: Annotated[str | None, option("Measure asv's benchmarks whose names match this regular expression.")] = None,
     pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),

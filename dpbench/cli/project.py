@@ -11,7 +11,7 @@ from dpbench.cases.bounds import MOST
 from dpbench.cases.names import parse_workload
 from dpbench.cases.variants import VariantId, split_list
 from dpbench.cli.page import Open, finish_page_beside
-from dpbench.cli.shared import RESULTS, Json, example, form_of, option, show, show_lines
+from dpbench.cli.shared import RESULTS, WORKLOAD, Json, example, form_of, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.processes.project_all import project_machine, record_all
 from dpbench.processes.ways import ways_of
@@ -30,10 +30,10 @@ _MATHS = ("default", "float32", "tf32")
 
 
 def project(
-    workload: Annotated[str | None, typer.Argument(help="Such as convnet/base or my_model:factory.")] = None,
+    workload: Annotated[str | None, WORKLOAD] = None,
     *,
     machine: Annotated[str | None, option("Names or TOML files, such as 8xV100-pcie,4xA100-nvswitch.")] = None,
-    variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.")] = _VARIANTS,
+    variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.", names="variants")] = _VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 32 for each device by default.")] = None,
     math: Annotated[str, option("default: convolutions in TF32 where the device can; float32; tf32.")] = "default",
     ahead: Annotated[

@@ -7,9 +7,10 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -18,6 +19,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
 from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.names import Family, Size, registered
+from dpbench.cases.variants import VariantName
 from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, printable
 
@@ -43,9 +46,26 @@ def form_of(*, as_json: bool = False, as_markdown: bool = False) -> Form:
     return Form.JSON if as_json else Form.MARKDOWN if as_markdown else Form.TEXT
 
 
-def option(text: str, *, is_output: bool = False) -> Any:
-    """Return an option with this help text. `is_output` says that its value is the path of a file that is written."""
-    return typer.Option(help=text, parser=_option_path, metavar="<path>") if is_output else typer.Option(help=text)
+def option(text: str, *, is_output: bool = False, names: str | None = None) -> Any:
+    """Return an option with this help text. `is_output` says that its value is the path of a file that is written.
+
+    A shell completes a list of `names`, which are variants or workloads.
+    """
+    if is_output:
+        return typer.Option(help=text, parser=_option_path, metavar="<path>")
+    return typer.Option(help=text, autocompletion=_completion(names) if names else None)
+
+
+def _completion(kind: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        names = [*VariantName] if kind == "variants" else [*map("/".join, product(Family, Size))]
+        return [f"{before}{comma}{name}" for name in [*names, *registered(kind)] if name.startswith(last)]
+
+    return complete
+
+
+WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=_completion("workloads"))
 
 
 def output_path(text: str) -> Path:

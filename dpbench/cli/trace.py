@@ -11,7 +11,7 @@ from rich.status import Status
 from dpbench.cases.counted_cases import plan_counts
 from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
-from dpbench.cli.shared import RESULTS, Json, complain, example, option, show, unusable
+from dpbench.cli.shared import RESULTS, WORKLOAD, Json, complain, example, option, show, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.processes.project_all import record_all
 from dpbench.processes.run_sweep import machine_for
@@ -35,9 +35,9 @@ class TraceError(WrongInputError):
 
 
 def trace(
-    workload: Annotated[str, typer.Argument(help="Such as convnet/base or my_model:factory.")],
+    workload: Annotated[str, WORKLOAD],
     *,
-    variants: Annotated[str, option("Such as torch_dp,tuned,ddp.")] = _DEFAULT_VARIANTS,
+    variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", names="variants")] = _DEFAULT_VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 64 by default, 32 a device on --machine.")] = None,
     devices: Annotated[str | None, option("Real devices, such as cpu*2, or simulated ones, such as sim*4.")] = None,
     machine: Annotated[str | None, option("A described machine, such as 4xV100-sxm, or its TOML file.")] = None,

@@ -18,5 +18,7 @@ A gate passes these files in this order, and `run_gate.py` composes them:
     overall_verdict, false_alarms    one verdict without accepted and traded regressions; how often it is wrong
     judgement   the result, which `dpbench.report.gate` prints
 
+`dpbench init` writes first_settings, and the templates for CI in workflows/.
+
 README.md is the manual.
 """

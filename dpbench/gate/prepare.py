@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dpbench.cases.names import is_factory
 from dpbench.cases.plan import PlanError, check_lanes, default_lanes
+from dpbench.cases.project_file import find_project_table
 from dpbench.cases.supports import why_unsupported
 from dpbench.errors import GateError
 from dpbench.gate.borrowed import Chosen
@@ -21,7 +22,7 @@ from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
 
 WORKTREE = "--worktree"
 SETTINGS = Path("benchmarks/gate.toml")
-"""The settings file, in the repository, if the request names none. It need not exist."""
+"""The settings file, in the working tree, if the request names none. Without it, pyproject.toml may have settings."""
 
 _UNTIMED_LANES: tuple[str, ...] = ("cpu",)
 """Stands for the machine's lanes if no times are measured: counts do not need them."""
@@ -189,7 +190,14 @@ def _read_settings(
     repository: Repository, path: Path | None, lanes: tuple[str, ...], borrowed: tuple[Selection, ...]
 ) -> Settings:
     defaults = default_benchmarks(lanes)
-    found = path or repository.root / SETTINGS
-    missing = path is None and not found.exists()
-    settings = Settings(benchmarks=defaults) if missing else load_settings(found, defaults)
+    found = path or _settings_file(repository)
+    settings = Settings(benchmarks=defaults) if found is None else load_settings(found, defaults)
     return settings.model_copy(update={"benchmarks": (), "borrowed": borrowed}) if borrowed else settings
+
+
+def _settings_file(repository: Repository) -> Path | None:
+    """Return gate.toml of the working tree, or the pyproject.toml that has settings, or None."""
+    if (repository.root / SETTINGS).exists():
+        return repository.root / SETTINGS
+    found = find_project_table(Path.cwd())
+    return found[0] if found and found[1].gate is not None else None

@@ -74,6 +74,10 @@ class Repository:
             and not (state == "??" and _is_gates_own(self.root / name))
         ]
 
+    def tracked_files(self) -> list[str]:
+        """Return the files that git tracks, by their paths from the root."""
+        return self._git("ls-files", "-z", "--cached", what="git ls-files failed").split("\0")
+
     def commits_between(self, base: str, head: str) -> frozenset[str]:
         """Return the full hashes of the commits that head has and base has not."""
         return frozenset(self._git("rev-list", f"{base}..{head}", what="git rev-list failed").split())

@@ -1,5 +1,7 @@
 """What a gate measures and tolerates: its defaults, and a project's own in a TOML file.
 
+A pyproject.toml has the same keys in its table `[tool.dpbench.gate]`.
+
 alarm_rate = 0.005                # false alarms of all benchmarks together; "0.5%" is the same
 
 [thresholds]                      # the tolerated growth, by the name of a benchmark
@@ -36,9 +38,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from dpbench.cases.case import Case
 from dpbench.cases.explain import explain, nearest, one_of
 from dpbench.cases.names import SUITES, Dtype, Mode
+from dpbench.cases.project_file import PROJECT_FILE, read_project_table
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.errors import GateError
+from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
 from dpbench.processes.messages import Timed
 from dpbench.text.outside import one_line, read_toml
@@ -256,20 +259,32 @@ class _Entry(_Frozen):
 
 
 def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS) -> Settings:
-    """Read a settings file.
+    """Read a settings file, or the table `[tool.dpbench.gate]` of a pyproject.toml.
 
     If it has no benchmarks, `defaults` are measured. Raises SettingsError.
     """
+    place = f"{path}: tool.dpbench.gate" if path.name == PROJECT_FILE else path
+    fields = _fields(path)
     try:
-        fields = read_toml(path)
+        return _settings(fields, defaults)
+    except SettingsError as error:
+        raise SettingsError(f"{place}: {error}") from error
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    try:
+        if path.name != PROJECT_FILE:
+            return read_toml(path)
+        table = read_project_table(path)
+    except WrongInputError as error:
+        raise SettingsError(str(error)) from error
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
     except ValueError as error:
         raise SettingsError(f"{path}: is not TOML: {one_line(str(error))}") from error
-    try:
-        return _settings(fields, defaults)
-    except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from error
+    if table is None or table.gate is None:
+        raise SettingsError(f"{path}: has no [tool.dpbench.gate]; allowed: a file with this table")
+    return table.gate
 
 
 def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settings:

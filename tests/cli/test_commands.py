@@ -197,7 +197,7 @@ def test_a_machine_file_of_the_cpu_is_written_and_projected_on(dpbench, tmp_path
     )
 
 
-@pytest.mark.parametrize("command", ["compare", "sweep", "list", "doctor"])
+@pytest.mark.parametrize("command", ["compare", "sweep", "init", "list", "doctor"])
 def test_help_has_an_example(dpbench, command):
     done = dpbench(command, "--help")
     assert done.returncode == 0

@@ -16,10 +16,10 @@ Install = Callable[..., str]
 def install(tmp_path: Path) -> Install:
     """Write the metadata of a distribution as pip does, and return the folder it is in."""
 
-    def install(name: str, version: str, entry_points: str = "") -> str:
+    def install(name: str, version: str, entry_points: str = "", requires: str = "") -> str:
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n")
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n{requires}")
         (folder / "entry_points.txt").write_text(entry_points)
         return str(tmp_path)
 
@@ -70,5 +70,9 @@ def test_another_owner_of_pynvml_is_one_line_and_nvidias_is_none(
     monkeypatch.syspath_prepend(folder)
     [found] = examine_pynvml()
     assert (found.severity, found.what) == (Severity.NOTE, "pynvml")
-    assert found.value == "from pynvml 11.5.0, not nvidia-ml-py"
+    assert found.value == "from pynvml 11.5.0, not nvidia-ml-py; no installed package requires it"
+    install("watcher", "1", requires="Requires-Dist: PyNVML (>=11)\n")
+    install("nvitop", "1", requires="Requires-Dist: pynvml; extra == 'old'\nRequires-Dist: pynvml-utils\n")
+    install("gpustat", "1", requires="Requires-Dist: pynvml<12; python_version > '3'\n")
+    assert examine_pynvml()[0].value == "from pynvml 11.5.0, not nvidia-ml-py; required by gpustat, watcher"
     assert found.advice == "run `pip uninstall pynvml`, then reinstall nvidia-ml-py"

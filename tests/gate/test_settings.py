@@ -9,6 +9,8 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Dtype, Mode
 from dpbench.cases.variants import VariantName
 from dpbench.gate.judgement import Accepted
+from dpbench.gate.prepare import SETTINGS, _settings_file
+from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import (
     DEFAULT_BENCHMARKS,
     Benchmark,
@@ -20,6 +22,7 @@ from dpbench.gate.settings import (
     parse_share,
 )
 from dpbench.processes.messages import Timed
+from tests.cli.repositories import git
 
 FULL = """
 alarm_rate = "1%"
@@ -220,3 +223,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_benchmark_made_in_python_is_checked_like_one_of_a_file() -> None:
     with pytest.raises(ValueError, match="is no share"):
         Benchmark(name="x", workload="mlp/tiny", batch=1, threshold=float("nan"))
+
+
+def test_without_gate_toml_the_settings_are_those_of_pyproject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(tmp_path, "init", "--quiet")
+    monkeypatch.chdir(tmp_path)
+    repository, project = Repository(tmp_path), tmp_path / "pyproject.toml"
+    assert _settings_file(repository) is None
+    project.write_text("[tool.dpbench]\n")
+    assert _settings_file(repository) is None
+    project.write_text("[tool.dpbench.gate]\n")
+    assert _settings_file(repository) == Path("pyproject.toml")
+    (tmp_path / SETTINGS.parent).mkdir()
+    (tmp_path / SETTINGS).touch()
+    assert _settings_file(repository) == repository.root / SETTINGS

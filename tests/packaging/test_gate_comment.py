@@ -29,6 +29,8 @@ folder = pathlib.Path(__file__).parent
 _, *arguments = sys.argv
 with (folder / "calls.jsonl").open("a") as file:
     file.write(json.dumps([arguments, sys.stdin.read() if "--input" in arguments else None]) + "\\n")
+if any(each.startswith("head=") for each in arguments):
+    print((folder / "pulls.json").read_text())
 if "--paginate" in arguments:
     print((folder / "comments.json").read_text())
 """
@@ -49,11 +51,16 @@ class Run:
         gh.chmod(0o755)
 
     def __call__(
-        self, *comments: dict[str, Any], repository: str = "ann/project", number: str = "7", workflow: str = ""
+        self,
+        *comments: dict[str, Any],
+        repository: str = "ann/project",
+        number: str = "7",
+        workflow: str = "",
+        sha: str = "",
     ) -> int:
         environment = {"PATH": str(self.folder), "GITHUB_WORKFLOW": workflow}
         (self.folder / "comments.json").write_text(json.dumps([list(comments)]))
-        command = [sys.executable, str(SCRIPT), str(self.file), repository, number]
+        command = [sys.executable, str(SCRIPT), str(self.file), repository, number, *filter(None, [sha])]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         self.stderr = done.stderr
         return done.returncode
@@ -115,6 +122,23 @@ def test_each_workflow_replaces_its_own_comment(run: Run) -> None:
         ("POST", ISSUE, "<!-- dpbench gate gate -->\nnew\n"),
         ("PATCH", "repos/ann/project/issues/comments/2", f"{gpu}\nnew\n"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("heads", "refused"),
+    [({7: "abc", 8: "def"}, ""), ({8: "def"}, "0 open"), ({}, "0 open"), ({7: "abc", 9: "abc"}, "2 open")],
+    ids=["one", "a newer head", "none", "two bases"],
+)
+def test_the_pull_request_is_the_one_with_the_judged_head(run: Run, heads: dict[int, str], refused: str) -> None:
+    run.file.write_text(text := f"{MARKER}\nnew\n")
+    pulls = [{"number": number, "head": {"sha": sha}} for number, sha in heads.items()]
+    (run.folder / "pulls.json").write_text(json.dumps(pulls))
+    assert run(number="bob:x&state=all", sha="abc") == bool(refused)
+    assert refused in run.stderr
+    assert run.written() == ([] if refused else [("POST", ISSUE, text)])
+    asked = json.loads((run.folder / "calls.jsonl").read_text().splitlines()[0])[0]
+    assert asked[-1] == "repos/ann/project/pulls"
+    assert "head=bob:x&state=all" in asked
 
 
 HOSTILE = {

@@ -13,8 +13,10 @@ from tests.cli.repositories import git
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
-TEMPLATE = ROOT / ".ci" / "gate_workflow.yml"
-"""For other projects to copy."""
+TEMPLATES = sorted((ROOT / "dpbench" / "gate" / "workflows").iterdir())
+"""For other projects: `dpbench init --ci github` writes them."""
+GATE, COMMENT = (ROOT / ".github" / "actions" / name / "action.yml" for name in ("gate", "comment"))
+"""The actions that the templates use."""
 READS = {"contents": "read"}
 PERMISSIONS = {
     ("ci", "test"): READS,
@@ -22,17 +24,17 @@ PERMISSIONS = {
     ("ci", "cuda-stand-in"): READS,
     ("ci", "wheel"): READS,
     ("gate", "measure"): READS,
-    ("gate_workflow", "measure"): READS,
+    ("dpbench", "gate"): READS,
+    ("dpbench-comment", "comment"): {"actions": "read", "pull-requests": "write"},
     ("gate", "comment"): {"contents": "read", "pull-requests": "write"},
     ("weekly", "everything"): READS,
     ("release", "build"): READS,
     ("release", "publish"): {"id-token": "write"},
 }
-every = pytest.mark.parametrize("path", [*WORKFLOWS, TEMPLATE], ids=lambda path: path.stem)
+every = pytest.mark.parametrize("path", [*WORKFLOWS, *TEMPLATES], ids=lambda path: path.stem)
+with_steps = pytest.mark.parametrize("path", [*WORKFLOWS, GATE, COMMENT], ids=lambda path: f"{path.parts[-2:]}")
 own = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-gates = pytest.mark.parametrize(
-    "path", [ROOT / ".github" / "workflows" / "gate.yml", TEMPLATE], ids=["own", "template"]
-)
+gates = pytest.mark.parametrize("path", [ROOT / ".github" / "workflows" / "gate.yml", GATE], ids=["own", "action"])
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -44,7 +46,8 @@ def job(workflow: str, name: str) -> dict[str, Any]:
 
 
 def steps(path: Path) -> list[dict[str, Any]]:
-    return [step for each in read(path)["jobs"].values() for step in each["steps"]]
+    found = read(path)
+    return [step for each in found.get("jobs", {"": found.get("runs")}).values() for step in each["steps"]]
 
 
 def using(found: list[dict[str, Any]], action: str) -> list[dict[str, Any]]:
@@ -52,28 +55,30 @@ def using(found: list[dict[str, Any]], action: str) -> list[dict[str, Any]]:
 
 
 def test_these_are_all_workflows() -> None:
-    assert {path.name for path in [*WORKFLOWS, TEMPLATE]} == {f"{workflow}.yml" for workflow, _ in PERMISSIONS}
+    assert {path.name for path in [*WORKFLOWS, *TEMPLATES]} == {f"{workflow}.yml" for workflow, _ in PERMISSIONS}
 
 
-@every
+@with_steps
 def test_every_action_is_pinned_by_a_commit_with_its_version_beside_it(path: Path) -> None:
     lines = re.findall(r"uses: *(.*)", path.read_text())
-    assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= (2 if path.stem == "weekly" else 4)
+    least = 1 if path == COMMENT else 2 if path.stem == "weekly" else 4
+    assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= least
     assert [each for each in lines if not re.fullmatch(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
 
 
 def test_an_action_has_one_version_in_all_workflows() -> None:
     pins: dict[str, set[str]] = {}
-    for path in [*WORKFLOWS, TEMPLATE]:
+    for path in [*WORKFLOWS, GATE, COMMENT]:
         for action, pin in re.findall(r"uses: *([\w/-]+)@(.*)", path.read_text()):
             pins.setdefault(action, set()).add(pin)
     assert {action: found for action, found in pins.items() if len(found) != 1} == {}
 
 
-@every
+@with_steps
 def test_no_checkout_keeps_credentials(path: Path) -> None:
     found = using(steps(path), "actions/checkout")
-    assert [step["with"].get("persist-credentials") for step in found] == [False] * len(found) != []
+    assert [step["with"].get("persist-credentials") for step in found] == [False] * len(found)
+    assert bool(found) is (path != COMMENT)  # what may write a comment runs none of the pull request's code
 
 
 @every
@@ -87,7 +92,7 @@ def test_every_job_has_a_time_limit_and_the_least_permissions(path: Path) -> Non
     assert [name for name, each in found["jobs"].items() if not 0 < each.get("timeout-minutes", 0) <= most] == []
 
 
-@every
+@with_steps
 def test_commands_take_values_from_the_environment_and_not_from_expressions(path: Path) -> None:
     assert [step["run"] for step in steps(path) if "${{" in step.get("run", "")] == []
 
@@ -146,72 +151,91 @@ def test_the_gates_step_fails_for_a_slower_pull_request_and_a_broken_gate(
     path: Path, event: str, verdict: int, exit_code: int, tmp_path: Path
 ) -> None:
     (step,) = [step for step in steps(path) if step.get("name") == "gate"]
-    for folder in (".venv/bin", "gate/bin"):
+    for folder in (".venv/bin", "venv/bin"):
         (tmp_path / folder).mkdir(parents=True)
         dpbench = tmp_path / folder / "dpbench"
         dpbench.write_text(f'#!/bin/sh\nprintf "%s " "$@"\nexit {verdict}\n')
         dpbench.chmod(0o755)
     environment = {"PATH": "/usr/bin:/bin", "GITHUB_EVENT_NAME": event, "BASE": "HEAD~1", "RUNNER_TEMP": str(tmp_path)}
+    environment |= {"BUDGET": "5m", "SETTINGS": "", "GITHUB_OUTPUT": str(tmp_path / "output")}
     script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
     done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (exit_code, "")
-    assert done.stdout.startswith("gate --base HEAD~1 --budget 5m --github ")
+    judged = tmp_path / "dpbench" / "gate.json"
+    printed = judged.read_text() if path == GATE else done.stdout
+    assert printed.startswith("gate --base HEAD~1 --budget 5m --github ")
+    if path == GATE:
+        name = ("pass", "slower", "undecided", "broken")[verdict]
+        assert (tmp_path / "output").read_text() == f"verdict={name}\njson={judged}\n"
+        assert f"--settings {tmp_path}/trusted/pyproject.toml " in printed  # as no gate.toml is in the trusted branch
 
 
 @gates
 def test_the_history_is_saved_on_the_main_branch_alone_and_read_by_all(path: Path) -> None:
     """A cache that a pull request saves is visible to this pull request alone."""
-    assert read(path)[True]["push"]["branches"] == ["main"]  # YAML reads the key `on` as true
     found = steps(path)
     assert using(found, "actions/cache") == []
     (restored,), (saved,) = using(found, "actions/cache/restore"), using(found, "actions/cache/save")
     assert "if" not in restored
     assert saved["if"] == "github.event_name == 'push'"
-    assert saved["with"]["path"] == restored["with"]["path"] == "results/gate/history.jsonl"
+    assert saved["with"]["path"] == restored["with"]["path"]
+    assert saved["with"]["path"].endswith("/gate/history.jsonl")
     assert saved["with"]["key"].startswith(restored["with"]["restore-keys"])
 
 
-def test_the_copied_workflow_takes_packages_and_settings_from_the_users_branch(tmp_path: Path) -> None:
-    step, gate = (step for step in steps(TEMPLATE) if step.get("name") in ("install", "gate"))
+@pytest.mark.parametrize("is_package", [True, False])
+def test_the_action_takes_packages_and_settings_from_the_base_branch(tmp_path: Path, is_package: bool) -> None:
+    step, gate = (step for step in steps(GATE) if step.get("name") in ("install", "gate"))
     git(tmp_path, "init", "--quiet")
-    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "pull request")
-    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "branch")
+    (tmp_path / "pyproject.toml").write_text("[project]\n" if is_package else "[tool.x]\n")
+    git(tmp_path, "add", "pyproject.toml")
+    git(tmp_path, "commit", "--quiet", "-m", "branch")
     git(tmp_path, "tag", "trusted")
-    git(tmp_path, "reset", "--quiet", "--hard", "HEAD~1")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "pull request")
     pip = '#!/bin/sh\nprintf "%s\\n" "$*" >>"$0.calls"\n'
     (tmp_path / "python").write_text(
-        f'#!/bin/sh\nmkdir -p "$3/bin"\ncat >"$3/bin/pip" <<"END"\n{pip}END\nchmod +x "$3/bin/pip"\n'
+        '#!/bin/sh\n[ "$1" = -P ] || exit 9\nmkdir -p "$4/bin"\n'
+        f'cat >"$4/bin/pip" <<"END"\n{pip}END\nchmod +x "$4/bin/pip"\n'
     )
     (tmp_path / "python").chmod(0o755)
-    environment = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin",
-        "RUNNER_TEMP": str(tmp_path),
-        **step["env"],
-        "TRUSTED": "trusted",
-    }
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), "TRUSTED": "trusted"}
+    environment |= {"GITHUB_ACTION_PATH": str(GATE.parent)}
     subprocess.run(["bash", "-e", "-c", step["run"]], check=True, cwd=tmp_path, env=environment)
-    calls = (tmp_path / "gate" / "bin" / "pip.calls").read_text().splitlines()
-    assert calls[-1] == f"install {tmp_path}/trusted {step['env']['DPBENCH']}"
+    calls = (tmp_path / "venv" / "bin" / "pip.calls").read_text().splitlines()
+    assert calls[-1] == f"install {ROOT}[suites]" + (f" {tmp_path}/trusted" if is_package else "")
     assert git(tmp_path / "trusted", "log", "-1", "--format=%s") == "branch"
-    assert '--settings "$RUNNER_TEMP/trusted/benchmarks/gate.toml"' in gate["run"]
+    assert "$trusted/${SETTINGS:-benchmarks/gate.toml}" in gate["run"]
     assert (
         step["env"]["TRUSTED"]
         == "${{ github.event_name == 'push' && 'HEAD' || format('origin/{0}', github.base_ref) }}"
     )
-    assert step["env"]["DPBENCH"].startswith("torch-dpbench @ git+")
-    assert "make " not in TEMPLATE.read_text()
 
 
-def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+def test_the_templates_run_the_actions_and_nothing_else() -> None:
+    used = {path.stem: [step["uses"] for step in steps(path)] for path in TEMPLATES}
+    place = f"OWNER/dpbench/.github/actions/{{}}@{'0' * 40}"
+    assert used == {"dpbench": [place.format("gate")], "dpbench-comment": [place.format("comment")]}
+    judges, comments = (read(TEMPLATES[0].with_name(f"{name}.yml")) for name in ("dpbench", "dpbench-comment"))
+    assert comments[True]["workflow_run"]["workflows"] == [judges["name"]]  # YAML reads the key `on` as true
+    for triggers in (judges[True], read(ROOT / ".github" / "workflows" / "gate.yml")[True]):
+        assert (set(triggers), triggers["push"]["branches"]) == ({"pull_request", "push"}, ["main"])
+    (upload,), (download,) = (
+        using(steps(GATE), "actions/upload-artifact"),
+        using(steps(COMMENT), "actions/download-artifact"),
+    )
+    assert upload["with"]["name"] == download["with"]["name"]
+
+
+def lint(*paths: Path) -> subprocess.CompletedProcess[str]:
     linter = Path(sys.executable).with_name("zizmor")
-    return subprocess.run([linter, "--offline", folder], capture_output=True, text=True, check=False)
+    return subprocess.run([linter, "--offline", *paths], capture_output=True, text=True, check=False)
 
 
 def test_the_linter_of_workflows_finds_nothing_and_make_lint_runs_it() -> None:
-    for path in (ROOT / ".github" / "workflows", TEMPLATE):
-        done = lint(path)
-        assert done.returncode == 0, done.stdout
-    assert "$(BIN)/zizmor --offline" in (ROOT / "Makefile").read_text()
+    for paths in ([ROOT / ".github"], *([path] for path in TEMPLATES)):
+        done = lint(*paths)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "$(BIN)/zizmor --offline --quiet .github dpbench/gate/workflows/*.yml" in (ROOT / "Makefile").read_text()
 
 
 def test_the_linter_finds_an_action_without_a_commit(tmp_path: Path) -> None:

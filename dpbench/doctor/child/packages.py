@@ -4,6 +4,7 @@ This project is distributed as ``torch-dpbench``. On PyPI, ``dpbench`` is an unr
 agents.
 """
 
+import re
 from collections.abc import Sequence
 from importlib.metadata import Distribution, distributions, packages_distributions, version
 
@@ -32,10 +33,23 @@ def examine_pynvml() -> list[Finding]:
     owners = sorted({*packages_distributions().get("pynvml", ())} - {_NVML})
     return [
         note(
-            "pynvml", f"from {name} {version(name)}, not {_NVML}", f"run `pip uninstall {name}`, then reinstall {_NVML}"
+            "pynvml",
+            f"from {name} {version(name)}, not {_NVML}; {_required_by(name)}",
+            f"run `pip uninstall {name}`, then reinstall {_NVML}",
         )
         for name in owners
     ]
+
+
+def _required_by(name: str) -> str:
+    """Say which installed distributions require this one, without those that need it for an extra alone."""
+    found = {
+        str(each.name)
+        for each in distributions()
+        for requirement in each.requires or ()
+        if re.match(rf"{re.escape(name)}(?![\w.-])", requirement, re.IGNORECASE) and "extra ==" not in requirement
+    }
+    return f"required by {', '.join(sorted(found))}" if found else "no installed package requires it"
 
 
 def judge(ours: Distribution | None, others: Distribution | None) -> Finding:

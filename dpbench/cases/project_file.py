@@ -1,0 +1,91 @@
+"""A project's defaults: the table `[tool.dpbench]` of its pyproject.toml.
+
+[tool.dpbench]
+results = "bench/results"         # a folder, seen from pyproject.toml
+
+[tool.dpbench.compare]            # options of `dpbench compare`, with the keys of a sweep file
+variants = ["tuned", "naive"]
+batch = [64]
+
+[tool.dpbench.gate]               # the keys of gate.toml, which the gate checks
+alarm_rate = "0.5%"
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from dpbench.cases.explain import explain, nearest, one_of
+from dpbench.cases.spec import Spec
+from dpbench.errors import WrongInputError
+from dpbench.text.frozen import Frozen
+from dpbench.text.outside import one_line, quoted, read_toml
+
+PROJECT_FILE = "pyproject.toml"
+_NO_OPTIONS = ("case_time", "reference")
+_OPTIONS = [key for name, field in Spec.model_fields.items() if (key := field.alias or name) not in _NO_OPTIONS]
+
+
+class ProjectTable(Frozen):
+    """The table `[tool.dpbench]`. `gate` is None if the project has no such table."""
+
+    results: str | None = Field(None, pattern=r"^[^\x00]+$", description="text: a folder")
+    compare: dict[str, Any] = Field({}, description="a table with options of dpbench compare")
+    gate: dict[str, Any] | None = Field(None, description="a table with the keys of gate.toml")
+
+
+def find_project_table(folder: Path) -> tuple[Path, ProjectTable] | None:
+    """Return the nearest pyproject.toml that has a table `[tool.dpbench]`, seen from `folder`, and the table.
+
+    In a git repository also look in the parents, up to its root. Raise WrongInputError, as `read_project_table` does.
+    """
+    for place in _places(folder.absolute()):
+        path = Path(os.path.relpath(place / PROJECT_FILE, folder))
+        if os.path.isfile(place / PROJECT_FILE) and (table := read_project_table(path, folder)) is not None:
+            return path, table
+    return None
+
+
+def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None:
+    """Return the table of a pyproject.toml, or None if it has none. `path` is seen from `folder`.
+
+    Raise WrongInputError with the file, the field, its value and what is allowed. The fields of `gate` are not checked.
+    """
+    try:
+        table: Any = read_toml(folder / path)
+    except OSError as error:
+        raise WrongInputError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
+    except ValueError as error:
+        raise WrongInputError(f"{path}: is not TOML: {one_line(str(error))}") from error
+    for name in ("tool", "dpbench"):
+        if name not in table:
+            return None
+        table = table[name]
+        if not isinstance(table, dict):
+            raise WrongInputError(f"{path}: {name}: {quoted(table)} is not allowed; allowed: a table")
+    try:
+        found = ProjectTable.model_validate(table)
+    except ValidationError as error:
+        raise WrongInputError(f"{path}: tool.dpbench.{': '.join(explain(ProjectTable, error))}") from error
+    _check_options(f"{path}: tool.dpbench.compare.", found.compare)
+    return found
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    """Yield the folder and its parents up to the root of its git repository; without one, the folder alone."""
+    places = [folder, *folder.parents]
+    root = next((place for place in places if os.path.exists(place / ".git")), folder)
+    yield from places[: places.index(root) + 1]
+
+
+def _check_options(where: str, options: dict[str, Any]) -> None:
+    for key in options:
+        if key not in _OPTIONS:
+            raise WrongInputError(f"{where}{key}: unknown key{nearest(key, _OPTIONS)}; allowed: {one_of(_OPTIONS)}")
+    try:
+        Spec.model_validate(options)
+    except ValidationError as error:
+        raise WrongInputError(f"{where}{': '.join(explain(Spec, error))}") from error

@@ -1,0 +1,168 @@
+"""The first settings of a project: what of its own code a gate can measure.
+
+    def step() -> Workload                      a factory, in the repository's root or src
+    asv.conf.json                               a suite of asv, in the root or a folder of it
+    def test_forward(benchmark)                 a test of pytest-benchmark
+
+Only files that git tracks count, because a gate takes its benchmarks from commits. They are parsed, and nothing is
+executed.
+"""
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from keyword import iskeyword
+from pathlib import Path, PurePosixPath
+
+from dpbench.text.outside import read_input, read_toml
+
+_ASV = ("asv.conf.json", "asv.conf.jsonc")
+_HEAD = """\
+# What `dpbench gate` measures. The page dpbench/gate/README.md has all fields.
+# A gate has 5 minutes for all benchmarks: remove those that matter least.
+{build}"""
+_FACTORY = """
+[[benchmark]]
+name = {name}
+workload = {factory}
+batch = 64                          # items in the global batch
+threshold = "2%"                    # the tolerated growth
+"""
+_BORROWED = """
+[[benchmark]]
+{suite} = {text}
+pattern = true                      # {meaning}
+"""
+_NOTHING = """\
+# No factory, no suite of asv and no test of pytest-benchmark was found in the files that git tracks.
+# [[benchmark]]
+# name = "my_step"
+# workload = "my_project.bench:step"  # a function without arguments that returns a dpbench Workload
+# batch = 64                          # items in the global batch
+# threshold = "2%"                    # the tolerated growth
+# [[benchmark]]
+# pytest = "tests/test_speed.py"      # or asv = "Step.*"
+# pattern = true                      # every benchmark in this file; for asv, a regular expression
+"""
+
+
+@dataclass(frozen=True)
+class FoundBenchmarks:
+    """Factories as ``package.module:function``, a suite of asv, files of tests, and whether pip installs the code."""
+
+    factories: tuple[str, ...] = ()
+    has_asv: bool = False
+    tests: tuple[str, ...] = ()
+    is_installable: bool = True
+
+
+def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
+    """Return what the files of the repository at `root` have. A file that cannot be read or parsed has nothing."""
+    names = sorted(filter(str.isprintable, files))
+    factories, tests = list[str](), list[str]()
+    for name in names:
+        if name.endswith(".py"):
+            tree = _parsed(root / name)
+            module = _module(name)
+            factories += [f"{module}:{factory}" for factory in _factories(tree)] if module else []
+            tests += [name] if any(map(_is_benchmark, _functions(tree))) else []
+    return FoundBenchmarks(
+        factories=tuple(factories),
+        has_asv=any(path.name in _ASV and len(path.parts) <= 2 for path in map(PurePosixPath, names)),
+        tests=tuple(tests),
+        is_installable="setup.py" in names or ("pyproject.toml" in names and _has_build(root / "pyproject.toml")),
+    )
+
+
+def settings_text(found: FoundBenchmarks) -> str:
+    """Return a settings file that measures what was found, or examples in comments if nothing was. Pure."""
+    build = "" if found.is_installable else 'build = ""                          # pip cannot install this repository\n'
+    tables = [
+        _FACTORY.format(name=_quoted(name), factory=_quoted(factory))
+        for name, factory in _named(found.factories).items()
+    ]
+    if found.has_asv:
+        tables.append(_BORROWED.format(suite="asv", text='"."', meaning="a regular expression"))
+    for test in found.tests:
+        tables.append(_BORROWED.format(suite="pytest", text=_quoted(test), meaning="every benchmark in this file"))
+    return _HEAD.format(build=build) + ("".join(tables) or _NOTHING)
+
+
+def _parsed(path: Path) -> ast.Module:
+    with suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source = read_input(path)
+        if b"benchmark" in source or b"dpbench" in source:
+            return ast.parse(source)
+    return ast.Module([], [])
+
+
+def _module(name: str) -> str | None:
+    """Return the module of a file, as a gate imports it from the root or src, or None if it has no such name."""
+    parts = list(PurePosixPath(name).with_suffix("").parts)
+    parts = parts[1:] if parts[0] == "src" else parts
+    parts = parts[:-1] if parts[-1:] == ["__init__"] else parts
+    return ".".join(parts) if parts and all(part.isidentifier() and not iskeyword(part) for part in parts) else None
+
+
+def _factories(tree: ast.Module) -> Iterator[str]:
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in tree.body if any("dpbench" in ast.unparse(each) for each in imports) else ():
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list and not node.name.startswith("_"):
+            given = node.args
+            needs = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults
+            if not needs and any(map(_is_workload, _results(node))):
+                yield node.name
+
+
+def _results(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """Yield the annotation of what a function returns, and each class or function whose result it returns."""
+    if function.returns is not None:
+        yield function.returns
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
+            yield node.value.func
+
+
+def _is_workload(node: ast.expr) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    text = node.value if isinstance(node, ast.Constant) else name
+    return str(text).rpartition(".")[2] == "Workload"
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """Yield the functions where pytest looks for tests: of the module, and of its classes called Test..."""
+    for node in tree.body:
+        is_group = isinstance(node, ast.ClassDef) and node.name.startswith("Test")
+        for each in node.body if isinstance(node, ast.ClassDef) and is_group else [node]:
+            if isinstance(each, ast.FunctionDef):
+                yield each
+
+
+def _is_benchmark(function: ast.FunctionDef) -> bool:
+    given = function.args
+    arguments = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return function.name.startswith("test") and "benchmark" in arguments
+
+
+def _has_build(path: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return bool({"project", "build-system"} & read_toml(path).keys())
+    return False
+
+
+def _named(factories: Iterable[str]) -> dict[str, str]:
+    """Return the factories by the names of their benchmarks, which are distinct."""
+    named: dict[str, str] = {}
+    for number, factory in enumerate(factories, start=1):
+        name = re.sub("[^a-z0-9]+", "_", factory.lower()).strip("_") or "step"
+        named[f"{name}_{number}" if name in named else name] = factory
+    return named
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
