@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -111,17 +111,19 @@ class SequentialRun(WatchedRun):
         """The results in order, when all calls have ended. Call it in the thread that made the run."""
         calls = iter(self._pending.popleft, _END)
         results: list[Any] = []
-        others: list[Any] = []
         try:
             for call in calls:
                 results.append(self._state.run_here(call))
-        finally:
             if len(results) < self._count:
-                list(calls)  # after an interrupt no further call begins
-                with self._lock:
+                with self._lock:  # the watchdog has taken the other calls, and holds the lock until they have begun
                     rescue = self.rescue
-                others = [] if rescue is None else rescue.result()
-        return results + others
+                results += rescue.result() if rescue is not None else []
+        except BaseException:
+            list(calls)  # after an interrupt no further call begins
+            with self._lock:
+                wait([] if self.rescue is None else [self.rescue])
+            raise
+        return results
 
     def rescue_others(self) -> None:
         with self._lock:

@@ -43,16 +43,19 @@ class ThreadPool:
         self._threads: list[ThreadPoolExecutor] = []
 
     def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """Run `first` here and the others on the threads; return or raise when all have ended."""
+        """Run `first` here and the others on the threads; return when all have ended."""
         while len(self._threads) < len(others):
             name = f"dp-lane-{1 + len(self._threads)}"
             self._threads.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix=name))
         futures = [thread.submit(call) for thread, call in zip(self._threads, others, strict=False)]
-        try:
-            result = first()
-        finally:
-            wait(futures)
+        result = first()
+        wait(futures)
         return [result, *[future.result() for future in futures]]
+
+    def end(self) -> None:
+        """Return when all submitted calls have ended, and the threads too."""
+        for thread in self._threads:
+            thread.shutdown()
 
 
 class ThreadPools:
@@ -63,19 +66,27 @@ class ThreadPools:
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """Like `ThreadPool.run`, on a pool that no other call uses meanwhile."""
+    def run(self, first: Call, others: Sequence[Call], give_up: Callable[[], object] = list) -> list[Any]:
+        """Like `ThreadPool.run`, on a pool that no other call uses meanwhile.
+
+        An interrupt may come at any moment, also while the others are submitted or waited for. Then `give_up` is
+        called, and the interrupt is raised when the others have ended.
+        """
         pool = self._take()
         try:
-            return pool.run(first, others)
-        finally:
-            self._idle.append(pool)
+            results = pool.run(first, others)
+        except BaseException:
+            give_up()
+            pool.end()
+            raise
+        self._idle.append(pool)
+        return results
 
     def _take(self) -> ThreadPool:
         with self._lock:
             if self._process != os.getpid():  # after a fork: the threads exist in the parent only
-                self._process = os.getpid()
                 self._idle.clear()
+                self._process = os.getpid()
             return self._idle.pop() if self._idle else ThreadPool()
 
 
@@ -199,8 +210,8 @@ class StallWatchdog:
             self._start()
         if not self._has_ended_once:
             watched.slow_checks *= FIRST_FACTOR
-        self._running.add(watched)
         try:
+            self._running.add(watched)
             results = watched.run()
             self._has_ended_once = True
             return results
@@ -208,10 +219,10 @@ class StallWatchdog:
             self._running.discard(watched)
 
     def _start(self) -> None:
-        self._process = os.getpid()
         ending: SimpleQueue[None] = SimpleQueue()  # its `put` is safe in any thread, also during garbage collection
         weakref.finalize(self, ending.put, None)
         threading.Thread(target=_watch, args=(ending, self._running), name="dp-lane-watchdog", daemon=True).start()
+        self._process = os.getpid()
 
 
 def _watch(ending: SimpleQueue[None], running: set[WatchedRun]) -> None:

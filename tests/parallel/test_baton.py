@@ -68,10 +68,11 @@ def test_an_interrupt_before_the_first_lane_leaves_no_thread_waiting():
     threads, ended = [], []
 
     class Interrupted(ThreadPools):
-        def run(self, first, others):
+        def run(self, first, others, give_up):
             for call in others:
                 threads.append(threading.Thread(target=call, daemon=True))
                 threads[-1].start()
+            give_up()
             raise KeyboardInterrupt
 
     calls = [lambda lane=lane: ended.append(lane) for lane in range(3)]
