@@ -11,9 +11,9 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -22,7 +22,15 @@ from dpbench.parallel.interleaved import InterleavedRun
 from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
 from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
-from dpbench.parallel.threads import StallWatchdog, ThreadPools, WatchedRun, WatchedThread
+from dpbench.parallel.threads import (
+    LaneThread,
+    Outcome,
+    StallWatchdog,
+    ThreadPools,
+    WatchedRun,
+    WatchedThread,
+    value_of,
+)
 
 TRIES = 4
 """Measurements of each choice.
@@ -80,9 +88,9 @@ _END: Any = object()
 
 
 class SequentialRun(WatchedRun):
-    """The calls of a forward, in sequence. `rescue` is the future of those that the watchdog has started, else None."""
+    """The calls of a forward, in sequence. `rescue` is the thread of those that the watchdog has started, else None."""
 
-    __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_state", "_thread", "rescue")
+    __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_rescued", "_state", "_thread", "rescue")
 
     def __init__(
         self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, pools: ThreadPools
@@ -94,7 +102,8 @@ class SequentialRun(WatchedRun):
         self._state = state
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
-        self.rescue: Future[list[Any]] | None = None
+        self.rescue: LaneThread | None = None
+        self._rescued: SimpleQueue[Outcome] = SimpleQueue()
         self._thread = WatchedThread()
 
     @property
@@ -114,16 +123,16 @@ class SequentialRun(WatchedRun):
         try:
             for call in calls:
                 results.append(self._state.run_here(call))
-            if len(results) < self._count:
-                with self._lock:  # the watchdog has taken the other calls, and holds the lock until they have begun
-                    rescue = self.rescue
-                results += rescue.result() if rescue is not None else []
+            if len(results) < self._count:  # the watchdog has taken the others
+                results += value_of(self._rescued.get())
+            return results
         except BaseException:
             list(calls)  # after an interrupt no further call begins
             with self._lock:
-                wait([] if self.rescue is None else [self.rescue])
+                rescue = self.rescue
+            if rescue is not None:
+                rescue.wait()
             raise
-        return results
 
     def rescue_others(self) -> None:
         with self._lock:
@@ -134,7 +143,8 @@ class SequentialRun(WatchedRun):
             ]
             if calls:
                 self.hazards = hazards
-                self.rescue = ThreadPoolExecutor(1, "dp-lane").submit(self._pools.run, calls[0], calls[1:])
+                self.rescue = LaneThread("dp-lane-rescue")
+                self.rescue.submit(partial(self._pools.run, calls[0], calls[1:]), self._rescued.put)
 
 
 HAZARD_CHECKS = 100

@@ -21,7 +21,6 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -30,32 +29,73 @@ import torch
 from dpbench.parallel.thread_state import ThreadHazards
 
 Call = Callable[[], Any]
+Outcome = tuple[Any, BaseException | None]
+"""What a call returns, or what it raises."""
+
+
+def value_of(outcome: Outcome) -> Any:
+    value, error = outcome
+    if error is not None:
+        raise error
+    return value
+
+
+class LaneThread:
+    """A thread that runs calls one after the other. It ends when this object is garbage, or with the interpreter.
+
+    No code joins the thread, because the wrapper may be collected in any thread. That thread may hold the lock without
+    which none can be joined. Calls and outcomes go through queues in C. An interrupt cannot leave these half changed,
+    but it can leave a `threading.Condition` locked, and so all of concurrent.futures.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Call, Callable[[Outcome], object]] | None] = SimpleQueue()
+        weakref.finalize(self, self._calls.put, None)
+        threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
+
+    def submit(self, call: Call, report: Callable[[Outcome], object]) -> None:
+        """Have the thread run `call`, drop it, and call `report` with its outcome."""
+        self._calls.put((call, report))
+
+    def wait(self) -> None:
+        """Return when all submitted calls have ended."""
+        ended: SimpleQueue[Outcome] = SimpleQueue()
+        self.submit(list, ended.put)
+        ended.get()
+
+
+def _serve(calls: SimpleQueue[tuple[Call, Callable[[Outcome], object]] | None]) -> None:
+    while (item := calls.get()) is not None:
+        call, report = item
+        outcome: Outcome
+        try:
+            outcome = call(), None
+        except BaseException as error:
+            outcome = None, error
+        del item, call  # before the report, after which the replicas should be idle
+        report(outcome)
+        del report, outcome
 
 
 class ThreadPool:
-    """The threads of one forward at a time, each an executor with one thread.
-
-    An executor's thread ends when the executor is garbage, or when the interpreter ends. No code joins the threads,
-    because the wrapper may be collected in any thread. That thread may hold the lock without which none can be joined.
-    """
+    """The threads of one forward at a time."""
 
     def __init__(self) -> None:
-        self._threads: list[ThreadPoolExecutor] = []
+        self._threads: list[LaneThread] = []
 
     def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
         """Run `first` here and the others on the threads; return when all have ended."""
         while len(self._threads) < len(others):
-            name = f"dp-lane-{1 + len(self._threads)}"
-            self._threads.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix=name))
-        futures = [thread.submit(call) for thread, call in zip(self._threads, others, strict=False)]
-        result = first()
-        wait(futures)
-        return [result, *[future.result() for future in futures]]
+            self._threads.append(LaneThread(f"dp-lane-{1 + len(self._threads)}"))
+        outcomes: list[SimpleQueue[Outcome]] = [SimpleQueue() for _ in others]
+        for thread, call, outcome in zip(self._threads, others, outcomes, strict=False):
+            thread.submit(call, outcome.put)
+        return [first(), *map(value_of, [outcome.get() for outcome in outcomes])]
 
-    def end(self) -> None:
-        """Return when all submitted calls have ended, and the threads too."""
+    def wait(self) -> None:
+        """Return when all submitted calls have ended."""
         for thread in self._threads:
-            thread.shutdown()
+            thread.wait()
 
 
 class ThreadPools:
@@ -74,13 +114,13 @@ class ThreadPools:
         """
         pool = self._take()
         try:
-            results = pool.run(first, others)
+            return pool.run(first, others)
         except BaseException:
             give_up()
-            pool.end()
+            pool.wait()
             raise
-        self._idle.append(pool)
-        return results
+        finally:
+            self._idle.append(pool)
 
     def _take(self) -> ThreadPool:
         with self._lock:
