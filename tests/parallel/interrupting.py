@@ -11,26 +11,28 @@ import sys
 import threading
 import time
 import weakref
+from typing import ClassVar
 
 import torch
 from torch import nn
 
-# Where CPython itself is not safe: an interrupt as a `Condition` is entered leaves it locked. In callbacks it is ignored.
-_NOT_INTERRUPTED = (threading.__file__, weakref.__file__, "<frozen", __file__)
+# CPython itself is not safe there: a `Condition` that is interrupted as it is entered stays locked. Callbacks of weak
+# references ignore an interrupt.
+_NOT_INTERRUPTED = (__file__, *(sys.modules[name].__file__ for name in ("threading", "weakref", "_weakrefset")))
 
 
 class Busy(nn.Module):
     """Multiplies; on threads other than the first it takes longer. `running` has an entry for each call under way."""
 
-    running: list[int] = []
+    running: ClassVar[list[int]] = []
 
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.full((7,), 0.5))
 
     def forward(self, x):
-        self.running.append(0)
         try:
+            self.running.append(0)
             if threading.current_thread() is not threading.main_thread():
                 time.sleep(0.0003)
             return x * self.scale
@@ -47,7 +49,6 @@ class Training:
         self.base, self.plain = base.double().to(device), copy.deepcopy(base).to(device)
         self.wrapper = wrap(self.base)
         self.x = torch.randn(16, 5, dtype=torch.float64, generator=generator).to(device)
-        self.optimizer = torch.optim.SGD(self.base.parameters(), lr=0.01)
 
     def backward(self, module=None):
         (self.wrapper if module is None else module)(self.x).square().sum().backward()
@@ -60,7 +61,6 @@ class Training:
     def step(self, how="backward"):
         self.wrapper.zero_grad()
         getattr(self, how)()
-        self.optimizer.step()
 
     def assert_goes_on(self):
         assert Busy.running == [], "a lane still runs"
