@@ -69,11 +69,16 @@ class Notebook:
 
 
 @pytest.fixture(scope="module")
-def notebook():
+def notebook(tmp_path_factory):
     mark = uuid.uuid4().hex
-    environment = {**os.environ, MARK: mark, "PYTHONPATH": str(ROOT), "IPYTHONDIR": os.devnull}
+    environment = {
+        **os.environ,
+        MARK: mark,
+        "PYTHONPATH": str(ROOT),
+        "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
+    }
     client = NotebookClient(nbformat.v4.new_notebook(), timeout=None, allow_errors=True)
-    with client.setup_kernel(env=environment, extra_arguments=["--HistoryManager.enabled=False"]):
+    with client.setup_kernel(env=environment):
         yield Notebook(client, mark)
 
 
