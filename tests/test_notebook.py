@@ -19,13 +19,13 @@ import gc, sys, weakref
 import torch, dpbench
 from torch import nn
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.interrupting import Training, lane_threads, train_with_interrupts
+from tests.parallel.interrupting import Training, lane_threads, interrupt_at_random
 torch.set_num_threads(1)
 def make(base=None):
     wrap = lambda new: DataParallel(base or new, ["cpu"] * 4, policy=Policy(dispatch="threads"))
     return Training(wrap)
 training = make()
-training.step()
+training.backward()
 """
 COMPARE = """
 inputs, target = torch.randn(8, 4), torch.randint(3, (8,))
@@ -91,29 +91,29 @@ def ready(notebook):
 
 
 def test_training_goes_on_after_interrupts_and_a_restart(ready, tmp_path):
-    ready.passes("assert train_with_interrupts(training, 100) > 90")
+    ready.passes("assert interrupt_at_random(training, 100) is None")
     begun = tmp_path / "begun"
-    cell = f"open({str(begun)!r}, 'w').close()\nwhile True: training.step()"
+    cell = f"open({str(begun)!r}, 'w').close()\nwhile True: training.backward()"
     for _ in range(3):
         assert ready.fails(cell, begun.exists) == "KeyboardInterrupt"
-        ready.passes("training.assert_goes_on()")
+        ready.passes("training.goes_on()")
         begun.unlink()
     ready.restart()
     assert ready.fails("training") == "NameError"
-    ready.passes(SET_UP + "training.assert_goes_on()")
+    ready.passes(SET_UP + "training.goes_on()")
 
 
 def test_a_new_wrapper_trains_beside_the_old_one_until_out_is_reset(ready):
     ready.passes("old = weakref.ref(training.wrapper)\ntraining.wrapper")  # the cell's value, which Out keeps
-    ready.passes("training = make(training.base)\ntraining.base = training.wrapper.module\ntraining.step()")
-    ready.passes("training.assert_goes_on()\nassert old() is not None")
-    ready.passes("old().zero_grad(); training.backward(old()); training.assert_goes_on()")
-    ready.passes("%reset -f out\ngc.collect()\nassert old() is None\ntraining.assert_goes_on()")
+    ready.passes("training = make(training.base)\ntraining.base = training.wrapper.module\ntraining.backward()")
+    ready.passes("training.goes_on()\nassert old() is not None")
+    ready.passes("old().zero_grad(); training.backward(old()); training.goes_on()")
+    ready.passes("%reset -f out\ngc.collect()\nassert old() is None\ntraining.goes_on()")
 
 
 def test_the_last_traceback_keeps_what_was_interrupted_until_the_next_error(ready, tmp_path):
     begun = tmp_path / "begun"
-    cell = f"kept = weakref.ref(training.wrapper)\nopen({str(begun)!r}, 'w').close()\nwhile True: training.step()"
+    cell = f"kept = weakref.ref(training.wrapper)\nopen({str(begun)!r}, 'w').close()\nwhile True: training.backward()"
     assert ready.fails(cell, begun.exists) == "KeyboardInterrupt"
     ready.passes("del training\ngc.collect()\nassert kept() is not None and lane_threads()")
     assert ready.fails("1 / 0") == "ZeroDivisionError"

@@ -77,57 +77,41 @@ def _serve(calls: SimpleQueue[tuple[Call, Callable[[Outcome], object]] | None]) 
         del report, outcome
 
 
-class ThreadPool:
-    """The threads of one forward at a time."""
-
-    def __init__(self) -> None:
-        self._threads: list[LaneThread] = []
-
-    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """Run `first` here and the others on the threads; return when all have ended."""
-        while len(self._threads) < len(others):
-            self._threads.append(LaneThread(f"dp-lane-{1 + len(self._threads)}"))
-        outcomes: list[SimpleQueue[Outcome]] = [SimpleQueue() for _ in others]
-        for thread, call, outcome in zip(self._threads, others, outcomes, strict=False):
-            thread.submit(call, outcome.put)
-        return [first(), *map(value_of, [outcome.get() for outcome in outcomes])]
-
-    def wait(self) -> None:
-        """Return when all submitted calls have ended."""
-        for thread in self._threads:
-            thread.wait()
-
-
 class ThreadPools:
-    """The pools of one wrapper: one per forward that runs at the same time."""
+    """The threads of one wrapper: a pool for each forward that runs at the same time."""
 
     def __init__(self) -> None:
-        self._idle: list[ThreadPool] = []
+        self._idle: list[list[LaneThread]] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     def run(self, first: Call, others: Sequence[Call], give_up: Callable[[], object] = list) -> list[Any]:
-        """Like `ThreadPool.run`, on a pool that no other call uses meanwhile.
+        """Run `first` here and each of the others on a thread; return the results when all have ended.
 
-        An interrupt may come at any moment, also while the others are submitted or waited for. Then `give_up` is
-        called, and the interrupt is raised when the others have ended.
+        An interrupt may come at any moment. Then `give_up` is called, and the interrupt is raised when all have ended.
         """
         pool = self._take()
         try:
-            return pool.run(first, others)
+            while len(pool) < len(others):
+                pool.append(LaneThread(f"dp-lane-{1 + len(pool)}"))
+            outcomes: list[SimpleQueue[Outcome]] = [SimpleQueue() for _ in others]
+            for thread, call, outcome in zip(pool, others, outcomes, strict=False):
+                thread.submit(call, outcome.put)
+            return [first(), *map(value_of, [outcome.get() for outcome in outcomes])]
         except BaseException:
             give_up()
-            pool.wait()
+            for thread in pool:
+                thread.wait()
             raise
         finally:
             self._idle.append(pool)
 
-    def _take(self) -> ThreadPool:
+    def _take(self) -> list[LaneThread]:
         with self._lock:
             if self._process != os.getpid():  # after a fork: the threads exist in the parent only
                 self._idle.clear()
                 self._process = os.getpid()
-            return self._idle.pop() if self._idle else ThreadPool()
+            return self._idle.pop() if self._idle else []
 
 
 CHECK_EVERY_S = 0.25

@@ -17,7 +17,7 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     """Yield the callback for `runner.run`.
 
     Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar.
-    In a notebook a single line is changed, and is empty at the end.
+    In a notebook the bar is IPython's.
     """
 
     def say(line: str) -> None:
@@ -37,14 +37,16 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
             say(f"round {progress.rounds_done} of {progress.rounds} done; {time_left(progress.seconds_left)} left")
 
     if console.is_jupyter:
-        with _notebook_line() as write:
+        from IPython.display import ProgressBar
 
-            def rewrite(progress: Progress) -> None:
-                report(progress)
-                running = progress.running.id if progress.running else ""
-                write(f"{progress.done}/{progress.total}  {time_left(progress.seconds_left)} left  {running}")
+        line = ProgressBar(1)
+        line.display()
 
-            yield rewrite
+        def move(progress: Progress) -> None:
+            report(progress)
+            line.total, line.progress = progress.total, progress.done
+
+        yield move
         return
     if not console.is_terminal:
         yield report_round
@@ -69,23 +71,6 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
             )
 
         yield show
-
-
-@contextmanager
-def _notebook_line() -> Iterator[Callable[[str], None]]:
-    """Yield a function that changes the text of one output of the cell."""
-    from IPython.display import DisplayHandle
-
-    line = DisplayHandle()
-
-    def write(text: str) -> None:
-        line.update({"text/plain": text}, raw=True)
-
-    line.display({"text/plain": ""}, raw=True)
-    try:
-        yield write
-    finally:
-        write("")
 
 
 def time_left(seconds: float) -> str:

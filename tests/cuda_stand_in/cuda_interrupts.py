@@ -6,12 +6,15 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.interrupting import Training, assert_leaves_nothing, interrupt_at, train_with_interrupts
-from tests.sampling import sampled
+from tests.parallel.interrupting import (
+    SMALL,
+    Training,
+    assert_leaves_nothing,
+    interrupt_at_all,
+    interrupt_at_random,
+)
 
 COUNT = torch.cuda.device_count()
-DEVICES = [f"cuda:{index}" for index in range(COUNT)]
-SMALL = {"bucket_bytes": 200, "first_bucket_bytes": 64}
 POLICIES = {
     "star": {**SMALL, "route": "star", "dispatch": "sequence"},
     "chain": {**SMALL, "route": "chain", "dispatch": "threads"},
@@ -24,10 +27,6 @@ if COUNT < 2:
     pytest.skip("lanes apart need 2 devices", allow_module_level=True)
 
 
-def current():
-    return [torch.cuda.current_device(), *[torch.cuda.current_stream(index) for index in range(COUNT)]]
-
-
 def allocated_bytes():
     gc.collect()
     for index in range(COUNT):
@@ -38,14 +37,10 @@ def allocated_bytes():
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_training_goes_on_and_nothing_is_left(policy):
     def train():
-        training = Training(lambda base: DataParallel(base, DEVICES, policy=Policy(**policy)), "cuda:0")
-        training.step()
-        before = current()
-        for moment in sampled(range(1, interrupt_at(0, training.step) + 1), MOMENTS):
-            interrupt_at(moment, training.step)
-            assert current() == before
-            training.assert_goes_on()
-        assert train_with_interrupts(training, RANDOM) > 0.9 * RANDOM
+        training = Training(lambda base: DataParallel(base, policy=Policy(**policy)), "cuda:0")
+        training.goes_on()
+        interrupt_at_all(training, training.backward, MOMENTS)
+        interrupt_at_random(training, RANDOM)
         return training
 
     train()  # libraries and probes keep memory of their own

@@ -16,9 +16,12 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from tests.sampling import sampled
+
 # CPython itself is not safe there: a `Condition` that is interrupted as it is entered stays locked. Callbacks of weak
 # references ignore an interrupt.
 _NOT_INTERRUPTED = (__file__, *(sys.modules[name].__file__ for name in ("threading", "weakref", "_weakrefset")))
+SMALL = {"bucket_bytes": 200, "first_bucket_bytes": 64}
 
 
 class Busy(nn.Module):
@@ -41,39 +44,44 @@ class Busy(nn.Module):
 
 
 class Training:
-    """Trains a wrapper; `assert_goes_on` compares its step with that of the plain module."""
+    """Trains a wrapper. `goes_on` compares its step with that of the plain module."""
 
-    def __init__(self, wrap, device="cpu", seed=0):
-        generator = torch.Generator().manual_seed(seed)
+    def __init__(self, wrap, device="cpu"):
         base = nn.Sequential(nn.Linear(5, 7), Busy(), nn.Tanh(), nn.Linear(7, 7), Busy(), nn.Linear(7, 3))
         self.base, self.plain = base.double().to(device), copy.deepcopy(base).to(device)
-        self.wrapper = wrap(self.base)
-        self.x = torch.randn(16, 5, dtype=torch.float64, generator=generator).to(device)
+        self.wrapper, self.device = wrap(self.base), torch.device(device)
+        self.x = torch.randn(16, 5, dtype=torch.float64).to(device)
+        self.before = self.state()
+
+    def state(self):
+        """This thread's state that a forward changes for a while: grad mode, the device, and the devices' streams."""
+        module = torch.get_device_module(self.device)
+        streams = [] if self.device.type == "cpu" else list(map(module.current_stream, range(module.device_count())))
+        return torch.is_grad_enabled(), module.current_device(), [stream.stream_id for stream in streams]
+
+    def forward(self):
+        return self.wrapper(self.x)
 
     def backward(self, module=None):
-        (self.wrapper if module is None else module)(self.x).square().sum().backward()
+        (module or self.wrapper)(self.x).square().sum().backward()
 
     def accumulate(self):
         with self.wrapper.accumulate():
             self.backward()
         self.backward()
 
-    def step(self, how="backward"):
-        self.wrapper.zero_grad()
-        getattr(self, how)()
-
-    def assert_goes_on(self):
+    def goes_on(self):
         assert Busy.running == [], "a lane still runs"
-        assert torch.is_grad_enabled()
+        assert self.state() == self.before
         with torch.no_grad():  # this would be a race with a copy that the interrupt has left behind
             for parameter in self.base.parameters():
-                parameter.mul_(1.0 + 1e-3)
+                parameter.mul_(1.001)
         self.plain.load_state_dict(self.base.state_dict())
         for module in (self.wrapper, self.plain):
             module.zero_grad()
             self.backward(module)
-        for (name, ours), theirs in zip(self.base.named_parameters(), self.plain.parameters(), strict=True):
-            torch.testing.assert_close(ours.grad, theirs.grad, msg=lambda text, name=name: f"{name}: {text}")
+        for ours, theirs in zip(self.base.parameters(), self.plain.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
 
 
 def interrupt_at(number, call, where=""):
@@ -102,12 +110,19 @@ def interrupt_at(number, call, where=""):
     return seen
 
 
+def interrupt_at_all(training, call, most, where=""):
+    """Interrupt the call at each of its events, or at a sample of `most`, and let training go on after each."""
+    for number in sampled(range(1, interrupt_at(0, call, where) + 1), most):
+        interrupt_at(number, call, where)
+        training.goes_on()
+
+
 def interrupt_after(delay_s, call):
     """Call again and again until SIGINT arrives, after the delay; return whether it was raised."""
-    signal_main = threading.Timer(delay_s, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    timer = threading.Timer(delay_s, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     try:
-        signal_main.start()
-        while signal_main.is_alive():
+        timer.start()
+        while timer.is_alive():
             call()
         time.sleep(1)  # the signal may be under way
     except KeyboardInterrupt:
@@ -115,14 +130,13 @@ def interrupt_after(delay_s, call):
     return False
 
 
-def train_with_interrupts(training, count, seed=0):
-    """Interrupt training `count` times at random moments, and let it go on after each; return how many were raised."""
-    draw, raised = random.Random(seed), 0
-    training.step()
+def interrupt_at_random(training, count):
+    """Interrupt training at random moments, and let it go on after each."""
+    draw, raised = random.Random(0), 0
     for _ in range(count):
-        raised += interrupt_after(draw.uniform(0, 0.02), training.step)
-        training.assert_goes_on()
-    return raised
+        raised += interrupt_after(draw.uniform(0, 0.02), training.backward)
+        training.goes_on()
+    assert raised > 0.9 * count
 
 
 def lane_threads():
@@ -135,13 +149,11 @@ def count_tensors():
 
 
 def assert_leaves_nothing(train):
-    """Assert that `train`, which makes a wrapper, leaves neither threads nor tensors nor modules."""
-    gc.collect()
-    before, tensors = lane_threads(), count_tensors()
+    """Assert that `train`, which returns what has the only wrapper, leaves neither threads nor tensors."""
+    tensors, before = count_tensors(), lane_threads()
     left = weakref.ref(train().wrapper)
-    gc.collect()
+    assert count_tensors() <= tensors
     assert left() is None
     for thread in lane_threads() - before:
         thread.join(60)
     assert lane_threads() <= before
-    assert count_tensors() <= tensors

@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.parallel.interleaved import Baton, InterleavedRun
 from dpbench.parallel.thread_state import ThreadState
-from dpbench.parallel.threads import ThreadPool, ThreadPools
+from dpbench.parallel.threads import ThreadPools
 
 
 class Interrupting:
@@ -61,12 +61,12 @@ def test_dropping_twice_or_after_the_end_is_harmless():
 
 
 def test_an_interrupt_before_the_first_lane_leaves_no_thread_waiting(monkeypatch):
-    run, ended = ThreadPool.run, []
+    run, ended = ThreadPools.run, []
 
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ThreadPool, "run", lambda pool, first, others: run(pool, interrupt, others))
+    monkeypatch.setattr(ThreadPools, "run", lambda self, first, *others, **how: run(self, interrupt, *others, **how))
     calls = [lambda lane=lane: ended.append(lane) for lane in range(3)]
     with pytest.raises(KeyboardInterrupt):
         InterleavedRun(calls, [], ThreadState.of_this_thread(), ThreadPools()).run()
