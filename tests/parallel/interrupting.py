@@ -49,7 +49,7 @@ class Training:
     def __init__(self, wrap, device="cpu"):
         base = nn.Sequential(nn.Linear(5, 7), Busy(), nn.Tanh(), nn.Linear(7, 7), Busy(), nn.Linear(7, 3))
         self.base, self.plain = base.double().to(device), copy.deepcopy(base).to(device)
-        self.wrapper, self.device = wrap(self.base), torch.device(device)
+        self.wrap, self.wrapper, self.device = wrap, wrap(self.base), torch.device(device)
         self.x = torch.randn(16, 5, dtype=torch.float64).to(device)
         self.before = self.state()
 
@@ -64,6 +64,10 @@ class Training:
 
     def backward(self, module=None):
         (module or self.wrapper)(self.x).square().sum().backward()
+
+    def first(self):
+        self.wrapper = self.wrap(self.base)
+        self.backward()
 
     def accumulate(self):
         with self.wrapper.accumulate():

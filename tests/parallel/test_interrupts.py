@@ -34,14 +34,9 @@ def _remote(monkeypatch):
 def test_training_goes_on_after_an_interrupt_at_any_moment(policy, call):
     def train():
         training = Training(lambda base: wrap(base, **policy))
-
-        def first():
-            training.wrapper = wrap(training.base, **policy)
-            training.backward()
-
         for _ in range(10):  # until `auto` has chosen
             training.goes_on()
-        interrupt_at_all(training, {**vars(Training), "first": lambda _: first()}[call].__get__(training), MOMENTS)
+        interrupt_at_all(training, getattr(training, call), MOMENTS)
         return training
 
     assert_leaves_nothing(train)
