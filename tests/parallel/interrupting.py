@@ -65,9 +65,8 @@ class Training:
     def backward(self, module=None):
         (module or self.wrapper)(self.x).square().sum().backward()
 
-    def first(self):
+    def wrap_anew(self):
         self.wrapper = self.wrap(self.base)
-        self.backward()
 
     def accumulate(self):
         with self.wrapper.accumulate():
@@ -104,6 +103,7 @@ def interrupt_at(number, call, where=""):
             if seen == number:
                 raise KeyboardInterrupt
 
+    ignored, sys.unraisablehook = sys.unraisablehook, lambda _: None  # an interrupt as a generator is closed
     sys.setprofile(on_event)
     try:
         call()
@@ -111,12 +111,15 @@ def interrupt_at(number, call, where=""):
         pass
     finally:
         sys.setprofile(None)
+        sys.unraisablehook = ignored
     return seen
 
 
-def interrupt_at_all(training, call, most, where=""):
+def interrupt_at_all(training, call, most, where="", prepare=lambda: None):
     """Interrupt the call at each of its events, or at a sample of `most`, and let training go on after each."""
+    prepare()
     for number in sampled(range(1, interrupt_at(0, call, where) + 1), most):
+        prepare()
         interrupt_at(number, call, where)
         training.goes_on()
 
@@ -149,7 +152,7 @@ def lane_threads():
 
 def count_tensors():
     gc.collect()
-    return sum(isinstance(each, torch.Tensor) for each in gc.get_objects())
+    return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
 
 
 def assert_leaves_nothing(train):

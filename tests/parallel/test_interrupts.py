@@ -36,7 +36,10 @@ def test_training_goes_on_after_an_interrupt_at_any_moment(policy, call):
         training = Training(lambda base: wrap(base, **policy))
         for _ in range(10):  # until `auto` has chosen
             training.goes_on()
-        interrupt_at_all(training, getattr(training, call), MOMENTS)
+        if call == "first":
+            interrupt_at_all(training, training.backward, MOMENTS, prepare=training.wrap_anew)
+        else:
+            interrupt_at_all(training, getattr(training, call), MOMENTS)
         return training
 
     assert_leaves_nothing(train)
