@@ -12,7 +12,7 @@ POLICIES = {
     "threads": {**SMALL, "dispatch": "threads"},
     "skip unchanged": {"skip_unchanged": True},
 }
-PLACES, MOMENTS = ("dpbench/parallel", "sim_interrupts"), 60
+PLACES, MOMENTS = ("dpbench/parallel", "sim_interrupts"), 10
 """Elsewhere an interrupt would break the simulator."""
 sim = torch.get_device_module("sim")
 
