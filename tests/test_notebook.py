@@ -27,7 +27,7 @@ training.goes_on()
 COMPARE = """
 batch = torch.randn(8, 4), torch.randint(3, (8,))
 dpbench.compare(nn.Linear(4, 3), batch, nn.functional.cross_entropy, devices=["cpu"] * 2, variants=["naive"],
-                rounds=2, budget="BUDGET", results="FOLDER")
+                rounds=2, budget="4s", results="FOLDER")
 """
 
 
@@ -94,12 +94,15 @@ def test_training_goes_on_after_interrupts(notebook, tmp_path):
         notebook.passes("training.goes_on()")
 
 
-def test_out_keeps_a_wrapper_beside_a_new_one_and_a_traceback_the_interrupted_one(notebook, tmp_path):
-    notebook.passes("old = weakref.ref(training.wrapper)\ntraining.wrapper")
-    notebook.passes("training.wrap_anew()\ntraining.goes_on()\ntraining.backward(old())\ntraining.goes_on()")
-    notebook.passes("assert old() is not None")
-    notebook.passes("%reset -f out\n0")  # the value replaces `_`
-    notebook.passes("gc.collect()\nassert old() is None\nkept = weakref.ref(training.wrapper)")
+@pytest.mark.parametrize(("line_end", "is_kept"), [("", True), (";", False)])
+def test_out_keeps_a_wrapper_beside_a_new_one_unless_its_line_ends_with_a_semicolon(notebook, line_end, is_kept):
+    notebook.passes(f"old = weakref.ref(training.wrapper)\ntraining.wrapper{line_end}")
+    notebook.passes(f"training.wrap_anew()\ngc.collect()\nassert (old() is not None) is {is_kept}")
+    notebook.passes("training.goes_on()\nif old(): training.backward(old())\ntraining.goes_on()")
+
+
+def test_the_last_traceback_keeps_what_was_interrupted_until_the_next_error(notebook, tmp_path):
+    notebook.passes("kept = weakref.ref(training.wrapper)")
     notebook.train_interrupted(tmp_path)
     notebook.passes("del training\ngc.collect()\nassert kept() is not None and lane_threads()")
     assert notebook.run("1 / 0")[-1].ename == "ZeroDivisionError"
@@ -113,9 +116,10 @@ def test_a_comparison_shows_a_bar_and_a_table_and_an_interrupt_leaves_no_process
     def is_measuring():
         return any(path.stat().st_size for path in tmp_path.rglob("*.jsonl"))
 
-    assert notebook.run(compare.replace("BUDGET", "70s"), is_measuring)[-1].ename == "KeyboardInterrupt"
+    assert notebook.run(compare, is_measuring)[-1].ename == "KeyboardInterrupt"
     assert len(marked_processes(mark)) == alone
-    bar, result = notebook.passes(compare.replace("BUDGET", "4s"))
+    bar, *notes, result = notebook.passes(compare)
     assert "<progress" in bar.data["text/html"]
+    assert [each.data["text/plain"][:12] for each in notes] in ([], ["budget: 4 s "])
     assert "naive" in result.data["text/html"]
     assert len(marked_processes(mark)) == alone
