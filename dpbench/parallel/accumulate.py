@@ -286,7 +286,8 @@ class Accumulation:
 class Context(AbstractContextManager[None]):
     """A block whose forwards' backwards keep their gradients. An exception that leaves it drops all that is kept.
 
-    Not a generator: interrupted between its two halves, it would end the block when it is collected.
+    Not a generator: interrupted between its two halves, it would end the block when it is collected. An interrupt
+    right before `__exit__` leaves the block open: for CPython, the block has ended.
     """
 
     def __init__(self, accumulation: Accumulation) -> None:

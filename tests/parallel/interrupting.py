@@ -16,11 +16,13 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from dpbench.parallel.accumulate import Context
 from tests.sampling import sampled
 
-# CPython itself is not safe there: a `Condition` that is interrupted as it is entered stays locked. Callbacks of weak
-# references ignore an interrupt.
+# Python itself is not safe there: a `Condition` that is interrupted as it is entered stays locked. Callbacks of weak
+# references ignore an interrupt. An `__exit__` that is interrupted before its first line does nothing.
 _NOT_INTERRUPTED = (__file__, *(sys.modules[name].__file__ for name in ("threading", "weakref", "_weakrefset")))
+_NEVER = Context.__exit__.__code__
 SMALL = {"bucket_bytes": 200, "first_bucket_bytes": 64}
 
 
@@ -98,7 +100,9 @@ def interrupt_at(number, call, where=""):
     def on_event(frame, event, _):
         nonlocal seen
         name = frame.f_code.co_filename
-        if event in ("call", "c_return") and where in name and not name.startswith(_NOT_INTERRUPTED):
+        if event not in ("call", "c_return") or frame.f_code is _NEVER or name.startswith(_NOT_INTERRUPTED):
+            return
+        if where in name:
             seen += 1
             if seen == number:
                 raise KeyboardInterrupt
