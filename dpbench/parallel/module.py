@@ -99,7 +99,6 @@ class DataParallel(nn.DataParallel[T]):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(DataParallel.forward, reason=_RUNS_EAGERLY)(self, *inputs, **kwargs)
-        has_grad = torch.is_grad_enabled()
         try:
             with _RecordFunctionFast("DataParallel.forward"):
                 module = self.module
@@ -119,16 +118,10 @@ class DataParallel(nn.DataParallel[T]):
                 return self.gather(outputs, self.output_device)
         except Exception:
             raise
-        except BaseException:
-            self._recover(has_grad)
+        except BaseException:  # an interrupt, which may have come anywhere
+            if self.device_ids:
+                self._replicas.recover()
             raise
-
-    def _recover(self, has_grad: bool) -> None:
-        """Undo what an interrupt of this thread's forward may have left half done; it may have come anywhere."""
-        torch._C._set_grad_enabled(has_grad)
-        torch.clear_autocast_cache()
-        if self.device_ids:
-            self._replicas.recover()
 
     def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
         """The replicas' outputs. The borrower of `ReplicaPool.lend`: no replica outlives it."""

@@ -53,6 +53,9 @@ class Training:
         self.base, self.plain = base.double().to(device), copy.deepcopy(base).to(device)
         self.wrap, self.wrapper, self.device = wrap, wrap(self.base), torch.device(device)
         self.x = torch.randn(16, 5, dtype=torch.float64).to(device)
+        self.remember_state()
+
+    def remember_state(self):
         self.before = self.state()
 
     def state(self):

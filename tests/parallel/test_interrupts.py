@@ -53,3 +53,13 @@ def test_training_goes_on_after_interrupts_at_random_moments(dispatch):
         return training
 
     assert_leaves_nothing(train)
+
+
+def test_an_accumulation_may_be_interrupted_as_it_begins():
+    training = Training(wrap)
+
+    def begin():
+        with training.wrapper.accumulate():
+            pass
+
+    interrupt_at_all(training, begin, MOMENTS)

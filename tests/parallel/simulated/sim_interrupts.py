@@ -12,7 +12,7 @@ POLICIES = {
     "threads": {**SMALL, "dispatch": "threads"},
     "skip unchanged": {"skip_unchanged": True},
 }
-PLACES, MOMENTS = ("dpbench/parallel", "sim_interrupts"), 10
+PLACES, MOMENTS = ("dpbench/parallel", "parallel/module", "sim_interrupts"), 15
 """Elsewhere an interrupt would break the simulator."""
 sim = torch.get_device_module("sim")
 
@@ -36,7 +36,12 @@ class StreamContext:
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_forward_may_be_interrupted_at_any_moment(policy, where, monkeypatch):
     monkeypatch.setattr(sim, "stream", StreamContext)
-    with sim.Stream("sim:1"):  # not the default stream, and not the first device
-        training = Training(lambda base: wrap(base, **policy), "sim:0")
-        training.goes_on()
-        interrupt_at_all(training, training.forward, MOMENTS, where)
+    training = Training(lambda base: wrap(base, **policy), "sim:0")
+
+    def switch():  # to a stream that the wrapper has not seen, on a device that is not the first
+        sim.set_stream(sim.Stream("sim:1"))
+        training.remember_state()
+
+    interrupt_at_all(training, training.forward, MOMENTS, where, prepare=switch)
+    sim.set_stream(sim.default_stream("sim:1"))
+    sim.set_device(0)
