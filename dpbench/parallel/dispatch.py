@@ -22,15 +22,7 @@ from dpbench.parallel.interleaved import InterleavedRun
 from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
 from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
-from dpbench.parallel.threads import (
-    LaneThread,
-    Outcome,
-    StallWatchdog,
-    ThreadPools,
-    WatchedRun,
-    WatchedThread,
-    value_of,
-)
+from dpbench.parallel.threads import LaneThread, StallWatchdog, ThreadPools, WatchedRun, WatchedThread, value_of
 
 TRIES = 4
 """Measurements of each choice.
@@ -103,7 +95,7 @@ class SequentialRun(WatchedRun):
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self.rescue: LaneThread | None = None
-        self._rescued: SimpleQueue[Outcome] = SimpleQueue()
+        self._rescued: SimpleQueue[Any] = SimpleQueue()
         self._thread = WatchedThread()
 
     @property

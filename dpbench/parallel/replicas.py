@@ -447,7 +447,6 @@ class ReplicaPool:
         A set may be half filled, or its memory in use by streams that it has not noted.
         """
         self.streams.restore()
-        self._unsettled.lanes = []
         with self._lock:
             self._sets = []
 

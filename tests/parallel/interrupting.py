@@ -27,7 +27,7 @@ SMALL = {"bucket_bytes": 200, "first_bucket_bytes": 64}
 
 
 class Busy(nn.Module):
-    """Multiplies; on threads other than the first it takes longer. `running` has an entry for each call under way."""
+    """Multiplies; slower on the lanes' threads. `running` has an entry for each call under way."""
 
     running: ClassVar[list[int]] = []
 
@@ -46,23 +46,22 @@ class Busy(nn.Module):
 
 
 class Training:
-    """Trains a wrapper. `goes_on` compares its step with that of the plain module."""
+    """Trains a wrapper. `goes_on` compares its step with that of the plain module, and the thread's `state`."""
 
     def __init__(self, wrap, device="cpu"):
         base = nn.Sequential(nn.Linear(5, 7), Busy(), nn.Tanh(), nn.Linear(7, 7), Busy(), nn.Linear(7, 3))
         self.base, self.plain = base.double().to(device), copy.deepcopy(base).to(device)
         self.wrap, self.wrapper, self.device = wrap, wrap(self.base), torch.device(device)
         self.x = torch.randn(16, 5, dtype=torch.float64).to(device)
-        self.remember_state()
-
-    def remember_state(self):
         self.before = self.state()
 
     def state(self):
-        """This thread's state that a forward changes for a while: grad mode, the device, and the devices' streams."""
         module = torch.get_device_module(self.device)
         streams = [] if self.device.type == "cpu" else list(map(module.current_stream, range(module.device_count())))
         return torch.is_grad_enabled(), module.current_device(), [stream.stream_id for stream in streams]
+
+    def wrap_anew(self):
+        self.wrapper = self.wrap(self.base)
 
     def forward(self):
         return self.wrapper(self.x)
@@ -70,17 +69,13 @@ class Training:
     def backward(self, module=None):
         (module or self.wrapper)(self.x).square().sum().backward()
 
-    def wrap_anew(self):
-        self.wrapper = self.wrap(self.base)
-
     def accumulate(self):
         with self.wrapper.accumulate():
             self.backward()
         self.backward()
 
     def goes_on(self):
-        assert Busy.running == [], "a lane still runs"
-        assert self.state() == self.before
+        assert (Busy.running, self.state()) == ([], self.before)
         with torch.no_grad():  # this would be a race with a copy that the interrupt has left behind
             for parameter in self.base.parameters():
                 parameter.mul_(1.001)
@@ -103,10 +98,8 @@ def interrupt_at(number, call, where=""):
     def on_event(frame, event, _):
         nonlocal seen
         name = frame.f_code.co_filename
-        if event not in ("call", "c_return") or frame.f_code is _NEVER or name.startswith(_NOT_INTERRUPTED):
-            return
-        if where in name:
-            seen += 1
+        if event in ("call", "c_return") and where in name and not name.startswith(_NOT_INTERRUPTED):
+            seen += frame.f_code is not _NEVER
             if seen == number:
                 raise KeyboardInterrupt
 
@@ -131,24 +124,18 @@ def interrupt_at_all(training, call, most, where="", prepare=lambda: None):
         training.goes_on()
 
 
-def interrupt_after(delay_s, call):
-    """Call again and again until SIGINT arrives, after the delay; return whether it was raised."""
-    timer = threading.Timer(delay_s, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    try:
-        timer.start()
-        while timer.is_alive():
-            call()
-        time.sleep(1)  # the signal may be under way
-    except KeyboardInterrupt:
-        return True
-    return False
-
-
 def interrupt_at_random(training, count):
-    """Interrupt training at random moments, and let it go on after each."""
-    draw, raised = random.Random(0), 0
+    """Interrupt training by SIGINT at random moments, and let it go on after each."""
+    draw, raised, main = random.Random(0), 0, threading.main_thread().ident
     for _ in range(count):
-        raised += interrupt_after(draw.uniform(0, 0.02), training.backward)
+        timer = threading.Timer(draw.uniform(0, 0.02), signal.pthread_kill, (main, signal.SIGINT))
+        try:
+            timer.start()
+            while timer.is_alive():
+                training.backward()
+            time.sleep(1)  # the signal may be under way
+        except KeyboardInterrupt:
+            raised += 1
         training.goes_on()
     assert raised > 0.9 * count
 
@@ -166,8 +153,7 @@ def assert_leaves_nothing(train):
     """Assert that `train`, which returns what has the only wrapper, leaves neither threads nor tensors."""
     tensors, before = count_tensors(), lane_threads()
     left = weakref.ref(train().wrapper)
-    assert count_tensors() <= tensors
-    assert left() is None
+    assert (count_tensors() <= tensors, left()) == (True, None)
     for thread in lane_threads() - before:
         thread.join(60)
     assert lane_threads() <= before

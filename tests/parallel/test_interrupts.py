@@ -2,13 +2,7 @@
 
 import pytest
 
-from tests.parallel.interrupting import (
-    SMALL,
-    Training,
-    assert_leaves_nothing,
-    interrupt_at_all,
-    interrupt_at_random,
-)
+from tests.parallel.interrupting import SMALL, Training, assert_leaves_nothing, interrupt_at_all, interrupt_at_random
 from tests.parallel.on_lanes import wrap
 from tests.parallel.remote import take_remote_paths
 
@@ -17,7 +11,6 @@ POLICIES = {
     "threads": {"dispatch": "threads"},
     "interleaved": {"dispatch": "interleaved"},
     "auto": {"dispatch": "auto"},
-    "small buckets": {**SMALL, "route": "star"},
     "chain": {**SMALL, "route": "chain", "dispatch": "threads"},
     "skip unchanged": {**SMALL, "skip_unchanged": True},
 }

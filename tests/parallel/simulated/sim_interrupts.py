@@ -40,7 +40,7 @@ def test_a_forward_may_be_interrupted_at_any_moment(policy, where, monkeypatch):
 
     def switch():  # to a stream that the wrapper has not seen, on a device that is not the first
         sim.set_stream(sim.Stream("sim:1"))
-        training.remember_state()
+        training.before = training.state()
 
     interrupt_at_all(training, training.forward, MOMENTS, where, prepare=switch)
     sim.set_stream(sim.default_stream("sim:1"))
