@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from tests.processes.conftest import marked_processes, wait_until
 
-ROOT, MARK = Path(__file__).parents[1], "DPBENCH_TEST_MARK"
+ROOT = Path(__file__).parents[1]
 SET_UP = """
 import gc, weakref
 import torch, dpbench
@@ -32,8 +32,8 @@ dpbench.compare(nn.Linear(4, 3), batch, nn.functional.cross_entropy, devices=["c
 
 
 class Notebook:
-    def __init__(self, client):
-        self._client = client
+    def __init__(self, client, mark):
+        self._client, self.mark = client, mark
 
     def run(self, source, interrupt_when=None):
         """Run a cell and return its outputs; interrupt the kernel as Jupyter does once `interrupt_when()` is true."""
@@ -63,19 +63,17 @@ class Notebook:
         assert self.run(cell, begun.exists)[-1].ename == "KeyboardInterrupt"
         begun.unlink()
 
-
-@pytest.fixture(scope="module")
-def mark():
-    return uuid.uuid4().hex
+    def processes(self):
+        return len(marked_processes(self.mark))
 
 
 @pytest.fixture(scope="module")
-def kernel(mark, tmp_path_factory):
-    home = str(tmp_path_factory.mktemp("home"))
-    environment = {**os.environ, MARK: mark, "PYTHONPATH": str(ROOT), "IPYTHONDIR": home}
+def kernel(tmp_path_factory):
+    mark, home = uuid.uuid4().hex, str(tmp_path_factory.mktemp("home"))
+    environment = {**os.environ, "DPBENCH_TEST_MARK": mark, "PYTHONPATH": str(ROOT), "IPYTHONDIR": home}
     client = NotebookClient(nbformat.v4.new_notebook(), timeout=None, allow_errors=True)
     with client.setup_kernel(env=environment):
-        yield Notebook(client)
+        yield Notebook(client, mark)
 
 
 @pytest.fixture
@@ -94,15 +92,12 @@ def test_training_goes_on_after_interrupts(notebook, tmp_path):
         notebook.passes("training.goes_on()")
 
 
-@pytest.mark.parametrize(("line_end", "is_kept"), [("", True), (";", False)])
-def test_out_keeps_a_wrapper_beside_a_new_one_unless_its_line_ends_with_a_semicolon(notebook, line_end, is_kept):
-    notebook.passes(f"old = weakref.ref(training.wrapper)\ntraining.wrapper{line_end}")
-    notebook.passes(f"training.wrap_anew()\ngc.collect()\nassert (old() is not None) is {is_kept}")
-    notebook.passes("training.goes_on()\nif old(): training.backward(old())\ntraining.goes_on()")
-
-
-def test_the_last_traceback_keeps_what_was_interrupted_until_the_next_error(notebook, tmp_path):
-    notebook.passes("kept = weakref.ref(training.wrapper)")
+def test_out_keeps_a_wrapper_and_the_last_traceback_the_interrupted_one(notebook, tmp_path):
+    for line_end, is_kept in ((";", False), ("", True)):
+        notebook.passes(f"old = weakref.ref(training.wrapper)\ntraining.wrapper{line_end}")
+        notebook.passes(f"training.wrap_anew()\ngc.collect()\nassert (old() is not None) is {is_kept}")
+    notebook.passes("training.goes_on()\ntraining.backward(old())\ntraining.goes_on()")  # two wrappers, one module
+    notebook.passes("kept = weakref.ref(training.wrapper)\nold()._dispatcher = None")  # its threads end
     notebook.train_interrupted(tmp_path)
     notebook.passes("del training\ngc.collect()\nassert kept() is not None and lane_threads()")
     assert notebook.run("1 / 0")[-1].ename == "ZeroDivisionError"
@@ -110,16 +105,16 @@ def test_the_last_traceback_keeps_what_was_interrupted_until_the_next_error(note
     notebook.passes("assert not lane_threads()")
 
 
-def test_a_comparison_shows_a_bar_and_a_table_and_an_interrupt_leaves_no_process(notebook, mark, tmp_path):
-    compare, alone = COMPARE.replace("FOLDER", str(tmp_path)), len(marked_processes(mark))
+def test_a_comparison_shows_a_bar_and_a_table_and_an_interrupt_leaves_no_process(notebook, tmp_path):
+    compare, alone = COMPARE.replace("FOLDER", str(tmp_path)), notebook.processes()
 
     def is_measuring():
         return any(path.stat().st_size for path in tmp_path.rglob("*.jsonl"))
 
     assert notebook.run(compare, is_measuring)[-1].ename == "KeyboardInterrupt"
-    assert len(marked_processes(mark)) == alone
+    assert notebook.processes() == alone
     bar, *notes, result = notebook.passes(compare)
     assert "<progress" in bar.data["text/html"]
     assert [each.data["text/plain"][:12] for each in notes] in ([], ["budget: 4 s "])
     assert "naive" in result.data["text/html"]
-    assert len(marked_processes(mark)) == alone
+    assert notebook.processes() == alone

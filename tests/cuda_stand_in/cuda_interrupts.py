@@ -6,13 +6,7 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from tests.parallel.interrupting import (
-    SMALL,
-    Training,
-    assert_leaves_nothing,
-    interrupt_at_all,
-    interrupt_at_random,
-)
+from tests.parallel.interrupting import SMALL, Training, assert_leaves_nothing, interrupt_at_all, interrupt_at_random
 
 COUNT = torch.cuda.device_count()
 POLICIES = {

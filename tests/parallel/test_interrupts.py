@@ -14,7 +14,7 @@ POLICIES = {
     "chain": {**SMALL, "route": "chain", "dispatch": "threads"},
     "skip unchanged": {**SMALL, "skip_unchanged": True},
 }
-MOMENTS, RANDOM = 60, 100
+MOMENTS, RANDOM = 45, 100
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ POLICIES = {
     "threads": {**SMALL, "dispatch": "threads"},
     "skip unchanged": {"skip_unchanged": True},
 }
-PLACES, MOMENTS = ("dpbench/parallel", "parallel/module", "sim_interrupts"), 15
+PLACES, MOMENTS = ("dpbench/parallel", "parallel/module", "sim_interrupts"), 10
 """Elsewhere an interrupt would break the simulator."""
 sim = torch.get_device_module("sim")
 
