@@ -31,6 +31,7 @@ from dpbench.records.store import Store
 from dpbench.report.comparison import comparisons_text
 from dpbench.report.progress import progress_bar
 from dpbench.report.rows import Row, RowKind, rows_of
+from dpbench.report.table import plain_lines
 
 _MODULE = "given"
 _SOURCE = '''"""Written by dpbench.compare for its own children, and removed with them."""
@@ -57,9 +58,7 @@ class Result:
         return rows_of(self.records, RowKind.CASES)
 
     def __str__(self) -> str:
-        console = Console(width=_WIDTH, file=open(os.devnull, "w"), record=True)  # noqa: SIM115  # rich keeps the text
-        console.print(comparisons_text(self.comparisons))
-        return console.export_text()
+        return "\n".join(plain_lines(comparisons_text(self.comparisons), width=_WIDTH))
 
     __repr__ = __str__
 

@@ -17,8 +17,8 @@ waits for the old one.
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -252,34 +252,22 @@ class Accumulation:
         self.is_new = True
         """Whether no context has been entered. Then all forwards take the part `outside`."""
         self.outside = Part(self.sums)
-        self._depth = 0
+        self.entered: set[Context] = set()
+        """Contexts that have not been left yet."""
         self._is_open = False
         self._watch: ChangeWatch | None = None
         self._lock = threading.Lock()
 
-    @contextmanager
-    def context(self) -> Iterator[None]:
-        """Have the backwards of forwards inside keep their gradients. An exception drops all that is kept."""
-        self._enter(1)
-        try:
-            yield
-        except BaseException:
-            self.sums.drop(has_failed=True)
-            with self._lock:
-                self._is_open = False
-            raise
-        finally:
-            self._enter(-1)
-
-    def _enter(self, levels: int) -> None:
+    def fail(self) -> None:
+        """Drop all that is kept."""
+        self.sums.drop(has_failed=True)
         with self._lock:
-            self.is_new = False
-            self._depth += levels
+            self._is_open = False
 
     def begin_forward(self, has_links: bool) -> Part:
         """The part of a forward that begins now. Without links its backward keeps nothing: nothing would be sent."""
         with self._lock:
-            is_inside, has_grad = self._depth > 0, torch.is_grad_enabled()
+            is_inside, has_grad = bool(self.entered), torch.is_grad_enabled()
             is_last = self._is_open and not is_inside and has_grad
             if is_inside and not self._is_open:
                 self._watch = self._watch or ChangeWatch()
@@ -293,3 +281,29 @@ class Accumulation:
         with self._lock:
             if self._watch is not None:
                 self._watch.mark_dirty()
+
+
+class Context(AbstractContextManager[None]):
+    """A block whose forwards' backwards keep their gradients. An exception that leaves it drops all that is kept.
+
+    Not a generator: interrupted between its two halves, it would end the block when it is collected. An interrupt
+    right before `__exit__` leaves the block open: for CPython, the block has ended.
+    """
+
+    def __init__(self, accumulation: Accumulation) -> None:
+        self._accumulation = accumulation
+
+    def __enter__(self) -> None:
+        try:
+            self._accumulation.is_new = False
+            self._accumulation.entered.add(self)
+        except BaseException:  # an interrupt: the block does not begin
+            self._accumulation.entered.discard(self)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None:
+                self._accumulation.fail()
+        finally:
+            self._accumulation.entered.discard(self)

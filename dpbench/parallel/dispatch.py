@@ -11,9 +11,9 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from dpbench.parallel.interleaved import InterleavedRun
 from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
 from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
-from dpbench.parallel.threads import StallWatchdog, ThreadPools, WatchedRun, WatchedThread
+from dpbench.parallel.threads import LaneThread, StallWatchdog, ThreadPools, WatchedRun, WatchedThread, value_of
 
 TRIES = 4
 """Measurements of each choice.
@@ -80,9 +80,9 @@ _END: Any = object()
 
 
 class SequentialRun(WatchedRun):
-    """The calls of a forward, in sequence. `rescue` is the future of those that the watchdog has started, else None."""
+    """The calls of a forward, in sequence. `rescue` is the thread of those that the watchdog has started, else None."""
 
-    __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_state", "_thread", "rescue")
+    __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_rescued", "_state", "_thread", "rescue")
 
     def __init__(
         self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, pools: ThreadPools
@@ -94,7 +94,8 @@ class SequentialRun(WatchedRun):
         self._state = state
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
-        self.rescue: Future[list[Any]] | None = None
+        self.rescue: LaneThread | None = None
+        self._rescued: SimpleQueue[Any] = SimpleQueue()
         self._thread = WatchedThread()
 
     @property
@@ -111,17 +112,19 @@ class SequentialRun(WatchedRun):
         """The results in order, when all calls have ended. Call it in the thread that made the run."""
         calls = iter(self._pending.popleft, _END)
         results: list[Any] = []
-        others: list[Any] = []
         try:
             for call in calls:
                 results.append(self._state.run_here(call))
-        finally:
-            if len(results) < self._count:
-                list(calls)  # after an interrupt no further call begins
-                with self._lock:
-                    rescue = self.rescue
-                others = [] if rescue is None else rescue.result()
-        return results + others
+            if len(results) < self._count:  # the watchdog has taken the others
+                results += value_of(self._rescued.get())
+            return results
+        except BaseException:
+            list(calls)  # after an interrupt no further call begins
+            with self._lock:
+                rescue = self.rescue
+            if rescue is not None:
+                rescue.wait()
+            raise
 
     def rescue_others(self) -> None:
         with self._lock:
@@ -132,7 +135,8 @@ class SequentialRun(WatchedRun):
             ]
             if calls:
                 self.hazards = hazards
-                self.rescue = ThreadPoolExecutor(1, "dp-lane").submit(self._pools.run, calls[0], calls[1:])
+                self.rescue = LaneThread("dp-lane-rescue")
+                self.rescue.submit(partial(self._pools.run, calls[0], calls[1:]), self._rescued.put)
 
 
 HAZARD_CHECKS = 100

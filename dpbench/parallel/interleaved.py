@@ -196,10 +196,8 @@ class InterleavedRun(WatchedRun):
             partial(self._run_lane, lane, partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)))
             for lane, call in enumerate(self._calls[1:], 1)
         ]
-        try:
-            return self._pools.run(partial(self._run_lane, 0, partial(state.run_here, self._calls[0])), elsewhere)
-        finally:
-            self._baton.drop()  # an interrupt may have come before the first lane began
+        first = partial(self._run_lane, 0, partial(state.run_here, self._calls[0]))
+        return self._pools.run(first, elsewhere, give_up=self._baton.drop)
 
     def rescue_others(self) -> None:
         self.hazards = ThreadHazards(self._devices)

@@ -1,7 +1,8 @@
 """A lane: one replica's device and its streams; functions on streams of any device type.
 
 The module of an accelerator's type (``torch.get_device_module``) must offer ``Stream``, ``Event``,
-``current_stream`` and ``stream``. As in ``torch.cuda``, ``stream`` also makes the stream's device current.
+``current_stream`` and ``stream``. As in ``torch.cuda``, ``stream`` also makes the stream's device current. After an
+interrupt ``set_stream``, ``set_device`` and ``synchronize`` are called too.
 On the CPU an operation is over when its call returns: the streams are None, and these functions do nothing.
 
 Each lane has two side streams, so that transfers of different lanes run at the same time, beside the compute::
@@ -139,6 +140,13 @@ class Lane:
     """Whether its bytes go over a link; not those of lane 0, nor of other lanes on the base's device."""
 
 
+class _Here(threading.local):
+    """The calling thread's current device, and its lanes since it was asked for."""
+
+    device = 0
+    lanes: Sequence[Lane] = ()
+
+
 class SideStreams:
     """The side streams of one wrapper, made on first use. Without `links` the lanes have no route but the star."""
 
@@ -160,6 +168,7 @@ class SideStreams:
         self._lock = threading.Lock()
         self._last: dict[tuple[bool, int], tuple[list[int], list[Lane]]] = {}
         self._is_on_cpu = devices[0].type == "cpu"
+        self.here = _Here()
 
     @property
     def has_links(self) -> bool:
@@ -172,7 +181,24 @@ class SideStreams:
         last = self._last.get((is_overlapped, count))
         if last is None or last[0] != handles:
             last = self._last[is_overlapped, count] = handles, self._new_lanes(count, is_overlapped)
+        if not self._is_on_cpu and not self.here.lanes:
+            self.here.device = torch.get_device_module(self._devices[0]).current_device()
+        self.here.lanes = last[1]
         return last[1]
+
+    def restore(self) -> None:
+        """Undo what an interrupt has left of `use_stream` in this thread, and wait for all work on the devices.
+
+        Before the interrupted forward, `here.lanes` must have been emptied.
+        """
+        if self._is_on_cpu or not self.here.lanes:
+            return
+        module = torch.get_device_module(self._devices[0])
+        for lane in self.here.lanes:
+            module.set_stream(lane.compute)
+        module.set_device(self.here.device)
+        for device in dict.fromkeys(self._devices):
+            module.synchronize(device)
 
     def _new_lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
         devices = self._devices[:count]

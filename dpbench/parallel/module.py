@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch._C._profiler import _RecordFunctionFast  # `record_function`, but without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
 
-from dpbench.parallel.accumulate import Accumulation
+from dpbench.parallel.accumulate import Accumulation, Context
 from dpbench.parallel.apply import apply_with, parallel_apply
 from dpbench.parallel.devices import (
     DeviceLike,
@@ -99,20 +99,29 @@ class DataParallel(nn.DataParallel[T]):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(DataParallel.forward, reason=_RUNS_EAGERLY)(self, *inputs, **kwargs)
-        with _RecordFunctionFast("DataParallel.forward"):
-            module = self.module
-            if not self.device_ids:
-                return module(*inputs, **kwargs)
-            check_not_capturing(self.src_device_obj)
-            self._pool().check_device(module)
-            chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
-            if not chunks and not kwarg_chunks:
-                chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
-            if len(self.device_ids) == 1:
-                return module(*chunks[0], **kwarg_chunks[0])
-            outputs = self._replicas.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
-            self._dispatcher.has_run = True
-            return self.gather(outputs, self.output_device)
+        try:
+            with _RecordFunctionFast("DataParallel.forward"):
+                module = self.module
+                if not self.device_ids:
+                    return module(*inputs, **kwargs)
+                check_not_capturing(self.src_device_obj)
+                pool = self._pool()
+                pool.streams.here.lanes = ()
+                pool.check_device(module)
+                chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
+                if not chunks and not kwarg_chunks:
+                    chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
+                if len(self.device_ids) == 1:
+                    return module(*chunks[0], **kwarg_chunks[0])
+                outputs = pool.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
+                self._dispatcher.has_run = True
+                return self.gather(outputs, self.output_device)
+        except Exception:
+            raise
+        except BaseException:  # an interrupt, which may have come anywhere
+            if self.device_ids:
+                self._replicas.recover()
+            raise
 
     def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
         """The replicas' outputs. The borrower of `ReplicaPool.lend`: no replica outlives it."""
@@ -189,7 +198,7 @@ class DataParallel(nn.DataParallel[T]):
         kept, and so does a last backward that fails. Call `zero_grad` then, since ``.grad`` may hold a part. Copies
         and pickles of the wrapper hold nothing.
         """
-        return self._accumulation.context()
+        return Context(self._accumulation)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop what `accumulate` keeps, and zero the gradients as ``torch.nn.Module.zero_grad`` does."""

@@ -441,6 +441,15 @@ class ReplicaPool:
                 if replica_set.is_idle():
                     replica_set.empty()
 
+    def recover(self) -> None:
+        """Restore this thread's streams after an interrupt in a forward, and let go of all sets.
+
+        A set may be half filled, or its memory in use by streams that it has not noted.
+        """
+        self.streams.restore()
+        with self._lock:
+            self._sets = []
+
     def mark_dirty(self) -> None:
         if self._watch is not None:
             self._watch.mark_dirty()

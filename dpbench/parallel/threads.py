@@ -21,7 +21,6 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -30,53 +29,89 @@ import torch
 from dpbench.parallel.thread_state import ThreadHazards
 
 Call = Callable[[], Any]
+Outcome = tuple[Any, BaseException | None]
+"""What a call returns, or what it raises."""
 
 
-class ThreadPool:
-    """The threads of one forward at a time, each an executor with one thread.
+def value_of(outcome: Outcome) -> Any:
+    value, error = outcome
+    if error is not None:
+        raise error
+    return value
 
-    An executor's thread ends when the executor is garbage, or when the interpreter ends. No code joins the threads,
-    because the wrapper may be collected in any thread. That thread may hold the lock without which none can be joined.
+
+class LaneThread:
+    """A thread that runs calls one after the other. It ends when this object is garbage, or with the interpreter.
+
+    No code joins the thread, because the wrapper may be collected in any thread. That thread may hold the lock without
+    which none can be joined. Calls and outcomes go through queues in C. An interrupt cannot leave these half changed,
+    but it can leave a `threading.Condition` locked, and so all of concurrent.futures.
     """
 
-    def __init__(self) -> None:
-        self._threads: list[ThreadPoolExecutor] = []
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Call, Callable[[Outcome], object]] | None] = SimpleQueue()
+        weakref.finalize(self, self._calls.put, None)
+        threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
 
-    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """Run `first` here and the others on the threads; return or raise when all have ended."""
-        while len(self._threads) < len(others):
-            name = f"dp-lane-{1 + len(self._threads)}"
-            self._threads.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix=name))
-        futures = [thread.submit(call) for thread, call in zip(self._threads, others, strict=False)]
+    def submit(self, call: Call, report: Callable[[Outcome], object]) -> None:
+        """Have the thread run `call`, drop it, and call `report` with its outcome."""
+        self._calls.put((call, report))
+
+    def wait(self) -> None:
+        """Return when all submitted calls have ended."""
+        ended: SimpleQueue[Outcome] = SimpleQueue()
+        self.submit(list, ended.put)
+        ended.get()
+
+
+def _serve(calls: SimpleQueue[tuple[Call, Callable[[Outcome], object]] | None]) -> None:
+    while (item := calls.get()) is not None:
+        call, report = item
+        outcome: Outcome
         try:
-            result = first()
-        finally:
-            wait(futures)
-        return [result, *[future.result() for future in futures]]
+            outcome = call(), None
+        except BaseException as error:
+            outcome = None, error
+        del item, call  # before the report, after which the replicas should be idle
+        report(outcome)
+        del report, outcome
 
 
 class ThreadPools:
-    """The pools of one wrapper: one per forward that runs at the same time."""
+    """The threads of one wrapper: a pool for each forward that runs at the same time."""
 
     def __init__(self) -> None:
-        self._idle: list[ThreadPool] = []
+        self._idle: list[list[LaneThread]] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
-        """Like `ThreadPool.run`, on a pool that no other call uses meanwhile."""
+    def run(self, first: Call, others: Sequence[Call], give_up: Callable[[], object] = list) -> list[Any]:
+        """Run `first` here and each of the others on a thread; return the results when all have ended.
+
+        An interrupt may come at any moment. Then `give_up` is called, and the interrupt is raised when all have ended.
+        """
         pool = self._take()
         try:
-            return pool.run(first, others)
+            while len(pool) < len(others):
+                pool.append(LaneThread(f"dp-lane-{1 + len(pool)}"))
+            outcomes: list[SimpleQueue[Outcome]] = [SimpleQueue() for _ in others]
+            for thread, call, outcome in zip(pool, others, outcomes, strict=False):
+                thread.submit(call, outcome.put)
+            return [first(), *map(value_of, [outcome.get() for outcome in outcomes])]
+        except BaseException:
+            give_up()
+            for thread in pool:
+                thread.wait()
+            raise
         finally:
             self._idle.append(pool)
 
-    def _take(self) -> ThreadPool:
+    def _take(self) -> list[LaneThread]:
         with self._lock:
             if self._process != os.getpid():  # after a fork: the threads exist in the parent only
-                self._process = os.getpid()
                 self._idle.clear()
-            return self._idle.pop() if self._idle else ThreadPool()
+                self._process = os.getpid()
+            return self._idle.pop() if self._idle else []
 
 
 CHECK_EVERY_S = 0.25
@@ -199,8 +234,8 @@ class StallWatchdog:
             self._start()
         if not self._has_ended_once:
             watched.slow_checks *= FIRST_FACTOR
-        self._running.add(watched)
         try:
+            self._running.add(watched)
             results = watched.run()
             self._has_ended_once = True
             return results
@@ -208,10 +243,10 @@ class StallWatchdog:
             self._running.discard(watched)
 
     def _start(self) -> None:
-        self._process = os.getpid()
         ending: SimpleQueue[None] = SimpleQueue()  # its `put` is safe in any thread, also during garbage collection
         weakref.finalize(self, ending.put, None)
         threading.Thread(target=_watch, args=(ending, self._running), name="dp-lane-watchdog", daemon=True).start()
+        self._process = os.getpid()
 
 
 def _watch(ending: SimpleQueue[None], running: set[WatchedRun]) -> None:

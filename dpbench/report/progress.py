@@ -17,6 +17,7 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     """Yield the callback for `runner.run`.
 
     Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar.
+    In a notebook the bar is IPython's.
     """
 
     def say(line: str) -> None:
@@ -35,6 +36,18 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
         if progress.running is None and progress.note is None:
             say(f"round {progress.rounds_done} of {progress.rounds} done; {time_left(progress.seconds_left)} left")
 
+    if console.is_jupyter:
+        from IPython.display import ProgressBar
+
+        line = ProgressBar(1)
+        line.display()
+
+        def move(progress: Progress) -> None:
+            report(progress)
+            line.total, line.progress = progress.total, progress.done
+
+        yield move
+        return
     if not console.is_terminal:
         yield report_round
         return

@@ -77,7 +77,7 @@ def folded(name: str) -> str:
 
 def plain_lines(*parts: RenderableType, width: int) -> list[str]:
     """Return what a terminal of this width shows, without colours."""
-    console = Console(width=width, file=StringIO(), color_system=None)
+    console = Console(width=width, file=StringIO(), color_system=None, force_jupyter=False)
     with console.capture() as captured:
         console.print(Group(*parts))
     return [line.rstrip() for line in captured.get().splitlines()]

@@ -31,6 +31,7 @@ SUITES = {
     "probe": (f"{HERE}/cuda_probe.py",),
     "sanitizer": (f"{HERE}/cuda_sanitizer.py",),
     "forgotten waits": (f"{HERE}/cuda_forgotten_waits.py",),
+    "interrupts": (f"{HERE}/cuda_interrupts.py",),
     "counts": (f"{HERE}/cuda_counts.py",),
     "memory": (f"{HERE}/cuda_memory.py",),
     "compare": (f"{HERE}/cuda_compare.py",),
@@ -44,6 +45,7 @@ UNASKED = [name for name in SUITES if name != "rehearsal"]
 ON = {
     "gpu": {1},
     "wrapper": {2, 4, 8},
+    "interrupts": {2, 4},
     "memory": {4},
     "peer limit": {4},
     "probe": {4},

@@ -1,14 +1,10 @@
 """The baton of interleaved lanes: interrupts and late starts leave no lane waiting."""
 
-import threading
-
 import pytest
 
 from dpbench.parallel.interleaved import Baton, InterleavedRun
 from dpbench.parallel.thread_state import ThreadState
 from dpbench.parallel.threads import ThreadPools
-
-PATIENCE_S = 60
 
 
 class Interrupting:
@@ -64,19 +60,14 @@ def test_dropping_twice_or_after_the_end_is_harmless():
     assert baton.is_dropped
 
 
-def test_an_interrupt_before_the_first_lane_leaves_no_thread_waiting():
-    threads, ended = [], []
+def test_an_interrupt_before_the_first_lane_leaves_no_thread_waiting(monkeypatch):
+    run, ended = ThreadPools.run, []
 
-    class Interrupted(ThreadPools):
-        def run(self, first, others):
-            for call in others:
-                threads.append(threading.Thread(target=call, daemon=True))
-                threads[-1].start()
-            raise KeyboardInterrupt
+    def interrupt():
+        raise KeyboardInterrupt
 
+    monkeypatch.setattr(ThreadPools, "run", lambda self, first, *others, **how: run(self, interrupt, *others, **how))
     calls = [lambda lane=lane: ended.append(lane) for lane in range(3)]
     with pytest.raises(KeyboardInterrupt):
-        InterleavedRun(calls, [], ThreadState.of_this_thread(), Interrupted()).run()
-    for thread in threads:
-        thread.join(PATIENCE_S)
+        InterleavedRun(calls, [], ThreadState.of_this_thread(), ThreadPools()).run()
     assert sorted(ended) == [1, 2]

@@ -41,7 +41,7 @@ def test_the_end_of_a_wrapper_does_not_wait_for_its_threads():
     wrapper = wrap(mlp(), dispatch="threads")
     wrapper(torch.randn(8, 5))
     (pool,) = wrapper._dispatcher._pools._idle
-    pool._threads[0].submit(never.wait)
+    pool[0].submit(never.wait, id)
     held = [wrapper]
     del wrapper, pool
     dying = threading.Thread(target=lambda: (held.clear(), gc.collect(), gone.set()), daemon=True)
