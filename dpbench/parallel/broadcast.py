@@ -160,16 +160,22 @@ class Mailbox:
 
 def connect_links(wanted: Sequence[int], tensors: Sequence[list[Tensor]], mailbox: Mailbox, is_early: bool) -> None:
     """Like `connect`, with a SumNode for the first lane's tensors and a LaneNode for each lane."""
-    base = mailbox.lanes[0]
-    with use_stream(base.device, base.near):
-        token = SumNode.apply(mailbox, *[tensors[0][i] for i in wanted])
-    if is_early:
-        token.grad_fn._set_sequence_nr(FIRST)
+    token = sum_token([tensors[0][i] for i in wanted], mailbox, is_early)
     for number, of_lane in enumerate(tensors):
         outputs = LaneNode.apply(token, mailbox, number, [of_lane[i] for i in wanted])
         if is_early:
             outputs[0].grad_fn._set_sequence_nr(FIRST)
         put(outputs, of_lane, wanted)
+
+
+def sum_token(bases: Sequence[Tensor], mailbox: Mailbox, is_early: bool) -> Tensor:
+    """The output of a new SumNode, which runs when all nodes that got the token have posted their packages."""
+    base = mailbox.lanes[0]
+    with use_stream(base.device, base.near):
+        token: Tensor = SumNode.apply(mailbox, *bases)
+    if is_early:
+        token.grad_fn._set_sequence_nr(FIRST)  # type: ignore[union-attr]
+    return token
 
 
 class LaneNode(Function):
@@ -310,7 +316,7 @@ class Bucket:
             staging.reserve(self._byte_count)
         self._staging = staging
         self._packed: tuple[Tensor, list[Tensor]] | None = None
-        self._copies: list[FlatCopy] = []
+        self.copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
 
     def send(
@@ -321,9 +327,9 @@ class Bucket:
         `order` holds these lanes' numbers, each behind its parent's. A copy that already has this signature is not
         sent again.
         """
-        while len(self._copies) < len(lanes) - 1:
-            self._copies.append(FlatCopy(self.shapes, sources[0].dtype))
-        copies = self._copies[: len(lanes) - 1]
+        while len(self.copies) < len(lanes) - 1:
+            self.copies.append(FlatCopy(self.shapes, sources[0].dtype))
+        copies = self.copies[: len(lanes) - 1]
         outdated = [
             number
             for number in order
@@ -357,7 +363,7 @@ class Bucket:
             self._note_departure(packed, packed_at, left_at, base, readers)
         for number in outdated:
             if (parent := lanes[number].parent) != 0 and number not in together:
-                held = self._copies[parent - 1]
+                held = self.copies[parent - 1]
                 left = self._send_to(number, held.flat, held.arrived, lanes)
                 held.pass_on(number, lanes[number].above, left, lanes[parent])
 
@@ -383,7 +389,7 @@ class Bucket:
         lane = lanes[number]
         above = lanes[lane.parent].device
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
-            self._copies[number - 1].fill(source, awaited, lane)
+            self.copies[number - 1].fill(source, awaited, lane)
         return record_event(above, lane.above)
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
@@ -391,7 +397,7 @@ class Bucket:
         base, up = lanes[0], lanes[1].near
         if up != base.near:
             wait_event(up, packed_at)
-        receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
+        receivers = [(self.copies[number - 1], lanes[number]) for number in numbers]
         send_to_all(packed, up, receivers)
         return record_event(base.device, up)
 
@@ -407,6 +413,10 @@ class Bucket:
             flat, views = self._packed
             torch._foreach_copy_(views, sources)
         return flat
+
+
+Sum = tuple[list[int], Mailbox, Tensor]
+"""The tensors of a bucket that need gradients, the mailbox for these, and the token of the node that sums them."""
 
 
 class Broadcaster:
@@ -473,16 +483,42 @@ class Broadcaster:
         part: Part,
     ) -> None:
         """Lead the lanes' tensors that require grad back to the base's, with one sum for all lanes."""
-        wanted = [i for i in indices if self._tensors[i].requires_grad]
+        wanted, shapes = self._wanted(indices, shapes)
         if not wanted:
             return
         if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
             connect(wanted, tensors, self._policy.overlap_reduce)
             return
-        if shapes is not None and len(wanted) < len(indices):
-            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
         mailbox = Mailbox(lanes, shapes, part)
         connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
+
+    def _wanted(
+        self, indices: Sequence[int], shapes: Sequence[Shape] | None
+    ) -> tuple[list[int], Sequence[Shape] | None]:
+        """The tensors that need gradients, and their shapes in a flat of gradients."""
+        wanted = [i for i in indices if self._tensors[i].requires_grad]
+        if shapes is not None and len(wanted) < len(indices):
+            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
+        return wanted, shapes
+
+    def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
+        """New nodes that sum the lanes' gradients, for lanes that post them without a node for each bucket."""
+        found: list[Sum] = []
+        buckets = [(bucket.indices, bucket.shapes) for bucket in self._buckets]
+        for indices, shapes in (*buckets, *[([i], None) for i in self._unbucketed]):
+            wanted, of_wanted = self._wanted(indices, shapes)
+            if wanted:
+                mailbox = Mailbox(lanes, of_wanted, part)
+                token = sum_token([self._tensors[i] for i in wanted], mailbox, self._policy.overlap_reduce)
+                found.append((wanted, mailbox, token))
+        return found
+
+    def addresses(self) -> list[int]:
+        """Where the base's tensors and the lanes' copies lie."""
+        return [
+            *map(Tensor.data_ptr, self._tensors),
+            *[copy.flat.data_ptr() for bucket in self._buckets for copy in bucket.copies],
+        ]
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)
