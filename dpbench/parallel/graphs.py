@@ -14,6 +14,7 @@ A step is captured after `WARM_UPS` eager ones of its kind, which is its shapes,
 What a graph would get wrong runs eagerly, with a reason (`GraphReport`).
 """
 
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -59,7 +60,15 @@ class GraphReport:
     """What ran as a graph, and why the other steps did not: each text with the number of its forwards."""
 
     forwards: Counter[str] = field(default_factory=Counter)
-    has_warned: bool = False
+    trials_left: int | None = None
+    """Eager forwards until the present kind is captured; None if its steps stay eager."""
+
+    def note_eager(self, reason: str) -> None:
+        """Count a forward; warn if it is the first that will not become a graph."""
+        if not any(text.startswith("eager: ") for text in self.forwards):
+            warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
+        self.trials_left = None
+        self.forwards[f"eager: {reason}"] += 1
 
     def lines(self) -> list[str]:
         return [f"{count} forwards: {text}" for text, count in self.forwards.items()]
@@ -118,11 +127,11 @@ class LaneGraph:
         self._forward = torch.cuda.CUDAGraph()
         self._backward: torch.cuda.CUDAGraph | None = None
 
-    def capture(self, forward: Callable[[], Any]) -> TreeSpec:
+    def capture(self, forward: Callable[["LaneGraph"], Any]) -> TreeSpec:
         """Capture `forward`, and a backward if its outputs have a graph; return the form of the outputs."""
         stream = torch.cuda.Stream(self._lane.device)
         with self._recording(self._forward, stream):
-            outputs, spec = tree_flatten(forward())
+            outputs, spec = tree_flatten(forward(self))
         if not outputs or not all(isinstance(output, Tensor) for output in outputs):
             raise RefusedError("the module returns something that is no tensor")
         if any(output.device != self._lane.device for output in outputs):
@@ -293,7 +302,8 @@ class Graphs:
             return self._eager(kind.reason)
         if kind.warm_ups < WARM_UPS:
             kind.warm_ups += 1
-            self._report.forwards[f"eager, before the capture ({kind.text})"] += 1
+            self._report.trials_left = WARM_UPS + 1 - kind.warm_ups
+            self._report.forwards[f"eager before the capture ({kind.text})"] += 1
             return None
         return kind, tensors
 
@@ -302,8 +312,7 @@ class Graphs:
         return "an earlier forward waits for its backward" if last is not None and not last.is_done else None
 
     def _eager(self, reason: str) -> None:
-        self._report.forwards[f"eager: {reason}"] += 1
-        return None
+        self._report.note_eager(reason)
 
     def step_of(
         self, kind: _Kind, addresses: Sequence[int], capture: Callable[[Sequence[Any]], StepGraph]
@@ -318,11 +327,19 @@ class Graphs:
             try:
                 kind.step = capture(self._pools)
             except Exception as error:
-                kind.reason = f"the capture failed: {type(error).__name__}: {str(error).splitlines()[0]}"
+                kind.reason = f"the capture failed: {_first_line(error)}"
                 return self._eager(kind.reason)
             kind.captures += 1
+        self._report.trials_left = 0
         self._report.forwards[f"graphs ({kind.text})"] += 1
         return kind.step
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of the error that ended the capture, not of those that follow from it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return f"{type(error).__name__}: {(str(error) or 'no text').splitlines()[0]}"
 
 
 def _leaf(value: Any) -> Any:
@@ -387,16 +404,17 @@ def capture_step(
     torch.set_autocast_cache_enabled(False)  # a cached cast would be one of this capture
     try:
         for number, lane in enumerate(lanes):
-            if number not in pools:
-                pools[number] = torch.cuda.graph_pool_handle()
-            with use_stream(lane.device, lane.compute):
-                graph = LaneGraph(lane, inputs[number], pools[number])
+            pools.setdefault(number, torch.cuda.graph_pool_handle())
+
+            def forward(graph: LaneGraph, number: int = number) -> Any:
                 tensors = [tensor.detach() for tensor in deliveries[number].tensors]
                 graph.buckets = _lead_to_buckets(tensors, sums)
                 args, kwargs = _static_arguments(calls[number], graph.inputs)
-                module = replica(number, tensors)
-                specs.append(graph.capture(lambda: module(*args, **kwargs)))  # noqa: B023
-                graphs.append(graph)
+                return replica(number, tensors)(*args, **kwargs)
+
+            with use_stream(lane.device, lane.compute):
+                graphs.append(LaneGraph(lane, inputs[number], pools[number]))
+                specs.append(graphs[-1].capture(forward))
     finally:
         torch.set_autocast_cache_enabled(cache)
     if any(spec != specs[0] for spec in specs):

@@ -119,7 +119,7 @@ class DataParallel(nn.DataParallel[T]):
     def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
         """The outputs of the lanes' graphs; None if this forward must run eagerly."""
         if self.src_device_obj.type != "cuda":
-            self._replicas.graph_report.forwards[f"eager: {self.src_device_obj.type} has no graphs"] += 1
+            self._replicas.graph_report.note_eager(f"graphs need CUDA devices, not {self.src_device_obj.type}")
             return None
         try:
             return self._replicas.run_graphs(module, list(zip(chunks, kwarg_chunks, strict=True)))
@@ -176,7 +176,9 @@ class DataParallel(nn.DataParallel[T]):
         """
         if len(self.device_ids) < 2:
             return 0
-        self._pool()
+        captured = self._pool().graph_report.trials_left
+        if captured is not None:
+            return captured
         if not self._dispatcher.has_run:
             return 1
         devices = self._replicas.devices

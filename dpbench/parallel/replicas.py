@@ -437,10 +437,10 @@ class ReplicaPool:
         reason = None
         if not self._accumulation.is_new:
             reason = "accumulate() was used"
-        elif chosen is not self._sets[0]:
+        elif chosen not in self._sets[:1]:
             reason = "an earlier forward is in use"
         if reason is not None:
-            report.forwards[f"eager: {reason}"] += 1
+            report.note_eager(reason)
             return None
         has_links = self.streams.has_links
         lanes = self.streams.lanes(len(calls), self._policy.overlap_broadcast and has_links)

@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <ATen/cuda/CUDAGeneratorImpl.h>
 
 namespace stand_in {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/cuda/detail/PhiloxCudaStateRaw.cuh>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 
 #include "tensors.h"
 
