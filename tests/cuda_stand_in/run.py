@@ -25,6 +25,7 @@ PLUGIN = (
 HERE = "tests/cuda_stand_in"
 SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
+    "graphs": (f"{HERE}/cuda_graphs.py",),
     "wrapper": ("tests/gpu/test_several.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "peer limit": (f"{HERE}/cuda_peer_limit.py",),
