@@ -29,9 +29,9 @@ from torch.autograd import Function, forward_ad
 from torch.nn.modules import module as module_hooks
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dpbench.parallel.broadcast import Delivery, Mailbox, Sum
+from dpbench.parallel.broadcast import Broadcaster, Delivery, Mailbox, Sum
 from dpbench.parallel.buckets import Shape, flat_count, shaped_views
-from dpbench.parallel.lanes import Lane, current_stream, record_event, use_stream, wait_event, wait_stream
+from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event, wait_stream
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
 
@@ -152,7 +152,7 @@ class LaneGraph:
 
     def launch_forward(self, inputs: Sequence[Tensor]) -> None:
         if inputs:
-            torch._foreach_copy_(self.inputs, inputs)
+            torch._foreach_copy_(self.inputs, list(inputs))
         self._forward.replay()
 
     def launch_backward(self, grads: Sequence[Tensor | None], lane: Lane) -> None:
@@ -164,7 +164,7 @@ class LaneGraph:
         given = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
         present = [(static, grad) for static, grad in zip(self._grads, given, strict=True) if grad is not None]
         if present:
-            torch._foreach_copy_(*map(list, zip(*present, strict=True)))
+            torch._foreach_copy_([static for static, _ in present], [grad for _, grad in present])
         if missing := [static for static, grad in zip(self._grads, given, strict=True) if grad is None]:
             torch._foreach_zero_(missing)
         self._backward.replay()
@@ -187,7 +187,7 @@ class StepGraph:
 
 
 class GraphedLane(Function):
-    """One lane's step. Its backward posts the lane's flats to all mailboxes; `tokens` make the engine sum them after it."""
+    """One lane's step. Its backward posts the lane's flats; for their `tokens` the engine runs the SumNodes after it."""
 
     @staticmethod
     def forward(ctx: Any, run: "Run", number: int, inputs: Sequence[Tensor], *tokens: Tensor) -> tuple[Tensor, ...]:
@@ -208,11 +208,13 @@ class GraphedLane(Function):
 
 
 class Run:
-    """One forward by graphs, and its backward."""
+    """One forward by graphs, and its backward. It keeps `weights`, whose memory the backward reads by its address."""
 
-    def __init__(self, graphs: "Graphs", step: StepGraph, lanes: Sequence[Lane], mailboxes: Sequence[Mailbox]) -> None:
+    def __init__(
+        self, graphs: "Graphs", step: StepGraph, lanes: Sequence[Lane], mailboxes: Sequence[Mailbox], weights: object
+    ) -> None:
         self.step = step
-        self._graphs, self._lanes, self._mailboxes = graphs, lanes, mailboxes
+        self._graphs, self._lanes, self._mailboxes, self._weights = graphs, lanes, mailboxes, weights
         self._pending = graphs.begin()
         self._launches = graphs.launches
 
@@ -286,20 +288,24 @@ class Graphs:
         if reason is None and torch.is_grad_enabled() and any(t.requires_grad for t in chain(*tensors)):
             reason = "an input needs a gradient"
         if reason is not None:
-            return self._eager(reason)
+            self._report.note_eager(reason)
+            return None
         key = (*_modes(self._tree), *[(spec, *map(_leaf, leaves)) for leaves, spec in flattened])
         try:
             kind = self._kinds.get(key)
         except TypeError:
-            return self._eager("an argument is neither a tensor nor hashable")
+            self._report.note_eager("an argument is neither a tensor nor hashable")
+            return None
         if kind is None:
             if len(self._kinds) == MOST_KINDS:
-                return self._eager(f"more than {MOST_KINDS} kinds of steps; the first {MOST_KINDS} have graphs")
+                self._report.note_eager(f"more than {MOST_KINDS} kinds of steps; the first {MOST_KINDS} have graphs")
+                return None
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors[0])
             mode = "training" if self._tree.root.training else "eval"
             kind = self._kinds[key] = _Kind(f"{mode}, lane 0 gets {shapes}")
         if kind.reason is not None:
-            return self._eager(kind.reason)
+            self._report.note_eager(kind.reason)
+            return None
         if kind.warm_ups < WARM_UPS:
             kind.warm_ups += 1
             self._report.trials_left = WARM_UPS + 1 - kind.warm_ups
@@ -308,27 +314,26 @@ class Graphs:
         return kind, tensors
 
     def _why_pending(self) -> str | None:
-        last = self._last and self._last()
+        last = None if self._last is None else self._last()
         return "an earlier forward waits for its backward" if last is not None and not last.is_done else None
 
-    def _eager(self, reason: str) -> None:
-        self._report.note_eager(reason)
-
     def step_of(
-        self, kind: _Kind, addresses: Sequence[int], capture: Callable[[Sequence[Any]], StepGraph]
+        self, kind: _Kind, addresses: Sequence[int], capture: Callable[[dict[int, Any]], StepGraph]
     ) -> StepGraph | None:
         """The kind's graphs; None if it cannot be captured."""
         if kind.step is not None and kind.step.addresses != addresses:
             kind.step = None
             if kind.captures == MOST_CAPTURES:
                 kind.reason = f"the weights have moved after each of {MOST_CAPTURES} captures"
-                return self._eager(kind.reason)
+                self._report.note_eager(kind.reason)
+                return None
         if kind.step is None:
             try:
                 kind.step = capture(self._pools)
             except Exception as error:
                 kind.reason = f"the capture failed: {_first_line(error)}"
-                return self._eager(kind.reason)
+                self._report.note_eager(kind.reason)
+                return None
             kind.captures += 1
         self._report.trials_left = 0
         self._report.forwards[f"graphs ({kind.text})"] += 1
@@ -389,13 +394,7 @@ Replica = Callable[[int, Sequence[Tensor]], nn.Module]
 
 
 def capture_step(
-    lanes: Sequence[Lane],
-    calls: Sequence[tuple[Any, Any]],
-    inputs: Sequence[Sequence[Tensor]],
-    deliveries: Sequence[Delivery],
-    sums: Sequence[Sum],
-    replica: Replica,
-    pools: dict[int, Any],
+    work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, pools: dict[int, Any]
 ) -> tuple[list[LaneGraph], TreeSpec]:
     """Capture the lanes one after the other. Nothing runs, so the base stays as it is."""
     graphs: list[LaneGraph] = []
@@ -403,17 +402,17 @@ def capture_step(
     cache = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)  # a cached cast would be one of this capture
     try:
-        for number, lane in enumerate(lanes):
+        for number, lane in enumerate(work.lanes):
             pools.setdefault(number, torch.cuda.graph_pool_handle())
 
             def forward(graph: LaneGraph, number: int = number) -> Any:
-                tensors = [tensor.detach() for tensor in deliveries[number].tensors]
-                graph.buckets = _lead_to_buckets(tensors, sums)
+                tensors = [tensor.detach() for tensor in work.deliveries[number].tensors]
+                graph.buckets = _lead_to_buckets(tensors, work.sums)
                 args, kwargs = _static_arguments(calls[number], graph.inputs)
                 return replica(number, tensors)(*args, **kwargs)
 
             with use_stream(lane.device, lane.compute):
-                graphs.append(LaneGraph(lane, inputs[number], pools[number]))
+                graphs.append(LaneGraph(lane, work.inputs[number], pools[number]))
                 specs.append(graphs[-1].capture(forward))
     finally:
         torch.set_autocast_cache_enabled(cache)
@@ -442,21 +441,25 @@ def _static_arguments(call: tuple[Any, Any], inputs: Sequence[Tensor]) -> Any:
     return tree_unflatten([next(static) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
 
 
-def launch(
-    graphs: Graphs,
-    step: StepGraph,
-    lanes: Sequence[Lane],
-    inputs: Sequence[Sequence[Tensor]],
-    deliveries: Sequence[Delivery],
-    sums: Sequence[Sum],
-) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one forward has for its lanes. `owner` keeps the memory of the weights alive."""
+
+    lanes: Sequence[Lane]
+    inputs: Sequence[Sequence[Tensor]]
+    deliveries: Sequence[Delivery]
+    sums: Sequence[Sum]
+    owner: Broadcaster
+
+
+def launch(graphs: Graphs, step: StepGraph, work: Work) -> list[Any]:
     """The outputs of all lanes. Their memory is static: gather copies them."""
-    run = Run(graphs, step, lanes, [mailbox for _, mailbox, _ in sums])
-    tokens = [token for _, _, token in sums]
+    run = Run(graphs, step, work.lanes, [mailbox for _, mailbox, _ in work.sums], work.owner)
+    tokens = [token for _, _, token in work.sums]
     outputs = []
-    for number, lane in enumerate(lanes):
+    for number, lane in enumerate(work.lanes):
         with use_stream(lane.device, lane.compute):
-            deliveries[number].await_all()
-            of_lane = GraphedLane.apply(run, number, inputs[number], *tokens)
+            work.deliveries[number].await_all()
+            of_lane = GraphedLane.apply(run, number, work.inputs[number], *tokens)
         outputs.append(tree_unflatten(list(of_lane), step.spec))
     return outputs

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from dpbench.parallel.accumulate import Accumulation, Part
 from dpbench.parallel.broadcast import Broadcaster, Delivery
 from dpbench.parallel.devices import DeviceLike, resolve_device
-from dpbench.parallel.graphs import GraphReport, Graphs, StepGraph, capture_step, launch
+from dpbench.parallel.graphs import GraphReport, Graphs, StepGraph, Work, capture_step, launch
 from dpbench.parallel.lanes import Lane, SideStreams, wait_for_all, wait_stream
 from dpbench.parallel.links import find_links
 from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, Node, Slots, are_on, check_device, check_replicatable
@@ -320,17 +320,17 @@ class ReplicaSet:
         sums = self._broadcast.sums(reduce_lanes, part) if torch.is_grad_enabled() else []
         addresses = self._broadcast.addresses()
 
+        work = Work(reduce_lanes, inputs, deliveries, sums, self._broadcast)
+
         def capture(pools: dict[int, Any]) -> StepGraph:
-            for lane in lanes:
-                wait_for_all([lane.device])
+            wait_for_all([lane.device for lane in lanes])
             try:
-                made = capture_step(lanes, calls, inputs, deliveries, sums, self._replica, pools)
+                return StepGraph(*capture_step(work, calls, self._replica, pools), addresses)
             finally:
                 self.empty()
-            return StepGraph(*made, addresses)
 
         step = graphs.step_of(kind, addresses, capture)
-        return None if step is None else launch(graphs, step, reduce_lanes, inputs, deliveries, sums)
+        return None if step is None else launch(graphs, step, work)
 
     def _replica(self, number: int, tensors: Sequence[Tensor]) -> nn.Module:
         return self._shells[number].refresh(states_of(self.tree), Delivery(list(tensors), {}))

@@ -26,6 +26,7 @@ HERE = "tests/cuda_stand_in"
 SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
     "graphs": (f"{HERE}/cuda_graphs.py",),
+    "graphed": (f"{HERE}/cuda_graphed.py",),
     "wrapper": ("tests/gpu/test_several.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "peer limit": (f"{HERE}/cuda_peer_limit.py",),
