@@ -155,12 +155,12 @@ class LaneGraph:
             torch._foreach_copy_(self.inputs, list(inputs))
         self._forward.replay()
 
-    def launch_backward(self, grads: Sequence[Tensor | None], lane: Lane) -> None:
-        """Launch on the lane's compute stream, which must be current."""
+    def launch_backward(self, grads: Sequence[Tensor | None]) -> None:
+        """Launch on the lane's compute stream, which must be current.
+
+        The last step's sums have read the flats on the far stream, before it received this step's weights.
+        """
         assert self._backward is not None
-        for reader in (lane.far, lane.near, lane.above):  # the last step's sums have read the flats there
-            if reader != lane.compute:
-                wait_stream(lane.compute, reader)
         given = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
         present = [(static, grad) for static, grad in zip(self._grads, given, strict=True) if grad is not None]
         if present:
@@ -187,7 +187,7 @@ class StepGraph:
 
 
 class GraphedLane(Function):
-    """One lane's step. Its backward posts the lane's flats; for their `tokens` the engine runs the SumNodes after it."""
+    """One lane's step. Its backward posts the lane's flats. The `tokens` make the engine run the SumNodes after it."""
 
     @staticmethod
     def forward(ctx: Any, run: "Run", number: int, inputs: Sequence[Tensor], *tokens: Tensor) -> tuple[Tensor, ...]:
@@ -217,6 +217,7 @@ class Run:
         self._graphs, self._lanes, self._mailboxes, self._weights = graphs, lanes, mailboxes, weights
         self._pending = graphs.begin()
         self._launches = graphs.launches
+        self._launched: set[int] = set()
 
     def backward(self, number: int, grads: Sequence[Tensor | None]) -> None:
         if torch.is_grad_enabled():
@@ -229,7 +230,11 @@ class Run:
                 "call backward once for each forward, before the next one"
             )
         lane, graph = self._lanes[number], self.step.lanes[number]
-        graph.launch_backward(grads, lane)
+        if number in self._launched:  # of a graph that is kept: no weights have arrived since its flats were read
+            for reader in (lane.far, lane.near, lane.above):
+                wait_stream(lane.compute, reader)
+        self._launched.add(number)
+        graph.launch_backward(grads)
         self._pending.is_done = True
         for bucket, mailbox in zip(graph.buckets, self._mailboxes, strict=True):
             if bucket.flat is not None:
@@ -263,7 +268,7 @@ class _Kind:
 
 
 class Graphs:
-    """The graphs of one set of replicas. All kinds of a lane share one pool, so one forward at a time may be pending."""
+    """The graphs of one set of replicas. A lane's kinds share a pool, so one forward at a time may be pending."""
 
     def __init__(self, tree: ModuleTree, report: GraphReport) -> None:
         self._tree, self._report = tree, report
