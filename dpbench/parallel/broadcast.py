@@ -316,7 +316,7 @@ class Bucket:
             staging.reserve(self._byte_count)
         self._staging = staging
         self._packed: tuple[Tensor, list[Tensor]] | None = None
-        self.copies: list[FlatCopy] = []
+        self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
 
     def send(
@@ -327,9 +327,9 @@ class Bucket:
         `order` holds these lanes' numbers, each behind its parent's. A copy that already has this signature is not
         sent again.
         """
-        while len(self.copies) < len(lanes) - 1:
-            self.copies.append(FlatCopy(self.shapes, sources[0].dtype))
-        copies = self.copies[: len(lanes) - 1]
+        while len(self._copies) < len(lanes) - 1:
+            self._copies.append(FlatCopy(self.shapes, sources[0].dtype))
+        copies = self._copies[: len(lanes) - 1]
         outdated = [
             number
             for number in order
@@ -341,6 +341,10 @@ class Bucket:
             for number in outdated:
                 copies[number - 1].sent, copies[number - 1].sent_from = signature, held
         return copies
+
+    def addresses(self) -> list[int]:
+        """Where the lanes' copies lie."""
+        return [copy.flat.data_ptr() for copy in self._copies]
 
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
         """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
@@ -363,7 +367,7 @@ class Bucket:
             self._note_departure(packed, packed_at, left_at, base, readers)
         for number in outdated:
             if (parent := lanes[number].parent) != 0 and number not in together:
-                held = self.copies[parent - 1]
+                held = self._copies[parent - 1]
                 left = self._send_to(number, held.flat, held.arrived, lanes)
                 held.pass_on(number, lanes[number].above, left, lanes[parent])
 
@@ -389,7 +393,7 @@ class Bucket:
         lane = lanes[number]
         above = lanes[lane.parent].device
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
-            self.copies[number - 1].fill(source, awaited, lane)
+            self._copies[number - 1].fill(source, awaited, lane)
         return record_event(above, lane.above)
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
@@ -397,7 +401,7 @@ class Bucket:
         base, up = lanes[0], lanes[1].near
         if up != base.near:
             wait_event(up, packed_at)
-        receivers = [(self.copies[number - 1], lanes[number]) for number in numbers]
+        receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
         send_to_all(packed, up, receivers)
         return record_event(base.device, up)
 
@@ -517,7 +521,7 @@ class Broadcaster:
         """Where the base's tensors and the lanes' copies lie."""
         return [
             *map(Tensor.data_ptr, self._tensors),
-            *[copy.flat.data_ptr() for bucket in self._buckets for copy in bucket.copies],
+            *[address for bucket in self._buckets for address in bucket.addresses()],
         ]
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:

@@ -31,7 +31,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from dpbench.parallel.broadcast import Broadcaster, Delivery, Mailbox, Sum
 from dpbench.parallel.buckets import Shape, flat_count, shaped_views
-from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event, wait_stream
+from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
 
@@ -63,12 +63,19 @@ class GraphReport:
     trials_left: int | None = None
     """Eager forwards until the present kind is captured; None if its steps stay eager."""
 
+    has_warned: bool = False
+
+    def note(self, text: str) -> None:
+        """Count a forward."""
+        self.forwards[text] += 1
+
     def note_eager(self, reason: str) -> None:
-        """Count a forward; warn if it is the first that will not become a graph."""
-        if not any(text.startswith("eager: ") for text in self.forwards):
-            warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
+        """Count a forward that will not become a graph, and warn of the first one."""
         self.trials_left = None
-        self.forwards[f"eager: {reason}"] += 1
+        self.note(f"eager: {reason}")
+        if not self.has_warned:
+            self.has_warned = True
+            warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
 
     def lines(self) -> list[str]:
         return [f"{count} forwards: {text}" for text, count in self.forwards.items()]
@@ -230,9 +237,10 @@ class Run:
                 "call backward once for each forward, before the next one"
             )
         lane, graph = self._lanes[number], self.step.lanes[number]
-        if number in self._launched:  # of a graph that is kept: no weights have arrived since its flats were read
-            for reader in (lane.far, lane.near, lane.above):
-                wait_stream(lane.compute, reader)
+        if number in self._launched:  # the captured backward has used the activations' memory for gradients
+            raise RuntimeError(
+                "Policy(graphs=True): a second backward of one forward is not possible; use graphs=False"
+            )
         self._launched.add(number)
         graph.launch_backward(grads)
         self._pending.is_done = True
@@ -314,7 +322,7 @@ class Graphs:
         if kind.warm_ups < WARM_UPS:
             kind.warm_ups += 1
             self._report.trials_left = WARM_UPS + 1 - kind.warm_ups
-            self._report.forwards[f"eager before the capture ({kind.text})"] += 1
+            self._report.note(f"eager before the capture ({kind.text})")
             return None
         return kind, tensors
 
@@ -341,7 +349,7 @@ class Graphs:
                 return None
             kind.captures += 1
         self._report.trials_left = 0
-        self._report.forwards[f"graphs ({kind.text})"] += 1
+        self._report.note(f"graphs ({kind.text})")
         return kind.step
 
 

@@ -264,14 +264,20 @@ def test_a_second_derivative_is_an_error_that_says_what_to_do():
         torch.autograd.grad(loss, list(wrapper.module.parameters()), create_graph=True)
 
 
-def test_a_backward_after_a_later_forward_is_an_error():
+def test_a_second_or_a_late_backward_is_an_error():
     wrapper, x = graphed(), simple().to("cuda:0")
     loss = wrapper(x).sum()
     loss.backward(retain_graph=True)
-    loss.backward(retain_graph=True)
-    wrapper(x).sum().backward()
+    with pytest.raises(RuntimeError, match="a second backward of one forward is not possible"):
+        loss.backward(retain_graph=True)
+    other = wrapper(x).sum()
     with pytest.raises(RuntimeError, match="a later forward has replaced the activations"):
         loss.backward()
+    wrapper.module.zero_grad()
+    other.backward()
+    wanted = torch.autograd.grad(wrapper.module(x).sum(), list(wrapper.module.parameters()))
+    for parameter, grad in zip(wrapper.module.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, grad)
 
 
 def test_weights_that_move_are_captured_again():

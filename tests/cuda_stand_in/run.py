@@ -27,6 +27,7 @@ SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
     "graphs": (f"{HERE}/cuda_graphs.py",),
     "graphed": (f"{HERE}/cuda_graphed.py",),
+    "graphs everywhere": ("-p", "tests.cuda_stand_in.graphs_everywhere", "tests/gpu"),
     "wrapper": ("tests/gpu/test_several.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "peer limit": (f"{HERE}/cuda_peer_limit.py",),
@@ -44,6 +45,7 @@ SUITES = {
 UNASKED = [name for name in SUITES if name != "rehearsal"]
 """The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
 ON = {
+    "graphs everywhere": {1, 2},
     "gpu": {1},
     "wrapper": {2, 4, 8},
     "memory": {4},
