@@ -30,6 +30,8 @@ def _why_not_tuned(case: Case, kinds: list[str], machine: MachineInfo) -> str | 
         return f"the wrapper no longer has {case.variant.former}"
     if case.variant.has_loss_in_replicas and case.mode is Mode.INFER:
         return "it returns losses, and inference has none; mode train is allowed"
+    if case.variant.values.get("graphs") and kinds != ["cuda"]:
+        return "graphs need CUDA devices"
     return _why_no_nccl_route(case, kinds, machine) if case.variant.takes_nccl_route else None
 
 

@@ -160,16 +160,22 @@ class Mailbox:
 
 def connect_links(wanted: Sequence[int], tensors: Sequence[list[Tensor]], mailbox: Mailbox, is_early: bool) -> None:
     """Like `connect`, with a SumNode for the first lane's tensors and a LaneNode for each lane."""
-    base = mailbox.lanes[0]
-    with use_stream(base.device, base.near):
-        token = SumNode.apply(mailbox, *[tensors[0][i] for i in wanted])
-    if is_early:
-        token.grad_fn._set_sequence_nr(FIRST)
+    token = sum_token([tensors[0][i] for i in wanted], mailbox, is_early)
     for number, of_lane in enumerate(tensors):
         outputs = LaneNode.apply(token, mailbox, number, [of_lane[i] for i in wanted])
         if is_early:
             outputs[0].grad_fn._set_sequence_nr(FIRST)
         put(outputs, of_lane, wanted)
+
+
+def sum_token(bases: Sequence[Tensor], mailbox: Mailbox, is_early: bool) -> Tensor:
+    """The output of a new SumNode, which runs when all nodes that got the token have posted their packages."""
+    base = mailbox.lanes[0]
+    with use_stream(base.device, base.near):
+        token: Tensor = SumNode.apply(mailbox, *bases)
+    if is_early:
+        token.grad_fn._set_sequence_nr(FIRST)  # type: ignore[union-attr]
+    return token
 
 
 class LaneNode(Function):
@@ -336,6 +342,10 @@ class Bucket:
                 copies[number - 1].sent, copies[number - 1].sent_from = signature, held
         return copies
 
+    def addresses(self) -> list[int]:
+        """Where the lanes' copies lie."""
+        return [copy.flat.data_ptr() for copy in self._copies]
+
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
         """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
 
@@ -409,6 +419,10 @@ class Bucket:
         return flat
 
 
+Sum = tuple[list[int], Mailbox, Tensor]
+"""The tensors of a bucket that need gradients, the mailbox for these, and the token of the node that sums them."""
+
+
 class Broadcaster:
     """Sends a tree's tensors, and keeps the memory in which they arrive on the lanes."""
 
@@ -473,16 +487,42 @@ class Broadcaster:
         part: Part,
     ) -> None:
         """Lead the lanes' tensors that require grad back to the base's, with one sum for all lanes."""
-        wanted = [i for i in indices if self._tensors[i].requires_grad]
+        wanted, shapes = self._wanted(indices, shapes)
         if not wanted:
             return
         if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
             connect(wanted, tensors, self._policy.overlap_reduce)
             return
-        if shapes is not None and len(wanted) < len(indices):
-            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
         mailbox = Mailbox(lanes, shapes, part)
         connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
+
+    def _wanted(
+        self, indices: Sequence[int], shapes: Sequence[Shape] | None
+    ) -> tuple[list[int], Sequence[Shape] | None]:
+        """The tensors that need gradients, and their shapes in a flat of gradients."""
+        wanted = [i for i in indices if self._tensors[i].requires_grad]
+        if shapes is not None and len(wanted) < len(indices):
+            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
+        return wanted, shapes
+
+    def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
+        """New nodes that sum the lanes' gradients, for lanes that post them without a node for each bucket."""
+        found: list[Sum] = []
+        buckets = [(bucket.indices, bucket.shapes) for bucket in self._buckets]
+        for indices, shapes in (*buckets, *[([i], None) for i in self._unbucketed]):
+            wanted, of_wanted = self._wanted(indices, shapes)
+            if wanted:
+                mailbox = Mailbox(lanes, of_wanted, part)
+                token = sum_token([self._tensors[i] for i in wanted], mailbox, self._policy.overlap_reduce)
+                found.append((wanted, mailbox, token))
+        return found
+
+    def addresses(self) -> list[int]:
+        """Where the base's tensors and the lanes' copies lie."""
+        return [
+            *map(Tensor.data_ptr, self._tensors),
+            *[address for bucket in self._buckets for address in bucket.addresses()],
+        ]
 
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)

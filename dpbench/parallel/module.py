@@ -113,8 +113,10 @@ class DataParallel(nn.DataParallel[T]):
                     chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
                 if len(self.device_ids) == 1:
                     return module(*chunks[0], **kwarg_chunks[0])
-                outputs = pool.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
-                self._dispatcher.has_run = True
+                outputs = self._run_graphs(module, chunks, kwarg_chunks) if self.policy.graphs else None
+                if outputs is None:
+                    outputs = pool.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
+                    self._dispatcher.has_run = True
                 return self.gather(outputs, self.output_device)
         except Exception:
             raise
@@ -122,6 +124,20 @@ class DataParallel(nn.DataParallel[T]):
             if self.device_ids:
                 self._replicas.recover()
             raise
+
+    def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
+        """The outputs of the lanes' graphs; None if this forward must run eagerly."""
+        if self.src_device_obj.type != "cuda":
+            self._replicas.graph_report.note_eager(f"graphs need CUDA devices, not {self.src_device_obj.type}")
+            return None
+        try:
+            return self._replicas.run_graphs(module, list(zip(chunks, kwarg_chunks, strict=True)))
+        finally:
+            self._replicas.settle()
+
+    def graph_report(self) -> list[str]:
+        """With `Policy.graphs`: how many forwards ran as graphs, and why the others did not, a line each."""
+        return self._replicas.graph_report.lines() if self.device_ids else []
 
     def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
         """The replicas' outputs. The borrower of `ReplicaPool.lend`: no replica outlives it."""
@@ -169,7 +185,9 @@ class DataParallel(nn.DataParallel[T]):
         """
         if len(self.device_ids) < 2:
             return 0
-        self._pool()
+        captured = self._pool().graph_report.trials_left
+        if captured is not None:
+            return captured
         if not self._dispatcher.has_run:
             return 1
         devices = self._replicas.devices

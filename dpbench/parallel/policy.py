@@ -75,6 +75,9 @@ class Policy:
     the storage or another process are not seen. Nor are kernels that raise no version counter, such as
     ``torch.distributed.broadcast``, or a fused kernel outside a ``torch.optim.Optimizer``. After such a write call
     `DataParallel.mark_dirty`, or do not opt in.
+    `graphs` launches a lane's forward and backward as CUDA graphs, after two eager steps of the same shapes. Python
+    code of the module does not run then: side effects, and branches on values that are no arguments, are those of the
+    capture. What a graph cannot do runs eagerly (`DataParallel.graph_report`). It needs CUDA devices.
     `host_staged` sends copies between devices through the host, even if the direct link passed its test.
     `route` decides which lane sends weights to which lane. Gradients go back the same way. Every set of devices can
     take every route but "nccl", which needs CUDA devices with a lane each. Lanes without links, such as CPU lanes, have
@@ -96,6 +99,7 @@ class Policy:
     overlap_reduce: bool = True
     overlap_copies: bool = True
     skip_unchanged: bool = False
+    graphs: bool = False
     host_staged: bool = False
     dispatch: Dispatch = Dispatch.AUTO
     route: Route = Route.AUTO

@@ -13,12 +13,13 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dpbench.parallel.accumulate import Accumulation, Part
 from dpbench.parallel.broadcast import Broadcaster, Delivery
 from dpbench.parallel.devices import DeviceLike, resolve_device
-from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
+from dpbench.parallel.graphs import GraphReport, Graphs, StepGraph, Work, capture_step, launch
+from dpbench.parallel.lanes import Lane, SideStreams, wait_for_all, wait_stream
 from dpbench.parallel.links import find_links
 from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, Node, Slots, are_on, check_device, check_replicatable
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
@@ -297,6 +298,42 @@ class ReplicaSet:
         self._shells: list[Shells] = []
         self.last_forward = 0
         """The number of the forward that used the set last."""
+        self._graphs: Graphs | None = None
+
+    def run_graphs(
+        self,
+        calls: Sequence[tuple[Any, Any]],
+        lanes: Sequence[Lane],
+        reduce_lanes: Sequence[Lane],
+        part: Part,
+        report: GraphReport,
+    ) -> list[Any] | None:
+        """The outputs of the lanes' graphs; None if this forward must run eagerly. Call it only if the set is idle."""
+        self._graphs = graphs = self._graphs or Graphs(self.tree, report)
+        found = graphs.kind_of(calls)
+        if found is None:
+            return None
+        kind, inputs = found
+        self.empty()
+        with torch.no_grad():
+            deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, None)
+        sums = self._broadcast.sums(reduce_lanes, part) if torch.is_grad_enabled() else []
+        addresses = self._broadcast.addresses()
+
+        work = Work(reduce_lanes, inputs, deliveries, sums, self._broadcast)
+
+        def capture(pools: dict[int, Any]) -> StepGraph:
+            wait_for_all([lane.device for lane in lanes])
+            try:
+                return StepGraph(*capture_step(work, calls, self._replica, pools), addresses)
+            finally:
+                self.empty()
+
+        step = graphs.step_of(kind, addresses, capture)
+        return None if step is None else launch(graphs, step, work)
+
+    def _replica(self, number: int, tensors: Sequence[Tensor]) -> nn.Module:
+        return self._shells[number].refresh(states_of(self.tree), Delivery(list(tensors), {}))
 
     def is_idle(self) -> bool:
         return all(shells.is_idle() for shells in self._shells)
@@ -339,6 +376,7 @@ class ReplicaPool:
         self._tree: ModuleTree | None = None
         self._sets: list[ReplicaSet] = []
         self._forwards = 0
+        self.graph_report = GraphReport()
 
     def tree_of(self, base: nn.Module) -> ModuleTree:
         """The present tree of `base`; the kept one if it still holds."""
@@ -389,6 +427,27 @@ class ReplicaPool:
         self._unsettled.lanes = lanes
         try:
             return chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
+        finally:
+            del claim
+
+    def run_graphs(self, base: nn.Module, calls: Sequence[tuple[Any, Any]]) -> list[Any] | None:
+        """The outputs of the lanes' graphs; None if this forward must run eagerly (`graphs.py`)."""
+        tree, report = self.tree_of(base), self.graph_report
+        chosen, claim = self._claim(tree, len(calls))
+        reason = None
+        if not self._accumulation.is_new:
+            reason = "accumulate() was used"
+        elif chosen not in self._sets[:1]:
+            reason = "an earlier forward is in use"
+        if reason is not None:
+            report.note_eager(reason)
+            return None
+        has_links = self.streams.has_links
+        lanes = self.streams.lanes(len(calls), self._policy.overlap_broadcast and has_links)
+        reduce_lanes = self.streams.lanes(len(calls), self._policy.overlap_reduce and has_links)
+        self._unsettled.lanes = lanes
+        try:
+            return chosen.run_graphs(calls, lanes, reduce_lanes, self._accumulation.outside, report)
         finally:
             del claim
 

@@ -25,6 +25,7 @@ RUNTIME = [
     "shadow",
     "streams",
     "issue",
+    "graphs",
     "devices",
     "memory",
     "copies",

@@ -19,6 +19,7 @@ COUNTERS = (
     "event_queries",
     "host_waits",
     "mallocs",
+    "graph_launches",
 )
 """In the order of runtime/counters.h, which says what they mean."""
 _TEXT_BYTES = 1 << 20

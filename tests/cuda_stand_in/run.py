@@ -25,6 +25,9 @@ PLUGIN = (
 HERE = "tests/cuda_stand_in"
 SUITES = {
     "runtime": (f"{HERE}/cuda_runtime.py",),
+    "graphs": (f"{HERE}/cuda_graphs.py",),
+    "graphed": (f"{HERE}/cuda_graphed.py",),
+    "graphs everywhere": ("-p", "tests.cuda_stand_in.graphs_everywhere", "tests/gpu"),
     "wrapper": ("tests/gpu/test_several.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "peer limit": (f"{HERE}/cuda_peer_limit.py",),
@@ -43,6 +46,7 @@ SUITES = {
 UNASKED = [name for name in SUITES if name != "rehearsal"]
 """The rehearsal has tests/gpu in it, and takes many minutes more: ``--only rehearsal``."""
 ON = {
+    "graphs everywhere": {1, 2},
     "gpu": {1},
     "wrapper": {2, 4, 8},
     "interrupts": {2, 4},

@@ -7,7 +7,6 @@
 #include <ATen/ops/copy_native.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include "../runtime/counters.h"
 #include "operators.h"
 #include "tensors.h"
 
@@ -31,7 +30,8 @@ bool is_runtimes(const at::Tensor& to, const at::Tensor& from) {
 }
 
 void put_into(Stream& stream, const at::Tensor& to, const at::Tensor& from) {
-  Work work{"aten::copy_", {access(from, false), access(to, true)}, nullptr, false};
+  Link link{from.device().index(), to.device().index(), to.nbytes()};
+  Work work{"aten::copy_", {access(from, false), access(to, true)}, nullptr, false, link};
   work.run = [to = on_host(to), from = on_host(from)] {
     at::AutoDispatchBelowADInplaceOrView guard;
     to.copy_(from);
@@ -45,11 +45,10 @@ void copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
   bool is_across = to.device() != from.device();
   if (is_across) {
     Stream& waiting = current_stream(from.device());
-    wait(waiting, record(current_stream(to.device())));
+    throw_if(wait(waiting, record(current_stream(to.device()))));
   }
   put_into(current_stream(from.device()), to, from);
-  note_copy(from.device().index(), to.device().index(), to.nbytes());
-  if (is_across) wait(current_stream(to.device()), record(current_stream(from.device())));
+  if (is_across) throw_if(wait(current_stream(to.device()), record(current_stream(from.device()))));
 }
 
 }  // namespace

@@ -90,8 +90,9 @@ Stack real_outputs(const Call& call, const Stack& shaped) {
   return outputs;
 }
 
-std::vector<Access> accesses_of(const Call& call, const Stack& outputs) {
+std::vector<Access> accesses_of(const Call& call, const Stack& outputs, const std::optional<Draw>& draw) {
   std::vector<Access> found;
+  if (draw) found = draw->accesses();
   const auto& schema = call.op.schema();
   for (size_t i = 0; i < call.arguments.size(); ++i)
     for_each_tensor(call.arguments[i], [&](const at::Tensor& tensor) {
@@ -103,7 +104,13 @@ std::vector<Access> accesses_of(const Call& call, const Stack& outputs) {
   return found;
 }
 
-Stack arguments_on_host(const Call& call, const Stack& outputs) {
+// What a task computes with. `draw` seeds the generator among the arguments.
+struct HostArguments {
+  Stack stack;
+  std::optional<Draw> draw;
+};
+
+HostArguments arguments_on_host(const Call& call, const Stack& outputs) {
   Stack result;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const c10::IValue& value = call.arguments[i];
@@ -111,8 +118,8 @@ Stack arguments_on_host(const Call& call, const Stack& outputs) {
     else if (call.op.schema().arguments()[i].name() == "pin_memory") result.emplace_back();
     else result.push_back(map_tensors(value, on_host));
   }
-  draw_from_device(call.op, call.device, result, outputs);
-  return result;
+  std::optional<Draw> draw = draw_from_device(call.op, call.device, result, outputs);
+  return {std::move(result), std::move(draw)};
 }
 
 // Copy the numbers that the CPU kernel returned to where the outputs lie.
@@ -146,8 +153,9 @@ void renew_written(const Call& call, const Stack& host_arguments) {
   }
 }
 
-void compute(const c10::OperatorHandle& op, Stack& stack) {
+void compute(const c10::OperatorHandle& op, Stack& stack, const std::optional<Draw>& draw) {
   at::AutoDispatchBelowADInplaceOrView guard;
+  if (draw) draw->seed();
   if (const Replacement* replacement = replacement_of(op)) (*replacement)(stack);
   else op.callBoxed(stack);
 }
@@ -155,9 +163,11 @@ void compute(const c10::OperatorHandle& op, Stack& stack) {
 void launch(const Call& call, const Stack& outputs) {
   Stack places;
   for (size_t i = 0; i < outputs.size(); ++i) places.push_back(map_tensors(outputs[i], on_host));
-  Work work{call.op.operator_name().name, accesses_of(call, outputs), nullptr, false};
-  work.run = [op = call.op, stack = arguments_on_host(call, outputs), places]() mutable {
-    compute(op, stack);
+  HostArguments arguments = arguments_on_host(call, outputs);
+  Work work{call.op.operator_name().name, accesses_of(call, outputs, arguments.draw), nullptr, false};
+  work.run = [op = call.op, arguments, places] {
+    Stack stack = arguments.stack;  // a graph runs this many times
+    compute(op, stack, arguments.draw);
     deliver(op.schema(), stack, places);
   };
   issue_or_throw(current_stream(call.device), std::move(work));
@@ -166,19 +176,16 @@ void launch(const Call& call, const Stack& outputs) {
 // Compute in the stream, wait for it, and return outputs of the shapes that came out.
 Stack launch_and_wait(const Call& call) {
   auto computed = std::make_shared<Stack>();
-  Work work{call.op.operator_name().name, accesses_of(call, {}), nullptr, false};
-  Stack host_arguments = arguments_on_host(call, {});
-  work.run = [op = call.op, stack = host_arguments, computed]() mutable {
-    compute(op, stack);
-    *computed = stack;
+  HostArguments arguments = arguments_on_host(call, {});
+  Work work{call.op.operator_name().name, accesses_of(call, {}, arguments.draw), nullptr, false};
+  work.run = [op = call.op, arguments, computed] {
+    *computed = arguments.stack;
+    compute(op, *computed, arguments.draw);
   };
   Stream& stream = current_stream(call.device);
   issue_or_throw(stream, std::move(work));
-  if (cudaError_t error = host_wait(stream); error != cudaSuccess) {
-    cudaGetLastError();
-    TORCH_CHECK(false, cudaGetErrorString(error));
-  }
-  renew_written(call, host_arguments);
+  throw_if(host_wait(stream));
+  renew_written(call, arguments.stack);
   Stack outputs = real_outputs(call, *computed), places;
   std::vector<Access> written;
   for (size_t i = 0; i < outputs.size(); ++i) {

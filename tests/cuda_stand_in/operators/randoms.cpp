@@ -16,27 +16,36 @@ uint64_t numbers_drawn(const Stack& arguments, const Stack& outputs) {
   return (uint64_t(elements) + 3) / 4 * 4 + 4;
 }
 
-at::Generator seeded_by(at::Generator generator, uint64_t drawn) {
-  std::lock_guard lock(generator.mutex());
-  uint64_t offset = generator.get_offset();
-  generator.set_offset(offset + drawn);
-  return at::detail::createCPUGenerator(generator.current_seed() * 0x9e3779b97f4a7c15 + offset);
-}
+Span eight_bytes(const void* at) { return {uintptr_t(at), uintptr_t(at) + 8}; }
 
 }  // namespace
 
-void draw_from_device(const c10::OperatorHandle& op, c10::Device device, Stack& arguments, const Stack& outputs) {
+void Draw::seed() const {
+  uint64_t seed = state.captured_ ? uint64_t(*state.seed_.ptr) : state.seed_.val;
+  uint64_t offset = state.captured_ ? uint64_t(*state.offset_.ptr) + state.offset_intragraph_ : state.offset_.val;
+  at::Generator(generator).set_current_seed(seed * 0x9e3779b97f4a7c15 + offset);
+}
+
+std::vector<Access> Draw::accesses() const {
+  if (!state.captured_) return {};
+  return {{{eight_bytes(state.seed_.ptr), eight_bytes(state.offset_.ptr)}, false}};
+}
+
+std::optional<Draw> draw_from_device(const c10::OperatorHandle& op, c10::Device device, Stack& arguments, const Stack& outputs) {
   const auto& schema = op.schema().arguments();
   for (size_t i = 0; i < schema.size(); ++i) {
     if (schema[i].name() != "generator" && op.operator_name().name != "aten::native_dropout") continue;
     bool is_given = arguments[i].isGenerator();
     at::Generator generator = is_given ? arguments[i].toGenerator() : at::globalContext().defaultGenerator(device);
     TORCH_CHECK(generator.device().is_cuda(), "Expected a 'cuda' device type for generator but found '", generator.device().type(), "'");
-    at::Generator host = seeded_by(generator, numbers_drawn(arguments, outputs));
-    if (schema[i].name() == "generator") arguments[i] = host;
-    else arguments.emplace_back(host);  // the replacement of native_dropout takes it as one argument more
-    return;
+    std::lock_guard lock(generator.mutex());
+    auto state = at::check_generator<at::CUDAGeneratorImpl>(generator)->philox_cuda_state(numbers_drawn(arguments, outputs));
+    Draw draw{at::detail::createCPUGenerator(), state};
+    if (schema[i].name() == "generator") arguments[i] = draw.generator;
+    else arguments.emplace_back(draw.generator);  // the replacement of native_dropout takes it as one argument more
+    return draw;
   }
+  return std::nullopt;
 }
 
 }  // namespace stand_in

@@ -113,13 +113,13 @@ Stream& current_stream(c10::Device device) {
   return handle ? stream_of(handle) : default_stream(device.index());
 }
 
-void issue_or_throw(Stream& stream, Work work) {
-  cudaError_t error = issue(stream, std::move(work));
-  if (error != cudaSuccess) {
-    std::string text = cudaGetErrorString(error);
-    cudaGetLastError();
-    TORCH_CHECK(false, text);
-  }
+void issue_or_throw(Stream& stream, Work work) { throw_if(issue(stream, std::move(work))); }
+
+void throw_if(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::string text = cudaGetErrorString(error);
+  cudaGetLastError();
+  TORCH_CHECK(false, text);
 }
 
 }  // namespace stand_in

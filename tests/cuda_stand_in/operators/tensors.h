@@ -37,6 +37,7 @@ Stream& current_stream(c10::Device device);
 
 // Put the work into the stream. Raise c10::Error with the race, if there is one.
 void issue_or_throw(Stream& stream, Work work);
+void throw_if(cudaError_t error);
 
 // Name this operator, and the line of the program that called it, as long as the object lives.
 class Named {

@@ -2,9 +2,8 @@
 #include <cstring>
 #include <memory>
 
-#include "counters.h"
 #include "devices.h"
-#include "issue.h"
+#include "graphs.h"
 #include "memory.h"
 
 namespace stand_in {
@@ -19,7 +18,6 @@ Access access(const void* at, size_t bytes, bool is_write) {
 // The host first waits for the stream, as the driver may do before it stages the bytes. No program may rely on this
 // wait, so the vector clocks do not know of it.
 cudaError_t from_pageable(void* to, const void* from, size_t bytes, Stream& stream) {
-  count(Counter::pageable_copies);
   count(Counter::host_waits);
   stream.drain();
   auto staged = std::make_shared<std::string>(static_cast<const char*>(from), bytes);
@@ -29,7 +27,6 @@ cudaError_t from_pageable(void* to, const void* from, size_t bytes, Stream& stre
 }
 
 cudaError_t to_pageable(void* to, const void* from, size_t bytes, Stream& stream) {
-  count(Counter::pageable_copies);
   cudaError_t error = issue(stream, {"copy to pageable memory", {access(from, bytes, false)}, [=] {
                                        memcpy(to, from, bytes);
                                      }});
@@ -42,16 +39,18 @@ cudaError_t copy(void* to, const void* from, size_t bytes, Stream& stream) {
   if (bytes == 0) return cudaSuccess;
   count(Counter::copies);
   std::optional<Allocation> source = allocation_at(uintptr_t(from)), target = allocation_at(uintptr_t(to));
-  bool from_known = source.has_value(), to_known = target.has_value();
-  note_copy(place_of(source), place_of(target), bytes);
-  if (!from_known && !to_known) {
+  Link link{place_of(source), place_of(target), bytes};
+  if (source && target)
+    return issue(stream, {"copy", {access(from, bytes, false), access(to, bytes, true)}, [=] { memmove(to, from, bytes); }, true, link});
+  if (cudaError_t error = refuse_in_capture(stream)) return error;
+  note_copy(link);
+  if (!source && !target) {
     cudaError_t error = host_wait(stream);
     memcpy(to, from, bytes);
     return error;
   }
-  if (!from_known) return from_pageable(to, from, bytes, stream);
-  if (!to_known) return to_pageable(to, from, bytes, stream);
-  return issue(stream, {"copy", {access(from, bytes, false), access(to, bytes, true)}, [=] { memmove(to, from, bytes); }});
+  count(Counter::pageable_copies);
+  return source ? to_pageable(to, from, bytes, stream) : from_pageable(to, from, bytes, stream);
 }
 
 cudaError_t fill(void* at, int value, size_t bytes, Stream& stream) {
@@ -76,6 +75,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t byt
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  if (cudaError_t error = refuse_unsafe()) return error;
   cudaError_t error = copy(to, from, bytes, stream_of(nullptr));
   return error == cudaSuccess ? host_wait(stream_of(nullptr)) : error;
 }

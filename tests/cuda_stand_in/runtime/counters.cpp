@@ -22,12 +22,12 @@ void count(Counter counter) { ++values[size_t(counter)]; }
 
 int64_t counted(Counter counter) { return values[size_t(counter)]; }
 
-void note_copy(int from, int to, size_t bytes) {
-  if (from == to) return;
+void note_copy(const Link& link) {
+  if (link.from == link.to) return;
   std::lock_guard lock(mutex);
-  Traffic& traffic = links[{from, to}];
+  Traffic& traffic = links[{link.from, link.to}];
   ++traffic.copies;
-  traffic.bytes += int64_t(bytes);
+  traffic.bytes += int64_t(link.bytes);
 }
 
 std::string copies_by_link() {

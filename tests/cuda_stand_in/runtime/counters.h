@@ -18,6 +18,7 @@ enum class Counter {
   event_queries,
   host_waits,
   mallocs,
+  graph_launches,
   size
 };
 
@@ -25,8 +26,12 @@ void count(Counter counter);
 int64_t counted(Counter counter);
 
 constexpr int kHost = -1;
-// Note a copy between two devices, or between the host and a device.
-void note_copy(int from, int to, size_t bytes);
+// A copy between two devices, or between the host and a device.
+struct Link {
+  int from, to;
+  size_t bytes;
+};
+void note_copy(const Link& link);
 // The copies of each link so far, one a line: "from to copies bytes".
 std::string copies_by_link();
 

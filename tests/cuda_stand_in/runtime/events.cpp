@@ -3,9 +3,8 @@
 
 #include <cstring>
 
-#include "counters.h"
 #include "devices.h"
-#include "issue.h"
+#include "graphs.h"
 
 struct CUevent_st {
   std::mutex mutex;
@@ -15,6 +14,10 @@ struct CUevent_st {
   std::shared_ptr<stand_in::Moment> moment() {
     std::lock_guard lock(mutex);
     return last;
+  }
+  void set(std::shared_ptr<stand_in::Moment> moment) {
+    std::lock_guard lock(mutex);
+    last = std::move(moment);
   }
 };
 
@@ -28,13 +31,27 @@ bool is_a_programs(void* return_address) {
   return dladdr(return_address, &info) && info.dli_fname && strstr(info.dli_fname, "libtorch_python");
 }
 
-cudaError_t record_event(cudaEvent_t event, cudaStream_t stream, void* return_address) {
+cudaError_t record_event(cudaEvent_t event, cudaStream_t handle, unsigned flags, void* return_address) {
   count(Counter::events_recorded);
   if (is_a_programs(return_address)) count(Counter::programs_events);
-  auto moment = record(stream_of(stream));
-  std::lock_guard lock(event->mutex);
-  event->last = moment;
+  Stream& stream = stream_of(handle);
+  if (flags & cudaEventRecordExternal) {
+    auto lock = lock_order();
+    if (!stream.capture) return fail(cudaErrorIllegalState);
+    Node node{&stream};
+    node.external_record = [event](auto moment) { event->set(std::move(moment)); };
+    return stream.capture->add_external(std::move(node));
+  }
+  event->set(record(stream));
   return cudaSuccess;
+}
+
+cudaError_t wait_external(Stream& stream, cudaEvent_t event) {
+  auto lock = lock_order();
+  if (!stream.capture) return fail(cudaErrorIllegalState);
+  Node node{&stream};
+  node.external_wait = [event] { return event->moment(); };
+  return stream.capture->add_external(std::move(node));
 }
 
 }  // namespace
@@ -62,6 +79,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   Stream& stream = stream_of(handle);
+  if (cudaError_t error = refuse_in_capture(stream)) return error;
   Clock clock = now(stream);
   if (!stream.is_idle()) return fail(cudaErrorNotReady);
   Moment seen;
@@ -72,13 +90,17 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return host_wait(stream_of(stream)); }
 
-cudaError_t cudaDeviceSynchronize() { return host_wait_for_device(current_device()); }
+cudaError_t cudaDeviceSynchronize() {
+  if (cudaError_t error = refuse_unsafe()) return error;
+  return host_wait_for_device(current_device());
+}
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   count(Counter::waits);
   if (is_a_programs(__builtin_return_address(0))) count(Counter::programs_waits);
-  if (auto moment = event->moment()) wait(stream_of(stream), moment);
-  return cudaSuccess;
+  if (flags & cudaEventWaitExternal) return wait_external(stream_of(stream), event);
+  auto moment = event->moment();
+  return moment ? wait(stream_of(stream), moment) : cudaSuccess;
 }
 
 using HostFunction = void (*)(void*);
@@ -105,17 +127,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return record_event(event, stream, __builtin_return_address(0));
+  return record_event(event, stream, cudaEventRecordDefault, __builtin_return_address(0));
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
-  return record_event(event, stream, __builtin_return_address(0));
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  return record_event(event, stream, flags, __builtin_return_address(0));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   count(Counter::event_queries);
+  if (cudaError_t error = refuse_unsafe()) return error;
   auto moment = event->moment();
   if (!moment) return cudaSuccess;
+  if (cudaError_t error = refuse_in_capture(*moment)) return error;
   if (!moment->is_reached()) return fail(cudaErrorNotReady);
   // torch's allocators ask too, to reuse memory. Whether they learn that an event has passed is luck, so their questions
   // order nothing but the reuse of the block (issue.h).
@@ -124,6 +148,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (cudaError_t error = refuse_unsafe()) return error;
   auto moment = event->moment();
   return moment ? host_wait(*moment) : cudaSuccess;
 }
@@ -133,40 +158,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   if (!from || !to || (start->flags | end->flags) & cudaEventDisableTiming) return fail(cudaErrorInvalidResourceHandle);
   if (!from->is_reached() || !to->is_reached()) return fail(cudaErrorNotReady);
   *milliseconds = std::chrono::duration<float, std::milli>(to->reached_at() - from->reached_at()).count();
-  return cudaSuccess;
-}
-
-// A capture begins and ends, so that a program can ask whether there is one. Work in it is refused (issue.cpp).
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status = stream_of(stream).is_capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** dependencies, const void**, size_t* number) {
-  cudaStreamIsCapturing(stream, status);
-  if (id) *id = stream_of(stream).number + 1;
-  if (graph) *graph = nullptr;
-  if (dependencies) *dependencies = nullptr;
-  if (number) *number = 0;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  stream_of(stream).is_capturing = true;
-  return cudaSuccess;
-}
-
-// There is no graph; torch raises an error.
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  stream_of(stream).is_capturing = false;
-  *graph = nullptr;
-  return cudaSuccess;
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
-  std::swap(*mode, current);
   return cudaSuccess;
 }
 

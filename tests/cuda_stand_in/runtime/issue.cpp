@@ -3,8 +3,8 @@
 #include <map>
 #include <optional>
 
-#include "counters.h"
 #include "devices.h"
+#include "graphs.h"
 #include "memory.h"
 
 namespace stand_in {
@@ -70,19 +70,28 @@ cudaError_t issue(Stream& stream, Work work) {
   block_being_freed.reset();
   const Place& place = current_place();
   if (!place.label.empty()) work.label = place.label;
-  if (stream.is_capturing) return fail(cudaErrorStreamCaptureUnsupported, "the CUDA stand-in captures no graphs: " + work.label);
+  if (!place.where.empty()) work.where = place.where;
+  {
+    auto lock = lock_order();
+    if (stream.capture) return stream.capture->add_work(stream, std::move(work));
+  }
+  cudaError_t error = put(stream, std::move(work));
+  if (error == cudaSuccess) count(Counter::works);
+  return error;
+}
+
+cudaError_t put(Stream& stream, Work work) {
   State& s = state();
   std::lock_guard lock(s.mutex);
   if (std::string text = unreachable(stream, work); !text.empty()) return fail(cudaErrorIllegalAddress, text);
-  auto launch = std::make_shared<Launch>(Launch{
-      work.label, place.where.empty() ? "an unknown line" : place.where, stream.name, stream.number, 0});
+  auto launch = std::make_shared<Launch>(Launch{work.label, work.where, stream.name, stream.number, 0});
   for (const Access& access : work.accesses) {
     std::optional<std::string> race = s.shadow.find_race(access, *launch);
     if (!race) continue;
     s.races.push_back(*race);
     if (s.are_raised) return fail(cudaErrorUnknown, *race);
   }
-  count(Counter::works);
+  if (work.link) note_copy(*work.link);
   launch->tick = s.order.launch(stream.number);
   for (const Access& access : work.accesses) s.shadow.add(access, launch);
   stream.push([label = work.label, run = std::move(work.run)] { run_safely(label, run); }, true);
@@ -93,19 +102,24 @@ std::shared_ptr<Moment> record(Stream& stream) {
   auto moment = std::make_shared<Moment>();
   State& s = state();
   std::lock_guard lock(s.mutex);
+  if (stream.capture) return stream.capture->add_record(stream, moment), moment;
   moment->clock = s.order.now(stream.number);
   if (block_being_freed) s.guards[block_being_freed->start].join(moment->clock);
   stream.push([moment] { moment->reach(); }, false);
   return moment;
 }
 
-void wait(Stream& stream, const std::shared_ptr<Moment>& moment) {
+cudaError_t wait(Stream& stream, const std::shared_ptr<Moment>& moment) {
   block_being_freed.reset();
   State& s = state();
   std::lock_guard lock(s.mutex);
+  if (stream.capture || moment->capture) return wait_in_capture(stream, moment);
   s.order.wait(stream.number, moment->clock);
   stream.push([moment] { moment->wait(); }, false);
+  return cudaSuccess;
 }
+
+std::unique_lock<std::mutex> lock_order() { return std::unique_lock(state().mutex); }
 
 void join(Stream& stream, const Clock& clock) {
   std::lock_guard lock(state().mutex);
@@ -119,6 +133,7 @@ Clock now(Stream& stream) {
 
 cudaError_t host_wait(Stream& stream) {
   block_being_freed.reset();
+  if (cudaError_t error = refuse_in_capture(stream)) return error;
   Clock clock = now(stream);
   count(Counter::host_waits);
   stream.drain();
@@ -130,6 +145,7 @@ cudaError_t host_wait(Stream& stream) {
 
 cudaError_t host_wait(Moment& moment) {
   block_being_freed.reset();
+  if (cudaError_t error = refuse_in_capture(moment)) return error;
   count(Counter::host_waits);
   moment.wait();
   host_saw(moment);

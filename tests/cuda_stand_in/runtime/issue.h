@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../include/cuda_runtime_api.h"
+#include "counters.h"
 #include "shadow.h"
 #include "streams.h"
 
@@ -17,6 +18,8 @@ struct Work {
   std::vector<Access> accesses;
   std::function<void()> run;
   bool reaches_peers = true;
+  std::optional<Link> link = std::nullopt;  // of a copy
+  std::string where = "an unknown line";
 };
 
 // What this thread is doing, for the text of a race. An empty label leaves the name of the CUDA call.
@@ -25,15 +28,19 @@ struct Place {
 };
 Place& current_place();
 
-// Put the work into the stream.
+// Put the work into the stream, or into the graph that the stream's capture makes.
 // Raise a race, a range without memory, or a missing peer access as an error of this call; then nothing is put in.
 cudaError_t issue(Stream& stream, Work work);
+// As `issue`, for work that a graph has: its label and line are those of the capture.
+cudaError_t put(Stream& stream, Work work);
 std::shared_ptr<Moment> record(Stream& stream);
-void wait(Stream& stream, const std::shared_ptr<Moment>& moment);
+cudaError_t wait(Stream& stream, const std::shared_ptr<Moment>& moment);
+// The lock of all order, for captures (graphs.h).
+std::unique_lock<std::mutex> lock_order();
 // Let one piece of work in each stream come after the clocks of those that it names. Used by NCCL.
 void join(Stream& stream, const Clock& clock);
 Clock now(Stream& stream);
-// Let the host wait. Return an error that a task has left.
+// Let the host wait. Return an error that a task has left, or that a capture forbids it.
 cudaError_t host_wait(Stream& stream);
 cudaError_t host_wait(Moment& moment);
 cudaError_t host_wait_for_device(int device);

@@ -6,9 +6,8 @@
 #include <map>
 #include <mutex>
 
-#include "counters.h"
 #include "devices.h"
-#include "issue.h"
+#include "graphs.h"
 
 namespace stand_in {
 
@@ -70,6 +69,7 @@ extern "C" {
 
 // New memory is full of 0xff, which is NaN: a read of memory that no task has written shows in the numbers.
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  if (cudaError_t error = refuse_unsafe()) return error;
   count(Counter::mallocs);
   int device = current_device();
   if (!device_count()) return fail(cudaErrorNoDevice);
@@ -85,6 +85,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 
 cudaError_t cudaFree(void* pointer) {
   if (!pointer) return cudaSuccess;
+  if (cudaError_t error = refuse_unsafe()) return error;
   std::optional<Allocation> found = allocation_at(uintptr_t(pointer));
   if (!found || !found->is_device) return fail(cudaErrorInvalidValue);
   cudaError_t error = host_wait_for_device(found->device);  // cudaFree waits for the device
@@ -102,6 +103,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+  if (cudaError_t error = refuse_unsafe()) return error;
   *pointer = map_pages(bytes);
   if (!*pointer) return fail(cudaErrorMemoryAllocation);
   std::lock_guard lock(table().mutex);
@@ -110,6 +112,7 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+  if (cudaError_t error = refuse_unsafe()) return error;
   std::optional<Allocation> taken = take(pointer);
   if (!taken) return fail(cudaErrorInvalidValue);
   for (int device = 0; device < device_count(); ++device) host_wait_for_device(device);

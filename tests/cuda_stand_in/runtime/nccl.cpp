@@ -11,7 +11,7 @@
 
 #include "collectives.h"
 #include "devices.h"
-#include "issue.h"
+#include "graphs.h"
 
 namespace stand_in {
 
@@ -129,6 +129,12 @@ int issue_call(Call& call) {
 }
 
 int issue_group() {
+  for (Call& call : group) {
+    if (refuse_in_capture(*call.stream) == cudaSuccess) continue;
+    last_text = "the CUDA stand-in captures no collectives";
+    group.clear();
+    return 1;
+  }
   for (Call& call : group) {
     call.meeting = join_meeting(call);
     call.before = now(*call.stream);

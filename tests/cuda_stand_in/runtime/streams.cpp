@@ -32,6 +32,7 @@ Stream::Stream(int device, int number, int priority, bool is_default)
     : device(device),
       number(number),
       priority(priority),
+      is_default(is_default),
       name("cuda:" + std::to_string(device) + (is_default ? " default stream" : " stream " + std::to_string(number))) {}
 
 void Stream::push(std::function<void()> run, bool is_work) {

@@ -13,6 +13,8 @@
 
 namespace stand_in {
 
+class Capture;
+
 // The end of the work that a stream had when an event was recorded on it.
 class Moment {
  public:
@@ -22,6 +24,7 @@ class Moment {
   std::chrono::steady_clock::time_point reached_at();
 
   Clock clock;
+  std::shared_ptr<Capture> capture;  // of a moment in a captured stream; no stream ever reaches it
 
  private:
   std::mutex mutex_;
@@ -41,9 +44,10 @@ class Stream {
   void drain();
 
   const int device, number, priority;
+  const bool is_default;
   const std::string name;
   std::atomic<double> lag_s{0};
-  std::atomic<bool> is_capturing{false};
+  std::shared_ptr<Capture> capture;  // under the lock of issue.h
 
  private:
   void work();

@@ -1,0 +1,478 @@
+"""CUDA graphs: a lane's forward and backward are captured once, and then launched with one call each.
+
+::
+
+    forward     lane i   copy the chunk in ──> launch: the replica's kernels ──> static outputs ── gather copies them
+    backward    lane i   copy gradients in ──> launch: kernels, pack bucket 0, event 0, kernels, pack bucket 1, event 1
+                hub                                                      └─> sum bucket 0          └─> sum bucket 1
+
+What is sent between lanes stays outside, with its streams and events. A graph has the addresses of the weights, of its
+inputs and of its flats. So it is launched only if the weights lie where they were. An event in a graph is recorded by
+each launch (CUDA Driver API, cuGraphAddEventRecordNode), so the hub can wait for a bucket in the middle of a backward.
+
+A step is captured after `WARM_UPS` eager ones of its kind, which is its shapes, modes and values that are no tensors.
+What a graph would get wrong runs eagerly, with a reason (`GraphReport`).
+"""
+
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function, forward_ad
+from torch.nn.modules import module as module_hooks
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from dpbench.parallel.broadcast import Broadcaster, Delivery, Mailbox, Sum
+from dpbench.parallel.buckets import Shape, flat_count, shaped_views
+from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
+from dpbench.parallel.module_tree import ModuleTree
+from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
+
+WARM_UPS = 2
+"""Eager steps of a kind before its capture: libraries set themselves up, and kinds that come once are not captured."""
+MOST_KINDS = 8
+MOST_CAPTURES = 3
+"""A kind whose weights keep moving runs eagerly after so many captures."""
+Key = tuple[Any, ...]
+_TRAINING = attrgetter("training")
+_HOOKS = attrgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
+
+
+class RefusedError(Exception):
+    """The lane cannot be captured; the text is the reason."""
+
+
+@dataclass(slots=True)
+class GraphReport:
+    """What ran as a graph, and why the other steps did not: each text with the number of its forwards."""
+
+    forwards: Counter[str] = field(default_factory=Counter)
+    trials_left: int | None = None
+    """Eager forwards until the present kind is captured; None if its steps stay eager."""
+
+    has_warned: bool = False
+
+    def note(self, text: str) -> None:
+        """Count a forward."""
+        self.forwards[text] += 1
+
+    def note_eager(self, reason: str) -> None:
+        """Count a forward that will not become a graph, and warn of the first one."""
+        self.trials_left = None
+        self.note(f"eager: {reason}")
+        if not self.has_warned:
+            self.has_warned = True
+            warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
+
+    def lines(self) -> list[str]:
+        return [f"{count} forwards: {text}" for text, count in self.forwards.items()]
+
+
+class GraphedBucket:
+    """One bucket on one lane: the flat into which the captured backward packs the gradients, and the event behind it.
+
+    `dense` are the places in the bucket of the tensors that have gradients; empty if none has.
+    """
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self.shapes = shapes
+        self.dense: tuple[int, ...] = ()
+        self.flat: Tensor | None = None
+        self.event = torch.cuda.Event(external=True)
+
+    def pack(self, grads: Sequence[Tensor | None]) -> None:
+        """Pack on the current stream, which captures."""
+        present = {i: grad for i, grad in enumerate(grads) if grad is not None}
+        if not all(map(is_dense, present.values())):
+            raise RefusedError("a gradient is sparse")
+        shapes = [self.shapes[i] for i in present]
+        first = next(iter(present.values()))
+        self.dense = tuple(present)
+        self.flat = first.new_empty(flat_count(shapes, first.dtype))
+        torch._foreach_copy_(shaped_views(self.flat, shapes), list(present.values()))
+        self.event.record()
+
+
+class PackNode(Function):
+    """A bucket's weights during a capture; backward packs their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, bucket: GraphedBucket, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.bucket = bucket
+        return tuple([weight.detach() for weight in weights])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
+        ctx.bucket.pack(grads)
+        return (None, *[None for _ in grads])
+
+
+class LaneGraph:
+    """One lane's graphs for steps of one kind, with the static memory of their inputs, outputs and gradients."""
+
+    def __init__(self, lane: Lane, inputs: Sequence[Tensor], pool: Any) -> None:
+        self._lane, self._pool = lane, pool
+        self.inputs = [torch.empty_like(tensor) for tensor in inputs]
+        self.buckets: list[GraphedBucket] = []
+        self.outputs: list[Tensor] = []
+        self.needs_grad: list[bool] = []
+        self._grads: list[Tensor] = []
+        self._forward = torch.cuda.CUDAGraph()
+        self._backward: torch.cuda.CUDAGraph | None = None
+
+    def capture(self, forward: Callable[["LaneGraph"], Any]) -> TreeSpec:
+        """Capture `forward`, and a backward if its outputs have a graph; return the form of the outputs."""
+        stream = torch.cuda.Stream(self._lane.device)
+        with self._recording(self._forward, stream):
+            outputs, spec = tree_flatten(forward(self))
+        if not outputs or not all(isinstance(output, Tensor) for output in outputs):
+            raise RefusedError("the module returns something that is no tensor")
+        if any(output.device != self._lane.device for output in outputs):
+            raise RefusedError("the module returns a tensor on another device")
+        self.needs_grad = [output.requires_grad for output in outputs]
+        wanted = [output for output in outputs if output.requires_grad]
+        if wanted:
+            self._grads = [torch.empty_like(output) for output in wanted]
+            self._backward = torch.cuda.CUDAGraph()
+            with self._recording(self._backward, stream):
+                torch.autograd.backward(wanted, self._grads)
+        self.outputs = [output.detach() for output in outputs]
+        return spec
+
+    def _recording(self, graph: torch.cuda.CUDAGraph, stream: Any) -> Any:
+        # A capture in another thread, or an allocation there, is none of ours.
+        return torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local")
+
+    def launch_forward(self, inputs: Sequence[Tensor]) -> None:
+        if inputs:
+            torch._foreach_copy_(self.inputs, list(inputs))
+        self._forward.replay()
+
+    def launch_backward(self, grads: Sequence[Tensor | None]) -> None:
+        """Launch on the lane's compute stream, which must be current.
+
+        The last step's sums have read the flats on the far stream, before it received this step's weights.
+        """
+        assert self._backward is not None
+        given = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
+        present = [(static, grad) for static, grad in zip(self._grads, given, strict=True) if grad is not None]
+        if present:
+            torch._foreach_copy_([static for static, _ in present], [grad for _, grad in present])
+        if missing := [static for static, grad in zip(self._grads, given, strict=True) if grad is None]:
+            torch._foreach_zero_(missing)
+        self._backward.replay()
+
+
+class _Pending:
+    """A graphed forward whose backward has not run. It lives as long as its autograd node."""
+
+    __slots__ = ("__weakref__", "is_done")
+
+    def __init__(self) -> None:
+        self.is_done = False
+
+
+class StepGraph:
+    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights that they read."""
+
+    def __init__(self, lanes: Sequence[LaneGraph], spec: TreeSpec, addresses: Sequence[int]) -> None:
+        self.lanes, self.spec, self.addresses = lanes, spec, addresses
+
+
+class GraphedLane(Function):
+    """One lane's step. Its backward posts the lane's flats. The `tokens` make the engine run the SumNodes after it."""
+
+    @staticmethod
+    def forward(ctx: Any, run: "Run", number: int, inputs: Sequence[Tensor], *tokens: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.run, ctx.number, ctx.count = run, number, len(tokens)
+        graph = run.step.lanes[number]
+        graph.launch_forward(inputs)
+        outputs = [output.detach() for output in graph.outputs]
+        ctx.mark_non_differentiable(
+            *[output for output, needs_grad in zip(outputs, graph.needs_grad, strict=True) if not needs_grad]
+        )
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
+        ctx.run.backward(ctx.number, grads)
+        return (None,) * (3 + ctx.count)
+
+
+class Run:
+    """One forward by graphs, and its backward. It keeps `weights`, whose memory the backward reads by its address."""
+
+    def __init__(
+        self, graphs: "Graphs", step: StepGraph, lanes: Sequence[Lane], mailboxes: Sequence[Mailbox], weights: object
+    ) -> None:
+        self.step = step
+        self._graphs, self._lanes, self._mailboxes, self._weights = graphs, lanes, mailboxes, weights
+        self._pending = graphs.begin()
+        self._launches = graphs.launches
+        self._launched: set[int] = set()
+
+    def backward(self, number: int, grads: Sequence[Tensor | None]) -> None:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "Policy(graphs=True): backward(create_graph=True) needs a forward that ran eagerly; use graphs=False"
+            )
+        if self._graphs.launches != self._launches:
+            raise RuntimeError(
+                "Policy(graphs=True): a later forward has replaced the activations that this backward needs; "
+                "call backward once for each forward, before the next one"
+            )
+        lane, graph = self._lanes[number], self.step.lanes[number]
+        if number in self._launched:  # the captured backward has used the activations' memory for gradients
+            raise RuntimeError(
+                "Policy(graphs=True): a second backward of one forward is not possible; use graphs=False"
+            )
+        self._launched.add(number)
+        graph.launch_backward(grads)
+        self._pending.is_done = True
+        for bucket, mailbox in zip(graph.buckets, self._mailboxes, strict=True):
+            if bucket.flat is not None:
+                mailbox.post(number, _package(bucket, lane, is_base=number == 0))
+
+
+def _package(bucket: GraphedBucket, lane: Lane, is_base: bool) -> Package:
+    """The bucket's gradients. Lane 0's are a copy on the hub: the sum is made in its memory, and becomes ``.grad``."""
+    assert bucket.flat is not None
+    if not is_base:
+        return Package(bucket.flat, bucket.dense, {}, bucket.event)
+    with use_stream(lane.device, lane.near):
+        if lane.near != lane.compute:
+            wait_event(lane.near, bucket.event)
+        flat = bucket.flat.clone()
+        ready = record_event(lane.device, lane.near)
+    if is_apart(lane):
+        record_for_optimizer(flat, lane)
+    return Package(flat, bucket.dense, {}, ready)
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Steps with the same shapes, modes and values. `reason` is set if they always run eagerly."""
+
+    text: str
+    warm_ups: int = 0
+    captures: int = 0
+    step: StepGraph | None = None
+    reason: str | None = None
+
+
+class Graphs:
+    """The graphs of one set of replicas. A lane's kinds share a pool, so one forward at a time may be pending."""
+
+    def __init__(self, tree: ModuleTree, report: GraphReport) -> None:
+        self._tree, self._report = tree, report
+        self._kinds: dict[Key, _Kind] = {}
+        self._pools: dict[int, Any] = {}
+        self._last: weakref.ref[_Pending] | None = None
+        self.launches = 0
+        self._forever = _why_never(tree)
+
+    def begin(self) -> _Pending:
+        """Note a forward by graphs."""
+        self.launches += 1
+        pending = _Pending()
+        self._last = weakref.ref(pending)
+        return pending
+
+    def kind_of(self, calls: Sequence[tuple[Any, Any]]) -> tuple[_Kind, list[list[Tensor]]] | None:
+        """The kind of this forward and the tensors of each lane's arguments; None if it must run eagerly."""
+        reason = self._forever or why_not_now(self._tree) or self._why_pending()
+        flattened = [tree_flatten(call) for call in calls]
+        tensors = [[leaf for leaf in leaves if isinstance(leaf, Tensor)] for leaves, _ in flattened]
+        if reason is None and torch.is_grad_enabled() and any(t.requires_grad for t in chain(*tensors)):
+            reason = "an input needs a gradient"
+        if reason is not None:
+            self._report.note_eager(reason)
+            return None
+        key = (*_modes(self._tree), *[(spec, *map(_leaf, leaves)) for leaves, spec in flattened])
+        try:
+            kind = self._kinds.get(key)
+        except TypeError:
+            self._report.note_eager("an argument is neither a tensor nor hashable")
+            return None
+        if kind is None:
+            if len(self._kinds) == MOST_KINDS:
+                self._report.note_eager(f"more than {MOST_KINDS} kinds of steps; the first {MOST_KINDS} have graphs")
+                return None
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors[0])
+            mode = "training" if self._tree.root.training else "eval"
+            kind = self._kinds[key] = _Kind(f"{mode}, lane 0 gets {shapes}")
+        if kind.reason is not None:
+            self._report.note_eager(kind.reason)
+            return None
+        if kind.warm_ups < WARM_UPS:
+            kind.warm_ups += 1
+            self._report.trials_left = WARM_UPS + 1 - kind.warm_ups
+            self._report.note(f"eager before the capture ({kind.text})")
+            return None
+        return kind, tensors
+
+    def _why_pending(self) -> str | None:
+        last = None if self._last is None else self._last()
+        return "an earlier forward waits for its backward" if last is not None and not last.is_done else None
+
+    def step_of(
+        self, kind: _Kind, addresses: Sequence[int], capture: Callable[[dict[int, Any]], StepGraph]
+    ) -> StepGraph | None:
+        """The kind's graphs; None if it cannot be captured."""
+        if kind.step is not None and kind.step.addresses != addresses:
+            kind.step = None
+            if kind.captures == MOST_CAPTURES:
+                kind.reason = f"the weights have moved after each of {MOST_CAPTURES} captures"
+                self._report.note_eager(kind.reason)
+                return None
+        if kind.step is None:
+            try:
+                kind.step = capture(self._pools)
+            except Exception as error:
+                kind.reason = f"the capture failed: {_first_line(error)}"
+                self._report.note_eager(kind.reason)
+                return None
+            kind.captures += 1
+        self._report.trials_left = 0
+        self._report.note(f"graphs ({kind.text})")
+        return kind.step
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of the error that ended the capture, not of those that follow from it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return f"{type(error).__name__}: {(str(error) or 'no text').splitlines()[0]}"
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.stride(), value.dtype
+    return type(value), value
+
+
+def _modes(tree: ModuleTree) -> Key:
+    """What else a graph depends on."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
+        tuple(map(_TRAINING, tree.modules)),
+    )
+
+
+def _why_never(tree: ModuleTree) -> str | None:
+    """Why no step of this tree can be captured."""
+    for node in tree.nodes:
+        kind = type(node.module).__name__
+        if not node.is_plain:
+            return f"{kind} is a custom module"
+        if any(isinstance(value, Tensor) for value in node.module.__dict__.values()):
+            return f"{kind} has a tensor that is neither a parameter nor a buffer"
+    return None
+
+
+def why_not_now(tree: ModuleTree) -> str | None:
+    """Why this step must run eagerly, by the state of the base and of torch."""
+    if any(map(any, map(_HOOKS, tree.modules))):
+        return "a module has hooks"
+    if any(getattr(module_hooks, name) for name in _GLOBAL_HOOKS):
+        return "all modules have hooks"
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return "a transform is active"
+    if torch._C._len_torch_dispatch_stack() or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return "a mode or hook sees each operator"
+    if torch.is_anomaly_enabled():
+        return "anomaly detection is on"
+    return None
+
+
+Replica = Callable[[int, Sequence[Tensor]], nn.Module]
+"""Makes the replica of a lane from its tensors."""
+
+
+def capture_step(
+    work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, pools: dict[int, Any]
+) -> tuple[list[LaneGraph], TreeSpec]:
+    """Capture the lanes one after the other. Nothing runs, so the base stays as it is."""
+    graphs: list[LaneGraph] = []
+    specs: list[TreeSpec] = []
+    cache = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # a cached cast would be one of this capture
+    try:
+        for number, lane in enumerate(work.lanes):
+            pools.setdefault(number, torch.cuda.graph_pool_handle())
+
+            def forward(graph: LaneGraph, number: int = number) -> Any:
+                tensors = [tensor.detach() for tensor in work.deliveries[number].tensors]
+                graph.buckets = _lead_to_buckets(tensors, work.sums)
+                args, kwargs = _static_arguments(calls[number], graph.inputs)
+                return replica(number, tensors)(*args, **kwargs)
+
+            with use_stream(lane.device, lane.compute):
+                graphs.append(LaneGraph(lane, work.inputs[number], pools[number]))
+                specs.append(graphs[-1].capture(forward))
+    finally:
+        torch.set_autocast_cache_enabled(cache)
+    if any(spec != specs[0] for spec in specs):
+        raise RefusedError("the replicas return values of different forms")
+    return graphs, specs[0]
+
+
+def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[GraphedBucket]:
+    """Replace the tensors that need gradients by outputs of a PackNode for each bucket, and return the buckets."""
+    buckets = []
+    for wanted, mailbox, _ in sums:
+        if mailbox.shapes is None:
+            raise RefusedError("a parameter fits into no flat")
+        bucket = GraphedBucket(mailbox.shapes)
+        leaves = [tensors[i].requires_grad_() for i in wanted]
+        for i, output in zip(wanted, PackNode.apply(bucket, *leaves), strict=True):
+            tensors[i] = output
+        buckets.append(bucket)
+    return buckets
+
+
+def _static_arguments(call: tuple[Any, Any], inputs: Sequence[Tensor]) -> Any:
+    leaves, spec = tree_flatten(call)
+    static = iter(inputs)
+    return tree_unflatten([next(static) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one forward has for its lanes. `owner` keeps the memory of the weights alive."""
+
+    lanes: Sequence[Lane]
+    inputs: Sequence[Sequence[Tensor]]
+    deliveries: Sequence[Delivery]
+    sums: Sequence[Sum]
+    owner: Broadcaster
+
+
+def launch(graphs: Graphs, step: StepGraph, work: Work) -> list[Any]:
+    """The outputs of all lanes. Their memory is static: gather copies them."""
+    run = Run(graphs, step, work.lanes, [mailbox for _, mailbox, _ in work.sums], work.owner)
+    tokens = [token for _, _, token in work.sums]
+    outputs = []
+    for number, lane in enumerate(work.lanes):
+        with use_stream(lane.device, lane.compute):
+            work.deliveries[number].await_all()
+            of_lane = GraphedLane.apply(run, number, work.inputs[number], *tokens)
+        outputs.append(tree_unflatten(list(of_lane), step.spec))
+    return outputs

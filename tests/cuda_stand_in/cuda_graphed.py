@@ -1,0 +1,343 @@
+"""``Policy(graphs=True)``: every step equals the eager one, as a graph or with a reason to run eagerly."""
+
+import gc
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dpbench.parallel import DataParallel, Policy, broadcast, graphs, reduce
+from dpbench.parallel.module import ModelWithLoss, with_loss
+from tests.cuda_stand_in import control
+
+COUNT = torch.cuda.device_count()
+DEVICES = list(range(COUNT)) if COUNT > 1 else [0, 0]
+SMALL = {"bucket_bytes": 2000, "first_bucket_bytes": 500, "dispatch": "sequence"}
+STEPS = graphs.WARM_UPS + 4
+
+
+class Model(nn.Module):
+    """A model with what graphs may get wrong: statistics, random numbers, a tied and an unused weight, two outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.wide, self.drop, self.unused = nn.Linear(16, 16), nn.Dropout(0.3), nn.Linear(3, 3)
+        self.frozen = nn.Linear(16, 16).requires_grad_(False)
+        self.head = nn.Linear(16, 20, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens, *, scale=1.0):
+        x = self.norm(self.embed(tokens).mean(1))
+        x = self.drop(functional.relu(self.wide(x))) * scale
+        return {"logits": self.head(self.frozen(x)), "norm": x.norm(dim=1).detach()}
+
+
+class Autoencoder(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 8)
+
+
+def tokens(items=4 * COUNT):
+    return torch.randint(0, 20, (items, 5))
+
+
+def simple(items=4 * COUNT):
+    return torch.randn(items, 8)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 3))
+
+
+def loss_of(output):
+    return (output["logits"] if isinstance(output, dict) else output).float().square().mean()
+
+
+def train(make, inputs, policy, context=None, between=lambda *_: None, **kwargs):
+    """Return the losses and all states after `STEPS` steps, and the wrapper."""
+    torch.manual_seed(1)
+    torch.cuda.manual_seed_all(1)
+    base = make().to("cuda:0")
+    wrapper = DataParallel(base, DEVICES, policy=Policy(**SMALL, **policy))
+    optimizer = torch.optim.SGD(base.parameters(), lr=0.1, momentum=0.9)
+    seen = []
+    for number in range(STEPS):
+        between(number, wrapper, optimizer)
+        optimizer.zero_grad()
+        with context() if context else torch.enable_grad():
+            x = inputs(number).to("cuda:0")
+            given = (x, x) if isinstance(base, ModelWithLoss) else (x,)
+            loss = loss_of(wrapper(*given, **kwargs))
+        loss.backward()
+        optimizer.step()
+        seen += [loss.detach(), *[value.clone() for value in base.state_dict().values()]]
+    return seen, wrapper
+
+
+def both(make, inputs, reason=None, **options):
+    """Assert that graphs change no bit, and that the steps ran as graphs, or eagerly with the reason."""
+    route = "chain" if COUNT > 2 else "star"
+    torch.manual_seed(0)
+    batches = [inputs() for _ in range(STEPS)]
+    wanted, _ = train(make, batches.__getitem__, {"route": route}, **options)
+    found, wrapper = train(make, batches.__getitem__, {"route": route, "graphs": True}, **options)
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert torch.equal(mine, theirs)
+    report = wrapper.graph_report()
+    if reason is None:
+        assert sum(int(line.split()[0]) for line in report if "forwards: graphs (" in line) == STEPS - graphs.WARM_UPS
+    else:
+        assert any(f"eager: {reason}" in line for line in report), report
+    return wrapper
+
+
+def autocast():
+    return torch.autocast("cuda", dtype=torch.bfloat16)
+
+
+def evaluate(number, wrapper, _):
+    wrapper.eval()
+    with torch.no_grad():
+        wrapper(torch.ones(2 * COUNT, 8, device="cuda:0"))
+    wrapper.train()
+
+
+def restore(number, wrapper, _):
+    wrapper.module.load_state_dict({name: value * 0.9 for name, value in wrapper.module.state_dict().items()})
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs", "options"),
+    [
+        pytest.param(mlp, simple, {}, id="mlp"),
+        pytest.param(Model, tokens, {}, id="model"),
+        pytest.param(Model, tokens, {"scale": 2.0}, id="keyword"),
+        pytest.param(mlp, lambda: simple(4 * COUNT - 1), {}, id="uneven"),
+        pytest.param(mlp, simple, {"context": autocast}, id="autocast"),
+        pytest.param(mlp, simple, {"between": restore}, id="restored"),
+        pytest.param(lambda: with_loss(Autoencoder(), functional.mse_loss), simple, {}, id="with loss"),
+    ],
+)
+def test_a_graphed_step_equals_the_eager_one(make, inputs, options):
+    both(make, inputs, **options)
+
+
+def test_evaluation_between_steps_has_graphs_of_its_own():
+    torch.manual_seed(0)
+    batches = [simple() for _ in range(STEPS)]
+    wanted, _ = train(mlp, batches.__getitem__, {}, between=evaluate)
+    found, wrapper = train(mlp, batches.__getitem__, {"graphs": True}, between=evaluate)
+    assert all(itertools.starmap(torch.equal, zip(found, wanted, strict=True)))
+    assert len([line for line in wrapper.graph_report() if "forwards: graphs (" in line]) == 2
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+        self.inner[0].register_forward_hook(lambda *_: None)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Reads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x):
+        y = self.inner(x)
+        return y if y.sum() > 0 else -y
+
+
+class Keeps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+        self.scale = torch.ones((), device="cuda:0") if len(set(DEVICES)) == 1 else torch.ones(())
+
+    def forward(self, x):
+        return self.inner(x) * self.scale
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.GRU(8, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.inner(x.unsqueeze(1))[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs", "reason"),
+    [
+        (Hooked, simple, "a module has hooks"),
+        (Reads, simple, "the capture failed: AcceleratorError"),
+        (Keeps, simple, "Keeps has a tensor that is neither a parameter nor a buffer"),
+        (Recurrent, simple, "GRU is a custom module"),
+    ],
+)
+def test_what_a_graph_would_get_wrong_runs_eagerly_with_a_reason(make, inputs, reason):
+    with pytest.warns(UserWarning, match="a forward ran eagerly"):
+        both(make, inputs, reason)
+
+
+def graphed(base=None, **policy):
+    """Return a wrapper whose next forward of `simple` is a graph's."""
+    wrapper = DataParallel((base or mlp()).to("cuda:0"), DEVICES, policy=Policy(**SMALL, graphs=True, **policy))
+    for _ in range(graphs.WARM_UPS):
+        wrapper(simple().to("cuda:0")).sum().backward()
+    assert wrapper.trials_left == 1
+    return wrapper
+
+
+def test_gradients_and_outputs_that_the_user_holds_stay():
+    wrapper = graphed()
+    wrapper.module.zero_grad()
+    first = wrapper(simple().to("cuda:0"))
+    first.sum().backward()
+    held = [first.detach(), *[parameter.grad for parameter in wrapper.module.parameters()]]
+    copies = [each.clone() for each in held]
+    wrapper.module.zero_grad()
+    wrapper(simple().to("cuda:0")).sum().backward()
+    assert wrapper.trials_left == 0
+    assert all(itertools.starmap(torch.equal, zip(held, copies, strict=True)))
+
+
+def test_a_backward_needs_no_wrapper():
+    base, x = mlp().to("cuda:0"), simple().to("cuda:0")
+    wrapper = graphed(base)
+    loss = wrapper(x).sum()
+    assert wrapper.trials_left == 0
+    base.zero_grad()
+    del wrapper
+    gc.collect()
+    torch.full((4000,), float("nan"), device=f"cuda:{DEVICES[-1]}")  # over the memory that is free now
+    loss.backward()
+    wanted = torch.autograd.grad(base(x).sum(), list(base.parameters()))
+    for parameter, grad in zip(base.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, grad)
+
+
+def test_gradients_add_up_without_zero_grad():
+    wrapper = graphed()
+    x = simple().to("cuda:0")
+    wrapper.module.zero_grad()
+    for _ in range(3):
+        wrapper(x).sum().backward()
+    wanted = torch.autograd.grad(wrapper.module(x).sum(), list(wrapper.module.parameters()))
+    for parameter, once in zip(wrapper.module.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, 3 * once)
+
+
+def test_a_second_forward_before_the_backward_runs_eagerly():
+    wrapper, x = graphed(), simple().to("cuda:0")
+    wrapper.module.zero_grad()
+    with pytest.warns(UserWarning, match="an earlier forward waits for its backward"):
+        (wrapper(x).sum() + wrapper(2 * x).sum()).backward()
+    wanted = torch.autograd.grad(wrapper.module(torch.cat([x, 2 * x])).sum(), list(wrapper.module.parameters()))
+    for parameter, grad in zip(wrapper.module.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, grad)
+
+
+def test_what_an_input_or_an_accumulation_needs_runs_eagerly():
+    wrapper = graphed()
+    x = simple().to("cuda:0").requires_grad_()
+    with pytest.warns(UserWarning, match="an input needs a gradient"):
+        (grad,) = torch.autograd.grad(wrapper(x).sum(), x)
+    torch.testing.assert_close(grad, torch.autograd.grad(wrapper.module(x).sum(), x)[0])
+    with wrapper.accumulate():
+        wrapper(x.detach()).sum().backward()
+    assert any("accumulate() was used" in line for line in wrapper.graph_report())
+
+
+def test_a_second_derivative_is_an_error_that_says_what_to_do():
+    wrapper = graphed()
+    loss = wrapper(simple().to("cuda:0")).square().sum()
+    with pytest.raises(RuntimeError, match="needs a forward that ran eagerly; use graphs=False"):
+        torch.autograd.grad(loss, list(wrapper.module.parameters()), create_graph=True)
+
+
+def test_a_second_or_a_late_backward_is_an_error():
+    wrapper, x = graphed(), simple().to("cuda:0")
+    loss = wrapper(x).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="a second backward of one forward is not possible"):
+        loss.backward(retain_graph=True)
+    other = wrapper(x).sum()
+    with pytest.raises(RuntimeError, match="a later forward has replaced the activations"):
+        loss.backward()
+    wrapper.module.zero_grad()
+    other.backward()
+    wanted = torch.autograd.grad(wrapper.module(x).sum(), list(wrapper.module.parameters()))
+    for parameter, grad in zip(wrapper.module.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, grad)
+
+
+def test_weights_that_move_are_captured_again():
+    wrapper, x = graphed(), simple().to("cuda:0")
+    for number in range(graphs.MOST_CAPTURES + 2):
+        for parameter in wrapper.module.parameters():
+            parameter.data = parameter.data.clone() * 1.01
+        torch.testing.assert_close(wrapper(x), wrapper.module(x))
+        assert any("have moved" in line for line in wrapper.graph_report()) is (number >= graphs.MOST_CAPTURES)
+
+
+def test_shapes_beyond_the_most_run_eagerly():
+    wrapper = graphed()
+    for items in range(1, graphs.MOST_KINDS + 2):
+        x = simple(COUNT * items + 40).to("cuda:0")
+        torch.testing.assert_close(wrapper(x).detach(), wrapper.module(x).detach())
+    assert any("more than 8 kinds" in line for line in wrapper.graph_report())
+
+
+def test_no_memory_is_left_when_the_wrapper_goes():
+    def used():
+        gc.collect()
+        for device in set(DEVICES):
+            torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        return [torch.cuda.memory_reserved(device) for device in DEVICES]
+
+    before = used()
+    wrapper = graphed(nn.Sequential(nn.Linear(8, 2000), nn.Linear(2000, 3)))
+    wrapper(simple().to("cuda:0")).sum().backward()
+    assert wrapper.trials_left == 0
+    assert used() > before
+    del wrapper
+    assert used() == before
+
+
+FORGOTTEN = {
+    "the weights' arrival": (broadcast.Delivery, "await_all"),
+    "the bucket's event, of lane 0": (graphs, "wait_event"),
+    "the bucket's event, of the others": (reduce, "_wait_for"),
+}
+
+
+@pytest.mark.races
+@pytest.mark.skipif(COUNT < 2, reason="one device has one stream for all lanes")
+@pytest.mark.parametrize("name", FORGOTTEN)
+def test_each_wait_is_needed(name, monkeypatch):
+    wrapper = graphed(route="chain" if COUNT > 2 else "star")
+    for _ in range(2):
+        wrapper(simple().to("cuda:0")).sum().backward()
+    for device in DEVICES:
+        torch.cuda.synchronize(device)
+    assert control.take_races() == []
+
+    def twice():
+        for _ in range(2):
+            wrapper(simple().to("cuda:0")).sum().backward()
+
+    place, attribute = FORGOTTEN[name]
+    monkeypatch.setattr(place, attribute, lambda *_: None)
+    with pytest.raises(RuntimeError, match="race"):
+        twice()
+    assert control.take_races() != []
