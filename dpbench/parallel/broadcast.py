@@ -441,10 +441,22 @@ class Broadcaster:
             for number, indices in enumerate(flat)
         ]
         self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
+        trained = [self._wanted(bucket.indices, bucket.shapes) for bucket in self._buckets]
+        trained += [self._wanted([i], None) for i in self._unbucketed]
+        self._trained = [(wanted, shapes) for wanted, shapes in trained if wanted]
         total = sum(byte_count_of(tensor) for tensor in tensors)
         self._has_overlap = total > policy.bucket_bytes  # else one wait for all costs less than a wait at every read
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without raising a version
         self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
+
+    def _wanted(
+        self, indices: Sequence[int], shapes: Sequence[Shape] | None
+    ) -> tuple[list[int], Sequence[Shape] | None]:
+        """A bucket's tensors that require grad, and their shapes in a flat of gradients."""
+        wanted = [i for i in indices if self._tensors[i].requires_grad]
+        if shapes is not None and len(wanted) < len(indices):
+            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if i in wanted]
+        return wanted, shapes
 
     def broadcast(
         self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
@@ -472,49 +484,31 @@ class Broadcaster:
                 self._send_all(lanes, deliveries, watch)
         if has_graph:
             tensors = [delivery.tensors for delivery in deliveries]
-            for bucket in self._buckets:
-                self._connect(bucket.indices, bucket.shapes, tensors, reduce_lanes, part)
-            for i in self._unbucketed:
-                self._connect([i], None, tensors, reduce_lanes, part)
+            for wanted, shapes in self._trained:
+                self._connect(wanted, shapes, tensors, reduce_lanes, part)
         return deliveries
 
     def _connect(
         self,
-        indices: Sequence[int],
+        wanted: list[int],
         shapes: Sequence[Shape] | None,
         tensors: Sequence[list[Tensor]],
         lanes: Sequence[Lane],
         part: Part,
     ) -> None:
         """Lead the lanes' tensors that require grad back to the base's, with one sum for all lanes."""
-        wanted, shapes = self._wanted(indices, shapes)
-        if not wanted:
-            return
         if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
             connect(wanted, tensors, self._policy.overlap_reduce)
             return
-        mailbox = Mailbox(lanes, shapes, part)
-        connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
-
-    def _wanted(
-        self, indices: Sequence[int], shapes: Sequence[Shape] | None
-    ) -> tuple[list[int], Sequence[Shape] | None]:
-        """The tensors that need gradients, and their shapes in a flat of gradients."""
-        wanted = [i for i in indices if self._tensors[i].requires_grad]
-        if shapes is not None and len(wanted) < len(indices):
-            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if self._tensors[i].requires_grad]
-        return wanted, shapes
+        connect_links(wanted, tensors, Mailbox(lanes, shapes, part), self._policy.overlap_reduce)
 
     def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
         """New nodes that sum the lanes' gradients, for lanes that post them without a node for each bucket."""
         found: list[Sum] = []
-        buckets = [(bucket.indices, bucket.shapes) for bucket in self._buckets]
-        for indices, shapes in (*buckets, *[([i], None) for i in self._unbucketed]):
-            wanted, of_wanted = self._wanted(indices, shapes)
-            if wanted:
-                mailbox = Mailbox(lanes, of_wanted, part)
-                token = sum_token([self._tensors[i] for i in wanted], mailbox, self._policy.overlap_reduce)
-                found.append((wanted, mailbox, token))
+        for wanted, shapes in self._trained:
+            mailbox = Mailbox(lanes, shapes, part)
+            token = sum_token([self._tensors[i] for i in wanted], mailbox, self._policy.overlap_reduce)
+            found.append((wanted, mailbox, token))
         return found
 
     def addresses(self) -> list[int]:
