@@ -129,9 +129,7 @@ class Communication(Frozen):
             ("seldom", self.seldom, 1),
             ("seldom", self.less, -1),
         )
-        return [
-            detail for name, issues, sign in periods for issue in issues for detail in _details(name, issue, sign)
-        ]
+        return [detail for name, issues, sign in periods for issue in issues for detail in _details(name, issue, sign)]
 
     def by_name(self) -> dict[str, int]:
         """Return each counter by its name, without those that are 0."""

@@ -36,6 +36,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import dpbench
 from dpbench.measure.counted.details import place_of
 from dpbench.records.communication import Issue, Part, RankIssues
 from dpbench.records.details import Place
@@ -67,10 +68,13 @@ _BARRIER, _ROOTED = "barrier", ("gather", "scatter")
 _ALIGNED_BYTES = 16
 """gloo and NCCL move whole vectors of 16 bytes fast. A payload of another size takes a slow path."""
 _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
-_TORCH, _DPBENCH = (os.path.join(path, "") for path in (os.path.dirname(torch.__file__), sys.modules["dpbench"].__path__[0]))
+_TORCH, _DPBENCH = (
+    os.path.join(path, "") for path in (os.path.dirname(torch.__file__), sys.modules["dpbench"].__path__[0])
+)
 _STDLIB, _PACKAGES = os.path.join(sysconfig.get_path("stdlib"), ""), ("site-packages", "dist-packages")
-_C10D, _FSDP = f"{_TORCH}distributed/distributed_c10d.py", f"{_TORCH}distributed/fsdp/"
-_HOOKS, _UTILS = f"{_TORCH}distributed/algorithms/ddp_comm_hooks/", f"{_TORCH}distributed/utils.py"
+_DISTRIBUTED = f"{_TORCH}distributed/"
+_C10D, _UTILS = f"{_DISTRIBUTED}distributed_c10d.py", f"{_DISTRIBUTED}utils.py"
+_FSDP, _HOOKS = f"{_DISTRIBUTED}fsdp/", f"{_DISTRIBUTED}algorithms/ddp_comm_hooks/"
 _ENGINE = f"{_TORCH}autograd/graph.py"
 
 
@@ -171,7 +175,11 @@ class Issues(TorchDispatchMode):
         pending.ends_with_backward = stack.issuer == "c++" or (stack.issuer == "fsdp" and kind != "all_gather")
         self._pending.append(pending)
         result = call()
-        works = [each for each in (result if isinstance(result, tuple) else (result,)) if isinstance(each, torch.ScriptObject)]
+        works = [
+            each
+            for each in (result if isinstance(result, tuple) else (result,))
+            if isinstance(each, torch.ScriptObject)
+        ]
         pending.work = Work.unbox(works[-1]) if works else None
         return result
 
@@ -310,7 +318,9 @@ def _stack() -> _Stack:
         if file.startswith(_FSDP):
             found.issuer = "fsdp"
         elif file.startswith(_TORCH) and found.issuer == "c++" and file not in (_ENGINE, _UTILS):
-            found.issuer = "python" if "distributed/" in file and not file.endswith("nn/parallel/distributed.py") else "c++"
+            found.issuer = (
+                "python" if "distributed/" in file and not file.endswith("nn/parallel/distributed.py") else "c++"
+            )
         if file == _C10D and "object" in name and not name.startswith("_"):
             found.of_objects = name
     return found

@@ -1,0 +1,233 @@
+"""The child that counts what a script's ranks send: ScriptJobs on stdin, ScriptRecords on the record pipe.
+
+    python -m dpbench.processes.child.scripts --record-fd N --parent-pid P
+
+parent ──launches──> this process: imports torch once
+                        ├──forks──> the store, as torchrun's agent has one       for each script, one after the other
+                        ├──forks──> rank 0: the script under measure/ranks/issues.py
+                        └──forks──> rank 1
+
+A rank that has taken its steps sends its record and waits to be killed. If it ended, another rank's last collective
+might fail. A rank that never sends a record is asked for its line by SIGUSR1.
+"""
+
+import faulthandler
+import gc
+import os
+import re
+import runpy
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from dpbench.cases.names import IMPORT_FOLDERS
+from dpbench.processes.child.process import answer, loading, run_and_exit
+from dpbench.processes.child.ranks import LOOPBACK
+from dpbench.processes.fence import enclose
+from dpbench.processes.interpret import ending, last_lines
+from dpbench.processes.launch import TAIL_BYTES, Exit
+from dpbench.processes.process_tree import die_with_parent, nothing_left_behind
+from dpbench.records.communication import LEAST_STEPS, RankIssues, ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
+from dpbench.text.outside import one_line
+
+# Without this, each rank would import the others when a script first uses them.
+_PRELOADED = ("dpbench.measure.ranks.issues", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
+_LINE = re.compile(r'^ +File "(.+)", line (\d+) in ', re.MULTILINE)
+_ASKED_S = 1.0
+_RANDOM_PORT = 0
+
+
+def respond(text: str) -> ScriptRecords:
+    request = ScriptJobs.model_validate_json(text)
+    with loading():
+        for module in _PRELOADED:
+            import_module(module)
+    gc.freeze()
+    return ScriptRecords(records=tuple(_count(job, request.timeout_s) for job in request.jobs))
+
+
+class _Rank(NamedTuple):
+    """A forked rank: its record comes through `pipe`, or a line that says why there is none."""
+
+    pid: int
+    ended: int
+    pipe: Connection
+    output_fd: int
+
+
+def _count(job: ScriptJob, timeout_s: float) -> ScriptRecord:
+    with nothing_left_behind():
+        port = _start_store(job.ranks)
+        ranks = [_start(job, rank, port) for rank in range(job.ranks)]
+        try:
+            return _records_of(job, ranks, time.monotonic() + timeout_s, timeout_s)
+        finally:
+            for each in ranks:
+                signal.pidfd_send_signal(each.ended, signal.SIGKILL)
+                os.close(each.ended)
+                os.close(each.output_fd)
+                each.pipe.close()
+
+
+def _records_of(job: ScriptJob, ranks: Sequence[_Rank], deadline_s: float, timeout_s: float) -> ScriptRecord:
+    found: dict[int, RankIssues] = {}
+    while len(found) < len(ranks):
+        waiting = {rank: each for rank, each in enumerate(ranks) if rank not in found}
+        ready = wait([x for each in waiting.values() for x in (each.pipe, each.ended)], deadline_s - time.monotonic())
+        if not ready:
+            lines = [f"rank {rank} {_where(each)}" for rank, each in waiting.items()]
+            return ScriptRecord(reason=f"not done after {timeout_s:g} s: {', '.join(lines)}{_over(found)}")
+        failed = {}
+        for rank, each in waiting.items():
+            if each.pipe.poll():
+                is_ok, text = each.pipe.recv()
+                if is_ok:
+                    found[rank] = RankIssues.model_validate_json(text)
+                else:
+                    failed[rank] = text
+            elif each.ended in ready:
+                failed[rank] = _end(each)
+        if failed:
+            # The first cause: the others fail because this rank has closed its connections.
+            rank = min(failed, key=lambda rank: ("onnection" in failed[rank], rank))
+            return ScriptRecord(reason=f"rank {rank}: {failed[rank]}{_over(found)}")
+    records = tuple(found[rank] for rank in range(job.ranks))
+    for rank, each in enumerate(records):
+        if (steps := len(each.steps)) < LEAST_STEPS:
+            return ScriptRecord(
+                reason=f"rank {rank} ended after {steps} steps of an optimizer; allowed: {LEAST_STEPS} or more, in the "
+                "process that runs the script"
+            )
+    return ScriptRecord(ranks=records)
+
+
+def _over(found: dict[int, RankIssues]) -> str:
+    return "".join(f"; rank {rank} had ended after {len(each.steps)} steps" for rank, each in found.items())
+
+
+def _end(rank: _Rank) -> str:
+    status = os.waitstatus_to_exitcode(os.waitpid(rank.pid, 0)[1])
+    end = Exit(started_at="", duration_s=0.0, returncode=status)
+    return ": ".join([ending(end), *last_lines(_output(rank))[-1:]])
+
+
+def _output(rank: _Rank) -> bytes:
+    return os.pread(rank.output_fd, TAIL_BYTES, max(0, os.fstat(rank.output_fd).st_size - TAIL_BYTES))
+
+
+def _where(rank: _Rank) -> str:
+    """Return the line of the script at which a rank is."""
+    from dpbench.measure.ranks.issues import is_of_user
+
+    before = os.fstat(rank.output_fd).st_size
+    signal.pidfd_send_signal(rank.ended, signal.SIGUSR1)
+    time.sleep(_ASKED_S)
+    lines = _LINE.findall(os.pread(rank.output_fd, TAIL_BYTES, before).decode(errors="replace"))
+    return next((f"is at {Path(file).name}, line {line}" for file, line in lines if is_of_user(file)), "does not answer")
+
+
+def _start_store(ranks: int) -> int:
+    """Fork the store that connects the ranks, and return its port. This process holds no thread of it."""
+    ours, theirs = Pipe()
+    parent = os.getpid()
+    if os.fork() == 0:
+        die_with_parent(parent)
+        run_and_exit(partial(_serve, theirs, ranks))
+    theirs.close()
+    with ours:
+        return int(ours.recv())
+
+
+def _serve(pipe: Connection, ranks: int) -> None:
+    from torch.distributed import TCPStore
+
+    store = TCPStore(LOOPBACK, _RANDOM_PORT, ranks, is_master=True, wait_for_workers=False)
+    pipe.send(store.port)
+    signal.pause()
+
+
+def _start(job: ScriptJob, rank: int, port: int) -> _Rank:
+    output_fd = os.memfd_create("output")
+    ours, theirs = Pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent(parent)
+        os.dup2(output_fd, 1)
+        os.dup2(output_fd, 2)
+        enclose(theirs.fileno())
+        run_and_exit(partial(_run, job, rank, port, theirs))
+    theirs.close()
+    return _Rank(pid, os.pidfd_open(pid), ours, output_fd)
+
+
+def _run(job: ScriptJob, rank: int, port: int, pipe: Connection) -> None:
+    """Run the script as one rank, and send what it issued, or why there is no record."""
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
+    os.environ.update(_environment(job, rank, port))
+    if job.folder is not None:
+        os.chdir(job.folder)
+    script = os.path.realpath(job.script)
+    sys.argv = [job.script, *job.args]
+    sys.path[:0] = [os.path.dirname(script), *(os.path.realpath(folder) for folder in IMPORT_FOLDERS)]
+    try:
+        pipe.send((True, _issued(script, job.steps, lambda text: _finish(pipe, text))))
+    except BaseException as error:
+        pipe.send((False, _why(error)))
+
+
+def _finish(pipe: Connection, text: str) -> NoReturn:
+    pipe.send((True, text))
+    while True:
+        signal.pause()
+
+
+def _issued(script: str, steps: int, finish: Callable[[str], NoReturn]) -> str:
+    from dpbench.measure.ranks.issues import Issues
+
+    issues = Issues(steps, lambda: finish(issues.issued().model_dump_json()))
+    with issues:
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
+        return issues.issued().model_dump_json()
+
+
+def _why(error: BaseException) -> str:
+    from dpbench.measure.ranks.issues import is_of_user
+
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_user(frame.filename)]
+    where = f" at {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    words = one_line(str(error)) if not isinstance(error, SystemExit) else f"exit status {error.code}"
+    return f"{type(error).__name__}: {words[:300]}{where}"
+
+
+def _environment(job: ScriptJob, rank: int, port: int) -> dict[str, str]:
+    """Return what torchrun sets. The store is that of another process, as torchrun's agent has one."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(job.ranks),
+        "LOCAL_WORLD_SIZE": str(job.ranks),
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_RUN_ID": "dpbench",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+if __name__ == "__main__":
+    answer(respond)
