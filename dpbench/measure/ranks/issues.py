@@ -23,47 +23,56 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from types import FrameType
 from typing import Any, Self
 
 import torch
 from torch import autograd
-from torch.distributed.distributed_c10d import Work
+from torch._C import _distributed_c10d as c10d
 from torch.library import Library, get_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import dpbench
 from dpbench.measure.counted.details import place_of
 from dpbench.records.communication import Issue, Part, RankIssues
 from dpbench.records.details import Place
 
-_KINDS = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce",
-    "broadcast_": "broadcast",
-    "allgather_": "all_gather",
-    "_allgather_base_": "all_gather",
-    "allgather_coalesced_": "all_gather",
-    "allgather_into_tensor_coalesced_": "all_gather",
-    "reduce_scatter_": "reduce_scatter",
-    "_reduce_scatter_base_": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
-    "reduce_": "reduce",
-    "gather_": "gather",
-    "scatter_": "scatter",
-    "alltoall_": "all_to_all",
-    "alltoall_base_": "all_to_all",
-    "barrier": "barrier",
-    "monitored_barrier_": "barrier",
-    "send": "send",
-    "recv_": "recv",
-    "recv_any_source_": "recv",
+_OPERATORS: dict[str, tuple[str, str, type | None]] = {
+    "allreduce_": ("all_reduce", "allreduce", c10d.AllreduceOptions),
+    "allreduce_coalesced_": ("all_reduce", "allreduce_coalesced", c10d.AllreduceCoalescedOptions),
+    "broadcast_": ("broadcast", "broadcast", c10d.BroadcastOptions),
+    "allgather_": ("all_gather", "allgather", c10d.AllgatherOptions),
+    "_allgather_base_": ("all_gather", "_allgather_base", c10d.AllgatherOptions),
+    "allgather_coalesced_": ("all_gather", "allgather_coalesced", c10d.AllgatherOptions),
+    "allgather_into_tensor_coalesced_": ("all_gather", "", None),
+    "reduce_scatter_": ("reduce_scatter", "reduce_scatter", c10d.ReduceScatterOptions),
+    "_reduce_scatter_base_": ("reduce_scatter", "_reduce_scatter_base", c10d.ReduceScatterOptions),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", "", None),
+    "reduce_": ("reduce", "reduce", c10d.ReduceOptions),
+    "gather_": ("gather", "gather", c10d.GatherOptions),
+    "scatter_": ("scatter", "scatter", c10d.ScatterOptions),
+    "alltoall_": ("all_to_all", "alltoall", c10d.AllToAllOptions),
+    "alltoall_base_": ("all_to_all", "alltoall_base", c10d.AllToAllOptions),
+    "barrier": ("barrier", "barrier", c10d.BarrierOptions),
+    "monitored_barrier_": ("barrier", "monitored_barrier", None),
+    "send": ("send", "send", None),
+    "recv_": ("recv", "recv", None),
+    "recv_any_source_": ("recv", "recv_anysource", None),
 }
-"""The operators of c10d by what they are called here."""
+"""Each operator of c10d: its name here, and the backend's method with the class of its options, where Python has it."""
+_OPTIONS = {
+    "reduce_op": "reduceOp",
+    "root_rank": "rootRank",
+    "root_tensor": "rootTensor",
+    "async_op": "asyncOp",
+    "timeout": "timeout",
+    "device_ids": "device_ids",
+}
+"""The fields of the options by the names of the operators' arguments."""
 _BARRIER, _ROOTED = "barrier", ("gather", "scatter")
 _ALIGNED_BYTES = 16
 """gloo and NCCL move whole vectors of 16 bytes fast. A payload of another size takes a slow path."""
@@ -122,8 +131,8 @@ class Issues(TorchDispatchMode):
     def __enter__(self) -> Self:
         enter = self._stack.enter_context
         enter(_patched_kernels(self._issue, self._touch))
-        enter(_patched(Work, "wait", self._waiting))
-        enter(_patched(Work, "get_future", self._with_future))
+        enter(_patched(c10d.Work, "wait", self._waiting))
+        enter(_patched(c10d.Work, "get_future", self._with_future))
         enter(_patched(autograd, "_engine_run_backward", self._in_backward))
         self._stack.callback(register_module_forward_pre_hook(self._before_forward).remove)
         self._stack.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
@@ -174,14 +183,8 @@ class Issues(TorchDispatchMode):
         pending = _Pending(self.steps, issue, set(map(_storage, payload)), stack.issuer)
         pending.ends_with_backward = stack.issuer == "c++" or (stack.issuer == "fsdp" and kind != "all_gather")
         self._pending.append(pending)
-        result = call()
-        works = [
-            each
-            for each in (result if isinstance(result, tuple) else (result,))
-            if isinstance(each, torch.ScriptObject)
-        ]
-        pending.work = Work.unbox(works[-1]) if works else None
-        return result
+        pending.work = call()
+        return pending.work
 
     def _touch(self, arguments: Any, library: str = "") -> None:
         """Need the collectives whose tensors are among these arguments."""
@@ -252,15 +255,12 @@ def _patched_kernels(issue: Callable[..., Any], touch: Callable[[Any], object]) 
     """Within the block, each collective on the CPU calls `issue`, and each functional wait calls `touch`."""
     libraries = [Library("c10d", "IMPL"), Library("_c10d_functional", "IMPL")]
 
-    def collective(kernel: Any, kind: str, keys: Any, *args: Any) -> Any:
-        return issue(kind, args, lambda: kernel.call_boxed(keys, *args))
-
     def wait(kernel: Any, keys: Any, tensor: Any) -> Any:
         touch(tensor)
         return kernel.call_boxed(keys, tensor)
 
-    for name, kind in _KINDS.items():
-        run = partial(collective, get_kernel(f"c10d::{name}", "CPU"), kind)
+    for name, (kind, _, _) in _OPERATORS.items():
+        run = partial(_collective, issue, name, kind, get_kernel(f"c10d::{name}", "CPU"))
         libraries[0].impl(name, run, "CPU", with_keyset=True)
     run = partial(wait, get_kernel("_c10d_functional::wait_tensor", "CPU"))
     libraries[1].impl("wait_tensor", run, "CPU", with_keyset=True)
@@ -269,6 +269,43 @@ def _patched_kernels(issue: Callable[..., Any], touch: Callable[[Any], object]) 
     finally:
         for library in libraries:
             library._destroy()
+
+
+def _collective(
+    issue: Callable[..., Any], name: str, kind: str, kernel: Any, keys: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Issue a collective as its kernel would.
+
+    `call_boxed` keeps the interpreter's lock, for which a thread of gloo may wait while it holds gloo's. So it is used
+    only where the backend has no such method in Python.
+    """
+    _, method, options = _OPERATORS[name]
+    schema = getattr(torch.ops.c10d, name).default._schema
+    given = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+    if not method or given.get("sparse_indices") is not None:
+        return issue(kind, args, lambda: kernel.call_boxed(keys, *args, **kwargs))
+    group = c10d.ProcessGroup.unbox(given.pop("process_group"))
+    run = partial(getattr(group._get_backend(torch.device("cpu")), method), *_converted(kind, given, options))
+    work = issue(kind, args, run)
+    result = () if work is None else (work.boxed(),)
+    return (args[0], *result) if len(schema.returns) == 2 else (*result, None)[0]
+
+
+def _converted(kind: str, given: dict[str, Any], options: type | None) -> list[Any]:
+    """Return the arguments of a backend's method. A time-out of -1 ms means the backend's own."""
+    for name in ("tensor", "device_ids") if kind == _BARRIER and options is None else ("tensor",) * (kind == _BARRIER):
+        given.pop(name, None)
+    given.pop("sparse_indices", None)
+    if "reduce_op" in given:
+        given["reduce_op"] = c10d.ReduceOp(c10d.ReduceOp.RedOpType(given["reduce_op"].op()))
+    if "timeout" in given:
+        given["timeout"] = timedelta(milliseconds=given["timeout"])
+    if options is None:
+        return list(given.values())
+    filled = options()
+    for name in _OPTIONS.keys() & given.keys():
+        setattr(filled, _OPTIONS[name], given.pop(name))
+    return [*given.values(), filled]
 
 
 def _with_counts(found: Counter[Issue]) -> tuple[Issue, ...]:

@@ -131,7 +131,9 @@ def _where(rank: _Rank) -> str:
     signal.pidfd_send_signal(rank.ended, signal.SIGUSR1)
     time.sleep(_ASKED_S)
     lines = _LINE.findall(os.pread(rank.output_fd, TAIL_BYTES, before).decode(errors="replace"))
-    return next((f"is at {Path(file).name}, line {line}" for file, line in lines if is_of_user(file)), "does not answer")
+    return next(
+        (f"is at {Path(file).name}, line {line}" for file, line in lines if is_of_user(file)), "does not answer"
+    )
 
 
 def _start_store(ranks: int) -> int:
