@@ -80,8 +80,8 @@ class ScriptJob(Frozen):
 
     script: str
     args: tuple[str, ...] = ()
-    ranks: int = Field(2, ge=2, le=MOST_RANKS)
-    steps: int = Field(USUAL_STEPS, ge=LEAST_STEPS, le=MOST_STEPS)
+    ranks: int = Field(2, ge=2, le=MOST_RANKS, description=f"2 to {MOST_RANKS}")
+    steps: int = Field(USUAL_STEPS, ge=LEAST_STEPS, le=MOST_STEPS, description=f"{LEAST_STEPS} to {MOST_STEPS}")
     folder: str | None = None
 
 

@@ -87,14 +87,12 @@ def _records_of(job: ScriptJob, ranks: Sequence[_Rank], deadline_s: float, timeo
             return ScriptRecord(reason=f"not done after {timeout_s:g} s: {', '.join(lines)}{_over(found)}")
         failed = {}
         for rank, each in waiting.items():
-            if each.pipe.poll():
-                is_ok, text = each.pipe.recv()
-                if is_ok:
-                    found[rank] = RankIssues.model_validate_json(text)
+            if each.pipe in ready or each.ended in ready:
+                sent = _answer(each)
+                if isinstance(sent, RankIssues):
+                    found[rank] = sent
                 else:
-                    failed[rank] = text
-            elif each.ended in ready:
-                failed[rank] = _end(each)
+                    failed[rank] = sent
         if failed:
             # The first cause: the others fail because this rank has closed its connections.
             rank = min(failed, key=lambda rank: ("onnection" in failed[rank], rank))
@@ -113,14 +111,20 @@ def _over(found: dict[int, RankIssues]) -> str:
     return "".join(f"; rank {rank} had ended after {len(each.steps)} steps" for rank, each in found.items())
 
 
+def _answer(rank: _Rank) -> RankIssues | str:
+    """Return what a rank sent, or how it ended."""
+    try:
+        is_ok, text = rank.pipe.recv() if rank.pipe.poll() else (False, _end(rank))
+    except EOFError:
+        is_ok, text = False, _end(rank)
+    return RankIssues.model_validate_json(text) if is_ok else text
+
+
 def _end(rank: _Rank) -> str:
     status = os.waitstatus_to_exitcode(os.waitpid(rank.pid, 0)[1])
     end = Exit(started_at="", duration_s=0.0, returncode=status)
-    return ": ".join([ending(end), *last_lines(_output(rank))[-1:]])
-
-
-def _output(rank: _Rank) -> bytes:
-    return os.pread(rank.output_fd, TAIL_BYTES, max(0, os.fstat(rank.output_fd).st_size - TAIL_BYTES))
+    output = os.pread(rank.output_fd, TAIL_BYTES, max(0, os.fstat(rank.output_fd).st_size - TAIL_BYTES))
+    return ": ".join([ending(end), *last_lines(output)[-1:]])
 
 
 def _where(rank: _Rank) -> str:
