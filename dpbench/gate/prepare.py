@@ -116,12 +116,16 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
     else:
         prepared.repository.write_commit(prepared.head.commit, head)
     settings = prepared.settings
-    own = settings.borrowed or any(is_factory(benchmark.workload) for benchmark in settings.benchmarks)
+    own = (
+        settings.borrowed
+        or settings.scripts
+        or any(is_factory(benchmark.workload) for benchmark in settings.benchmarks)
+    )
     if not has_wrapper(head) and (has_wrapper(base) or not own):
         raise GateError(
             f"{prepared.head.asked!r} ({prepared.head.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
-            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, or a package.module:factory as "
-            "its workload"
+            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, script, or a package.module:factory "
+            "as its workload"
         )
     return base, head
 
@@ -131,11 +135,11 @@ def timed_settings(
 ) -> tuple[tuple[str, ...], Settings]:
     """Return the machine's own lanes, and settings whose benchmarks this machine can time.
 
-    If all benchmarks are borrowed, torch need not work, and the lanes are not the machine's. Raises GateError,
+    If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's. Raises GateError,
     SettingsError or ProbeError.
     """
     settings = _read_settings(repository, path, _UNTIMED_LANES, borrowed)
-    if settings.borrowed and not settings.benchmarks:
+    if (settings.borrowed or settings.scripts) and not settings.benchmarks:
         return _UNTIMED_LANES, settings
     machine = ask_machine(launch=launch)
     if machine.torch is None:
@@ -192,4 +196,4 @@ def _read_settings(
     found = path or repository.root / SETTINGS
     missing = path is None and not found.exists()
     settings = Settings(benchmarks=defaults) if missing else load_settings(found, defaults)
-    return settings.model_copy(update={"benchmarks": (), "borrowed": borrowed}) if borrowed else settings
+    return settings.model_copy(update={"benchmarks": (), "scripts": (), "borrowed": borrowed}) if borrowed else settings

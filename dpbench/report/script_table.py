@@ -1,6 +1,7 @@
 """What a script's ranks send each other, as tables by line of code, and as JSON."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -70,5 +71,5 @@ _COLUMNS = [
     Column("bytes", lambda issue: f"{issue.size_bytes:,}"),
     Column("dtype", lambda issue: issue.dtypes or None, is_text=True),
     Column("is", _marks, is_text=True),
-    Column("line", lambda issue: f"{issue.place.file}:{issue.place.line}", is_text=True),
+    Column("line", lambda issue: f"{Path(issue.place.file).name}:{issue.place.line}", is_text=True),
 ]

@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from multiprocessing import Pipe
@@ -28,14 +29,17 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from pydantic import ValidationError
+
 from dpbench.cases.names import IMPORT_FOLDERS
 from dpbench.processes.child.process import answer, loading, run_and_exit
 from dpbench.processes.child.ranks import LOOPBACK
 from dpbench.processes.fence import enclose
 from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.launch import TAIL_BYTES, Exit
+from dpbench.processes.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.processes.process_tree import die_with_parent, nothing_left_behind
 from dpbench.records.communication import LEAST_STEPS, RankIssues, ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
+from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line
 
 # Without this, each rank would import the others when a script first uses them.
@@ -54,8 +58,15 @@ def respond(text: str) -> ScriptRecords:
     return ScriptRecords(records=tuple(_count(job, request.timeout_s) for job in request.jobs))
 
 
+class _Sent(Frozen):
+    """What a rank sends: what it issued, or why that is not known."""
+
+    issued: RankIssues | None = None
+    reason: str = "ended without a record"
+
+
 class _Rank(NamedTuple):
-    """A forked rank: its record comes through `pipe`, or a line that says why there is none."""
+    """A forked rank. It sends through `pipe`."""
 
     pid: int
     ended: int
@@ -71,7 +82,8 @@ def _count(job: ScriptJob, timeout_s: float) -> ScriptRecord:
             return _records_of(job, ranks, time.monotonic() + timeout_s, timeout_s)
         finally:
             for each in ranks:
-                signal.pidfd_send_signal(each.ended, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(each.ended, signal.SIGKILL)
                 os.close(each.ended)
                 os.close(each.output_fd)
                 each.pipe.close()
@@ -112,12 +124,12 @@ def _over(found: dict[int, RankIssues]) -> str:
 
 
 def _answer(rank: _Rank) -> RankIssues | str:
-    """Return what a rank sent, or how it ended."""
+    """Return what a rank sent, or how it ended. A script could send anything, so nothing is unpickled."""
     try:
-        is_ok, text = rank.pipe.recv() if rank.pipe.poll() else (False, _end(rank))
-    except EOFError:
-        is_ok, text = False, _end(rank)
-    return RankIssues.model_validate_json(text) if is_ok else text
+        sent = _Sent.model_validate_json(rank.pipe.recv_bytes(RECORD_BYTES) if rank.pipe.poll() else b"")
+    except (OSError, EOFError, ValidationError):
+        return _end(rank)
+    return sent.issued or sent.reason
 
 
 def _end(rank: _Rank) -> str:
@@ -185,28 +197,29 @@ def _run(job: ScriptJob, rank: int, port: int, pipe: Connection) -> None:
     sys.argv = [job.script, *job.args]
     sys.path[:0] = [os.path.dirname(script), *(os.path.realpath(folder) for folder in IMPORT_FOLDERS)]
     try:
-        pipe.send((True, _issued(script, job.steps, lambda text: _finish(pipe, text))))
+        sent = _Sent(issued=_issued(script, job.steps, partial(_finish, pipe)))
     except BaseException as error:
-        pipe.send((False, _why(error)))
+        sent = _Sent(reason=_why(error))
+    pipe.send_bytes(sent.model_dump_json().encode())
 
 
-def _finish(pipe: Connection, text: str) -> NoReturn:
-    pipe.send((True, text))
+def _finish(pipe: Connection, issued: RankIssues) -> NoReturn:
+    pipe.send_bytes(_Sent(issued=issued).model_dump_json().encode())
     while True:
         signal.pause()
 
 
-def _issued(script: str, steps: int, finish: Callable[[str], NoReturn]) -> str:
+def _issued(script: str, steps: int, finish: Callable[[RankIssues], NoReturn]) -> RankIssues:
     from dpbench.measure.ranks.issues import Issues
 
-    issues = Issues(steps, lambda: finish(issues.issued().model_dump_json()))
+    issues = Issues(steps, lambda: finish(issues.issued()))
     with issues:
         try:
             runpy.run_path(script, run_name="__main__")
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise
-        return issues.issued().model_dump_json()
+        return issues.issued()
 
 
 def _why(error: BaseException) -> str:
