@@ -92,6 +92,8 @@ def prepare(request: GateRequest, launch: Launcher) -> Prepared:
     else:
         lanes = _UNTIMED_LANES
         settings = _read_settings(repository, request.settings, lanes, request.borrowed)
+    if settings.scripts and 0 not in request.tiers and not (settings.benchmarks or settings.borrowed):
+        raise GateError(f"--tiers: {','.join(map(str, request.tiers))} judges no script; allowed: tiers with 0")
     return Prepared(
         repository=repository,
         base=base,
@@ -124,8 +126,8 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
     if not has_wrapper(head) and (has_wrapper(base) or not own):
         raise GateError(
             f"{prepared.head.asked!r} ({prepared.head.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
-            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, script, or a package.module:factory "
-            "as its workload"
+            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, script, or a "
+            "package.module:factory as its workload"
         )
     return base, head
 
@@ -135,8 +137,8 @@ def timed_settings(
 ) -> tuple[tuple[str, ...], Settings]:
     """Return the machine's own lanes, and settings whose benchmarks this machine can time.
 
-    If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's. Raises GateError,
-    SettingsError or ProbeError.
+    If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's.
+    Raises GateError, SettingsError or ProbeError.
     """
     settings = _read_settings(repository, path, _UNTIMED_LANES, borrowed)
     if (settings.borrowed or settings.scripts) and not settings.benchmarks:

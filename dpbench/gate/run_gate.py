@@ -99,15 +99,16 @@ def _look_up(request: GateRequest, settings: Settings, sides: Sides, launch: Lau
 def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
     progress("counting one step of base and of head")
     benchmarks = prepared.settings.benchmarks
-    all_lent = benchmarks and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
+    scripts = prepared.settings.scripts
+    all_lent = (benchmarks or scripts) and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
     cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.base) and not all_lent)
     thresholds = {f"counts {benchmark.name}": benchmark.threshold for benchmark in benchmarks}
     found = compare_counters(cases, sides.base, sides.head, launch, thresholds)
     if cases and not found.cases and found.gap is None and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
-    if prepared.settings.scripts:
+    if scripts:
         progress("counting what the ranks of scripts send")
-    return found.beside(compare_scripts(prepared.settings.scripts, sides.base, sides.head, launch))
+    return found.beside(compare_scripts(scripts, sides.base, sides.head, launch))
 
 
 def _check_new(prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> None:

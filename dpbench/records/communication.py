@@ -177,6 +177,7 @@ def _details(period: str, issue: Issue, sign: int) -> Iterable[Detail]:
         "size_bytes": issue.size_bytes,
         "unaligned": issue.is_unaligned,
         "exposed": issue.is_exposed and period != "setup",
+        "exposed_bytes": issue.size_bytes if issue.is_exposed and period != "setup" else 0,
     }
     for counter, value in values.items():
         if value:

@@ -136,7 +136,7 @@ def _end(rank: _Rank) -> str:
     status = os.waitstatus_to_exitcode(os.waitpid(rank.pid, 0)[1])
     end = Exit(started_at="", duration_s=0.0, returncode=status)
     output = os.pread(rank.output_fd, TAIL_BYTES, max(0, os.fstat(rank.output_fd).st_size - TAIL_BYTES))
-    return ": ".join([ending(end), *last_lines(output)[-1:]])
+    return ": ".join([ending(end), *(last_lines(output)[-1:] if status >= 0 else [])])
 
 
 def _where(rank: _Rank) -> str:
