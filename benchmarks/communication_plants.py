@@ -32,15 +32,23 @@ class Plant:
     line: str = field(default="")
 
     def write(self, folder: Path) -> str:
-        """Write the changed script into `folder` and return its path. Raises LookupError if a text is not there."""
+        """Write the changed script into `folder` and return its path."""
+        path = folder / self.script
+        path.write_text(self.text())
+        return str(path)
+
+    def text(self) -> str:
+        """Return the changed script. Raises LookupError if a text to replace is not there."""
         text = (SCRIPTS / self.script).read_text()
         for old, new in self.edits:
             if old not in text:
                 raise LookupError(f"{self.script} has no {old!r}")
             text = text.replace(old, new, 1)
-        path = folder / self.script
-        path.write_text(text)
-        return str(path)
+        return text
+
+    def line_number(self) -> int:
+        """Return the number of the line to blame."""
+        return [line.strip() for line in self.text().splitlines()].index(self.line) + 1
 
 
 def plants() -> list[Plant]:

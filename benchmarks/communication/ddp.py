@@ -13,7 +13,7 @@ layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.ReLU())]
 plain = nn.Sequential(*layers, nn.BatchNorm1d(16), nn.Linear(16, 4))
 model = DistributedDataParallel(plain, **OPTIONS)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(12):
+for step in range(12):  # noqa: B007  # planted changes read it
     optimizer.zero_grad()
     with model.no_sync():
         model(torch.randn(8, 16)).square().mean().backward()

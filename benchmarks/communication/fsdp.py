@@ -1,5 +1,7 @@
 """A small training script of FSDP2, which the planted changes of `communication_plants.toml` edit."""
 
+from itertools import pairwise
+
 import torch
 from torch import distributed as dist
 from torch import nn
@@ -17,10 +19,10 @@ model = nn.Sequential(*layers)
 for layer in layers:
     fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=layer is not layers[-1])
 fully_shard(model, mesh=mesh, mp_policy=policy)
-for layer, following in zip(layers, layers[1:], strict=False):
+for layer, following in pairwise(layers):
     layer.set_modules_to_forward_prefetch([following])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(12):
+for step in range(12):  # noqa: B007  # planted changes read it
     optimizer.zero_grad()
     model.set_requires_gradient_sync(False)
     model(torch.randn(8, 32)).square().mean().backward()

@@ -88,10 +88,8 @@ _ENGINE = f"{_TORCH}autograd/graph.py"
 
 
 def is_of_user(file: str) -> bool:
-    """Whether a frame's file is neither torch's, nor dpbench's, nor Python's own."""
-    if file.startswith((_TORCH, _DPBENCH, "<")):
-        return False
-    return not file.startswith(_STDLIB) or any(name in file for name in _PACKAGES)
+    """Whether a frame's file is neither torch's, nor dpbench's, nor Python's own, nor an installed package's."""
+    return not file.startswith((_TORCH, _DPBENCH, _STDLIB, "<")) and not any(name in file for name in _PACKAGES)
 
 
 @dataclass(eq=False)
@@ -130,7 +128,7 @@ class Issues(TorchDispatchMode):
 
     def __enter__(self) -> Self:
         enter = self._stack.enter_context
-        enter(_patched_kernels(self._issue, self._touch))
+        enter(_patched_kernels(self._issue))
         enter(_patched(c10d.Work, "wait", self._waiting))
         enter(_patched(c10d.Work, "get_future", self._with_future))
         enter(_patched(autograd, "_engine_run_backward", self._in_backward))
@@ -156,7 +154,7 @@ class Issues(TorchDispatchMode):
         return len(self._taken) - 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._pending and func.namespace not in _COLLECTIVES:
+        if self._pending and (func.namespace not in _COLLECTIVES or func._opname == "wait_tensor"):
             library = _library()
             self._touch((args, kwargs), library)
             if not library and not func.is_view and not func._opname.startswith(("empty", "detach", "new_empty")):
@@ -251,24 +249,16 @@ def _patched(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None
 
 
 @contextmanager
-def _patched_kernels(issue: Callable[..., Any], touch: Callable[[Any], object]) -> Iterator[None]:
-    """Within the block, each collective on the CPU calls `issue`, and each functional wait calls `touch`."""
-    libraries = [Library("c10d", "IMPL"), Library("_c10d_functional", "IMPL")]
-
-    def wait(kernel: Any, keys: Any, tensor: Any) -> Any:
-        touch(tensor)
-        return kernel.call_boxed(keys, tensor)
-
+def _patched_kernels(issue: Callable[..., Any]) -> Iterator[None]:
+    """Within the block, each collective on the CPU calls `issue`."""
+    library = Library("c10d", "IMPL")
     for name, (kind, _, _) in _OPERATORS.items():
         run = partial(_collective, issue, name, kind, get_kernel(f"c10d::{name}", "CPU"))
-        libraries[0].impl(name, run, "CPU", with_keyset=True)
-    run = partial(wait, get_kernel("_c10d_functional::wait_tensor", "CPU"))
-    libraries[1].impl("wait_tensor", run, "CPU", with_keyset=True)
+        library.impl(name, run, "CPU", with_keyset=True)
     try:
         yield
     finally:
-        for library in libraries:
-            library._destroy()
+        library._destroy()
 
 
 def _collective(
