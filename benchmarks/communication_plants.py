@@ -48,7 +48,7 @@ class Plant:
 
     def line_number(self) -> int:
         """Return the number of the line to blame."""
-        return [line.strip() for line in self.text().splitlines()].index(self.line) + 1
+        return max(number for number, line in enumerate(self.text().splitlines(), 1) if line.strip() == self.line)
 
 
 def plants() -> list[Plant]:

@@ -31,7 +31,7 @@ from typing import Any, Self
 import torch
 from torch import autograd
 from torch._C import _distributed_c10d as c10d
-from torch.library import Library, get_kernel
+from torch.library import Library
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,17 +41,17 @@ from dpbench.measure.counted.details import place_of
 from dpbench.records.communication import Issue, Part, RankIssues
 from dpbench.records.details import Place
 
-_OPERATORS: dict[str, tuple[str, str, type | None]] = {
+_OPERATORS: dict[str, tuple[str, str, Callable[[], Any] | None]] = {
     "allreduce_": ("all_reduce", "allreduce", c10d.AllreduceOptions),
     "allreduce_coalesced_": ("all_reduce", "allreduce_coalesced", c10d.AllreduceCoalescedOptions),
     "broadcast_": ("broadcast", "broadcast", c10d.BroadcastOptions),
     "allgather_": ("all_gather", "allgather", c10d.AllgatherOptions),
     "_allgather_base_": ("all_gather", "_allgather_base", c10d.AllgatherOptions),
     "allgather_coalesced_": ("all_gather", "allgather_coalesced", c10d.AllgatherOptions),
-    "allgather_into_tensor_coalesced_": ("all_gather", "", None),
+    "allgather_into_tensor_coalesced_": ("all_gather", "_allgather_base", c10d.AllgatherOptions),
     "reduce_scatter_": ("reduce_scatter", "reduce_scatter", c10d.ReduceScatterOptions),
     "_reduce_scatter_base_": ("reduce_scatter", "_reduce_scatter_base", c10d.ReduceScatterOptions),
-    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", "", None),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", "_reduce_scatter_base", c10d.ReduceScatterOptions),
     "reduce_": ("reduce", "reduce", c10d.ReduceOptions),
     "gather_": ("gather", "gather", c10d.GatherOptions),
     "scatter_": ("scatter", "scatter", c10d.ScatterOptions),
@@ -63,7 +63,9 @@ _OPERATORS: dict[str, tuple[str, str, type | None]] = {
     "recv_": ("recv", "recv", None),
     "recv_any_source_": ("recv", "recv_anysource", None),
 }
-"""Each operator of c10d: its name here, and the backend's method with the class of its options, where Python has it."""
+"""Each operator of c10d: its name here, and the backend's method with the class of its options."""
+_OF_LISTS = ("allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_")
+"""Operators whose own method Python does not have."""
 _OPTIONS = {
     "reduce_op": "reduceOp",
     "root_rank": "rootRank",
@@ -252,36 +254,41 @@ def _patched(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None
 def _patched_kernels(issue: Callable[..., Any]) -> Iterator[None]:
     """Within the block, each collective on the CPU calls `issue`."""
     library = Library("c10d", "IMPL")
-    for name, (kind, _, _) in _OPERATORS.items():
-        run = partial(_collective, issue, name, kind, get_kernel(f"c10d::{name}", "CPU"))
-        library.impl(name, run, "CPU", with_keyset=True)
+    for name in _OPERATORS:
+        library.impl(name, partial(_collective, issue, name), "CPU")
     try:
         yield
     finally:
         library._destroy()
 
 
-def _collective(
-    issue: Callable[..., Any], name: str, kind: str, kernel: Any, keys: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """Issue a collective as its kernel would.
+def _collective(issue: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+    """Issue a collective as its kernel in C++ would: by the backend's method.
 
-    `call_boxed` keeps the interpreter's lock, for which a thread of gloo may wait while it holds gloo's. So it is used
-    only where the backend has no such method in Python.
+    The method releases the interpreter's lock. Calling the kernel would not, and a thread of gloo may wait for that
+    lock while it holds the lock of gloo's queue.
     """
-    _, method, options = _OPERATORS[name]
+    kind, method, options = _OPERATORS[name]
     schema = getattr(torch.ops.c10d, name).default._schema
     given = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
-    if not method or given.get("sparse_indices") is not None:
-        return issue(kind, args, lambda: kernel.call_boxed(keys, *args, **kwargs))
     group = c10d.ProcessGroup.unbox(given.pop("process_group"))
-    run = partial(getattr(group._get_backend(torch.device("cpu")), method), *_converted(kind, given, options))
-    work = issue(kind, args, run)
+    run = getattr(group._get_backend(torch.device("cpu")), method)
+    if name in _OF_LISTS:
+        run = partial(_one_by_one, run)
+    work = issue(kind, args, partial(run, *_converted(kind, given, options)))
     result = () if work is None else (work.boxed(),)
     return (args[0], *result) if len(schema.returns) == 2 else (*result, None)[0]
 
 
-def _converted(kind: str, given: dict[str, Any], options: type | None) -> list[Any]:
+def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: Any) -> Any:
+    """Call a method for each pair of tensors, and return the last work when the others are done."""
+    *others, last = (method(output, own, options) for output, own in zip(outputs, inputs, strict=True))
+    for work in others:
+        work.wait()
+    return last
+
+
+def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | None) -> list[Any]:
     """Return the arguments of a backend's method. A time-out of -1 ms means the backend's own."""
     for name in ("tensor", "device_ids") if kind == _BARRIER and options is None else ("tensor",) * (kind == _BARRIER):
         given.pop(name, None)
