@@ -45,6 +45,8 @@ from dpbench.text.outside import one_line
 # Without this, each rank would import the others when a script first uses them.
 _PRELOADED = ("dpbench.measure.ranks.issues", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
 _LINE = re.compile(r'^ +File "(.+)", line (\d+) in ', re.MULTILINE)
+_LOST = "onnection"
+"""The text in each of gloo's messages about a rank that is gone."""
 _ASKED_S = 1.0
 _RANDOM_PORT = 0
 
@@ -106,17 +108,29 @@ def _records_of(job: ScriptJob, ranks: Sequence[_Rank], deadline_s: float, timeo
                 else:
                     failed[rank] = sent
         if failed:
-            # The first cause: the others fail because this rank has closed its connections.
-            rank = min(failed, key=lambda rank: ("onnection" in failed[rank], rank))
-            return ScriptRecord(reason=f"rank {rank}: {failed[rank]}{_over(found)}")
+            rank, reason = _cause(failed, {rank: each for rank, each in waiting.items() if rank not in found})
+            return ScriptRecord(reason=f"rank {rank}: {reason}{_over(found)}")
     records = tuple(found[rank] for rank in range(job.ranks))
-    for rank, each in enumerate(records):
-        if (steps := len(each.steps)) < LEAST_STEPS:
+    for rank, issued in enumerate(records):
+        if (steps := len(issued.steps)) < LEAST_STEPS:
             return ScriptRecord(
                 reason=f"rank {rank} ended after {steps} steps of an optimizer; allowed: {LEAST_STEPS} or more, in the "
                 "process that runs the script"
             )
     return ScriptRecord(ranks=records)
+
+
+def _cause(failed: dict[int, str], ranks: dict[int, _Rank]) -> tuple[int, str]:
+    """Return the rank that failed first, and why.
+
+    The others fail because its connections are closed, which they may notice before the end of its process is known.
+    """
+    if all(_LOST in reason for reason in failed.values()):
+        ended = wait([each.ended for rank, each in ranks.items() if rank not in failed], _ASKED_S)
+        later = {rank: _answer(each) for rank, each in ranks.items() if each.ended in ended}
+        failed |= {rank: sent for rank, sent in later.items() if isinstance(sent, str)}
+    rank = min(failed, key=lambda rank: (_LOST in failed[rank], rank))
+    return rank, failed[rank]
 
 
 def _over(found: dict[int, RankIssues]) -> str:
@@ -165,7 +179,7 @@ def _start_store(ranks: int) -> int:
 
 
 def _serve(pipe: Connection, ranks: int) -> None:
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     store = TCPStore(LOOPBACK, _RANDOM_PORT, ranks, is_master=True, wait_for_workers=False)
     pipe.send(store.port)
