@@ -112,7 +112,7 @@ def test_what_the_children_refuse_is_one_line(call, counter):
         (
             ["--script", "train.py"],
             3,
-            "script: 'train.py': rank 0: AssertionError: --tiny is missing at train.py, line",
+            "AssertionError: --tiny is missing at train.py, line 2",
         ),
     ],
 )

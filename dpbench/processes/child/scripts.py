@@ -15,7 +15,6 @@ import faulthandler
 import gc
 import os
 import re
-import runpy
 import signal
 import sys
 import time
@@ -27,6 +26,7 @@ from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 from pydantic import ValidationError
@@ -207,9 +207,9 @@ def _run(job: ScriptJob, rank: int, port: int, pipe: Connection) -> None:
     os.environ.update(_environment(job, rank, port))
     if job.folder is not None:
         os.chdir(job.folder)
-    script = os.path.realpath(job.script)
+    script = os.path.abspath(job.script)
     sys.argv = [job.script, *job.args]
-    sys.path[:0] = [os.path.dirname(script), *(os.path.realpath(folder) for folder in IMPORT_FOLDERS)]
+    sys.path[:0] = [os.path.dirname(script), *(os.path.abspath(folder) for folder in IMPORT_FOLDERS)]
     try:
         sent = _Sent(issued=_issued(script, job.steps, partial(_finish, pipe)))
     except BaseException as error:
@@ -226,10 +226,12 @@ def _finish(pipe: Connection, issued: RankIssues) -> NoReturn:
 def _issued(script: str, steps: int, finish: Callable[[RankIssues], NoReturn]) -> RankIssues:
     from dpbench.measure.ranks.issues import Issues
 
+    main = sys.modules["__main__"] = ModuleType("__main__")  # runpy would replace sys.argv[0]
+    main.__file__ = script
     issues = Issues(steps, lambda: finish(issues.issued()))
     with issues:
         try:
-            runpy.run_path(script, run_name="__main__")
+            exec(compile(Path(script).read_bytes(), script, "exec"), main.__dict__)  # noqa: S102  # the user names it
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise
