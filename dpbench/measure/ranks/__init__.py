@@ -1,4 +1,4 @@
 """One process per device: the team of all ranks, its counters, and the time of its collectives; a script's collectives.
 
-README.md is the manual of `dpbench counts --script`.
+SCRIPTS.md is the manual of `dpbench counts --script`.
 """
