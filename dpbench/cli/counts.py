@@ -1,20 +1,30 @@
-"""The command `dpbench counts`: count exactly, or compare the committed set with its expectations."""
+"""The command `dpbench counts`: count exactly, or compare the committed set with its expectations.
 
+With `--script` it counts what the ranks of the user's own script send each other.
+"""
+
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
+from rich.console import Console
 
 from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
+from dpbench.cases.explain import explain
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import SpecError, from_options
 from dpbench.cli.measured import count_planned
 from dpbench.cli.shared import Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
-from dpbench.processes.count_all import countable
+from dpbench.processes.count_all import CountingError, countable
+from dpbench.processes.count_scripts import count_scripts
+from dpbench.records.communication import ScriptJob, communication
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome
 from dpbench.report.counts_table import counts_json, counts_text
+from dpbench.report.script_table import script_json, script_text
 
 
 def counts(
@@ -28,10 +38,25 @@ def counts(
     check: Annotated[bool, typer.Option("--check", help="Compare the committed set with its expectations.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Write the expectations anew.")] = False,
     expected: Annotated[Path, option("Folder of expectations.")] = FOLDER,
+    script: Annotated[
+        str | None, option("Count what the ranks of this script send. Its arguments follow after --.")
+    ] = None,
+    ranks: Annotated[int | None, option("Ranks of the script: 2 to 8; 2 by default.")] = None,
+    steps: Annotated[int | None, option("Steps of the script's optimizer: 3 to 1000; 25 by default.")] = None,
+    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.", show_default=False)] = None,
     as_json: Json = False,
 ) -> ExitCode:
-    """Count exactly what one training step of each variant does, on simulated devices."""
+    """Count exactly what one training step of each variant does, on simulated devices.
+
+    With --script: count the collectives of a script that torchrun could start, with gloo ranks on this machine.
+    """
     chosen = {"variants": variants, "workloads": workloads, "batch": batch, "devices": devices}
+    if script is not None:
+        beside = {**chosen, "events": events, "check": check or None, "update": update or None}
+        return _script(script, {"ranks": ranks, "steps": steps}, tuple(args or ()), beside, as_json=as_json)
+    for name, value in {"ranks": ranks, "steps": steps, "arguments": args}.items():
+        if value:
+            raise SpecError(f"{name}: {value!r} is of a script; allowed: with --script")
     if check or update:
         given = [name for name, value in {**chosen, "events": events}.items() if value is not None]
         return _expectations(expected, given, check=check, update=update, as_json=as_json)
@@ -41,6 +66,29 @@ def counts(
     show(counts_json(records, planned.skipped) if as_json else counts_text(records, planned.skipped))
     counted = any(record.outcome is Outcome.OK for record in records)
     return ExitCode.OK if counted else ExitCode.NEGATIVE
+
+
+def _script(
+    script: str, given: dict[str, int | None], args: tuple[str, ...], beside: dict[str, Any], *, as_json: bool
+) -> ExitCode:
+    """Count a script and show what its ranks send."""
+    for name, value in beside.items():
+        if value is not None:
+            raise SpecError(f"--{name}: {value!r} does not fit a script; allowed: --script without it")
+    if not os.path.isfile(script):
+        raise SpecError(f"script: {script!r} is no file; allowed: a script of Python")
+    numbers = {name: value for name, value in given.items() if value is not None}
+    try:
+        job = ScriptJob(script=script, args=args, **numbers)
+    except ValidationError as error:
+        raise SpecError(": ".join(explain(ScriptJob, error))) from error
+    with Console(stderr=True).status(f"counting {script}"):
+        record = count_scripts([job])[0]
+    if record.reason is not None:
+        raise CountingError(f"script: {script!r}: {record.reason}")
+    found = communication(record.ranks)
+    show(script_json(job, found) if as_json else script_text(job, found))
+    return ExitCode.OK
 
 
 def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
@@ -65,4 +113,5 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
 
 def add_to(app: typer.Typer) -> None:
     """Add `counts` to the command line."""
-    app.command("counts", epilog=example("dpbench counts --workloads transformer/tiny --devices sim*4"))(counts)
+    of_script = "dpbench counts --script train.py --ranks 2 -- --epochs 1"
+    app.command("counts", epilog=example(f"dpbench counts --workloads transformer/tiny\n\n    {of_script}"))(counts)

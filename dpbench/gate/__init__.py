@@ -13,6 +13,7 @@ A gate passes these files in this order, and `run_gate.py` composes them:
     new_benchmarks    set aside what only head has
     contents    fence the measured code, and see that both folders stay as they are
     tier0       tier 0: exact counts of both commits
+    scripts     tier 0 of scripts: what their ranks send
     tier1       tier 1: step times, by take_round (one round), ratio (its contrasts), verdict (interim analyses)
     drift       tier 2: change points in the series of history
     overall_verdict, false_alarms    one verdict without accepted and traded regressions; how often it is wrong

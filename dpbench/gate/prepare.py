@@ -93,6 +93,8 @@ def prepare(request: GateRequest, launch: Launcher) -> Prepared:
     else:
         lanes = _UNTIMED_LANES
         settings = _read_settings(repository, request.settings, lanes, request.borrowed)
+    if settings.scripts and 0 not in request.tiers and not (settings.benchmarks or settings.borrowed):
+        raise GateError(f"--tiers: {','.join(map(str, request.tiers))} judges no script; allowed: tiers with 0")
     return Prepared(
         repository=repository,
         base=base,
@@ -117,12 +119,16 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
     else:
         prepared.repository.write_commit(prepared.head.commit, head)
     settings = prepared.settings
-    own = settings.borrowed or any(is_factory(benchmark.workload) for benchmark in settings.benchmarks)
+    own = (
+        settings.borrowed
+        or settings.scripts
+        or any(is_factory(benchmark.workload) for benchmark in settings.benchmarks)
+    )
     if not has_wrapper(head) and (has_wrapper(base) or not own):
         raise GateError(
             f"{prepared.head.asked!r} ({prepared.head.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
-            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, or a package.module:factory as "
-            "its workload"
+            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, script, or a "
+            "package.module:factory as its workload"
         )
     return base, head
 
@@ -132,11 +138,11 @@ def timed_settings(
 ) -> tuple[tuple[str, ...], Settings]:
     """Return the machine's own lanes, and settings whose benchmarks this machine can time.
 
-    If all benchmarks are borrowed, torch need not work, and the lanes are not the machine's. Raises GateError,
-    SettingsError or ProbeError.
+    If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's.
+    Raises GateError, SettingsError or ProbeError.
     """
     settings = _read_settings(repository, path, _UNTIMED_LANES, borrowed)
-    if settings.borrowed and not settings.benchmarks:
+    if (settings.borrowed or settings.scripts) and not settings.benchmarks:
         return _UNTIMED_LANES, settings
     machine = ask_machine(launch=launch)
     if machine.torch is None:
@@ -192,7 +198,7 @@ def _read_settings(
     defaults = default_benchmarks(lanes)
     found = path or _settings_file(repository)
     settings = Settings(benchmarks=defaults) if found is None else load_settings(found, defaults)
-    return settings.model_copy(update={"benchmarks": (), "borrowed": borrowed}) if borrowed else settings
+    return settings.model_copy(update={"benchmarks": (), "scripts": (), "borrowed": borrowed}) if borrowed else settings
 
 
 def _settings_file(repository: Repository) -> Path | None:

@@ -17,6 +17,7 @@ from dpbench.gate.new_benchmarks import check_new, comparable
 from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import WORKTREE, GateRequest, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
+from dpbench.gate.scripts import compare_scripts
 from dpbench.gate.settings import BorrowedBenchmark, Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
@@ -98,13 +99,16 @@ def _look_up(request: GateRequest, settings: Settings, sides: Sides, launch: Lau
 def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> Counters:
     progress("counting one step of base and of head")
     benchmarks = prepared.settings.benchmarks
-    all_lent = benchmarks and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
+    scripts = prepared.settings.scripts
+    all_lent = (benchmarks or scripts) and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
     cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.base) and not all_lent)
     thresholds = {f"counts {benchmark.name}": benchmark.threshold for benchmark in benchmarks}
     found = compare_counters(cases, sides.base, sides.head, launch, thresholds)
     if cases and not found.cases and found.gap is None and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
-    return found
+    if scripts:
+        progress("counting what the ranks of scripts send")
+    return found.beside(compare_scripts(scripts, sides.base, sides.head, launch))
 
 
 def _check_new(prepared: Prepared, sides: Sides, launch: Launcher, progress: Progress) -> None:
@@ -145,7 +149,7 @@ def _judgement(
         drifted,
         blames=counters.blames,
         counted_cases=counters.cases,
-        new=[benchmark.name for benchmark in prepared.new],
+        new=[*(benchmark.name for benchmark in prepared.new), *counters.new],
         gap=counters.gap,
         is_timed=1 in request.tiers,
         compared=bool(counters.cases or judgements or 2 in request.tiers),

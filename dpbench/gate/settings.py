@@ -18,6 +18,10 @@ threshold = "3%"
 [[benchmark]]                     # asv's benchmark with these or all parameters; or pytest = "file.py::test"
 asv = "time_step.Step.time_forward(8, 'a')"
 
+[[benchmark]]                     # a script that torchrun could start: its collectives are counted, and not timed
+script = "train.py"
+ranks = 2
+
 [[accepted]]                      # a regression that the project accepts until it expires
 benchmark = "wide"                # or a pattern
 revision = "1f2e3d4c5b"           # the commit that made it slower
@@ -44,12 +48,13 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
 from dpbench.processes.messages import Timed
+from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
 from dpbench.text.outside import one_line, read_toml
 
 Model = TypeVar("Model", bound=BaseModel)
 
 DEFAULT_BUILD = "pip install --no-deps --target {folder} ."
-_KINDS = (*SUITES, "workload")
+_KINDS = (*SUITES, "workload", "script")
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
@@ -155,6 +160,30 @@ class Selection(_Frozen):
         return ("asv", self.asv) if self.asv is not None else ("pytest", str(self.pytest))
 
 
+def _script(value: object) -> str:
+    if not isinstance(value, str) or not value.endswith(".py") or value.startswith("/") or ".." in Path(value).parts:
+        raise ValueError(f"{value!r} is no script of the repository")
+    return value
+
+
+class ScriptBenchmark(_Frozen):
+    """A script whose collectives are counted on both sides. Its path is relative to the commit's folder."""
+
+    script: Annotated[str, BeforeValidator(_script)] = Field(
+        description="text: the path of a file in the repository that ends with .py"
+    )
+    args: tuple[str, ...] = Field((), description="a list of texts")
+    ranks: Annotated[Whole, Field(ge=2, le=MOST_RANKS)] = Field(2, description=f"a whole number from 2 to {MOST_RANKS}")
+    steps: Annotated[Whole, Field(ge=LEAST_STEPS, le=MOST_STEPS)] = Field(
+        USUAL_STEPS, description=f"a whole number from {LEAST_STEPS} to {MOST_STEPS}"
+    )
+
+    @property
+    def name(self) -> str:
+        """What the judgement and an accepted regression call it, such as ``train.py --tiny``."""
+        return " ".join([self.script, *self.args])
+
+
 class BorrowedBenchmark(Benchmark):
     """A benchmark of a suite, by its name there. `is_value` is whether it gives a value and no time."""
 
@@ -229,11 +258,12 @@ class Settings(_Frozen):
     """The content of a settings file, checked.
 
     `alarm_rate` is how often a whole gate may call equal code slower, as a share. `build` is the command that installs
-    a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is empty.
+    a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is empty. `scripts` are counted alone.
     """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
     borrowed: tuple[Selection, ...] = ()
+    scripts: tuple[ScriptBenchmark, ...] = ()
     build: str = DEFAULT_BUILD
     accepted: tuple[Accepted, ...] = ()
     alarm_rate: float = 0.005
@@ -290,12 +320,17 @@ def _fields(path: Path) -> dict[str, Any]:
 def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settings:
     keys = _checked(_Keys, fields)
     tables = [(_place(number, table), table) for number, table in enumerate(keys.benchmark, start=1)]
-    own = [_checked(Benchmark, table, place) for place, table in tables if not _is_borrowed(table, place)]
-    borrowed = [_checked(Selection, table, place) for place, table in tables if _is_borrowed(table, place)]
+    kinds = [_kind(table, place) for place, table in tables]
+    own = [_checked(Benchmark, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind == "workload"]
+    borrowed = [_checked(Selection, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind in SUITES]
+    scripts = [
+        _checked(ScriptBenchmark, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind == "script"
+    ]
     entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
-        benchmarks=_with_thresholds(_by_name(own, () if borrowed else defaults), keys.thresholds),
+        benchmarks=_with_thresholds(_by_name(own, () if borrowed or scripts else defaults), keys.thresholds),
         borrowed=tuple(borrowed),
+        scripts=tuple({script.name: script for script in scripts}.values()),
         build=keys.build,
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
@@ -319,13 +354,14 @@ def _place(number: int, table: dict[str, Any]) -> str:
     return f"benchmark {table.get('name', number)!r}: "
 
 
-def _is_borrowed(table: dict[str, Any], place: str) -> bool:
+def _kind(table: dict[str, Any], place: str) -> str:
+    """Return the key that says what the table is. Raises SettingsError for two of them."""
     given = [key for key in _KINDS if key in table]
     if len(given) > 1:
         raise SettingsError(
             f"{place}{given[0]}: {table[given[0]]!r} is beside {given[1]}; allowed: one of {one_of(_KINDS)}"
         )
-    return bool(given) and given[0] != "workload"
+    return given[0] if given else "workload"
 
 
 def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:

@@ -32,7 +32,7 @@ above would change them all. They are shown, and the lines of text tell which of
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class Counters:
 
     `uncounted` are the cases that neither commit can count. There is one note for each. `gap` says that no case on
     simulated devices was counted, and why; it is None otherwise. `by_name` has all cases by their names. `blames` has
-    the code behind worse counters.
+    the code behind worse counters. `new` are the names of scripts that base does not have.
     """
 
     changes: tuple[CounterChange, ...] = ()
@@ -82,6 +82,18 @@ class Counters:
     gap: str | None = None
     by_name: Mapping[str, Case] = field(default_factory=dict)
     blames: tuple[Blame, ...] = ()
+    new: tuple[str, ...] = ()
+
+    def beside(self, other: "Counters") -> "Counters":
+        """Return these counters and those of scripts."""
+        return replace(
+            self,
+            changes=self.changes + other.changes,
+            cases=self.cases + other.cases,
+            notes=self.notes + other.notes,
+            blames=self.blames + other.blames,
+            new=other.new,
+        )
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:

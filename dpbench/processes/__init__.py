@@ -6,6 +6,7 @@ costs one record and not the sweep.
     run_sweep.py      a sweep, from its plan to the records in its store
     runner.py         the rounds: one child and one record per case and round, within the time budget
     count_all.py      the exact counters of cases
+    count_scripts.py  what the ranks of a user's scripts send
     ask.py            what this machine has, and whether the user's workloads load
     messages.py       the JSON that parent and children send to each other
     launch.py         start one child, wait for its end, keep its record and its last output

@@ -97,3 +97,44 @@ def test_without_expectations_for_this_torch_and_python_a_check_cannot_be(call, 
 def test_what_the_children_refuse_is_one_line(call, counter):
     counter.reason = "devices: the simulator was tested with torch 2.13; this is 2.9.0"
     assert call() == (2, "", f"dpbench: {counter.reason}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["--script", "none.py"], 2, "script: 'none.py' is no file; allowed: a script of Python"),
+        (["--script", "train.py", "--ranks", "9"], 2, "ranks: 9 is not allowed; allowed: 2 to 8"),
+        (["--script", "train.py", "--steps", "2"], 2, "steps: 2 is not allowed; allowed: 3 to 1000"),
+        (["--script", "train.py", "--batch", "8"], 2, "--batch: '8' does not fit a script"),
+        (["--script", "train.py", "--check"], 2, "--check: True does not fit a script"),
+        (["--ranks", "2"], 2, "ranks: 2 is of a script; allowed: with --script"),
+        (["--", "--tiny"], 2, "arguments: ['--tiny'] is of a script"),
+        (
+            ["--script", "train.py"],
+            3,
+            "AssertionError: --tiny is missing at train.py, line 2",
+        ),
+    ],
+)
+def test_wrong_options_of_a_script_are_one_line(call, tmp_path, words, code, line):
+    (tmp_path / "train.py").write_text("import sys\nassert '--tiny' in sys.argv, '--tiny is missing'\n")
+    exit_code, out, err = call(*words)
+    assert (exit_code, out, err.count("\n")) == (code, "", 1)
+    assert line in err
+
+
+def test_a_script_is_counted_as_text_and_as_json(call, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\nfrom torch import distributed as dist\ndist.init_process_group('gloo')\n"
+        "assert sys.argv == ['train.py', '--tiny']\noptimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])\n"
+        "while True:\n    dist.all_reduce(torch.ones(4))\n    optimizer.step()\n"
+    )
+    code, out, _ = call("--script", "train.py", "--steps", "3", "--json", "--", "--tiny")
+    found = json.loads(out)
+    assert code == 0
+    assert (
+        found["counters"].items() >= {"step.other.all_reduce.count": 1, "step.other.all_reduce.size_bytes": 16}.items()
+    )
+    code, out, _ = call("--script", "train.py", "--steps", "3", "--", "--tiny")
+    assert "1 of 1 steps after the first 2: 1 collectives, 1 exposed, 16 bytes" in out
+    assert "train.py:7" in out

@@ -7,6 +7,7 @@ writes one to its record pipe and dies with its parent.
     ranks.py           start the other ranks of a case with one process per device, and connect them
     probe.py           report what this machine has
     count.py           count cases: one fork of this process for each
+    scripts.py         run a user's scripts as ranks, and count what they send
     lockstep.py        a gate's round: alternate blocks of steps of base, twin and head
     lockstep_side.py   one side of a gate's round: it holds one commit's step
     startup.py         time the import, the construction and the first forward of each side

@@ -1,0 +1,360 @@
+"""Every collective that this process issues while a script runs: its part of a step, its bytes, and its line.
+
+    script, DDP's reducer (C++), FSDP2, functional collectives
+                 │
+        ops of c10d, for CPU ──> this module's kernel ──> the kernel that was there ──> gloo
+
+All ways to a process group go through these operators, in each thread. So the kernel sees every collective.
+
+A collective is exposed if the rank computes nothing between its issue and the moment when its result is needed. The
+rank needs it at `Work.wait`, or when an operator touches its tensors, whichever comes first. Two exceptions:
+
+- DDP's reducer waits in C++ for all buckets. It needs them when an operator touches one, or at the end of the backward.
+- FSDP2 issues without `async_op`, because its collectives have a stream of their own on GPUs. So `wait` does not count
+  there. It needs its reductions at the end of the backward.
+
+Views, empty tensors, and the copies that FSDP2 and DDP's hooks make are no computation here.
+"""
+
+import os
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from types import FrameType
+from typing import Any, Self
+
+import torch
+from torch import autograd
+from torch._C import _distributed_c10d as c10d
+from torch.library import Library
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dpbench.measure.counted.details import place_of
+from dpbench.records.communication import Issue, Part, RankIssues
+from dpbench.records.details import Place
+
+_OPERATORS: dict[str, tuple[str, str, Callable[[], Any] | None]] = {
+    "allreduce_": ("all_reduce", "allreduce", c10d.AllreduceOptions),
+    "allreduce_coalesced_": ("all_reduce", "allreduce_coalesced", c10d.AllreduceCoalescedOptions),
+    "broadcast_": ("broadcast", "broadcast", c10d.BroadcastOptions),
+    "allgather_": ("all_gather", "allgather", c10d.AllgatherOptions),
+    "_allgather_base_": ("all_gather", "_allgather_base", c10d.AllgatherOptions),
+    "allgather_coalesced_": ("all_gather", "allgather_coalesced", c10d.AllgatherOptions),
+    "allgather_into_tensor_coalesced_": ("all_gather", "_allgather_base", c10d.AllgatherOptions),
+    "reduce_scatter_": ("reduce_scatter", "reduce_scatter", c10d.ReduceScatterOptions),
+    "_reduce_scatter_base_": ("reduce_scatter", "_reduce_scatter_base", c10d.ReduceScatterOptions),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", "_reduce_scatter_base", c10d.ReduceScatterOptions),
+    "reduce_": ("reduce", "reduce", c10d.ReduceOptions),
+    "gather_": ("gather", "gather", c10d.GatherOptions),
+    "scatter_": ("scatter", "scatter", c10d.ScatterOptions),
+    "alltoall_": ("all_to_all", "alltoall", c10d.AllToAllOptions),
+    "alltoall_base_": ("all_to_all", "alltoall_base", c10d.AllToAllOptions),
+    "barrier": ("barrier", "barrier", c10d.BarrierOptions),
+    "monitored_barrier_": ("barrier", "monitored_barrier", None),
+    "send": ("send", "send", None),
+    "recv_": ("recv", "recv", None),
+    "recv_any_source_": ("recv", "recv_anysource", None),
+}
+"""Each operator of c10d: its name here, and the backend's method with the class of its options."""
+_OF_LISTS = ("allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_")
+"""Operators whose own method Python does not have."""
+_OPTIONS = {
+    "reduce_op": "reduceOp",
+    "root_rank": "rootRank",
+    "root_tensor": "rootTensor",
+    "async_op": "asyncOp",
+    "timeout": "timeout",
+    "device_ids": "device_ids",
+}
+"""The fields of the options by the names of the operators' arguments."""
+_BARRIER, _ROOTED = "barrier", ("gather", "scatter")
+_ALIGNED_BYTES = 16
+"""gloo and NCCL move whole vectors of 16 bytes fast. A payload of another size takes a slow path."""
+_COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
+_TORCH, _DPBENCH = (
+    os.path.join(path, "") for path in (os.path.dirname(torch.__file__), sys.modules["dpbench"].__path__[0])
+)
+_STDLIB, _PACKAGES = os.path.join(sysconfig.get_path("stdlib"), ""), ("site-packages", "dist-packages")
+_DISTRIBUTED = f"{_TORCH}distributed/"
+_C10D, _UTILS = f"{_DISTRIBUTED}distributed_c10d.py", f"{_DISTRIBUTED}utils.py"
+_FSDP, _HOOKS = f"{_DISTRIBUTED}fsdp/", f"{_DISTRIBUTED}algorithms/ddp_comm_hooks/"
+_ENGINE = f"{_TORCH}autograd/graph.py"
+
+
+def is_of_user(file: str) -> bool:
+    """Whether a frame's file is neither torch's, nor dpbench's, nor Python's own, nor an installed package's."""
+    return not file.startswith((_TORCH, _DPBENCH, _STDLIB, "<")) and not any(name in file for name in _PACKAGES)
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A collective whose result is not needed yet. `storages` are those of its tensors."""
+
+    steps: int
+    issue: Issue
+    storages: set[int]
+    issuer: str
+    work: Any = None
+    is_hidden: bool = False
+    ends_with_backward: bool = False
+
+
+@dataclass
+class _Stack:
+    """Who called: the user's line, who issued on its behalf, and the object collective that it is part of."""
+
+    place: Place = field(default_factory=lambda: Place(file="?", line=0, function="a thread of torch"))
+    issuer: str = "c++"
+    of_objects: str = ""
+
+
+class Issues(TorchDispatchMode):
+    """Within the block, keep what this process issues. After `steps` steps of its optimizers, call `enough`."""
+
+    def __init__(self, steps: int, enough: Callable[[], object]) -> None:
+        super().__init__()
+        self._steps, self._enough = steps, enough
+        self._setup: Counter[Issue] = Counter()
+        self._taken: list[Counter[Issue]] = [Counter()]
+        self._part, self._backwards, self._optimizers = Part.SETUP, 0, 0
+        self._pending: list[_Pending] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        enter = self._stack.enter_context
+        enter(_patched_kernels(self._issue))
+        enter(_patched(c10d.Work, "wait", self._waiting))
+        enter(_patched(c10d.Work, "get_future", self._with_future))
+        enter(_patched(autograd, "_engine_run_backward", self._in_backward))
+        self._stack.callback(register_module_forward_pre_hook(self._before_forward).remove)
+        self._stack.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
+        self._stack.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._stack.close()
+
+    def issued(self) -> RankIssues:
+        """Return what was issued until now."""
+        self._need(list(self._pending))
+        *steps, after = (_with_counts(found) for found in self._taken)
+        return RankIssues(setup=_with_counts(self._setup), steps=tuple(steps), after=after)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that are over."""
+        return len(self._taken) - 1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._pending and (func.namespace not in _COLLECTIVES or func._opname == "wait_tensor"):
+            library = _library()
+            self._touch((args, kwargs), library)
+            if not library and not func.is_view and not func._opname.startswith(("empty", "detach", "new_empty")):
+                for each in self._pending:
+                    each.is_hidden = True
+        return func(*args, **(kwargs or {}))
+
+    def _issue(self, kind: str, arguments: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        stack = _stack()
+        tensors = [_tensors(argument) for argument in arguments] if kind != _BARRIER else []
+        sizes = [sum(tensor.nbytes for tensor in each) for each in tensors if each]
+        payload = [tensor for each in tensors for tensor in each]
+        issue = Issue(
+            part=self._part,
+            kind=stack.of_objects or kind,
+            size_bytes=(min if kind in _ROOTED else max)(sizes, default=0),
+            dtypes=", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in payload})),
+            is_unaligned=any(tensor.nbytes % _ALIGNED_BYTES for tensor in payload),
+            is_exposed=False,
+            place=stack.place,
+            count=1,
+        )
+        self._touch(arguments)
+        pending = _Pending(self.steps, issue, set(map(_storage, payload)), stack.issuer)
+        pending.ends_with_backward = stack.issuer == "c++" or (stack.issuer == "fsdp" and kind != "all_gather")
+        self._pending.append(pending)
+        pending.work = call()
+        return pending.work
+
+    def _touch(self, arguments: Any, library: str = "") -> None:
+        """Need the collectives whose tensors are among these arguments."""
+        if not self._pending:
+            return
+        storages = set(map(_storage, _tensors(arguments)))
+        touched = [each for each in self._pending if storages & each.storages]
+        if library == "fsdp":
+            touched = [each for each in touched if each.issuer != "fsdp" or not each.ends_with_backward]
+        if any(each.issuer == "c++" for each in touched):
+            touched = [each for each in self._pending if each.issuer == "c++" or each in touched]
+        self._need(touched)
+
+    def _need(self, needed: Iterable[_Pending]) -> None:
+        for each in needed:
+            self._pending.remove(each)
+            found = self._setup if each.issue.part is Part.SETUP else self._taken[each.steps]
+            found[each.issue.model_copy(update={"is_exposed": not each.is_hidden})] += 1
+
+    def _waiting(self, wait: Callable[..., Any], work: Any, *args: Any) -> Any:
+        self._need([each for each in self._pending if each.work is work and each.issuer != "fsdp"])
+        return wait(work, *args)
+
+    def _with_future(self, get_future: Callable[..., Any], work: Any) -> Any:
+        for each in self._pending:
+            each.ends_with_backward |= each.work is work and self._backwards > 0
+        return get_future(work)
+
+    def _in_backward(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._backwards, self._part = self._backwards + 1, Part.BACKWARD
+        try:
+            return run(*args, **kwargs)
+        finally:
+            self._backwards -= 1
+            if not self._backwards:
+                self._part = Part.OPTIMIZER
+                self._need([each for each in self._pending if each.ends_with_backward])
+
+    def _before_forward(self, *_: object) -> None:
+        if not self._backwards and not self._optimizers:
+            self._part = Part.FORWARD
+
+    def _before_optimizer(self, *_: object) -> None:
+        self._optimizers, self._part = self._optimizers + 1, Part.OPTIMIZER
+
+    def _after_optimizer(self, *_: object) -> None:
+        self._optimizers -= 1
+        if not self._optimizers:
+            self._taken.append(Counter())
+            self._part = Part.OTHER
+            if self.steps == self._steps:
+                self._enough()
+
+
+@contextmanager
+def _patched(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
+    """Within the block, calls of this function are calls of `around`, with the function as its first argument."""
+    before = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: around(before, *args, **kwargs))
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def _patched_kernels(issue: Callable[..., Any]) -> Iterator[None]:
+    """Within the block, each collective on the CPU calls `issue`."""
+    library = Library("c10d", "IMPL")
+    for name in _OPERATORS:
+        library.impl(name, partial(_collective, issue, name), "CPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _collective(issue: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+    """Issue a collective as its kernel in C++ would: by the backend's method.
+
+    The method releases the interpreter's lock. Calling the kernel would not, and a thread of gloo may wait for that
+    lock while it holds the lock of gloo's queue.
+    """
+    kind, method, options = _OPERATORS[name]
+    schema = getattr(torch.ops.c10d, name).default._schema
+    given = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+    group = c10d.ProcessGroup.unbox(given.pop("process_group"))
+    run = getattr(group._get_backend(torch.device("cpu")), method)
+    if name in _OF_LISTS:
+        run = partial(_one_by_one, run)
+    work = issue(kind, args, partial(run, *_converted(kind, given, options)))
+    result = () if work is None else (work.boxed(),)
+    return (args[0], *result) if len(schema.returns) == 2 else (*result, None)[0]
+
+
+def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: Any) -> Any:
+    """Call a method for each pair of tensors, and return the last work when the others are done."""
+    *others, last = (method(output, own, options) for output, own in zip(outputs, inputs, strict=True))
+    for work in others:
+        work.wait()
+    return last
+
+
+def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | None) -> list[Any]:
+    """Return the arguments of a backend's method. A time-out of -1 ms means the backend's own."""
+    for name in ("tensor", "device_ids") if kind == _BARRIER and options is None else ("tensor",) * (kind == _BARRIER):
+        given.pop(name, None)
+    given.pop("sparse_indices", None)
+    if "reduce_op" in given:
+        given["reduce_op"] = c10d.ReduceOp(c10d.ReduceOp.RedOpType(given["reduce_op"].op()))
+    if "timeout" in given:
+        given["timeout"] = timedelta(milliseconds=given["timeout"])
+    if options is None:
+        return list(given.values())
+    filled = options()
+    for name in _OPTIONS.keys() & given.keys():
+        setattr(filled, _OPTIONS[name], given.pop(name))
+    return [*given.values(), filled]
+
+
+def _with_counts(found: Counter[Issue]) -> tuple[Issue, ...]:
+    return tuple(issue.model_copy(update={"count": count}) for issue, count in found.items())
+
+
+def _tensors(arguments: Any) -> list[torch.Tensor]:
+    return [tensor for tensor in tree_leaves(arguments) if isinstance(tensor, torch.Tensor)]
+
+
+def _storage(tensor: Any) -> int:
+    """Return what tensors of the same memory share. The memory of a DTensor or of an awaited tensor is that inside."""
+    for inside in ("_local_tensor", "elem"):
+        tensor = getattr(tensor, inside, tensor)
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _frames() -> Iterator[tuple[str, FrameType]]:
+    """Yield the frames of this thread, the innermost first, without those of dpbench."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_DPBENCH):
+            yield file, frame
+        frame = frame.f_back
+
+
+def _library() -> str:
+    """Return ``fsdp`` or ``hook`` if the current operator is one of FSDP2 or of a hook of DDP, else nothing."""
+    for file, _ in _frames():
+        if file.startswith(_FSDP):
+            return "fsdp"
+        if file.startswith(_HOOKS):
+            return "hook"
+        if file == _ENGINE or is_of_user(file):
+            break
+    return ""
+
+
+def _stack() -> _Stack:
+    found = _Stack()
+    for file, frame in _frames():
+        name = frame.f_code.co_name
+        if is_of_user(file):
+            found.place = place_of(file, frame.f_lineno, frame.f_code.co_qualname)
+            break
+        if file.startswith(_FSDP):
+            found.issuer = "fsdp"
+        elif file.startswith(_TORCH) and found.issuer == "c++" and file not in (_ENGINE, _UTILS):
+            found.issuer = (
+                "python" if "distributed/" in file and not file.endswith("nn/parallel/distributed.py") else "c++"
+            )
+        if file == _C10D and "object" in name and not name.startswith("_"):
+            found.of_objects = name
+    return found

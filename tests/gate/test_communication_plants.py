@@ -1,0 +1,38 @@
+"""Each change of benchmarks/communication_plants.toml is named with its line, and the opposites are not worse."""
+
+import pytest
+
+from benchmarks.communication_plants import SCRIPTS, STEPS, plants, repeated
+from dpbench.gate.scripts import compare_communication
+from dpbench.processes.count_scripts import count_scripts
+from dpbench.records.communication import ScriptJob, communication
+
+PLANTS = {plant.name: plant for plant in plants()}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """By the name of a plant, or of a script as it is, what its ranks send; all counted by one child."""
+    paths = {name: plant.write(tmp_path_factory.mktemp("plant")) for name, plant in PLANTS.items()}
+    paths |= {path.name: str(path) for path in SCRIPTS.glob("*.py")}
+    records = count_scripts([ScriptJob(script=path, steps=STEPS) for path in paths.values()])
+    assert [f"{name}: {each.reason}" for name, each in zip(paths, records, strict=True) if each.reason] == []
+    return {name: communication(each.ranks) for name, each in zip(paths, records, strict=True)}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_plant_is_named_with_its_line_and_an_opposite_is_not_worse(found, name):
+    plant = PLANTS[name]
+    changes, blames = compare_communication(name, found[plant.script], found[name])
+    lines = {
+        blame.counter: {line for each in blame.causes if each.head > each.base for line in each.lines}
+        for blame in blames
+    }
+    if plant.counter:
+        assert plant.line_number() in lines[plant.counter]
+    else:
+        assert [change for change in changes if change.is_worse] == []
+
+
+def test_equal_scripts_have_equal_counts():
+    assert {(str(line["reason"]), *line["differ"]) for line in repeated(3)} == {("None",)}
