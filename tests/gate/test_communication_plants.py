@@ -36,3 +36,7 @@ def test_a_plant_is_named_with_its_line_and_an_opposite_is_not_worse(found, name
 
 def test_equal_scripts_have_equal_counts():
     assert {(str(line["reason"]), *line["differ"]) for line in repeated(3)} == {("None",)}
+
+
+def test_the_copies_that_end_a_backward_hide_no_bucket(found):
+    assert compare_communication("", found["ddp.py"], found["gradients are no views of their buckets"]) == ((), ())
