@@ -410,6 +410,8 @@ def capture_step(
     work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, pools: dict[int, Any]
 ) -> tuple[list[LaneGraph], TreeSpec]:
     """Capture the lanes one after the other. Nothing runs, so the base stays as it is."""
+    if work.owner.unbucketed:
+        raise RefusedError("a parameter or buffer fits into no flat, so its memory on the lanes changes")
     graphs: list[LaneGraph] = []
     specs: list[TreeSpec] = []
     cache = torch.is_autocast_cache_enabled()
@@ -438,8 +440,7 @@ def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[Graphed
     """Replace the tensors that need gradients by outputs of a PackNode for each bucket, and return the buckets."""
     buckets = []
     for wanted, mailbox, _ in sums:
-        if mailbox.shapes is None:
-            raise RefusedError("a parameter fits into no flat")
+        assert mailbox.shapes is not None
         bucket = GraphedBucket(mailbox.shapes)
         leaves = [tensors[i].requires_grad_() for i in wanted]
         for i, output in zip(wanted, PackNode.apply(bucket, *leaves), strict=True):

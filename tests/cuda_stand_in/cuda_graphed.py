@@ -165,6 +165,20 @@ class Keeps(nn.Module):
         return self.inner(x) * self.scale
 
 
+class Special(torch.Tensor):
+    pass
+
+
+class Buffered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+        self.register_buffer("shift", torch.ones(3).as_subclass(Special))
+
+    def forward(self, x):
+        return self.inner(x) + self.shift.as_subclass(torch.Tensor)
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -181,6 +195,7 @@ class Recurrent(nn.Module):
         (Reads, simple, "the capture failed: AcceleratorError"),
         (Keeps, simple, "Keeps has a tensor that is neither a parameter nor a buffer"),
         (Recurrent, simple, "GRU is a custom module"),
+        (Buffered, simple, "the capture failed: RefusedError: a parameter or buffer fits into no flat"),
     ],
 )
 def test_what_a_graph_would_get_wrong_runs_eagerly_with_a_reason(make, inputs, reason):
