@@ -24,7 +24,7 @@ from benchmarks.about import heading
 
 ROOT = Path(__file__).parents[1]
 _WRAPPER = Path("dpbench/parallel")
-_ANCHOR = "            check_not_capturing(self.src_device_obj)\n"
+_ANCHOR = "                check_not_capturing(self.src_device_obj)\n"
 _SETTINGS = '[[benchmark]]\nname = "{name}"\nworkload = "{workload}"\nbatch = {batch}\ndevices = "cpu*4"\n{rest}'
 _TIMED = {
     "launch_bound": ("mlp/tiny", 64, 'variant = "tuned[dispatch=sequence]"\nthreshold = "1.5%"\n'),
@@ -42,7 +42,7 @@ class Code:
 
     def write(self, folder: Path) -> None:
         """Change the wrapper in `folder`. Raises LookupError if a text is not there."""
-        added = "".join(f"            {line}\n" for line in self.lines)
+        added = "".join(f"                {line}\n" for line in self.lines)
         anchored = {"file": "module.py", "old": _ANCHOR, "new": _ANCHOR + added}
         for edit in (anchored, *self.edits):
             path = folder / _WRAPPER / edit["file"]

@@ -172,10 +172,11 @@ def sum_token(bases: Sequence[Tensor], mailbox: Mailbox, is_early: bool) -> Tens
     """The output of a new SumNode, which runs when all nodes that got the token have posted their packages."""
     base = mailbox.lanes[0]
     with use_stream(base.device, base.near):
-        token: Tensor = SumNode.apply(mailbox, *bases)
+        token: Any = SumNode.apply(mailbox, *bases)
     if is_early:
-        token.grad_fn._set_sequence_nr(FIRST)  # type: ignore[union-attr]
-    return token
+        token.grad_fn._set_sequence_nr(FIRST)
+    found: Tensor = token
+    return found
 
 
 class LaneNode(Function):
@@ -500,7 +501,8 @@ class Broadcaster:
         if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
             connect(wanted, tensors, self._policy.overlap_reduce)
             return
-        connect_links(wanted, tensors, Mailbox(lanes, shapes, part), self._policy.overlap_reduce)
+        mailbox = Mailbox(lanes, shapes, part)
+        connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
 
     def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
         """New nodes that sum the lanes' gradients, for lanes that post them without a node for each bucket."""

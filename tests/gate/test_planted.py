@@ -66,16 +66,16 @@ KEPT = PLAIN.model_copy(update={"devices": CPU})
 INFERENCE = next(case for case in gate_cases() if case.mode is Mode.INFER and case.devices == SIMULATED)
 GROWTH = tuple(case for case in growth_cases() if case.workload.startswith("many/"))
 
-APPLIED = "            outputs = self._replicas.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)\n"
+APPLIED = "                    self._dispatcher.has_run = True\n"
 EACH_DEVICE = "            for device in self._pool().devices:\n"
-CHECKED = "            check_not_capturing(self.src_device_obj)\n"
+CHECKED = "                check_not_capturing(self.src_device_obj)\n"
 EARLY = "connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)"
 RAISED = "        token.grad_fn._set_sequence_nr(FIRST)\n"
 
 
 def in_forward(old, *lines):
     """Lines added behind a line of `DataParallel.forward`."""
-    return Edit("module.py", old, old + "".join(f"{line}\n" for line in lines))
+    return Edit("module.py", old, old + "".join(f"    {line}\n" for line in lines))
 
 
 def default(switch):
