@@ -414,23 +414,18 @@ def capture_step(
         raise RefusedError("a parameter or buffer fits into no flat, so its memory on the lanes changes")
     graphs: list[LaneGraph] = []
     specs: list[TreeSpec] = []
-    cache = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)  # a cached cast would be one of this capture
-    try:
-        for number, lane in enumerate(work.lanes):
-            pools.setdefault(number, torch.cuda.graph_pool_handle())
+    for number, lane in enumerate(work.lanes):
+        pools.setdefault(number, torch.cuda.graph_pool_handle())
 
-            def forward(graph: LaneGraph, number: int = number) -> Any:
-                tensors = [tensor.detach() for tensor in work.deliveries[number].tensors]
-                graph.buckets = _lead_to_buckets(tensors, work.sums)
-                args, kwargs = _static_arguments(calls[number], graph.inputs)
-                return replica(number, tensors)(*args, **kwargs)
+        def forward(graph: LaneGraph, number: int = number) -> Any:
+            tensors = [tensor.detach() for tensor in work.deliveries[number].tensors]
+            graph.buckets = _lead_to_buckets(tensors, work.sums)
+            args, kwargs = _static_arguments(calls[number], graph.inputs)
+            return replica(number, tensors)(*args, **kwargs)
 
-            with use_stream(lane.device, lane.compute):
-                graphs.append(LaneGraph(lane, work.inputs[number], pools[number]))
-                specs.append(graphs[-1].capture(forward))
-    finally:
-        torch.set_autocast_cache_enabled(cache)
+        with use_stream(lane.device, lane.compute):
+            graphs.append(LaneGraph(lane, work.inputs[number], pools[number]))
+            specs.append(graphs[-1].capture(forward))
     if any(spec != specs[0] for spec in specs):
         raise RefusedError("the replicas return values of different forms")
     return graphs, specs[0]

@@ -1,5 +1,6 @@
 """``Policy(graphs=True)``: every step equals the eager one, as a graph or with a reason to run eagerly."""
 
+import copy
 import gc
 import itertools
 
@@ -233,11 +234,46 @@ def test_a_backward_needs_no_wrapper():
     base.zero_grad()
     del wrapper
     gc.collect()
-    torch.full((4000,), float("nan"), device=f"cuda:{DEVICES[-1]}")  # over the memory that is free now
+    places = [(size, device) for size in range(8, 600, 8) for device in set(DEVICES)]
+    filled = [torch.full((size,), float("nan"), device=f"cuda:{device}") for size, device in places]  # over free memory
     loss.backward()
     wanted = torch.autograd.grad(base(x).sum(), list(base.parameters()))
     for parameter, grad in zip(base.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, grad)
+    assert len(filled) == len(places)
+
+
+def by_turns(wrapper, number):
+    """Let every second step have a dropout, or a loss of one output alone."""
+    wrapper.module.drop.train(number % 2 == 0)
+    return slice(None) if number % 2 else slice(1)
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.drop, self.other = mlp(), nn.Dropout(0.5), nn.Linear(3, 3)
+
+    def forward(self, x):
+        y = self.drop(self.inner(x))
+        return y, self.other(y)
+
+
+def test_steps_may_change_modes_of_a_part_and_use_other_outputs():
+    torch.manual_seed(0)
+    base, batches = Two().to("cuda:0"), [simple().to("cuda:0") for _ in range(10)]
+    found = []
+    for policy in ({}, {"graphs": True}):
+        wrapper = DataParallel(copy.deepcopy(base), DEVICES, policy=Policy(**SMALL, **policy))
+        torch.cuda.manual_seed_all(1)
+        for number, batch in enumerate(batches):
+            used = by_turns(wrapper, number)
+            sum(output.square().sum() for output in wrapper(batch)[used]).backward()
+            found.append([parameter.grad.clone() for parameter in wrapper.module.inner.parameters()])
+            wrapper.module.zero_grad()
+    for eager, graphed_step in zip(found[: len(batches)], found[len(batches) :], strict=True):
+        assert all(itertools.starmap(torch.equal, zip(eager, graphed_step, strict=True)))
+    assert len([line for line in wrapper.graph_report() if "forwards: graphs (" in line]) == 1
 
 
 def test_gradients_add_up_without_zero_grad():
