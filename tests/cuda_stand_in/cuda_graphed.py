@@ -235,14 +235,12 @@ def test_a_backward_needs_no_wrapper():
     del wrapper
     gc.collect()
     for device in set(DEVICES):
-        torch.cuda.synchronize(device)  # so that the allocator sees what is free
-    places = [(size, device) for size in [200, 1400] * 400 for device in set(DEVICES)]
-    filled = [torch.full((size,), float("nan"), device=f"cuda:{device}") for size, device in places]  # over free memory
+        torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()  # what nothing keeps is unmapped
     loss.backward()
     wanted = torch.autograd.grad(base(x).sum(), list(base.parameters()))
     for parameter, grad in zip(base.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, grad)
-    assert len(filled) == len(places)
 
 
 def by_turns(wrapper, number):
