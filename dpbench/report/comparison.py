@@ -41,7 +41,7 @@ _STEPS_LEGEND = (
     "a time is a sample's divided by its steps. "
 )
 _PERCENT_OF = {
-    "limit": "% of limit: one device's time for its share alone, over the time; no scheme exceeds 100.",
+    "limit": "% of limit: one device's time for its share alone, over the time; only graphs exceed 100.",
     "single": "% of single: one device's time for the whole batch, over the time; may exceed 100.",
 }
 

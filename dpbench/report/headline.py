@@ -114,6 +114,8 @@ def _limit(winner: Winner, rows: _Rows) -> str:
     percent = rows[best.case.variant].percent_of_limit
     if percent is not None:
         text = f"It reaches {percent:.0f} % of the limit, one device's time for its share alone"
+        if best.case.variant.values.get("graphs") and percent > 100:
+            return f"{text}, which has no graphs."
         return text + (": little is left to gain." if percent >= _NEAR_LIMIT_PERCENT else ".")
     if not are_shared(best.case.devices):
         return ""
