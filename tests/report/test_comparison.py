@@ -196,6 +196,13 @@ def test_a_row_with_too_few_samples_is_not_cited():
     assert "naive" not in " ".join(headline(only).sentences)
 
 
+@pytest.mark.parametrize(("variant", "says"), [("tuned", "left to gain"), ("tuned[graphs=true]", "has no graphs")])
+def test_graphs_may_be_faster_than_the_limit(variant, says):
+    records = [*rounds(case(variant, "cuda*2"), 0.01, 0.01), *rounds(case("single", "cuda:0", batch=32), 0.02, 0.02)]
+    (only,) = compare(records).comparisons
+    assert says in headline(only).limit
+
+
 @pytest.mark.parametrize("devices", ["cuda*8", "cuda:1+cuda:2", "cpu*2"])
 def test_devices_are_named_shortly(devices):
     assert place(made_case("tuned", devices, 64)) == f"convnet/small, batch 64 on {devices}"
