@@ -15,6 +15,7 @@ LEFT_OUT = {
     "test_a_history_equals_that_of_the_stock_wrapper": "the models note what their Python code does",
     "test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs": "a hook in the forward pauses",
     "test_a_graph_may_be_used_twice": "a second backward of one forward is an error",
+    "test_what_a_capture_refuses_runs_eagerly": "this plugin takes the warning",
     "test_drawing_in_threads_warns": "graphs have no threads",
     "test_no_thread_outlives_its_wrapper": "graphs have no threads",
 }
