@@ -41,7 +41,7 @@ MOST_KINDS = 8
 MOST_CAPTURES = 3
 """A kind whose weights keep moving runs eagerly after so many captures."""
 Key = tuple[Any, ...]
-_TRAINING = attrgetter("training")
+_TRAINING, _VERSION = attrgetter("training"), attrgetter("_version")
 _HOOKS = attrgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = (
     "_global_forward_hooks",
@@ -224,6 +224,7 @@ class Run:
         self._graphs, self._lanes, self._mailboxes, self._weights = graphs, lanes, mailboxes, weights
         self._pending = graphs.begin()
         self._launches = graphs.launches
+        self._versions = graphs.versions() if mailboxes else []
         self._launched: set[int] = set()
 
     def backward(self, number: int, grads: Sequence[Tensor | None]) -> None:
@@ -235,6 +236,10 @@ class Run:
             raise RuntimeError(
                 "Policy(graphs=True): a later forward has replaced the activations that this backward needs; "
                 "call backward once for each forward, before the next one"
+            )
+        if self._graphs.versions() != self._versions:
+            raise RuntimeError(
+                "Policy(graphs=True): a parameter has been modified in place since the forward; its backward needs it"
             )
         lane, graph = self._lanes[number], self.step.lanes[number]
         if number in self._launched:  # the captured backward has used the activations' memory for gradients
@@ -285,6 +290,11 @@ class Graphs:
         self._last: weakref.ref[_Pending] | None = None
         self.launches = 0
         self._forever = _why_never(tree)
+        self._parameters = [tensor for i, tensor in enumerate(tree.tensors) if i not in tree.buffer_indices]
+
+    def versions(self) -> list[int]:
+        """How often each parameter was written, as autograd counts it for what it saves."""
+        return list(map(_VERSION, self._parameters))
 
     def begin(self) -> _Pending:
         """Note a forward by graphs."""

@@ -315,6 +315,15 @@ def test_a_second_derivative_is_an_error_that_says_what_to_do():
         torch.autograd.grad(loss, list(wrapper.module.parameters()), create_graph=True)
 
 
+def test_weights_that_change_before_the_backward_are_an_error_as_for_autograd():
+    wrapper = graphed()
+    loss = wrapper(simple().to("cuda:0")).sum()
+    with torch.no_grad():
+        wrapper.module[0].weight.mul_(2)
+    with pytest.raises(RuntimeError, match="a parameter has been modified in place since the forward"):
+        loss.backward()
+
+
 def test_a_second_or_a_late_backward_is_an_error():
     wrapper, x = graphed(), simple().to("cuda:0")
     loss = wrapper(x).sum()
