@@ -100,13 +100,14 @@ class DataParallel(nn.DataParallel[T]):
         if torch.compiler.is_dynamo_compiling():
             return torch.compiler.disable(DataParallel.forward, reason=_RUNS_EAGERLY)(self, *inputs, **kwargs)
         try:
+            if self.device_ids:
+                self._replicas.streams.here.lanes = ()  # first of all: those of an earlier forward must not be restored
             with _RecordFunctionFast("DataParallel.forward"):
                 module = self.module
                 if not self.device_ids:
                     return module(*inputs, **kwargs)
                 check_not_capturing(self.src_device_obj)
                 pool = self._pool()
-                pool.streams.here.lanes = ()
                 pool.check_device(module)
                 chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
                 if not chunks and not kwarg_chunks:
