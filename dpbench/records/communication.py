@@ -19,7 +19,9 @@ from dpbench.text.frozen import Frozen
 WARM_UP = 2
 LEAST_STEPS, MOST_STEPS, USUAL_STEPS = WARM_UP + 1, 1000, 25
 MOST_RANKS = 8
-POINT_TO_POINT = ("send", "recv")
+_SENT_TO = {"send": "recv", "send_object_list": "recv_object_list"}
+_OTHER_END = _SENT_TO | {received: sent for sent, received in _SENT_TO.items()}
+POINT_TO_POINT = tuple(_OTHER_END)
 
 
 class Part(StrEnum):
@@ -188,10 +190,14 @@ def _details(period: str, issue: Issue, sign: int) -> Iterable[Detail]:
 def _differences(when: str, ranks: Sequence[Issues]) -> Iterable[str]:
     """Name the collectives of which the ranks issued different numbers or bytes. As many may be sent as received."""
     totals = [_totals(issues) for issues in ranks]
-    both = [sum(total.get((part, kind), (0, 0))[0] for total in totals for part in Part) for kind in POINT_TO_POINT]
+    messages = Counter[str]()
+    for total in totals:
+        for (_, kind), (count, _) in total.items():
+            messages[kind] += count
+    matched = {kind for kind in POINT_TO_POINT if messages[kind] == messages[_OTHER_END[kind]]}
     for part, kind in sorted({key for total in totals for key in total}):
         values = [total.get((part, kind), (0, 0)) for total in totals]
-        if len(set(values)) > 1 and (kind not in POINT_TO_POINT or both[0] != both[1]):
+        if len(set(values)) > 1 and kind not in matched:
             shown = ", ".join(f"{count} of {size:,} bytes on rank {rank}" for rank, (count, size) in enumerate(values))
             yield f"{when}: {part}.{kind}: {shown}"
 

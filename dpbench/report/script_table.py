@@ -7,15 +7,14 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.records.communication import POINT_TO_POINT, WARM_UP, Communication, Issue, Issues, ScriptJob
+from dpbench.records.communication import WARM_UP, Communication, Issue, Issues, ScriptJob
 from dpbench.report.comparison import SCHEMA
 from dpbench.report.table import Column, Table
 
 _LEGEND = (
     "Exact counts. Bytes: the payload of one collective. Unaligned: a payload whose size is no multiple of 16 bytes, "
     "which is slow. Exposed: the rank computes nothing between the issue and the moment when it needs the result. "
-    f"A collective counts once for all ranks; {' and '.join(POINT_TO_POINT)} count in each. A step ends with an "
-    "optimizer's step."
+    "A collective counts once for all ranks; send and recv count in each. A step ends with an optimizer's step."
 )
 _MOST_NUMBERS = 5
 

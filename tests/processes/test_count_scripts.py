@@ -1,6 +1,7 @@
 """Scripts of ranks: every collective is seen, as a second way sees it, and what fails is one line."""
 
 import json
+from collections import Counter
 from math import prod
 
 import psutil
@@ -100,6 +101,51 @@ def test_the_profiler_sees_the_same_collectives_of_ddp(tmp_path):
             for each in last
             for _ in range(each.count)
         )
+
+
+HOOKED = """
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+def of_user(_, bucket):
+    small = bucket.buffer().half()
+    again = lambda _: dist.all_reduce(small, async_op=True).get_future().wait()[0]
+    return dist.all_reduce(small, async_op=True).get_future().then(again).then(lambda sent: sent.value().float())
+layers = nn.Sequential(*[nn.Linear(32, 32) for _ in range(4)])
+model = DistributedDataParallel(layers, bucket_cap_mb=0.004)
+HOOK
+optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
+for step in range(6):
+    model(torch.ones(4, 32)).sum().backward()
+    optimizer.step()
+"""
+HOOKS = (
+    "pass",
+    "model.register_comm_hook(None, default_hooks.fp16_compress_hook)",
+    "model.register_comm_hook(None, of_user)",
+    "model.register_comm_hook(powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)",
+)
+
+
+def test_the_buckets_of_a_hook_are_as_exposed_as_those_without_and_equal_in_each_count(tmp_path):
+    texts = [START + HOOKED.replace("HOOK\n", f"{hook}\n") for hook in HOOKS]
+    records = counted(tmp_path, *(text for text in texts for _ in range(3)))
+    assert [each.reason for each in records if each.reason] == []
+    found = [
+        [(i.is_exposed, i.count, i.size_bytes, i.place.line) for i in communication(each.ranks).step]
+        for each in records
+    ]
+    for first in range(0, len(found), 3):
+        assert found[first] == found[first + 1] == found[first + 2]
+    plain, fp16, of_user, power = found[::3]
+    assert [count for exposed, count, _, _ in plain if not exposed] == [3]
+    halves = {(exposed, count, size // 2) for exposed, count, size, _ in plain}
+    assert {each[:3] for each in fp16} == halves
+    sent: Counter[tuple[bool, int]] = Counter()
+    for exposed, count, size, _ in of_user:
+        sent[exposed, size] += count
+    assert sent == {(exposed, size): 2 * count for exposed, count, size in halves}
+    assert sum(count for exposed, count, _, _ in power if exposed) == 3  # the last bucket sends one after another
+    lines = texts[0].splitlines()
+    assert {lines[line - 1].strip() for _, _, _, line in power} == {"model(torch.ones(4, 32)).sum().backward()"}
 
 
 def test_counting_changes_no_result(tmp_path):

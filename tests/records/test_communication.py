@@ -58,6 +58,7 @@ def test_a_step_that_lacks_a_collective_has_a_negative_counter():
         ([steps(), steps(issue("send"))], "step 6: backward.send: 0 of 0 bytes on rank 0, 1 of 16 bytes on rank 1"),
         ([steps(issue(line=2)), steps(issue(line=3))], None),
         ([steps(issue("send")), steps(issue("recv"))], None),
+        ([steps(issue("send_object_list")), steps(issue("recv_object_list"))], None),
     ],
 )
 def test_what_differs_between_ranks_is_named(ranks, line):

@@ -10,6 +10,7 @@ A collective is exposed if the rank computes nothing between its issue and the m
 rank needs it at `Work.wait`, or when an operator touches its tensors, whichever comes first. Two exceptions:
 
 - DDP's reducer waits in C++ for all buckets. It needs them when an operator touches one, or at the end of the backward.
+  A hook changes nothing of that: what it adds by `Future.then` is no computation and needs no result.
 - FSDP2 issues without `async_op`, because its collectives have a stream of their own on GPUs. So `wait` does not count
   there. It needs its reductions at the end of the backward.
 
@@ -126,6 +127,7 @@ class Issues(TorchDispatchMode):
         self._taken: list[Counter[Issue]] = [Counter()]
         self._part, self._backwards, self._optimizers = Part.SETUP, 0, 0
         self._pending: list[_Pending] = []
+        self._bucket, self._continuations = set[int](), 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -133,6 +135,8 @@ class Issues(TorchDispatchMode):
         enter(_patched_kernels(self._issue))
         enter(_patched(c10d.Work, "wait", self._waiting))
         enter(_patched(c10d.Work, "get_future", self._with_future))
+        enter(_patched(torch._C.Future, "then", self._then))
+        enter(_patched(c10d.GradBucket, "buffer", self._buffer))
         enter(_patched(autograd, "_engine_run_backward", self._in_backward))
         self._stack.callback(register_module_forward_pre_hook(self._before_forward).remove)
         self._stack.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
@@ -156,7 +160,8 @@ class Issues(TorchDispatchMode):
         return len(self._taken) - 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._pending and (func.namespace not in _COLLECTIVES or func._opname == "wait_tensor"):
+        is_counted = func.namespace not in _COLLECTIVES or func._opname == "wait_tensor"
+        if self._pending and is_counted and not self._continuations:
             library = _library()
             self._touch((args, kwargs), library)
             if not library and not func.is_view and not func._opname.startswith(("empty", "detach", "new_empty")):
@@ -179,7 +184,8 @@ class Issues(TorchDispatchMode):
             place=stack.place,
             count=1,
         )
-        self._touch(arguments)
+        if not self._continuations:
+            self._touch(arguments)
         pending = _Pending(self.steps, issue, set(map(_storage, payload)), stack.issuer)
         pending.ends_with_backward = stack.issuer == "c++" or (stack.issuer == "fsdp" and kind != "all_gather")
         self._pending.append(pending)
@@ -209,9 +215,34 @@ class Issues(TorchDispatchMode):
         return wait(work, *args)
 
     def _with_future(self, get_future: Callable[..., Any], work: Any) -> Any:
+        future = get_future(work)
+        if self._backwards:
+            for each in self._pending:
+                if each.work is work:
+                    each.ends_with_backward, each.issuer = True, "c++"
+                    each.storages |= self._bucket
+            # Else a thread of gloo may run the hook's continuations, in which no line and no order is known.
+            future.wait()
+        return future
+
+    def _buffer(self, buffer: Callable[..., torch.Tensor], bucket: Any) -> torch.Tensor:
+        found = buffer(bucket)
+        self._bucket = {_storage(found)}
+        return found
+
+    def _then(self, then: Callable[..., Any], future: Any, callback: Callable[..., Any]) -> Any:
+        return then(future, partial(self._continue, callback) if self._backwards else callback)
+
+    def _continue(self, callback: Callable[..., Any], future: Any) -> Any:
+        self._continuations += 1
+        try:
+            result = callback(future)
+        finally:
+            self._continuations -= 1
         for each in self._pending:
-            each.ends_with_backward |= each.work is work and self._backwards > 0
-        return get_future(work)
+            if each.issuer == "c++":  # the reducer copies what a hook returns
+                each.storages |= set(map(_storage, _tensors(result)))
+        return result
 
     def _in_backward(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._backwards, self._part = self._backwards + 1, Part.BACKWARD
