@@ -441,9 +441,9 @@ class Broadcaster:
             Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS])
             for number, indices in enumerate(flat)
         ]
-        self.unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
+        self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
         trained = [self._wanted(bucket.indices, bucket.shapes) for bucket in self._buckets]
-        trained += [self._wanted([i], None) for i in self.unbucketed]
+        trained += [self._wanted([i], None) for i in self._unbucketed]
         self._trained = [(wanted, shapes) for wanted, shapes in trained if wanted]
         total = sum(byte_count_of(tensor) for tensor in tensors)
         self._has_overlap = total > policy.bucket_bytes  # else one wait for all costs less than a wait at every read
@@ -525,7 +525,7 @@ class Broadcaster:
         order = downwards(tuple([lane.parent for lane in lanes]))[1:]
         for bucket in self._buckets:
             self._send(bucket, lanes, order, deliveries, watch)
-        for i in self.unbucketed:
+        for i in self._unbucketed:
             _send_unbucketed(i, self._tensors[i], lanes, deliveries[1:])
         if not self._has_overlap:
             for delivery in deliveries:

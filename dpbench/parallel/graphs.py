@@ -27,13 +27,15 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function, forward_ad
 from torch.nn.modules import module as module_hooks
+from torch.nn.utils import parametrize
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from dpbench.parallel.broadcast import Broadcaster, Delivery, Mailbox, Sum
-from dpbench.parallel.buckets import Shape, flat_count, shaped_views
+from dpbench.parallel.buckets import Shape, fits_flat, flat_count, shaped_views
 from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
+from dpbench.parallel.thread_state import setting_values
 
 WARM_UPS = 2
 """Eager steps of a kind before its capture: libraries set themselves up, and kinds that come once are not captured."""
@@ -62,7 +64,6 @@ class GraphReport:
     forwards: Counter[str] = field(default_factory=Counter)
     trials_left: int | None = None
     """Eager forwards until the present kind is captured; None if its steps stay eager."""
-
     has_warned: bool = False
 
     def note(self, text: str) -> None:
@@ -382,6 +383,7 @@ def _modes(tree: ModuleTree) -> Key:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
+        setting_values(),
         tuple(map(_TRAINING, tree.modules)),
     )
 
@@ -394,22 +396,23 @@ def _why_never(tree: ModuleTree) -> str | None:
             return f"{kind} is a custom module"
         if any(isinstance(value, Tensor) for value in node.module.__dict__.values()):
             return f"{kind} has a tensor that is neither a parameter nor a buffer"
+    if not all(map(fits_flat, tree.tensors)):
+        return "a parameter or buffer fits into no flat, so its memory on the lanes changes"
     return None
 
 
 def why_not_now(tree: ModuleTree) -> str | None:
     """Why this step must run eagerly, by the state of the base and of torch."""
-    if any(map(any, map(_HOOKS, tree.modules))):
-        return "a module has hooks"
-    if any(getattr(module_hooks, name) for name in _GLOBAL_HOOKS):
-        return "all modules have hooks"
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return "a transform is active"
-    if torch._C._len_torch_dispatch_stack() or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-        return "a mode or hook sees each operator"
-    if torch.is_anomaly_enabled():
-        return "anomaly detection is on"
-    return None
+    has_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    reasons = {
+        "a module has hooks": any(map(any, map(_HOOKS, tree.modules))),
+        "all modules have hooks": any(getattr(module_hooks, name) for name in _GLOBAL_HOOKS),
+        "a transform is active": torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0,
+        "a mode or hook sees each operator": torch._C._len_torch_dispatch_stack() or has_saved_hooks,
+        "parametrizations are cached": parametrize._cache_enabled,
+        "anomaly detection is on": torch.is_anomaly_enabled(),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 Replica = Callable[[int, Sequence[Tensor]], nn.Module]
@@ -420,8 +423,6 @@ def capture_step(
     work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, pools: dict[int, Any]
 ) -> tuple[list[LaneGraph], TreeSpec]:
     """Capture the lanes one after the other. Nothing runs, so the base stays as it is."""
-    if work.owner.unbucketed:
-        raise RefusedError("a parameter or buffer fits into no flat, so its memory on the lanes changes")
     graphs: list[LaneGraph] = []
     specs: list[TreeSpec] = []
     for number, lane in enumerate(work.lanes):

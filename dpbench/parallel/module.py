@@ -128,9 +128,15 @@ class DataParallel(nn.DataParallel[T]):
 
     def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
         """The outputs of the lanes' graphs; None if this forward must run eagerly."""
+        report = self._replicas.graph_report
         if self.src_device_obj.type != "cuda":
-            self._replicas.graph_report.note_eager(f"graphs need CUDA devices, not {self.src_device_obj.type}")
+            report.note_eager(f"graphs need CUDA devices, not {self.src_device_obj.type}")
             return None
+        # A subclass or the user may have replaced what a graph does instead, or what copies its static outputs.
+        for name in ("replicate", "parallel_apply", "gather"):
+            if getattr(getattr(self, name), "__func__", None) is not getattr(DataParallel, name):
+                report.note_eager(f"the wrapper has a {name} of its own")
+                return None
         try:
             return self._replicas.run_graphs(module, list(zip(chunks, kwarg_chunks, strict=True)))
         finally:

@@ -19,7 +19,7 @@ from dpbench.parallel.accumulate import Accumulation, Part
 from dpbench.parallel.broadcast import Broadcaster, Delivery
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.graphs import GraphReport, Graphs, StepGraph, Work, capture_step, launch
-from dpbench.parallel.lanes import Lane, SideStreams, wait_for_all, wait_stream
+from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.links import find_links
 from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, Node, Slots, are_on, check_device, check_replicatable
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
@@ -319,11 +319,9 @@ class ReplicaSet:
             deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, None)
         sums = self._broadcast.sums(reduce_lanes, part) if torch.is_grad_enabled() else []
         addresses = self._broadcast.addresses()
-
         work = Work(reduce_lanes, inputs, deliveries, sums, self._broadcast)
 
         def capture(pools: dict[int, Any]) -> StepGraph:
-            wait_for_all([lane.device for lane in lanes])
             try:
                 return StepGraph(*capture_step(work, calls, self._replica, pools), addresses)
             finally:

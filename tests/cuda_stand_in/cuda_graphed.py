@@ -1,6 +1,7 @@
 """``Policy(graphs=True)``: every step equals the eager one, as a graph or with a reason to run eagerly."""
 
 import copy
+import functools
 import gc
 import itertools
 
@@ -180,6 +181,16 @@ class Buffered(nn.Module):
         return self.inner(x) + self.shift.as_subclass(torch.Tensor)
 
 
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+        self.register_buffer("mixed", torch.eye(3).to_sparse(), persistent=False)
+
+    def forward(self, x):
+        return self.inner(x) @ self.mixed.to_dense()
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -196,7 +207,8 @@ class Recurrent(nn.Module):
         (Reads, simple, "the capture failed: AcceleratorError"),
         (Keeps, simple, "Keeps has a tensor that is neither a parameter nor a buffer"),
         (Recurrent, simple, "GRU is a custom module"),
-        (Buffered, simple, "the capture failed: RefusedError: a parameter or buffer fits into no flat"),
+        (Buffered, simple, "a parameter or buffer fits into no flat"),
+        (Sparse, simple, "a parameter or buffer fits into no flat"),
     ],
 )
 def test_what_a_graph_would_get_wrong_runs_eagerly_with_a_reason(make, inputs, reason):
@@ -295,6 +307,50 @@ def test_a_second_forward_before_the_backward_runs_eagerly():
     wanted = torch.autograd.grad(wrapper.module(torch.cat([x, 2 * x])).sum(), list(wrapper.module.parameters()))
     for parameter, grad in zip(wrapper.module.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, grad)
+
+
+@pytest.mark.parametrize("name", ["replicate", "parallel_apply", "gather"])
+@pytest.mark.parametrize("is_a_subclass", [True, False], ids=["subclass", "instance"])
+def test_what_the_user_replaces_is_called(name, is_a_subclass):
+    called, kind = [], DataParallel
+
+    def replaced(self, *args):
+        called.append(name)
+        return getattr(DataParallel, name)(self, *args)
+
+    if is_a_subclass:
+        kind = type("Own", (DataParallel,), {name: replaced})
+    wrapper = kind(mlp().to("cuda:0"), DEVICES, policy=Policy(**SMALL, graphs=True))
+    if not is_a_subclass:
+        setattr(wrapper, name, functools.partial(replaced, wrapper))
+    x = simple().to("cuda:0")
+    with pytest.warns(UserWarning, match=f"the wrapper has a {name} of its own"):
+        wrapper(x).sum().backward()
+    for _ in range(graphs.WARM_UPS + 1):
+        wrapper(x).sum().backward()
+    assert called == [name] * (graphs.WARM_UPS + 2)
+
+
+def test_cached_parametrizations_run_eagerly():
+    wrapper, x = graphed(), simple().to("cuda:0")
+    with nn.utils.parametrize.cached(), pytest.warns(UserWarning, match="parametrizations are cached"):
+        wrapper(x)
+
+
+class InDefaultDtype(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).to(torch.get_default_dtype())
+
+
+def test_other_settings_are_another_kind_of_step():
+    wrapper, x = graphed(InDefaultDtype(8, 3)), simple().to("cuda:0")
+    assert wrapper(x).dtype is torch.float32
+    assert wrapper.trials_left == 0
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert wrapper(x).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_what_an_input_or_an_accumulation_needs_runs_eagerly():
