@@ -8,7 +8,7 @@ import pytest
 from dpbench.errors import GateError
 from dpbench.gate.borrowed import Chosen, choose, settled
 from dpbench.gate.judgement import CounterChange
-from dpbench.gate.settings import Cores, Selection, SettingsError, load_settings
+from dpbench.gate.settings import Cores, Selection, load_settings
 from dpbench.processes.fence import landlock_version
 from dpbench.processes.messages import Listed, Listing
 from tests.cli.repositories import command, commit, edited, environment, git
@@ -87,23 +87,6 @@ CALLS = "forward.python_calls"
 def test_two_counts_must_agree(first, second, kept, notes, gaps):
     found = settled([first], second, {"counts one": 0.1})
     assert (found[0] == [first], len(found[1]), len(found[2])) == (kept, notes, gaps)
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        ('asv = "a"\npytest = "b"', "benchmark 1: asv: 'a' is beside pytest; allowed: one of asv, pytest, workload"),
-        ('pytest = "a"\nworkload = "mlp/tiny"', "benchmark 1: pytest: 'a' is beside workload; allowed: one of asv"),
-        ('asv = ""', "benchmark 1: asv: '' is not allowed; allowed: text: a name as asv writes it"),
-        ('asv = "a"\nbatch = 3', "benchmark 1: batch: unknown key; allowed: asv, pytest, "),
-        ('asv = "a"\nthreshold = -1', "benchmark 1: threshold: -1 is no share; allowed: a share such as 0.03"),
-    ],
-)
-def test_wrong_tables(tmp_path, table, why):
-    (tmp_path / "gate.toml").write_text(f"[[benchmark]]\n{table}\n")
-    with pytest.raises(SettingsError) as raised:
-        load_settings(tmp_path / "gate.toml")
-    assert why in str(raised.value)
 
 
 def test_a_file_may_have_borrowed_benchmarks_alone(tmp_path):

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from benchmarks.communication_plants import SCRIPTS
-from dpbench.gate.settings import ScriptBenchmark, SettingsError, load_settings
+from dpbench.gate.settings import ScriptBenchmark, load_settings
 from tests.cli.repositories import command, commit, edited, environment, git
 
 STEP = "    optimizer.step()\n"
@@ -63,29 +63,6 @@ def test_the_verdict_on_a_script(project, tmp_path, words, code, lines):
     assert done.returncode == code, done.stderr
     why = done.stdout and json.loads(done.stdout)["why"]
     assert all(line in why or line in done.stderr for line in lines), (why, done.stderr)
-
-
-@pytest.mark.parametrize(
-    ("table", "problem"),
-    [
-        (
-            'script = "train.txt"',
-            "script: 'train.txt' is no script of the repository; allowed: text: the path of",
-        ),
-        ('script = "../train.py"', "script: '../train.py' is no script of the repository"),
-        ('script = "/train.py"', "script: '/train.py' is no script of the repository"),
-        ('script = "train.py"\nranks = 1', "ranks: 1 is not allowed; allowed: a whole number from 2 to 8"),
-        ('script = "train.py"\nsteps = 2', "steps: 2 is not allowed; allowed: a whole number from 3 to 1000"),
-        ('script = "train.py"\nargs = "--tiny"', "args: '--tiny' is not allowed; allowed: a list of texts"),
-        ('script = "train.py"\nworkload = "mlp/tiny"', "workload: 'mlp/tiny' is beside script"),
-        ('script = "train.py"\nbatch = 8', "batch: unknown key"),
-    ],
-)
-def test_wrong_tables(tmp_path, table, problem):
-    (tmp_path / "gate.toml").write_text(f"[[benchmark]]\n{table}\n")
-    with pytest.raises(SettingsError) as error:
-        load_settings(tmp_path / "gate.toml")
-    assert problem in str(error.value)
 
 
 def test_scripts_replace_the_default_benchmarks(tmp_path):

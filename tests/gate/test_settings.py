@@ -60,6 +60,8 @@ reason = "one more copy"
 expires = "2027-02-28"
 """
 BENCHMARK = '[[benchmark]]\nname = "one"\nworkload = "mlp/tiny"\nbatch = 8\nthreshold = "3%"\n'
+TABLE = "[[benchmark]]\n"
+SCRIPT = TABLE + 'script = "train.py"\n'
 ACCEPTED = '[[accepted]]\nbenchmark = "one"\nrevision = "1f2e3d4"\nreason = "so"\nexpires = 2027-01-31\n'
 
 
@@ -206,6 +208,28 @@ def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path)
         (ACCEPTED.replace("2027-01-31", "2027-01-31T00:00:00Z"), "accepted 1: expires: datetime.datetime(2027, "),
         (ACCEPTED + ACCEPTED.replace("expires", "until"), "accepted 2: expires: is missing; allowed: a date such as "),
         (ACCEPTED + 'by = "me"', "accepted 1: by: unknown key; allowed: benchmark, revision, reason, expires"),
+        (
+            TABLE + 'asv = "a"\npytest = "b"',
+            "benchmark 1: asv: 'a' is beside pytest; allowed: one of asv, pytest, workload",
+        ),
+        (
+            TABLE + 'pytest = "a"\nworkload = "mlp/tiny"',
+            "benchmark 1: pytest: 'a' is beside workload; allowed: one of a",
+        ),
+        (TABLE + 'asv = ""', "benchmark 1: asv: '' is not allowed; allowed: text: a name as asv writes it"),
+        (TABLE + 'asv = "a"\nbatch = 3', "benchmark 1: batch: unknown key; allowed: asv, pytest, "),
+        (TABLE + 'asv = "a"\nthreshold = -1', "benchmark 1: threshold: -1 is no share; allowed: a share such as 0.03"),
+        (
+            TABLE + 'script = "a.txt"',
+            "benchmark 1: script: 'a.txt' is no script of the repository; allowed: text: the p",
+        ),
+        (TABLE + 'script = "../a.py"', "benchmark 1: script: '../a.py' is no script of the repository"),
+        (TABLE + 'script = "/a.py"', "benchmark 1: script: '/a.py' is no script of the repository"),
+        (SCRIPT + "ranks = 1", "benchmark 1: ranks: 1 is not allowed; allowed: a whole number from 2 to 8"),
+        (SCRIPT + "steps = 2", "benchmark 1: steps: 2 is not allowed; allowed: a whole number from 3 to 1000"),
+        (SCRIPT + 'args = "--tiny"', "benchmark 1: args: '--tiny' is not allowed; allowed: a list of texts"),
+        (SCRIPT + 'workload = "mlp/tiny"', "benchmark 1: workload: 'mlp/tiny' is beside script"),
+        (SCRIPT + "batch = 8", "benchmark 1: batch: unknown key"),
     ],
 )
 def test_bad_input_names_key_value_and_what_is_allowed(tmp_path: Path, text: str, error: str) -> None:
