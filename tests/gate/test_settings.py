@@ -214,14 +214,14 @@ def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path)
         ),
         (
             TABLE + 'pytest = "a"\nworkload = "mlp/tiny"',
-            "benchmark 1: pytest: 'a' is beside workload; allowed: one of a",
+            "benchmark 1: pytest: 'a' is beside workload; allowed: one of asv",
         ),
         (TABLE + 'asv = ""', "benchmark 1: asv: '' is not allowed; allowed: text: a name as asv writes it"),
         (TABLE + 'asv = "a"\nbatch = 3', "benchmark 1: batch: unknown key; allowed: asv, pytest, "),
         (TABLE + 'asv = "a"\nthreshold = -1', "benchmark 1: threshold: -1 is no share; allowed: a share such as 0.03"),
         (
             TABLE + 'script = "a.txt"',
-            "benchmark 1: script: 'a.txt' is no script of the repository; allowed: text: the p",
+            "benchmark 1: script: 'a.txt' is no script of the repository; allowed: text: the path of",
         ),
         (TABLE + 'script = "../a.py"', "benchmark 1: script: '../a.py' is no script of the repository"),
         (TABLE + 'script = "/a.py"', "benchmark 1: script: '/a.py' is no script of the repository"),
