@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dpbench import __version__
-from dpbench.cases.project_file import find_project_table
 from dpbench.cli.shared import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.text.outside import printable
@@ -99,6 +98,8 @@ def project_defaults(command: str | None) -> dict[str, str]:
 
     Raise WrongInputError. A command without such options never reads the file.
     """
+    from dpbench.cases.project_file import find_project_table  # help and completion do without its imports
+
     found = find_project_table(Path.cwd()) if command in _FOLDERS else None
     if found is None or command is None:
         return {}
