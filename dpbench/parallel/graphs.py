@@ -32,6 +32,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from dpbench.parallel.broadcast import Broadcaster, Delivery, Mailbox, Sum
 from dpbench.parallel.buckets import Shape, fits_flat, flat_count, shaped_views
+from dpbench.parallel.graph_check import CHECKS, Snapshot, difference
 from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
@@ -65,10 +66,13 @@ class GraphReport:
     trials_left: int | None = None
     """Eager forwards until the present kind is captured; None if its steps stay eager."""
     has_warned: bool = False
+    is_checking: bool = False
+    _check: "Check | None" = None
 
     def note(self, text: str) -> None:
-        """Count a forward."""
-        self.forwards[text] += 1
+        """Count a forward, unless it is a repetition for a comparison."""
+        if not self.is_checking:
+            self.forwards[text] += 1
 
     def note_eager(self, reason: str) -> None:
         """Count a forward that will not become a graph, and warn of the first one."""
@@ -77,6 +81,17 @@ class GraphReport:
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
+
+    def begin_check(self, kind: "_Kind", tree: ModuleTree, devices: Sequence[torch.device]) -> None:
+        """Keep the state before a forward by graphs if it is one of the first of its kind."""
+        if kind.checks < CHECKS and not self.is_checking:
+            kind.checks += 1
+            self._check = Check(self, kind, Snapshot(tree, devices))
+
+    def take_check(self) -> "Check | None":
+        """The check that the last forward began, if it did."""
+        check, self._check = self._check, None
+        return check
 
     def lines(self) -> list[str]:
         return [f"{count} forwards: {text}" for text, count in self.forwards.items()]
@@ -278,7 +293,31 @@ class _Kind:
     warm_ups: int = 0
     captures: int = 0
     step: StepGraph | None = None
+    checks: int = 0
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The comparison of a kind's last forward with an eager one, and the state before it."""
+
+    report: GraphReport
+    kind: _Kind
+    snapshot: Snapshot
+
+    def again_if_equal(self, found: Any, eagerly: Callable[[], Any], again: Callable[[], Any]) -> Any:
+        """Return what `again` does if the output `found` equals that of `eagerly`; else None, and note why."""
+        self.report.is_checking = True
+        try:
+            reason = difference(found, eagerly, self.snapshot)
+            if reason is None:
+                return again()
+        finally:
+            self.report.is_checking = False
+        self.kind.reason = f"graphs differ from an eager step: {reason}"
+        self.report.forwards -= Counter([f"graphs ({self.kind.text})"])
+        self.report.note_eager(self.kind.reason)
+        return None
 
 
 class Graphs:

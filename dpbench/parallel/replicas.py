@@ -299,6 +299,7 @@ class ReplicaSet:
         self.last_forward = 0
         """The number of the forward that used the set last."""
         self._graphs: Graphs | None = None
+        self._checks_graphs = policy.check_graphs
 
     def run_graphs(
         self,
@@ -328,7 +329,11 @@ class ReplicaSet:
                 self.empty()
 
         step = graphs.step_of(kind, addresses, capture)
-        return None if step is None else launch(graphs, step, work)
+        if step is None:
+            return None
+        if self._checks_graphs:
+            report.begin_check(kind, self.tree, [lane.device for lane in lanes])
+        return launch(graphs, step, work)
 
     def _replica(self, number: int, tensors: Sequence[Tensor]) -> nn.Module:
         return self._shells[number].refresh(states_of(self.tree), Delivery(list(tensors), {}))

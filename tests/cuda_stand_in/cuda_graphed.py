@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpbench.parallel import DataParallel, Policy, broadcast, graphs, reduce
+from dpbench.parallel import DataParallel, Policy, broadcast, graph_check, graphs, reduce
 from dpbench.parallel.module import ModelWithLoss, with_loss
 from tests.cuda_stand_in import control
 
@@ -457,3 +457,42 @@ def test_each_wait_is_needed(name, monkeypatch):
     with pytest.raises(RuntimeError, match="race"):
         twice()
     assert control.take_races() != []
+
+
+class Chooses(nn.Module):
+    """Its Python code counts its calls, which a graph does not; `kind` is where the count shows."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.inner, self.drop, self.norm, self.kind = mlp(), nn.Dropout(0.4), nn.BatchNorm1d(3), kind
+        self.register_buffer("total", torch.zeros(3))
+        self.calls = itertools.count(1)
+
+    def forward(self, x):
+        number = next(self.calls)
+        y = self.norm(self.drop(self.inner(x)))
+        if self.kind == "buffer":
+            self.total.add_(number)
+        if self.kind == "gradient":
+            return y + number * y - (number * y).detach()
+        return y + number * y.detach() if self.kind == "output" else y
+
+
+def test_a_check_leaves_what_equals_eager_steps_as_it_is():
+    torch.manual_seed(0)
+    batches = [simple() for _ in range(STEPS)]
+    wanted, _ = train(lambda: Chooses("nothing"), batches.__getitem__, {})
+    found, wrapper = train(lambda: Chooses("nothing"), batches.__getitem__, {"graphs": True, "check_graphs": True})
+    assert all(itertools.starmap(torch.equal, zip(found, wanted, strict=True)))
+    number = int(wrapper.graph_report()[-1].split(" forwards: graphs (")[0])
+    assert number == STEPS - graphs.WARM_UPS > graph_check.CHECKS
+    wrapper(simple().to("cuda:0"))
+    assert next(wrapper.module.calls) == 1 + len(DEVICES) * (graphs.WARM_UPS + 1 + graph_check.CHECKS)
+
+
+@pytest.mark.parametrize("kind", ["output", "gradient", "buffer"])
+def test_a_check_finds_what_a_graph_does_not_repeat(kind):
+    with pytest.warns(UserWarning, match="graphs differ from an eager step: .*not close"):
+        _, wrapper = train(lambda: Chooses(kind), lambda _: simple(), {"graphs": True, "check_graphs": True})
+    assert not any("forwards: graphs (" in line for line in wrapper.graph_report())
+    assert f"{STEPS - graphs.WARM_UPS} forwards: eager: graphs differ" in wrapper.graph_report()[-1]
