@@ -207,7 +207,7 @@ class StagingBuffer:
         """Make the hub wait until all lanes have read the previous bucket."""
         for event in self.leaving:
             if event is not None:
-                hub.wait_event(event)
+                event.wait(hub)
 
 
 def cut(flat: Tensor) -> Sequence[Tensor]:

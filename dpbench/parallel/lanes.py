@@ -24,6 +24,7 @@ stream *above*. Where the parent is lane 0, it is the near stream::
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -81,13 +82,51 @@ def wait_for_all(devices: Sequence[torch.device]) -> None:
             stream.synchronize()
 
 
+class _OnStream:
+    """What ``torch.cuda.StreamContext`` does, with 3 Python calls in place of about 30 for another device's stream."""
+
+    __slots__ = ("_here", "_stream", "_there")
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        stream, current, device = self._stream, torch._C._cuda_getCurrentStream, torch._C._cuda_getDevice()
+        self._here = current(device)
+        self._there = current(stream.device_index) if stream.device_index != device else self._here
+        torch._C._cuda_setStream(stream.stream_id, stream.device_index, stream.device_type)
+
+    def __exit__(self, *_: object) -> None:
+        if self._there is not self._here:
+            torch._C._cuda_setStream(*self._there)
+        torch._C._cuda_setStream(*self._here)  # this makes its device current too
+
+
 def use_stream(device: torch.device, stream: Stream) -> AbstractContextManager[Any]:
+    if type(stream) is torch.cuda.Stream:
+        return _OnStream(stream)
     return _NOTHING if stream is None else torch.get_device_module(device).stream(stream)
+
+
+class _Events(threading.local):
+    """An event for each device. It may be recorded again at once: a wait is for what was recorded when it was asked."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, Any] = defaultdict(torch._C._CudaEventBase)
+
+
+_events = _Events()
 
 
 def wait_stream(waiting: Stream, awaited: Stream) -> None:
     """Make all later work on `waiting` wait for all present work on `awaited`."""
-    if waiting is not None and awaited is not None and waiting != awaited:
+    if waiting is None or awaited is None or waiting == awaited:
+        return
+    if type(awaited) is torch.cuda.Stream:
+        event = _events.of[awaited.device_index]
+        event.record(awaited)
+        event.wait(waiting)
+    else:
         waiting.wait_stream(awaited)
 
 
@@ -105,14 +144,15 @@ def record_stream(tensor: Tensor, stream: Stream) -> None:
 def wait_event(waiting: Stream, event: Any) -> None:
     """Make all later work on `waiting` wait for the event."""
     if event is not None:
-        waiting.wait_event(event)
+        event.wait(waiting)
 
 
 def record_event(device: torch.device, stream: Stream) -> Any:
     """A new event behind all present work on the stream; None on the CPU."""
     if stream is None:
         return None
-    event = torch.get_device_module(device).Event()
+    is_cuda = type(stream) is torch.cuda.Stream  # its class in Python adds calls, and a check of the build
+    event = torch._C._CudaEventBase() if is_cuda else torch.get_device_module(device).Event()
     event.record(stream)
     return event
 

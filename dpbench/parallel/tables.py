@@ -40,7 +40,7 @@ class Arrival:
         if handle not in self._waited:
             stream = current_stream(self._device)
             for event in self._events:
-                stream.wait_event(event)
+                event.wait(stream)
             self._waited.append(handle)
 
 
