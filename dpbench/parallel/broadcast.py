@@ -308,12 +308,14 @@ class Bucket:
     `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
     """
 
-    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer) -> None:
-        self.indices = list(indices)
+    def __init__(
+        self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer, joined: set[int]
+    ) -> None:
+        self.indices, self._joined = list(indices), joined
         self.shapes = [shape_of(source) for source in sources]
         self._byte_count = flat_count(self.shapes, sources[0].dtype) * sources[0].element_size()
-        self._is_flat = len(sources) == 1 and sources[0].stride() == self.shapes[0][1]  # sent from the base's memory
-        if not self._is_flat:
+        self.is_flat = len(sources) == 1 and sources[0].stride() == self.shapes[0][1]  # sent from the base's memory
+        if not self.is_flat:
             staging.reserve(self._byte_count)
         self._staging = staging
         self._packed: tuple[Tensor, list[Tensor]] | None = None
@@ -329,7 +331,7 @@ class Bucket:
         sent again.
         """
         while len(self._copies) < len(lanes) - 1:
-            self._copies.append(FlatCopy(self.shapes, sources[0].dtype))
+            self._copies.append(FlatCopy(self.shapes, sources[0].dtype, self._joined))
         copies = self._copies[: len(lanes) - 1]
         outdated = [
             number
@@ -342,6 +344,9 @@ class Bucket:
             for number in outdated:
                 copies[number - 1].sent, copies[number - 1].sent_from = signature, held
         return copies
+
+    def arrival(self, number: int) -> Arrival | None:
+        return self._copies[number - 1].arrival
 
     def addresses(self) -> list[int]:
         """Where the lanes' copies lie."""
@@ -376,14 +381,14 @@ class Bucket:
         self, packed: Tensor, packed_at: Any, left_at: list[Any], base: Lane, readers: Sequence[Stream]
     ) -> None:
         """Keep the packed bucket until these streams have read it, and the base's tensors until they are packed."""
-        if not self._is_flat:
+        if not self.is_flat:
             self._staging.leaving = left_at
         self.departure = None
         if base.near != base.compute:
-            self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
+            self.departure = Arrival(base.device, left_at if self.is_flat else [packed_at])
             for reader in readers:  # the staging buffer may be freed with its set while these streams read it
                 record_stream(packed, reader)
-        elif base.near is not None and not self._is_flat:
+        elif base.near is not None and not self.is_flat:
             record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
 
     def _send_to(self, number: int, source: Tensor, awaited: Sequence[Any], lanes: Sequence[Lane]) -> Any:
@@ -408,7 +413,7 @@ class Bucket:
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
         """The sources as one flat tensor, ready on the hub."""
-        if self._is_flat:
+        if self.is_flat:
             return sources[0].detach().as_strided((sources[0].numel(),), (1,))
         with use_stream(base.device, base.near):
             if self._packed is None:
@@ -437,8 +442,9 @@ class Broadcaster:
         )
         flat = [indices for indices in planned if fits_flat(tensors[indices[0]])]
         buffers = [StagingBuffer() for _ in range(STAGING_BUFFERS)]
+        self._joined: set[int] = set()
         self._buckets = [
-            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS])
+            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS], self._joined)
             for number, indices in enumerate(flat)
         ]
         self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
@@ -520,8 +526,20 @@ class Broadcaster:
             *[address for bucket in self._buckets for address in bucket.addresses()],
         ]
 
+    def await_sent(self, number: int) -> None:
+        """Let a lane's current stream wait for all buckets, which have just been sent to all lanes.
+
+        A stream's last event is behind its others, so only the last bucket of each kind is waited for.
+        """
+        departures = {bucket.is_flat: bucket.departure for bucket in self._buckets}.values()
+        arrivals = departures if number == 0 else [bucket.arrival(number) for bucket in self._buckets[-1:]]
+        for arrival in arrivals:
+            if arrival is not None:
+                arrival.wait()
+
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)
+        self._joined.clear()
         order = downwards(tuple([lane.parent for lane in lanes]))[1:]
         for bucket in self._buckets:
             self._send(bucket, lanes, order, deliveries, watch)

@@ -85,12 +85,14 @@ class FlatCopy:
     """One bucket's values on one lane.
 
     Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors, and the
-    streams above the lane's children, on which the values are passed on.
+    streams above the lane's children, on which the values are passed on. `joined` has the lanes whose far stream has
+    waited for their compute stream in this forward.
     """
 
-    def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
+    def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype, joined: set[int]) -> None:
         self._shapes = shapes
         self._dtype = dtype
+        self._joined = joined
         self._templates: list[Tensor] = []
         self._watched: list[Tensor] = []  # over the templates' memory; their version counters show a replica's writes
         self._readers: list[Stream] = []
@@ -108,8 +110,8 @@ class FlatCopy:
         passes a bucket on sends and receives it in pieces, so that the next hop starts before this one ends.
         """
         self.prepare(len(source), lane)
-        is_passed_on = lane.parent != 0 or bool(lane.children)
-        ends = (cut(self.flat), cut(source)) if is_passed_on else ([self.flat], [source])
+        is_cut = lane.has_pieces and (lane.parent != 0 or bool(lane.children))
+        ends = (cut(self.flat), cut(source)) if is_cut else ([self.flat], [source])
         for end, start, event in zip_longest(*ends, awaited):
             if event is not None:
                 wait_event(lane.above, event)
@@ -123,7 +125,11 @@ class FlatCopy:
         if not self._templates or count_storage_uses(self.flat) != self._own_uses + len(self._watched):
             self._allocate(count, lane.device)
         for reader in self._readers:
-            wait_stream(lane.far, reader)
+            if reader != lane.compute:
+                wait_stream(lane.far, reader)
+            elif id(lane) not in self._joined:  # the last forward has read all buckets before the first one is sent
+                self._joined.add(id(lane))
+                wait_stream(lane.far, reader)
         self._readers = [reader for reader in self._readers if reader == lane.compute]  # already recorded
         for left in self._leaving.values():
             wait_event(lane.far, left)

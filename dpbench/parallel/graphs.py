@@ -518,7 +518,7 @@ def launch(graphs: Graphs, step: StepGraph, work: Work) -> list[Any]:
     outputs = []
     for number, lane in enumerate(work.lanes):
         with use_stream(lane.device, lane.compute):
-            work.deliveries[number].await_all()
+            work.owner.await_sent(number)
             of_lane = GraphedLane.apply(run, number, work.inputs[number], *tokens)
         outputs.append(tree_unflatten(list(of_lane), step.spec))
     return outputs

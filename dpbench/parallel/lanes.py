@@ -25,7 +25,7 @@ stream *above*. Where the parent is lane 0, it is the near stream::
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, children_of, choose, parents_of
+from dpbench.parallel.routes import Links, children_of, choose, has_pieces, parents_of
 
 Stream = Any
 """A ``Stream`` of the device type's module; None on the CPU."""
@@ -120,14 +120,19 @@ _events = _Events()
 
 def wait_stream(waiting: Stream, awaited: Stream) -> None:
     """Make all later work on `waiting` wait for all present work on `awaited`."""
-    if waiting is None or awaited is None or waiting == awaited:
+    fork(awaited, [waiting])
+
+
+def fork(awaited: Stream, streams: Iterable[Stream]) -> None:
+    """Make all later work on the streams wait for all present work on `awaited`, with one event."""
+    waiting = [] if awaited is None else [stream for stream in streams if stream is not None and stream != awaited]
+    if not waiting:
         return
-    if type(awaited) is torch.cuda.Stream:
-        event = _events.of[awaited.device_index]
-        event.record(awaited)
-        event.wait(waiting)
-    else:
-        waiting.wait_stream(awaited)
+    is_cuda = type(awaited) is torch.cuda.Stream
+    event = _events.of[awaited.device_index] if is_cuda else torch.get_device_module(awaited.device).Event()
+    event.record(awaited)
+    for stream in waiting:
+        event.wait(stream)
 
 
 def record_stream(tensor: Tensor, stream: Stream) -> None:
@@ -178,6 +183,10 @@ class Lane:
     """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
     is_remote: bool = False
     """Whether its bytes go over a link; not those of lane 0, nor of other lanes on the base's device."""
+    has_pieces: bool = True
+    """Whether the route passes buckets on in pieces."""
+    small_bytes: int = 0
+    """Chunks and outputs up to this size go on the compute streams."""
 
 
 class _Here(threading.local):
@@ -196,8 +205,10 @@ class SideStreams:
         is_staged: bool = False,
         route: Route = Route.STAR,
         links: Links | None = None,
+        small_bytes: int = 0,
     ) -> None:
         self._devices = list(devices)
+        self._small_bytes = small_bytes
         self._is_staged = is_staged
         self._is_remote = [i > 0 and is_link(devices[0], device) for i, device in enumerate(devices)]
         self._links = links or Links(heads_of(devices), frozenset())
@@ -246,7 +257,7 @@ class SideStreams:
         route = choose(links) if self._route is Route.AUTO else self._route
         if route is Route.NCCL and count < len(self._devices):
             route = Route.STAR  # NCCL would first make a communicator for these devices alone
-        parents = parents_of(route, links)
+        parents, is_cut = parents_of(route, links), has_pieces(route, links)
         is_linked = [lane > 0 and is_link(devices[parents[lane]], device) for lane, device in enumerate(devices)]
         computes = [current_stream(device) for device in devices]
         if is_overlapped and not self._is_on_cpu:
@@ -266,6 +277,8 @@ class SideStreams:
                 route=route if is_linked[lane] else Route.STAR,
                 is_staged=self._is_staged,
                 is_remote=self._is_remote[lane],
+                has_pieces=is_cut,
+                small_bytes=self._small_bytes,
             )
             for lane, device in enumerate(devices)
         ]

@@ -182,8 +182,10 @@ class DataParallel(nn.DataParallel[T]):
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
         self._replicas.settle()  # a subclass may have overridden `parallel_apply`
         device = resolve_target(output_device)
-        nears = [lane.near for lane in self._lanes()] if device == self.src_device_obj else []
-        return gather_to(Target(device, tuple(nears), self.policy.host_staged), outputs, self.dim)
+        lanes = self._lanes() if device == self.src_device_obj else []
+        small_bytes = lanes[0].small_bytes if lanes else 0
+        target = Target(device, tuple([lane.near for lane in lanes]), self.policy.host_staged, small_bytes)
+        return gather_to(target, outputs, self.dim)
 
     def _lanes(self) -> list[Lane]:
         return self._pool().streams.lanes(len(self.device_ids), self.policy.overlap_copies)

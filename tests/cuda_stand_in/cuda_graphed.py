@@ -431,7 +431,7 @@ def test_no_memory_is_left_when_the_wrapper_goes():
 
 
 FORGOTTEN = {
-    "the weights' arrival": (broadcast.Delivery, "await_all"),
+    "the weights' arrival": (broadcast.Broadcaster, "await_sent"),
     "the bucket's event, of lane 0": (graphs, "wait_event"),
     "the bucket's event, of the others": (reduce, "_wait_for"),
 }
