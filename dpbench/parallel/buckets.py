@@ -125,11 +125,12 @@ class FlatCopy:
         if not self._templates or count_storage_uses(self.flat) != self._own_uses + len(self._watched):
             self._allocate(count, lane.device)
         for reader in self._readers:
-            if reader != lane.compute:
-                wait_stream(lane.far, reader)
-            elif id(lane) not in self._joined:  # the last forward has read all buckets before the first one is sent
+            is_compute = reader == lane.compute
+            if is_compute and id(lane) in self._joined:  # the last forward read all buckets before the first was sent
+                continue
+            if is_compute:
                 self._joined.add(id(lane))
-                wait_stream(lane.far, reader)
+            wait_stream(lane.far, reader)
         self._readers = [reader for reader in self._readers if reader == lane.compute]  # already recorded
         for left in self._leaving.values():
             wait_event(lane.far, left)
