@@ -345,8 +345,8 @@ class Bucket:
                 copies[number - 1].sent, copies[number - 1].sent_from = signature, held
         return copies
 
-    def arrival(self, number: int) -> Arrival | None:
-        return self._copies[number - 1].arrival
+    def copy_on(self, number: int) -> FlatCopy:
+        return self._copies[number - 1]
 
     def addresses(self) -> list[int]:
         """Where the lanes' copies lie."""
@@ -526,14 +526,25 @@ class Broadcaster:
             *[address for bucket in self._buckets for address in bucket.addresses()],
         ]
 
+    def send(self, lanes: Sequence[Lane]) -> None:
+        """Send all tensors, for readers that know where they arrive. All must fit a flat."""
+        with torch.inference_mode(False), torch.no_grad():
+            self._send_all(lanes, (), None)
+
+    def sent(self, number: int) -> list[Tensor]:
+        """New tensors for a lane, over the values that it was sent; lane 0's are over the base's own."""
+        tensors = [tensor.detach() for tensor in self._tensors]
+        for bucket in self._buckets if number else ():
+            put(bucket.copy_on(number).new_tensors(is_watched=False), tensors, bucket.indices)
+        return tensors
+
     def await_sent(self, number: int) -> None:
         """Let a lane's current stream wait for all buckets, which have just been sent to all lanes.
 
         A stream's last event is behind its others, so only the last bucket of each kind is waited for.
         """
         departures = {bucket.is_flat: bucket.departure for bucket in self._buckets}.values()
-        arrivals = departures if number == 0 else [bucket.arrival(number) for bucket in self._buckets[-1:]]
-        for arrival in arrivals:
+        for arrival in [bucket.copy_on(number).arrival for bucket in self._buckets[-1:]] if number else departures:
             if arrival is not None:
                 arrival.wait()
 
@@ -561,8 +572,12 @@ class Broadcaster:
         is_watched = watch is not None and self._always_sent.isdisjoint(bucket.indices)
         signature = watch.signature(sources) if watch is not None and is_watched else None
         copies = bucket.send(sources, lanes, order, signature)
-        for delivery, lane, copy in zip(deliveries[1:], lanes[1:], copies, strict=True):
-            put(copy.new_tensors(lane, is_watched), delivery.tensors, bucket.indices)
+        for lane, copy in zip(lanes[1:], copies, strict=True):
+            copy.note_reader(lane)
+        if not deliveries:
+            return
+        for delivery, copy in zip(deliveries[1:], copies, strict=True):
+            put(copy.new_tensors(is_watched), delivery.tensors, bucket.indices)
             if copy.arrival is not None:
                 delivery.arrivals.update(dict.fromkeys(bucket.indices, copy.arrival))
         if bucket.departure is not None:

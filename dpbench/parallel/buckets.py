@@ -167,18 +167,21 @@ class FlatCopy:
         self._leaving = {}
         self._leaves_on = []
 
-    def new_tensors(self, lane: Lane, is_watched: bool) -> list[Tensor]:
-        """New tensors over the values, to be read on the lane's compute stream.
-
-        If `is_watched`, `was_written` reports writes to them. Watched values may serve several forwards. Their tensors
-        share version counters, so autograd detects that one forward has written what another's graph needs.
-        Any other change to a tensor stays with that tensor.
-        """
+    def note_reader(self, lane: Lane) -> None:
+        """Note that the lane's compute stream will read the values."""
         if lane.compute is not None and lane.compute not in self._readers:
             record_stream(self.flat, lane.compute)
             if self._readers and self.arrival is None:  # then the first reader has filled it on its own stream
                 wait_event(lane.compute, self.arrived[-1])
             self._readers.append(lane.compute)
+
+    def new_tensors(self, is_watched: bool) -> list[Tensor]:
+        """New tensors over the values.
+
+        If `is_watched`, `was_written` reports writes to them. Watched values may serve several forwards. Their tensors
+        share version counters, so autograd detects that one forward has written what another's graph needs.
+        Any other change to a tensor stays with that tensor.
+        """
         if not is_watched:
             return [template.data for template in self._templates]
         self._watched = self._watched or [template.data for template in self._templates]

@@ -30,7 +30,7 @@ from torch.nn.modules import module as module_hooks
 from torch.nn.utils import parametrize
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dpbench.parallel.broadcast import Broadcaster, Delivery, Mailbox, Sum
+from dpbench.parallel.broadcast import Broadcaster, Mailbox, Sum
 from dpbench.parallel.buckets import Shape, fits_flat, flat_count, shaped_views
 from dpbench.parallel.graph_check import CHECKS, Snapshot, difference
 from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
@@ -468,7 +468,7 @@ def capture_step(
         pools.setdefault(number, torch.cuda.graph_pool_handle())
 
         def forward(graph: LaneGraph, number: int = number) -> Any:
-            tensors = [tensor.detach() for tensor in work.deliveries[number].tensors]
+            tensors = work.owner.sent(number)
             graph.buckets = _lead_to_buckets(tensors, work.sums)
             args, kwargs = _static_arguments(calls[number], graph.inputs)
             return replica(number, tensors)(*args, **kwargs)
@@ -506,7 +506,6 @@ class Work:
 
     lanes: Sequence[Lane]
     inputs: Sequence[Sequence[Tensor]]
-    deliveries: Sequence[Delivery]
     sums: Sequence[Sum]
     owner: Broadcaster
 

@@ -321,11 +321,10 @@ class ReplicaSet:
             return None
         kind, inputs = found
         self.empty()
-        with torch.no_grad():
-            deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, None)
+        self._broadcast.send(lanes)
         sums = self._broadcast.sums(reduce_lanes, part) if torch.is_grad_enabled() else []
         addresses = self._broadcast.addresses()
-        work = Work(reduce_lanes, inputs, deliveries, sums, self._broadcast)
+        work = Work(reduce_lanes, inputs, sums, self._broadcast)
 
         def capture(pools: dict[int, Any]) -> StepGraph:
             try:

@@ -158,7 +158,7 @@ def has_pieces(route: Route, links: Links) -> bool:
     parents, rates = parents_of(route, links), dict(links.rates)
     pairs = [(links.heads[parent], links.heads[lane]) for lane, parent in enumerate(parents)]
     known = [rate for pair in pairs if (rate := rates.get((min(pair), max(pair))))]
-    return not known or PIECE_BYTES > ISSUE_S * min(known)
+    return not known or ISSUE_S * min(known) < PIECE_BYTES
 
 
 def piece_items(item_bytes: int) -> int:
