@@ -573,7 +573,8 @@ class Broadcaster:
         signature = watch.signature(sources) if watch is not None and is_watched else None
         copies = bucket.send(sources, lanes, order, signature)
         for lane, copy in zip(lanes[1:], copies, strict=True):
-            copy.note_reader(lane)
+            if lane.compute is not None:
+                copy.note_reader(lane)
         if not deliveries:
             return
         for delivery, copy in zip(deliveries[1:], copies, strict=True):

@@ -169,7 +169,7 @@ class FlatCopy:
 
     def note_reader(self, lane: Lane) -> None:
         """Note that the lane's compute stream will read the values."""
-        if lane.compute is not None and lane.compute not in self._readers:
+        if lane.compute not in self._readers:
             record_stream(self.flat, lane.compute)
             if self._readers and self.arrival is None:  # then the first reader has filled it on its own stream
                 wait_event(lane.compute, self.arrived[-1])

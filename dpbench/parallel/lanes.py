@@ -120,7 +120,8 @@ _events = _Events()
 
 def wait_stream(waiting: Stream, awaited: Stream) -> None:
     """Make all later work on `waiting` wait for all present work on `awaited`."""
-    fork(awaited, [waiting])
+    if waiting is not None and awaited is not None:
+        fork(awaited, [waiting])
 
 
 def fork(awaited: Stream, streams: Iterable[Stream]) -> None:
