@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from dpbench.parallel import DataParallel, Policy, broadcast, graph_check, graphs, reduce
 from dpbench.parallel.module import ModelWithLoss, with_loss
+from dpbench.parallel.replicas import SMALL_BYTES
 from tests.cuda_stand_in import control
 
 COUNT = torch.cuda.device_count()
@@ -119,6 +120,7 @@ def restore(number, wrapper, _):
         pytest.param(Model, tokens, {}, id="model"),
         pytest.param(Model, tokens, {"scale": 2.0}, id="keyword"),
         pytest.param(mlp, lambda: simple(4 * COUNT - 1), {}, id="uneven"),
+        pytest.param(mlp, lambda: simple(COUNT * (SMALL_BYTES // 32 + 1)), {}, id="chunks on side streams"),
         pytest.param(mlp, simple, {"context": autocast}, id="autocast"),
         pytest.param(mlp, simple, {"between": restore}, id="restored"),
         pytest.param(lambda: with_loss(Autoencoder(), functional.mse_loss), simple, {}, id="with loss"),
@@ -430,10 +432,16 @@ def test_no_memory_is_left_when_the_wrapper_goes():
     assert used() == before
 
 
+def await_no_departure(broadcaster, number, await_sent=broadcast.Broadcaster.await_sent):
+    if number:
+        await_sent(broadcaster, number)
+
+
 FORGOTTEN = {
-    "the weights' arrival": (broadcast.Broadcaster, "await_sent"),
-    "the bucket's event, of lane 0": (graphs, "wait_event"),
-    "the bucket's event, of the others": (reduce, "_wait_for"),
+    "the weights' arrival": (broadcast.Broadcaster, "await_sent", lambda *_: None),
+    "the departure of lane 0's buffers": (broadcast.Broadcaster, "await_sent", await_no_departure),
+    "the bucket's event, of lane 0": (graphs, "wait_event", lambda *_: None),
+    "the bucket's event, of the others": (reduce, "_wait_for", lambda *_: None),
 }
 
 
@@ -441,7 +449,7 @@ FORGOTTEN = {
 @pytest.mark.skipif(COUNT < 2, reason="one device has one stream for all lanes")
 @pytest.mark.parametrize("name", FORGOTTEN)
 def test_each_wait_is_needed(name, monkeypatch):
-    wrapper = graphed(route="chain" if COUNT > 2 else "star")
+    wrapper = graphed(nn.Sequential(mlp(), nn.BatchNorm1d(3)), route="chain" if COUNT > 2 else "star")
     for _ in range(2):
         wrapper(simple().to("cuda:0")).sum().backward()
     for device in DEVICES:
@@ -452,8 +460,7 @@ def test_each_wait_is_needed(name, monkeypatch):
         for _ in range(2):
             wrapper(simple().to("cuda:0")).sum().backward()
 
-    place, attribute = FORGOTTEN[name]
-    monkeypatch.setattr(place, attribute, lambda *_: None)
+    monkeypatch.setattr(*FORGOTTEN[name])
     with pytest.raises(RuntimeError, match="race"):
         twice()
     assert control.take_races() != []
