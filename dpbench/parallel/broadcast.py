@@ -321,6 +321,8 @@ class Bucket:
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
+        self._packed_at: Any = None  # each forward records these events again, because graphs wait for them
+        self._left_together: Any = None
 
     def send(
         self, sources: list[Tensor], lanes: Sequence[Lane], order: Sequence[int], signature: Signature | None
@@ -362,7 +364,7 @@ class Bucket:
         first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
         if first_hops or together:
             packed = self._pack(sources, base)
-            packed_at = record_event(base.device, base.near)
+            packed_at = self._packed_at = record_event(base.device, base.near, self._packed_at)
             left_at = [
                 self._send_to(lane, packed, [packed_at] if lanes[lane].near != base.near else [], lanes)
                 for lane in first_hops
@@ -396,11 +398,12 @@ class Bucket:
 
         The copy waits for the events `awaited`.
         """
-        lane = lanes[number]
+        lane, copy = lanes[number], self._copies[number - 1]
         above = lanes[lane.parent].device
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
-            self._copies[number - 1].fill(source, awaited, lane)
-        return record_event(above, lane.above)
+            copy.fill(source, awaited, lane)
+        copy.left = record_event(above, lane.above, copy.left)
+        return copy.left
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
         """Send to these lanes by NCCL; return the event after which `packed` has been read."""
@@ -409,7 +412,8 @@ class Bucket:
             wait_event(up, packed_at)
         receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
         send_to_all(packed, up, receivers)
-        return record_event(base.device, up)
+        self._left_together = record_event(base.device, up, self._left_together)
+        return self._left_together
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
         """The sources as one flat tensor, ready on the hub."""
@@ -537,6 +541,15 @@ class Broadcaster:
         for bucket in self._buckets if number else ():
             put(bucket.copy_on(number).new_tensors(is_watched=False), tensors, bucket.indices)
         return tensors
+
+    def arrivals(self, number: int) -> dict[int, Arrival]:
+        """What a graph of a lane waits for, by the indices of the tensors."""
+        found: dict[int, Arrival] = {}
+        for bucket in self._buckets:
+            arrival = bucket.copy_on(number).arrival if number else bucket.departure
+            if arrival is not None:
+                found.update(dict.fromkeys(bucket.indices, arrival.again()))
+        return found
 
     def await_sent(self, number: int) -> None:
         """Let a lane's current stream wait for all buckets, which have just been sent to all lanes.

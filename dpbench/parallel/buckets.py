@@ -99,6 +99,8 @@ class FlatCopy:
         self._leaving: dict[int, Any] = {}  # for each child the event after which it has read the flat
         self._leaves_on: list[Stream] = []  # the streams of these events, which `record_stream` knows
         self.arrived: list[Any] = []  # an event for each piece, or one for all
+        self._last_arrived: Any = None  # the event of the last piece, and the one after which the source has been read;
+        self.left: Any = None  # each forward records them again, because graphs wait for them
         self.arrival: Arrival | None = None
         self.sent: Any = None  # the signature (`ChangeWatch`) of the base's tensors that the values come from
         self.sent_from: list[Tensor] = []  # keeps their memory alive, so that no other tensor gets the same signature
@@ -144,8 +146,10 @@ class FlatCopy:
 
     def note_arrival(self, lane: Lane, *, is_last: bool) -> None:
         """Note that a piece has arrived, or the last one, after all present work on the far stream."""
+        if is_last:
+            self._last_arrived = record_event(lane.device, lane.far, self._last_arrived)
         if lane.far is not None and (lane.children or is_last):
-            self.arrived.append(record_event(lane.device, lane.far))
+            self.arrived.append(self._last_arrived if is_last else record_event(lane.device, lane.far))
         if is_last:
             self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 

@@ -33,9 +33,11 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from dpbench.parallel.broadcast import Broadcaster, Mailbox, Sum
 from dpbench.parallel.buckets import Shape, fits_flat, flat_count, shaped_views
 from dpbench.parallel.graph_check import CHECKS, Snapshot, difference
+from dpbench.parallel.graph_waits import waits_are_for_earlier_records
 from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
+from dpbench.parallel.tables import Arrival
 from dpbench.parallel.thread_state import setting_values
 
 WARM_UPS = 2
@@ -203,10 +205,13 @@ class _Pending:
 
 
 class StepGraph:
-    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights that they read."""
+    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights that they read.
 
-    def __init__(self, lanes: Sequence[LaneGraph], spec: TreeSpec, addresses: Sequence[int]) -> None:
-        self.lanes, self.spec, self.addresses = lanes, spec, addresses
+    If `waits`, the forwards wait for the weights, each where it is read.
+    """
+
+    def __init__(self, lanes: Sequence[LaneGraph], spec: TreeSpec, waits: bool, addresses: Sequence[int]) -> None:
+        self.lanes, self.spec, self.waits, self.addresses = lanes, spec, waits, addresses
 
 
 class GraphedLane(Function):
@@ -454,31 +459,38 @@ def why_not_now(tree: ModuleTree) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-Replica = Callable[[int, Sequence[Tensor]], nn.Module]
-"""Makes the replica of a lane from its tensors."""
+Replica = Callable[[int, list[Tensor], dict[int, Arrival]], nn.Module]
+"""Makes the replica of a lane from its tensors, which wait for their arrivals."""
 
 
 def capture_step(
     work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, pools: dict[int, Any]
-) -> tuple[list[LaneGraph], TreeSpec]:
-    """Capture the lanes one after the other. Nothing runs, so the base stays as it is."""
+) -> tuple[list[LaneGraph], TreeSpec, bool]:
+    """Capture the lanes one after the other. Nothing runs, so the base stays as it is.
+
+    Return the graphs, the form of the outputs, and whether the forwards themselves wait for the weights.
+    """
+    waits = all(map(waits_are_for_earlier_records, {lane.device for lane in work.lanes}))
     graphs: list[LaneGraph] = []
     specs: list[TreeSpec] = []
     for number, lane in enumerate(work.lanes):
         pools.setdefault(number, torch.cuda.graph_pool_handle())
 
         def forward(graph: LaneGraph, number: int = number) -> Any:
-            tensors = work.owner.sent(number)
+            tensors, arrivals = work.owner.sent(number), work.owner.arrivals(number) if waits else {}
             graph.buckets = _lead_to_buckets(tensors, work.sums)
             args, kwargs = _static_arguments(calls[number], graph.inputs)
-            return replica(number, tensors)(*args, **kwargs)
+            outputs = replica(number, tensors, arrivals)(*args, **kwargs)
+            for arrival in dict.fromkeys(arrivals.values()):  # those of weights that the forward has not read
+                arrival.wait()
+            return outputs
 
         with use_stream(lane.device, lane.compute):
             graphs.append(LaneGraph(lane, work.inputs[number], pools[number]))
             specs.append(graphs[-1].capture(forward))
     if any(spec != specs[0] for spec in specs):
         raise RefusedError("the replicas return values of different forms")
-    return graphs, specs[0]
+    return graphs, specs[0], waits
 
 
 def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[GraphedBucket]:
@@ -517,7 +529,8 @@ def launch(graphs: Graphs, step: StepGraph, work: Work) -> list[Any]:
     outputs = []
     for number, lane in enumerate(work.lanes):
         with use_stream(lane.device, lane.compute):
-            work.owner.await_sent(number)
+            if not step.waits:
+                work.owner.await_sent(number)
             of_lane = GraphedLane.apply(run, number, work.inputs[number], *tokens)
         outputs.append(tree_unflatten(list(of_lane), step.spec))
     return outputs

@@ -153,12 +153,15 @@ def wait_event(waiting: Stream, event: Any) -> None:
         event.wait(waiting)
 
 
-def record_event(device: torch.device, stream: Stream) -> Any:
-    """A new event behind all present work on the stream; None on the CPU."""
+def record_event(device: torch.device, stream: Stream, again: Any = None) -> Any:
+    """An event behind all present work on the stream: `again`, or a new one; None on the CPU."""
     if stream is None:
         return None
-    is_cuda = type(stream) is torch.cuda.Stream  # its class in Python adds calls, and a check of the build
-    event = torch._C._CudaEventBase() if is_cuda else torch.get_device_module(device).Event()
+    event = again
+    if event is None:
+        is_cuda = type(stream) is torch.cuda.Stream  # its class in Python adds calls, and a check of the build
+        # A graph may wait for an external event. Outside of graphs it is as any other.
+        event = torch._C._CudaEventBase(external=True) if is_cuda else torch.get_device_module(device).Event()
     event.record(stream)
     return event
 

@@ -24,7 +24,7 @@ from dpbench.parallel.links import find_links
 from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, Node, Slots, are_on, check_device, check_replicatable
 from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
 from dpbench.parallel.reference_counts import COUNTS_ARE_EXACT, count_links, count_own_references, count_references
-from dpbench.parallel.tables import AwaitedTable, ChildTable
+from dpbench.parallel.tables import Arrival, AwaitedTable, ChildTable
 from dpbench.parallel.transfer import check_route
 
 _assign = object.__setattr__
@@ -339,8 +339,8 @@ class ReplicaSet:
             report.begin_check(kind, self.tree, [lane.device for lane in lanes])
         return launch(graphs, step, work)
 
-    def _replica(self, number: int, tensors: Sequence[Tensor]) -> nn.Module:
-        return self._shells[number].refresh(states_of(self.tree), Delivery(list(tensors), {}))
+    def _replica(self, number: int, tensors: list[Tensor], arrivals: dict[int, Arrival]) -> nn.Module:
+        return self._shells[number].refresh(states_of(self.tree), Delivery(tensors, arrivals))
 
     def is_idle(self) -> bool:
         return all(shells.is_idle() for shells in self._shells)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpbench.parallel import DataParallel, Policy, broadcast, graph_check, graphs, reduce
+from dpbench.parallel import DataParallel, Policy, broadcast, graph_check, graph_waits, graphs, reduce
 from dpbench.parallel.module import ModelWithLoss, with_loss
 from dpbench.parallel.replicas import SMALL_BYTES
 from tests.cuda_stand_in import control
@@ -432,38 +432,64 @@ def test_no_memory_is_left_when_the_wrapper_goes():
     assert used() == before
 
 
-def await_no_departure(broadcaster, number, await_sent=broadcast.Broadcaster.await_sent):
-    if number:
-        await_sent(broadcaster, number)
+def wait_before_launches(monkeypatch):
+    monkeypatch.setattr(graphs, "waits_are_for_earlier_records", lambda _: False)
 
 
-FORGOTTEN = {
+def on_lane_0(name, otherwise):
+    """Let a method of the broadcaster do nothing for lane 0."""
+    real = getattr(broadcast.Broadcaster, name)
+    return broadcast.Broadcaster, name, lambda self, number: real(self, number) if number else otherwise
+
+
+BEFORE_LAUNCHES = {
     "the weights' arrival": (broadcast.Broadcaster, "await_sent", lambda *_: None),
-    "the departure of lane 0's buffers": (broadcast.Broadcaster, "await_sent", await_no_departure),
+    "the departure of lane 0's buffers": on_lane_0("await_sent", None),
+}
+FORGOTTEN = {
+    "the weights' arrival": (broadcast.Broadcaster, "arrivals", lambda *_: {}),
+    "the departure of lane 0's buffers": on_lane_0("arrivals", {}),
     "the bucket's event, of lane 0": (graphs, "wait_event", lambda *_: None),
     "the bucket's event, of the others": (reduce, "_wait_for", lambda *_: None),
 }
 
 
-@pytest.mark.races
-@pytest.mark.skipif(COUNT < 2, reason="one device has one stream for all lanes")
-@pytest.mark.parametrize("name", FORGOTTEN)
-def test_each_wait_is_needed(name, monkeypatch):
-    wrapper = graphed(nn.Sequential(mlp(), nn.BatchNorm1d(3)), route="chain" if COUNT > 2 else "star")
-    for _ in range(2):
+def train_normed():
+    base = nn.Sequential(mlp(), nn.BatchNorm1d(3))
+    wrapper = graphed(base, route="chain" if COUNT > 2 else "star")
+    for _ in range(3):
         wrapper(simple().to("cuda:0")).sum().backward()
     for device in DEVICES:
         torch.cuda.synchronize(device)
+
+
+@pytest.mark.races
+@pytest.mark.skipif(COUNT < 2, reason="one device has one stream for all lanes")
+@pytest.mark.parametrize("forgotten", [BEFORE_LAUNCHES, FORGOTTEN], ids=["before launches", "in graphs"])
+def test_each_wait_is_needed(forgotten, monkeypatch):
+    if forgotten is BEFORE_LAUNCHES:
+        wait_before_launches(monkeypatch)
+    train_normed()
     assert control.take_races() == []
+    for place in forgotten.values():
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="race"):
+            patch.setattr(*place)
+            train_normed()
+        assert control.take_races() != []
 
-    def twice():
-        for _ in range(2):
-            wrapper(simple().to("cuda:0")).sum().backward()
 
-    monkeypatch.setattr(*FORGOTTEN[name])
-    with pytest.raises(RuntimeError, match="race"):
-        twice()
-    assert control.take_races() != []
+def test_waits_may_be_before_the_launches(monkeypatch):
+    wait_before_launches(monkeypatch)
+    both(Model, tokens)
+
+
+@pytest.mark.filterwarnings("error")  # an empty graph is a warning
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_a_wait_in_a_graph_is_for_the_record_before_the_launch(is_earlier, monkeypatch):
+    if not is_earlier:  # as if the wait had been for the record behind the long sleep
+        monkeypatch.setattr(graph_waits, "SHORT_CYCLES", 2 * graph_waits.LONG_CYCLES)
+    for device in map(torch.device, range(COUNT)):
+        assert graph_waits.waits_are_for_earlier_records.__wrapped__(device) is is_earlier
 
 
 class Chooses(nn.Module):
