@@ -231,9 +231,8 @@ def test_steps_are_left_out_in_the_stated_order():
 def test_a_comparison_needs_more_with_each_lane_and_rank_and_with_the_start_up():
     def needs(count=2, **changed):
         work = replace(Work(variants=("tuned",)), **changed)
-        return next(
-            step for step in steps_of(Place("cuda", count), work, Path("out")) if "compute" in step.name
-        ).needs_s
+        steps = steps_of(Place("cuda", count), work, Path("out"))
+        return next(step for step in steps if "compute" in step.name).needs_s
 
     assert needs(1, start_s=8.0) == pytest.approx(8 + 2 * (8 + 4.2 + 4.4))
     assert needs(4) - needs(2) == pytest.approx(2 * 4.8)
