@@ -2,8 +2,8 @@
 
     .venv-cuda/bin/python tests/cuda_stand_in/torch_graph_tests.py VENV FOLDER
 
-FOLDER is the folder `test` of torch's sources; README.md says where it comes from. The names of a class that are to pass
-share a process. Each other name has its own, and must not pass.
+FOLDER is the folder `test` of torch's sources; README.md says where it comes from. The names of a class that are to
+pass share a process. Each other name has its own, and must not pass.
 Exit codes: 0 all outcomes are those of `TESTS`, 1 some are not, 2 wrong input.
 """
 
@@ -124,12 +124,14 @@ def run(python: Path, file: Path, owner: str, names: Sequence[str]) -> dict[str,
         try:
             code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            return dict.fromkeys(names, ["timed out"])
+            return {name: ["timed out"] for name in names}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a test's compiler or script too
             process.wait()
-        return outcomes_of(report, names) if report.exists() else dict.fromkeys(names, [f"process ended with {code}"])
+        if not report.exists():
+            return {name: [f"process ended with {code}"] for name in names}
+        return outcomes_of(report, names)
 
 
 def outcomes_of(report: Path, names: Sequence[str]) -> dict[str, list[str]]:
