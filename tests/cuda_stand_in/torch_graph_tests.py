@@ -24,7 +24,7 @@ SHA256 = "d243b1608c1cbc61271b3b55fa69eea99ec84a723c01833400724c279b3087fb"
 LIMIT_S = 150
 PASSES = None
 LAZY = "torch 2.14 keeps a seed and an offset for each capture that draws; 2.6 kept them for each generator"
-POOLS = "torch 2.14 has other names for these functions of pools"
+POOLS = "torch 2.14 lacks a function of memory pools that the test uses"
 TESTS: dict[str, dict[str, tuple[str, str] | None]] = {
     "TestCuda": {
         "test_cuda_graph_allocator_propagates_stream": PASSES,
