@@ -33,7 +33,16 @@ class BatonPass:
     id: int
 
 
-AnyEvent = Event | Collective | BatonPass
+@dataclass(frozen=True)
+class GraphLaunch:
+    """The launch of a CUDA graph. The host issues all its `nodes` by one call."""
+
+    id: int
+    thread: int
+    nodes: tuple[Operator, ...]
+
+
+AnyEvent = Event | Collective | BatonPass | GraphLaunch
 
 
 def together(events: Sequence[AnyEvent]) -> range | None:

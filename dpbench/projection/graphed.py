@@ -1,0 +1,158 @@
+"""A step of ``tuned[graphs=true]``, from the eager recording of its lanes in sequence. Pure.
+
+The rules are those of dpbench/parallel/graphs.py::
+
+    forward     waits for all weights of lane i ──> copy of the inputs ──> launch: the lane's operators
+    backward    lane i's thread: copy of the gradients ──> launch: operators, pack b1, operators, pack b0
+                hub:  (clone of lane 0's flats) sum b1, which waits for each pack b1, not for the whole graph; sum b0
+
+- A lane's operators, and its packs with the events behind them, become the nodes of one launch.
+- The lane waits for all buckets before the launch. Eagerly it waits for a bucket when a module reads a weight.
+- Lane 0's flats are cloned on the hub, because the sum is made in their memory.
+- What is outside of the graphs stays as recorded: scatter, broadcast, gather, loss, sums and the optimizer.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dpbench.errors import WrongInputError
+from dpbench.projection.replay.events import MAIN, AnyEvent, GraphLaunch
+from dpbench.records.counts import Phase
+from dpbench.records.recording import Copy, HostCall, HostCallName, HostWait, Mark, Operator, Recording, Wait
+
+_HOME = 0
+_PACK, _TOKEN = "aten._foreach_copy_.default", "aten.empty."
+_LANE_NODE, _SUM_NODE, _ACCUMULATION = "LaneNodeBackward", "SumNodeBackward", "torch::autograd::AccumulateGrad"
+_OUTSIDE = (_SUM_NODE, _ACCUMULATION)
+
+
+def graphed_events(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
+    """Return the events of a step whose lanes are launched as graphs. One device alone runs eagerly.
+
+    Raise WrongInputError if a lane's forward does what a graph cannot.
+    """
+    if recording.devices == 1:
+        return recording, recording.events
+    events = recording.events
+    begin = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == Phase.BACKWARD)
+    end = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == Phase.OPTIMISER)
+    step = _Step(recording, iter(range(max(event.id for event in events) + 1, 1 << 62)))
+    return recording, [*step.forward(events[:begin]), *step.backward(events[begin:end]), *events[end:]]
+
+
+@dataclass(frozen=True)
+class _Step:
+    recording: Recording
+    ids: Iterator[int]
+
+    def forward(self, events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
+        """Yield the forward. What a lane's operators wait for comes before the lane's launch."""
+        first, last = self._lanes_in_forward(events)
+        if any(isinstance(event, Copy | HostWait) for event in events[first:last]):
+            raise WrongInputError("workload: its forward copies to a device or waits for one; a graph cannot do this")
+        sizes = _bytes_to_devices(events[:first], None)
+        yield from events[:first]
+        for lane, nodes, others in self._by_lane(events[first:last], ()):
+            yield from others
+            yield from self._launch(lane, nodes, sizes, MAIN)
+        yield from events[last:]
+
+    def backward(self, events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
+        """Yield the backward. The sums are issued after the launch of lane 0, as the last lane's."""
+        gathered = [i for i, event in enumerate(events) if isinstance(event, Copy) and event.source == _HOME]
+        first = gathered[-1] + 1 if gathered else 1
+        sizes = _bytes_to_devices(events, _HOME)
+        yield from events[:first]
+        for lane, nodes, others in self._by_lane(events[first:], _OUTSIDE):
+            yield from self._launch(lane, nodes, sizes, self._engine(lane))
+            if lane == _HOME:
+                yield from self._clones(nodes, events)
+            yield from others
+
+    def _engine(self, lane: int) -> int:
+        return 1 + self.recording.devices + lane
+
+    def _lanes_in_forward(self, events: Sequence[AnyEvent]) -> tuple[int, int]:
+        """Return the places of the first event after the broadcast, and of the first one after the last lane."""
+        of_others = [i for i, event in enumerate(events) if _is_launched(event, range(1, self.recording.devices))]
+        copied = max(i for i, event in enumerate(events[: of_others[0]]) if isinstance(event, Copy))
+        tokens = (i for i in range(copied, of_others[0]) if getattr(events[i], "name", "").startswith(_TOKEN))
+        return next(tokens, copied + 1), of_others[-1] + 1
+
+    def _by_lane(
+        self, events: Sequence[AnyEvent], outside: Sequence[str]
+    ) -> Iterator[tuple[int, list[Operator], list[AnyEvent]]]:
+        """Yield each lane with the operators that its graph has, and the other events up to the next lane's first."""
+        lane, nodes, others = _HOME, list[Operator](), list[AnyEvent]()
+        packing = set[int]()
+        for event in events:
+            if isinstance(event, Operator) and event.stream == event.device and event.node not in outside:
+                if event.node == _LANE_NODE:
+                    packing.add(event.thread)
+                if event.is_launched:
+                    if nodes and event.device != lane:
+                        yield lane, nodes, others
+                        nodes, others = [], []
+                    lane = event.device
+                    nodes.append(event)
+            elif getattr(event, "name", "") == HostCallName.EVENT_RECORD and event.thread in packing:
+                packing.remove(event.thread)  # a node of the graph
+            else:
+                others.append(event)
+        yield lane, nodes, others
+
+    def _launch(
+        self, lane: int, nodes: Sequence[Operator], sizes: dict[int, int], thread: int
+    ) -> Iterator[AnyEvent]:
+        """Yield the copy into static memory, and the launch."""
+        own = {node.id for node in nodes}
+        size = sizes.get(lane, max(sizes.values(), default=0))
+        inputs = tuple({i for node in nodes for i in node.inputs} - own)
+        yield self._operator(_PACK, lane, lane, size, thread, inputs)
+        yield GraphLaunch(next(self.ids), thread, tuple(nodes))
+
+    def _clones(self, nodes: Sequence[Operator], events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
+        """Yield the copies of lane 0's flats on the hub."""
+        sums = (e for e in events if isinstance(e, Operator) and e.node == _SUM_NODE and e.device == _HOME)
+        hub = next((event.stream for event in sums), _HOME)
+        thread = self._engine(_HOME)
+        for pack in nodes:
+            if pack.node == _LANE_NODE:
+                yield self._call(HostCallName.STREAM_SWITCH, thread)
+                if hub != _HOME:
+                    yield self._call(HostCallName.STREAM_WAIT, thread)
+                    yield Wait(id=next(self.ids), stream=hub, after=(pack.id,), thread=thread)
+                yield self._operator("aten.clone.default", _HOME, hub, pack.written_bytes, thread, (pack.id,))
+                yield self._call(HostCallName.EVENT_RECORD, thread)
+                if hub != _HOME:
+                    yield self._call(HostCallName.RECORD_STREAM, thread)
+
+    def _call(self, name: HostCallName, thread: int) -> HostCall:
+        return HostCall(id=next(self.ids), name=name, thread=thread)
+
+    def _operator(
+        self, name: str, device: int, stream: int, size: int, thread: int, inputs: tuple[int, ...]
+    ) -> Operator:
+        return Operator(
+            id=next(self.ids),
+            name=name,
+            device=device,
+            stream=stream,
+            read_bytes=size,
+            written_bytes=size,
+            thread=thread,
+            inputs=inputs,
+        )
+
+
+def _is_launched(event: AnyEvent, devices: range) -> bool:
+    return isinstance(event, Operator) and event.is_launched and event.device in devices and event.stream == event.device
+
+
+def _bytes_to_devices(events: Sequence[AnyEvent], source: int | None) -> dict[int, int]:
+    """Return the bytes that are copied from `source` to each device."""
+    found: dict[int, int] = {}
+    for event in events:
+        if isinstance(event, Copy) and event.source == source and event.destination is not None:
+            found[event.destination] = found.get(event.destination, 0) + event.size_bytes
+    return found
