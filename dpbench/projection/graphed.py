@@ -23,6 +23,8 @@ from dpbench.records.recording import Copy, HostCall, HostCallName, HostWait, Ma
 _HOME = 0
 _PACK, _TOKEN = "aten._foreach_copy_.default", "aten.empty."
 _LANE_NODE, _SUM_NODE, _ACCUMULATION = "LaneNodeBackward", "SumNodeBackward", "torch::autograd::AccumulateGrad"
+_ARRIVAL = HostCallName.STREAM_LOOKUP
+"""What follows the lookup of a handle if the lane waits for a bucket there; the other lookups find no need to wait."""
 _OUTSIDE = (_SUM_NODE, _ACCUMULATION)
 
 
@@ -85,7 +87,7 @@ class _Step:
         """Yield each lane with the operators that its graph has, and the other events up to the next lane's first."""
         lane, nodes, others = _HOME, list[Operator](), list[AnyEvent]()
         packing = set[int]()
-        for event in events:
+        for event, after in zip(events, [*events[1:], None], strict=True):
             if isinstance(event, Operator) and event.stream == event.device and event.node not in outside:
                 if event.node == _LANE_NODE:
                     packing.add(event.thread)
@@ -97,7 +99,7 @@ class _Step:
                     nodes.append(event)
             elif getattr(event, "name", "") == HostCallName.EVENT_RECORD and event.thread in packing:
                 packing.remove(event.thread)  # a node of the graph
-            else:
+            elif getattr(event, "name", "") != HostCallName.HANDLE_LOOKUP or getattr(after, "name", "") == _ARRIVAL:
                 others.append(event)
         yield lane, nodes, others
 
