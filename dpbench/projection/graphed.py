@@ -26,6 +26,8 @@ _LANE_NODE, _SUM_NODE, _ACCUMULATION = "LaneNodeBackward", "SumNodeBackward", "t
 _ARRIVAL = HostCallName.STREAM_LOOKUP
 """What follows the lookup of a handle if the lane waits for a bucket there; the other lookups find no need to wait."""
 _OUTSIDE = (_SUM_NODE, _ACCUMULATION)
+_Lane = tuple[list[Operator], list[AnyEvent]]
+"""A lane's nodes, and the other events up to the first node of the next lane."""
 
 
 def graphed_events(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
@@ -38,14 +40,18 @@ def graphed_events(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]
     events = recording.events
     begin = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == Phase.BACKWARD)
     end = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == Phase.OPTIMISER)
-    step = _Step(recording, iter(range(max(event.id for event in events) + 1, 1 << 62)))
+    sums = (e.stream for e in events if isinstance(e, Operator) and e.node == _SUM_NODE and e.device == _HOME)
+    step = _Step(recording, iter(range(max(event.id for event in events) + 1, 1 << 62)), next(sums, _HOME))
     return recording, [*step.forward(events[:begin]), *step.backward(events[begin:end]), *events[end:]]
 
 
 @dataclass(frozen=True)
 class _Step:
+    """`hub` is the stream on which lane 0 gets the sums."""
+
     recording: Recording
     ids: Iterator[int]
+    hub: int
 
     def forward(self, events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
         """Yield the forward. What a lane's operators wait for comes before the lane's launch."""
@@ -53,8 +59,9 @@ class _Step:
         if any(isinstance(event, Copy | HostWait) for event in events[first:last]):
             raise WrongInputError("workload: its forward copies to a device or waits for one; a graph cannot do this")
         sizes = _bytes_to_devices(events[:first], None)
-        yield from events[:first]
-        for lane, nodes, others in self._by_lane(events[first:last], ()):
+        leading, lanes = self._by_lane(events[first:last])
+        yield from (*events[:first], *leading)
+        for lane, (nodes, others) in lanes.items():
             yield from others
             yield from self._launch(lane, nodes, sizes, MAIN)
         yield from events[last:]
@@ -64,11 +71,12 @@ class _Step:
         gathered = [i for i, event in enumerate(events) if isinstance(event, Copy) and event.source == _HOME]
         first = gathered[-1] + 1 if gathered else 1
         sizes = _bytes_to_devices(events, _HOME)
-        yield from events[:first]
-        for lane, nodes, others in self._by_lane(events[first:], _OUTSIDE):
+        leading, lanes = self._by_lane(events[first:], _OUTSIDE)
+        yield from (*events[:first], *leading)
+        for lane, (nodes, others) in lanes.items():
             yield from self._launch(lane, nodes, sizes, self._engine(lane))
             if lane == _HOME:
-                yield from self._clones(nodes, events)
+                yield from self._clones(nodes)
             yield from others
 
     def _engine(self, lane: int) -> int:
@@ -82,49 +90,47 @@ class _Step:
         return next(tokens, copied + 1), of_others[-1] + 1
 
     def _by_lane(
-        self, events: Sequence[AnyEvent], outside: Sequence[str]
-    ) -> Iterator[tuple[int, list[Operator], list[AnyEvent]]]:
-        """Yield each lane with the operators that its graph has, and the other events up to the next lane's first."""
-        lane, nodes, others = _HOME, list[Operator](), list[AnyEvent]()
+        self, events: Sequence[AnyEvent], outside: Sequence[str] = ()
+    ) -> tuple[list[AnyEvent], dict[int, _Lane]]:
+        """Return the events before the first lane, and the lanes in the order in which they begin."""
+        leading = others = list[AnyEvent]()
+        lanes: dict[int, _Lane] = {}
         packing = set[int]()
         for event, after in zip(events, [*events[1:], None], strict=True):
             if isinstance(event, Operator) and event.stream == event.device and event.node not in outside:
-                if event.node == _LANE_NODE:
+                if event.node == _LANE_NODE and self.hub != _HOME:
                     packing.add(event.thread)
                 if event.is_launched:
-                    if nodes and event.device != lane:
-                        yield lane, nodes, others
-                        nodes, others = [], []
-                    lane = event.device
-                    nodes.append(event)
-            elif getattr(event, "name", "") == HostCallName.EVENT_RECORD and event.thread in packing:
-                packing.remove(event.thread)  # a node of the graph
-            elif getattr(event, "name", "") != HostCallName.HANDLE_LOOKUP or getattr(after, "name", "") == _ARRIVAL:
+                    if event.device not in lanes:
+                        others = []
+                        lanes[event.device] = [], others
+                    lanes[event.device][0].append(event)
+            elif not isinstance(event, HostCall):
                 others.append(event)
-        yield lane, nodes, others
+            elif event.name is HostCallName.EVENT_RECORD and event.thread in packing:
+                packing.remove(event.thread)  # a node of the graph
+            elif event.name is not HostCallName.HANDLE_LOOKUP or getattr(after, "name", "") == _ARRIVAL:
+                others.append(event)
+        return leading, lanes
 
-    def _launch(
-        self, lane: int, nodes: Sequence[Operator], sizes: dict[int, int], thread: int
-    ) -> Iterator[AnyEvent]:
+    def _launch(self, lane: int, nodes: Sequence[Operator], sizes: dict[int, int], thread: int) -> Iterator[AnyEvent]:
         """Yield the copy into static memory, and the launch."""
         own = {node.id for node in nodes}
         size = sizes.get(lane, max(sizes.values(), default=0))
         inputs = tuple({i for node in nodes for i in node.inputs} - own)
-        yield self._operator(_PACK, lane, lane, size, thread, inputs)
+        yield self._operator(_PACK, lane, size, thread, inputs)
         yield GraphLaunch(next(self.ids), thread, tuple(nodes))
 
-    def _clones(self, nodes: Sequence[Operator], events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
+    def _clones(self, nodes: Sequence[Operator]) -> Iterator[AnyEvent]:
         """Yield the copies of lane 0's flats on the hub."""
-        sums = (e for e in events if isinstance(e, Operator) and e.node == _SUM_NODE and e.device == _HOME)
-        hub = next((event.stream for event in sums), _HOME)
-        thread = self._engine(_HOME)
+        hub, thread = self.hub, self._engine(_HOME)
         for pack in nodes:
             if pack.node == _LANE_NODE:
                 yield self._call(HostCallName.STREAM_SWITCH, thread)
                 if hub != _HOME:
                     yield self._call(HostCallName.STREAM_WAIT, thread)
                     yield Wait(id=next(self.ids), stream=hub, after=(pack.id,), thread=thread)
-                yield self._operator("aten.clone.default", _HOME, hub, pack.written_bytes, thread, (pack.id,))
+                yield self._operator("aten.clone.default", hub, pack.written_bytes, thread, (pack.id,))
                 yield self._call(HostCallName.EVENT_RECORD, thread)
                 if hub != _HOME:
                     yield self._call(HostCallName.RECORD_STREAM, thread)
@@ -132,13 +138,12 @@ class _Step:
     def _call(self, name: HostCallName, thread: int) -> HostCall:
         return HostCall(id=next(self.ids), name=name, thread=thread)
 
-    def _operator(
-        self, name: str, device: int, stream: int, size: int, thread: int, inputs: tuple[int, ...]
-    ) -> Operator:
+    def _operator(self, name: str, stream: int, size: int, thread: int, inputs: tuple[int, ...]) -> Operator:
+        """Return an operator that moves so many bytes in the memory of its stream's device."""
         return Operator(
             id=next(self.ids),
             name=name,
-            device=device,
+            device=self.recording.streams[stream],
             stream=stream,
             read_bytes=size,
             written_bytes=size,
@@ -148,7 +153,9 @@ class _Step:
 
 
 def _is_launched(event: AnyEvent, devices: range) -> bool:
-    return isinstance(event, Operator) and event.is_launched and event.device in devices and event.stream == event.device
+    return (
+        isinstance(event, Operator) and event.is_launched and event.device in devices and event.stream == event.device
+    )
 
 
 def _bytes_to_devices(events: Sequence[AnyEvent], source: int | None) -> dict[int, int]:

@@ -80,16 +80,18 @@ _RULES: Mapping[str, Rule] = {
 
 def rule_of(variant: VariantId) -> Rule:
     """Return the rule of a variant. Raise ProjectionError if it has none."""
+    is_cached = variant.values.get("cache_replicas", True)
+    has_graphs = bool(variant.values.get("graphs"))
     is_unruled = variant.takes_nccl_route or variant.former is not None or "accumulate" in variant.values
+    is_unruled |= has_graphs and not is_cached  # replicas that are not kept run eagerly
     if variant.name is VariantName.TUNED and not is_unruled:
         is_interleaved = variant.values.get("dispatch") == "interleaved"
-        is_cached = variant.values.get("cache_replicas", True)
-        if variant.values.get("graphs"):
+        if has_graphs:
             return Rule(graphed_events)
         return Rule(_in_turns if is_interleaved else _as_recorded, is_replicated=not is_cached)
     rule = _RULES.get(variant.name)
     if rule is None or (variant.name is VariantName.DDP and variant.values):
-        allowed = ", ".join([*_RULES, "tuned but for route nccl and accumulate"])
+        allowed = ", ".join([*_RULES, "tuned but for route nccl, accumulate, and graphs with new replicas"])
         raise ProjectionError(f"variants: {str(variant)!r} has no rule for a projection; allowed: {allowed}")
     return rule
 
