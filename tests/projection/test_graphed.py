@@ -9,7 +9,7 @@ from dpbench.errors import WrongInputError
 from dpbench.processes.record_step import record_step
 from dpbench.projection.graphed import graphed_events
 from dpbench.projection.replay.build import Facts, build
-from dpbench.projection.replay.events import GraphLaunch
+from dpbench.projection.replay.events import MAIN, GraphLaunch
 from dpbench.projection.replay.tasks import LOCK, Role
 from dpbench.projection.rules import ProjectionError, rule_of
 from dpbench.records.recording import HostCall, HostCallName, Mark, Recording, Wait
@@ -17,7 +17,11 @@ from tests.projection.graph_calls import calls_of
 from tests.projection.small_machine import copy, machine, operator
 
 GRAPHS = "tuned[graphs=true,route=star]"
+DETACHED = operator(5, 1, "aten.detach.default", is_launched=False)
+READS = HostCall(id=90, name=HostCallName.HANDLE_LOOKUP)
+WAITS = [HostCall(id=91, name=HostCallName.HANDLE_LOOKUP), HostCall(id=92, name=HostCallName.STREAM_LOOKUP)]
 RECORDED = HostCall(id=99, name=HostCallName.EVENT_RECORD, thread=4)
+CLONE = ["stream_switch", "stream_wait", "event_record", "record_stream"]
 PACK = {"name": "aten._foreach_copy_.default", "node": "LaneNodeBackward", "flops": 0}
 ADD = {"name": "aten.add_.Tensor", "node": "SumNodeBackward", "stream": 2, "thread": 3}
 FORWARD = [
@@ -26,10 +30,13 @@ FORWARD = [
     copy(2, None, 1, 100, 3),
     copy(3, 0, 1, 100, 3),
     copy(4, 0, 1, 100, 3),
+    DETACHED,
     operator(5, 0, "aten.empty.memory_format", stream=2, is_launched=False),
     operator(6, 0),
     Wait(id=7, stream=1, after=(3,)),
     operator(8, 1),
+    READS,
+    *WAITS,
     Wait(id=9, stream=1, after=(4,)),
     operator(10, 1),
     copy(11, 1, 0, 10, 1),
@@ -75,7 +82,9 @@ def test_a_lane_waits_for_all_weights_and_a_sum_for_its_pack_alone():
     assert [[node.id for node in events[i].nodes] for i in launches] == [[6], [8, 10], [22, 23, 24], [25, 28]]
     waits = [i for i, event in enumerate(events) if isinstance(event, Wait) and event.stream == 1]
     assert max(waits) < launches[1]
-    assert RECORDED not in events
+    assert all(event in events for event in (DETACHED, *WAITS))
+    assert not any(event in events for event in (RECORDED, READS))
+    assert [event.name.value for event in events if isinstance(event, HostCall) and event.thread == 3] == CLONE
     tasks = build(events, machine(), Facts(modules=1, parameters=1)).all
     packs = [i for i, task in enumerate(tasks) if task.name == PACK["name"] and task.device == 1]
     last = max(i for i, task in enumerate(tasks) if task.device == 1)
@@ -97,7 +106,13 @@ def test_a_launch_costs_the_host_once_and_its_python_holds_the_lock():
 def test_a_step_on_one_device_and_a_step_without_weights_to_send():
     one = Recording(1, {0: 0}, FORWARD)
     assert graphed_events(one)[1] == FORWARD
-    assert any(isinstance(event, GraphLaunch) for event in graphed(FORWARD[:3] + FORWARD[6:] + BACKWARD))
+    assert any(isinstance(event, GraphLaunch) for event in graphed(FORWARD[:3] + FORWARD[7:] + BACKWARD))
+
+
+def test_other_dispatches_are_recorded_in_sequence():
+    events = record_step("mlp/tiny", "tuned[dispatch=threads,graphs=true]", 2).first.events
+    begin = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == "backward")
+    assert {getattr(event, "thread", MAIN) for event in events[:begin]} == {MAIN}
 
 
 @pytest.mark.parametrize(
@@ -122,4 +137,4 @@ def test_other_options_together_with_graphs(variant, is_refused):
 
 def test_a_forward_that_copies_to_its_device_has_no_graph():
     with pytest.raises(WrongInputError, match="workload: "):
-        graphed([*FORWARD[:9], copy(12, None, 1, 10, 1), *FORWARD[9:], *BACKWARD])
+        graphed([*FORWARD[:-2], copy(12, None, 1, 10, 1), *FORWARD[-2:], *BACKWARD])
