@@ -21,7 +21,7 @@ from dpbench.records.counts import Phase
 from dpbench.records.recording import Copy, HostCall, HostCallName, HostWait, Mark, Operator, Recording, Wait
 
 _HOME = 0
-_PACK, _TOKEN = "aten._foreach_copy_.default", "aten.empty."
+_PACK, _TOKEN, _SPARSE = "aten._foreach_copy_.default", "aten.empty.", "aten._indices.default"
 _LANE_NODE, _SUM_NODE, _ACCUMULATION = "LaneNodeBackward", "SumNodeBackward", "torch::autograd::AccumulateGrad"
 _ARRIVAL = HostCallName.STREAM_LOOKUP
 """What follows the lookup of a handle if the lane waits for a bucket there; the other lookups find no need to wait."""
@@ -33,13 +33,15 @@ _Lane = tuple[list[Operator], list[AnyEvent]]
 def graphed_events(recording: Recording) -> tuple[Recording, Sequence[AnyEvent]]:
     """Return the events of a step whose lanes are launched as graphs. One device alone runs eagerly.
 
-    Raise WrongInputError if a lane's forward does what a graph cannot.
+    Raise WrongInputError if the wrapper would run the step eagerly.
     """
     if recording.devices == 1:
         return recording, recording.events
     events = recording.events
     begin = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == Phase.BACKWARD)
     end = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == Phase.OPTIMISER)
+    if any(isinstance(event, Operator) and event.name == _SPARSE for event in events):
+        raise _refused("there are sparse gradients")
     sums = (e.stream for e in events if isinstance(e, Operator) and e.node == _SUM_NODE and e.device == _HOME)
     step = _Step(recording, iter(range(max(event.id for event in events) + 1, 1 << 62)), next(sums, _HOME))
     return recording, [*step.forward(events[:begin]), *step.backward(events[begin:end]), *events[end:]]
@@ -57,7 +59,7 @@ class _Step:
         """Yield the forward. What a lane's operators wait for comes before the lane's launch."""
         first, last = self._lanes_in_forward(events)
         if any(isinstance(event, Copy | HostWait) for event in events[first:last]):
-            raise WrongInputError("workload: its forward copies to a device or waits for one; a graph cannot do this")
+            raise _refused("the forward copies to a device or waits for one")
         sizes = _bytes_to_devices(events[:first], None)
         leading, lanes = self._by_lane(events[first:last])
         yield from (*events[:first], *leading)
@@ -150,6 +152,10 @@ class _Step:
             thread=thread,
             inputs=inputs,
         )
+
+
+def _refused(reason: str) -> WrongInputError:
+    return WrongInputError(f"variants: graphs=true: {reason}, and no graph does this; allowed: graphs=false")
 
 
 def _is_launched(event: AnyEvent, devices: range) -> bool:

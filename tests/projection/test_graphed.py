@@ -135,6 +135,7 @@ def test_other_options_together_with_graphs(variant, is_refused):
         assert rule_of(VariantId(variant)).change is graphed_events
 
 
-def test_a_forward_that_copies_to_its_device_has_no_graph():
-    with pytest.raises(WrongInputError, match="workload: "):
-        graphed([*FORWARD[:-2], copy(12, None, 1, 10, 1), *FORWARD[-2:], *BACKWARD])
+@pytest.mark.parametrize("event", [copy(12, None, 1, 10, 1), operator(12, 1, "aten._indices.default")])
+def test_what_no_graph_does_is_refused(event):
+    with pytest.raises(WrongInputError, match="variants: graphs=true: .*; allowed: graphs=false"):
+        graphed([*FORWARD[:-2], event, *FORWARD[-2:], *BACKWARD])
