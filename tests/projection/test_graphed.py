@@ -137,5 +137,5 @@ def test_other_options_together_with_graphs(variant, is_refused):
 
 @pytest.mark.parametrize("event", [copy(12, None, 1, 10, 1), operator(12, 1, "aten._indices.default")])
 def test_what_no_graph_does_is_refused(event):
-    with pytest.raises(WrongInputError, match="variants: graphs=true: .*; allowed: graphs=false"):
+    with pytest.raises(WrongInputError, match=r"variants: graphs=true: .*; allowed: graphs=false"):
         graphed([*FORWARD[:-2], event, *FORWARD[-2:], *BACKWARD])
