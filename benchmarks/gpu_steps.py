@@ -21,6 +21,7 @@ MACHINE_FILE = "machine.toml"
 """The exit code of dpbench on a machine that it cannot use."""
 VARIANTS = ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
 STOCK_AND_TUNED = ("torch_dp", "tuned")
+GRAPHS = "tuned[graphs=true]"
 STEPS_AHEAD = 20
 
 _SET_UP_S, _WARM_UP_S, _SAMPLE_S = 1.5, 0.5, 2.0  # of a case in a round; the samples are the least on accelerators
@@ -175,13 +176,14 @@ def _checks(place: Place) -> Iterator[Step]:
 
 def _comparisons(place: Place, work: Work, out: Path) -> Iterator[Step]:
     count, variants = place.count, work.variants
+    launched = (*variants, GRAPHS)
     if count > 1:
         numbers = sorted({2, count}) if work.is_sparse else doubling(count)
         apart = [place.apart(lanes) for lanes in numbers]
-        yield _compare("several_launch_bound", work, work.launch_bound, max(64, count), apart, variants, out)
+        yield _compare("several_launch_bound", work, work.launch_bound, max(64, count), apart, launched, out)
         yield _compare("several_compute_bound", work, work.compute_bound, max(8, 4 * count), apart, variants, out)
     shared = [place.shared(lanes) for lanes in work.shared_lanes]
-    yield _compare("launch_bound", work, work.launch_bound, 64, shared, variants, out)
+    yield _compare("launch_bound", work, work.launch_bound, 64, shared, launched, out)
     ahead = [place.apart(count) if count > 1 else place.shared(2)]
     more = ("--steps-per-sample", str(STEPS_AHEAD))
     yield _compare("ahead", work, work.launch_bound, max(64, count), ahead, STOCK_AND_TUNED, out, *more)
@@ -241,9 +243,10 @@ def _case_s(work: Work, variant: str, lanes: Lanes) -> float:
 
 
 def _keys(lanes: Lanes, variants: Sequence[str]) -> Iterator[Key]:
-    """Yield what is measured on these lanes. NCCL has no ranks that share a GPU."""
+    """Yield what is measured on these lanes. NCCL has no ranks that share a GPU, and the CPU has no graphs."""
     yield "single", lanes[:1]
-    is_shared = len(set(lanes)) < len(lanes) and lanes[0] != "cpu"
+    is_on_cpu = lanes[0] == "cpu"
+    missing = ["single"] if is_on_cpu or len(set(lanes)) == len(lanes) else ["single", "ddp"]
     for variant in variants:
-        if variant != "single" and not (variant == "ddp" and is_shared):
+        if variant not in missing and not (variant == GRAPHS and is_on_cpu):
             yield variant, lanes

@@ -91,6 +91,7 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
     "overlap_copies": _switch("send inputs and outputs on streams of their own"),
     "skip_unchanged": _switch("send only the parameters that changed"),
     "graphs": _switch("launch each lane's forward and backward as a CUDA graph"),
+    "check_graphs": _switch("compare the first graphs of each kind of step with eager steps"),
     "host_staged": _switch("send through the host"),
     "dispatch": _choice("threads", "sequence", "interleaved", "auto", sentence="how the replicas are called"),
     "route": _choice("auto", "star", "chain", "nccl", sentence="which lane sends parameters to which"),

@@ -308,17 +308,21 @@ class Bucket:
     `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
     """
 
-    def __init__(self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer) -> None:
-        self.indices = list(indices)
+    def __init__(
+        self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer, joined: set[int]
+    ) -> None:
+        self.indices, self._joined = list(indices), joined
         self.shapes = [shape_of(source) for source in sources]
         self._byte_count = flat_count(self.shapes, sources[0].dtype) * sources[0].element_size()
-        self._is_flat = len(sources) == 1 and sources[0].stride() == self.shapes[0][1]  # sent from the base's memory
-        if not self._is_flat:
+        self.is_flat = len(sources) == 1 and sources[0].stride() == self.shapes[0][1]  # sent from the base's memory
+        if not self.is_flat:
             staging.reserve(self._byte_count)
         self._staging = staging
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
+        self._packed_at: Any = None  # each forward records these events again, because graphs wait for them
+        self._left_together: Any = None
 
     def send(
         self, sources: list[Tensor], lanes: Sequence[Lane], order: Sequence[int], signature: Signature | None
@@ -329,7 +333,7 @@ class Bucket:
         sent again.
         """
         while len(self._copies) < len(lanes) - 1:
-            self._copies.append(FlatCopy(self.shapes, sources[0].dtype))
+            self._copies.append(FlatCopy(self.shapes, sources[0].dtype, self._joined))
         copies = self._copies[: len(lanes) - 1]
         outdated = [
             number
@@ -342,6 +346,9 @@ class Bucket:
             for number in outdated:
                 copies[number - 1].sent, copies[number - 1].sent_from = signature, held
         return copies
+
+    def copy_on(self, number: int) -> FlatCopy:
+        return self._copies[number - 1]
 
     def addresses(self) -> list[int]:
         """Where the lanes' copies lie."""
@@ -357,7 +364,7 @@ class Bucket:
         first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
         if first_hops or together:
             packed = self._pack(sources, base)
-            packed_at = record_event(base.device, base.near)
+            packed_at = self._packed_at = record_event(base.device, base.near, self._packed_at)
             left_at = [
                 self._send_to(lane, packed, [packed_at] if lanes[lane].near != base.near else [], lanes)
                 for lane in first_hops
@@ -376,14 +383,14 @@ class Bucket:
         self, packed: Tensor, packed_at: Any, left_at: list[Any], base: Lane, readers: Sequence[Stream]
     ) -> None:
         """Keep the packed bucket until these streams have read it, and the base's tensors until they are packed."""
-        if not self._is_flat:
+        if not self.is_flat:
             self._staging.leaving = left_at
         self.departure = None
         if base.near != base.compute:
-            self.departure = Arrival(base.device, left_at if self._is_flat else [packed_at])
+            self.departure = Arrival(base.device, left_at if self.is_flat else [packed_at])
             for reader in readers:  # the staging buffer may be freed with its set while these streams read it
                 record_stream(packed, reader)
-        elif base.near is not None and not self._is_flat:
+        elif base.near is not None and not self.is_flat:
             record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
 
     def _send_to(self, number: int, source: Tensor, awaited: Sequence[Any], lanes: Sequence[Lane]) -> Any:
@@ -391,11 +398,12 @@ class Bucket:
 
         The copy waits for the events `awaited`.
         """
-        lane = lanes[number]
+        lane, copy = lanes[number], self._copies[number - 1]
         above = lanes[lane.parent].device
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
-            self._copies[number - 1].fill(source, awaited, lane)
-        return record_event(above, lane.above)
+            copy.fill(source, awaited, lane)
+        copy.left = record_event(above, lane.above, copy.left)
+        return copy.left
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
         """Send to these lanes by NCCL; return the event after which `packed` has been read."""
@@ -404,11 +412,12 @@ class Bucket:
             wait_event(up, packed_at)
         receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
         send_to_all(packed, up, receivers)
-        return record_event(base.device, up)
+        self._left_together = record_event(base.device, up, self._left_together)
+        return self._left_together
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
         """The sources as one flat tensor, ready on the hub."""
-        if self._is_flat:
+        if self.is_flat:
             return sources[0].detach().as_strided((sources[0].numel(),), (1,))
         with use_stream(base.device, base.near):
             if self._packed is None:
@@ -437,8 +446,9 @@ class Broadcaster:
         )
         flat = [indices for indices in planned if fits_flat(tensors[indices[0]])]
         buffers = [StagingBuffer() for _ in range(STAGING_BUFFERS)]
+        self._joined: set[int] = set()
         self._buckets = [
-            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS])
+            Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS], self._joined)
             for number, indices in enumerate(flat)
         ]
         self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
@@ -520,8 +530,40 @@ class Broadcaster:
             *[address for bucket in self._buckets for address in bucket.addresses()],
         ]
 
+    def send(self, lanes: Sequence[Lane]) -> None:
+        """Send all tensors, for readers that know where they arrive. All must fit a flat."""
+        with torch.inference_mode(False), torch.no_grad():
+            self._send_all(lanes, (), None)
+
+    def sent(self, number: int) -> list[Tensor]:
+        """New tensors for a lane, over the values that it was sent; lane 0's are over the base's own."""
+        tensors = [tensor.detach() for tensor in self._tensors]
+        for bucket in self._buckets if number else ():
+            put(bucket.copy_on(number).new_tensors(is_watched=False), tensors, bucket.indices)
+        return tensors
+
+    def arrivals(self, number: int) -> dict[int, Arrival]:
+        """What a graph of a lane waits for, by the indices of the tensors."""
+        found: dict[int, Arrival] = {}
+        for bucket in self._buckets:
+            arrival = bucket.copy_on(number).arrival if number else bucket.departure
+            if arrival is not None:
+                found.update(dict.fromkeys(bucket.indices, arrival.again()))
+        return found
+
+    def await_sent(self, number: int) -> None:
+        """Let a lane's current stream wait for all buckets, which have just been sent to all lanes.
+
+        A stream's last event is behind its others, so only the last bucket of each kind is waited for.
+        """
+        departures = {bucket.is_flat: bucket.departure for bucket in self._buckets}.values()
+        for arrival in [bucket.copy_on(number).arrival for bucket in self._buckets[-1:]] if number else departures:
+            if arrival is not None:
+                arrival.wait()
+
     def _send_all(self, lanes: Sequence[Lane], deliveries: Sequence[Delivery], watch: ChangeWatch | None) -> None:
         wait_stream(lanes[0].near, lanes[0].compute)
+        self._joined.clear()
         order = downwards(tuple([lane.parent for lane in lanes]))[1:]
         for bucket in self._buckets:
             self._send(bucket, lanes, order, deliveries, watch)
@@ -543,8 +585,13 @@ class Broadcaster:
         is_watched = watch is not None and self._always_sent.isdisjoint(bucket.indices)
         signature = watch.signature(sources) if watch is not None and is_watched else None
         copies = bucket.send(sources, lanes, order, signature)
-        for delivery, lane, copy in zip(deliveries[1:], lanes[1:], copies, strict=True):
-            put(copy.new_tensors(lane, is_watched), delivery.tensors, bucket.indices)
+        for lane, copy in zip(lanes[1:], copies, strict=True):
+            if lane.compute is not None:
+                copy.note_reader(lane)
+        if not deliveries:
+            return
+        for delivery, copy in zip(deliveries[1:], copies, strict=True):
+            put(copy.new_tensors(is_watched), delivery.tensors, bucket.indices)
             if copy.arrival is not None:
                 delivery.arrivals.update(dict.fromkeys(bucket.indices, copy.arrival))
         if bucket.departure is not None:

@@ -85,18 +85,22 @@ class FlatCopy:
     """One bucket's values on one lane.
 
     Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors, and the
-    streams above the lane's children, on which the values are passed on.
+    streams above the lane's children, on which the values are passed on. `joined` has the lanes whose far stream has
+    waited for their compute stream in this forward.
     """
 
-    def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
+    def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype, joined: set[int]) -> None:
         self._shapes = shapes
         self._dtype = dtype
+        self._joined = joined
         self._templates: list[Tensor] = []
         self._watched: list[Tensor] = []  # over the templates' memory; their version counters show a replica's writes
         self._readers: list[Stream] = []
         self._leaving: dict[int, Any] = {}  # for each child the event after which it has read the flat
         self._leaves_on: list[Stream] = []  # the streams of these events, which `record_stream` knows
         self.arrived: list[Any] = []  # an event for each piece, or one for all
+        self._last_arrived: Any = None  # the event of the last piece, and the one after which the source has been read;
+        self.left: Any = None  # each forward records them again, because graphs wait for them
         self.arrival: Arrival | None = None
         self.sent: Any = None  # the signature (`ChangeWatch`) of the base's tensors that the values come from
         self.sent_from: list[Tensor] = []  # keeps their memory alive, so that no other tensor gets the same signature
@@ -108,8 +112,8 @@ class FlatCopy:
         passes a bucket on sends and receives it in pieces, so that the next hop starts before this one ends.
         """
         self.prepare(len(source), lane)
-        is_passed_on = lane.parent != 0 or bool(lane.children)
-        ends = (cut(self.flat), cut(source)) if is_passed_on else ([self.flat], [source])
+        is_cut = lane.has_pieces and (lane.parent != 0 or bool(lane.children))
+        ends = (cut(self.flat), cut(source)) if is_cut else ([self.flat], [source])
         for end, start, event in zip_longest(*ends, awaited):
             if event is not None:
                 wait_event(lane.above, event)
@@ -123,6 +127,11 @@ class FlatCopy:
         if not self._templates or count_storage_uses(self.flat) != self._own_uses + len(self._watched):
             self._allocate(count, lane.device)
         for reader in self._readers:
+            is_compute = reader == lane.compute
+            if is_compute and id(lane) in self._joined:  # the last forward read all buckets before the first was sent
+                continue
+            if is_compute:
+                self._joined.add(id(lane))
             wait_stream(lane.far, reader)
         self._readers = [reader for reader in self._readers if reader == lane.compute]  # already recorded
         for left in self._leaving.values():
@@ -137,8 +146,10 @@ class FlatCopy:
 
     def note_arrival(self, lane: Lane, *, is_last: bool) -> None:
         """Note that a piece has arrived, or the last one, after all present work on the far stream."""
+        if is_last:
+            self._last_arrived = record_event(lane.device, lane.far, self._last_arrived)
         if lane.far is not None and (lane.children or is_last):
-            self.arrived.append(record_event(lane.device, lane.far))
+            self.arrived.append(self._last_arrived if is_last else record_event(lane.device, lane.far))
         if is_last:
             self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 
@@ -160,18 +171,21 @@ class FlatCopy:
         self._leaving = {}
         self._leaves_on = []
 
-    def new_tensors(self, lane: Lane, is_watched: bool) -> list[Tensor]:
-        """New tensors over the values, to be read on the lane's compute stream.
+    def note_reader(self, lane: Lane) -> None:
+        """Note that the lane's compute stream will read the values."""
+        if lane.compute not in self._readers:
+            record_stream(self.flat, lane.compute)
+            if self._readers and self.arrival is None:  # then the first reader has filled it on its own stream
+                wait_event(lane.compute, self.arrived[-1])
+            self._readers.append(lane.compute)
+
+    def new_tensors(self, is_watched: bool) -> list[Tensor]:
+        """New tensors over the values.
 
         If `is_watched`, `was_written` reports writes to them. Watched values may serve several forwards. Their tensors
         share version counters, so autograd detects that one forward has written what another's graph needs.
         Any other change to a tensor stays with that tensor.
         """
-        if lane.compute is not None and lane.compute not in self._readers:
-            record_stream(self.flat, lane.compute)
-            if self._readers and self.arrival is None:  # then the first reader has filled it on its own stream
-                wait_event(lane.compute, self.arrived[-1])
-            self._readers.append(lane.compute)
         if not is_watched:
             return [template.data for template in self._templates]
         self._watched = self._watched or [template.data for template in self._templates]
@@ -207,7 +221,7 @@ class StagingBuffer:
         """Make the hub wait until all lanes have read the previous bucket."""
         for event in self.leaving:
             if event is not None:
-                hub.wait_event(event)
+                event.wait(hub)
 
 
 def cut(flat: Tensor) -> Sequence[Tensor]:

@@ -30,11 +30,14 @@ from torch.nn.modules import module as module_hooks
 from torch.nn.utils import parametrize
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dpbench.parallel.broadcast import Broadcaster, Delivery, Mailbox, Sum
+from dpbench.parallel.broadcast import Broadcaster, Mailbox, Sum
 from dpbench.parallel.buckets import Shape, fits_flat, flat_count, shaped_views
+from dpbench.parallel.graph_check import CHECKS, Snapshot, difference
+from dpbench.parallel.graph_waits import waits_are_for_earlier_records
 from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
+from dpbench.parallel.tables import Arrival
 from dpbench.parallel.thread_state import setting_values
 
 WARM_UPS = 2
@@ -65,10 +68,13 @@ class GraphReport:
     trials_left: int | None = None
     """Eager forwards until the present kind is captured; None if its steps stay eager."""
     has_warned: bool = False
+    is_checking: bool = False
+    _check: "Check | None" = None
 
     def note(self, text: str) -> None:
-        """Count a forward."""
-        self.forwards[text] += 1
+        """Count a forward, unless it is a repetition for a comparison."""
+        if not self.is_checking:
+            self.forwards[text] += 1
 
     def note_eager(self, reason: str) -> None:
         """Count a forward that will not become a graph, and warn of the first one."""
@@ -77,6 +83,17 @@ class GraphReport:
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
+
+    def begin_check(self, kind: "_Kind", tree: ModuleTree, devices: Sequence[torch.device]) -> None:
+        """Keep the state before a forward by graphs if it is one of the first of its kind."""
+        if kind.checks < CHECKS and not self.is_checking:
+            kind.checks += 1
+            self._check = Check(self, kind, Snapshot(tree, devices))
+
+    def take_check(self) -> "Check | None":
+        """The check that the last forward began, if it did."""
+        check, self._check = self._check, None
+        return check
 
     def lines(self) -> list[str]:
         return [f"{count} forwards: {text}" for text, count in self.forwards.items()]
@@ -188,10 +205,13 @@ class _Pending:
 
 
 class StepGraph:
-    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights that they read."""
+    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights that they read.
 
-    def __init__(self, lanes: Sequence[LaneGraph], spec: TreeSpec, addresses: Sequence[int]) -> None:
-        self.lanes, self.spec, self.addresses = lanes, spec, addresses
+    If `waits`, the forwards wait for the weights, each where it is read.
+    """
+
+    def __init__(self, lanes: Sequence[LaneGraph], spec: TreeSpec, waits: bool, addresses: Sequence[int]) -> None:
+        self.lanes, self.spec, self.waits, self.addresses = lanes, spec, waits, addresses
 
 
 class GraphedLane(Function):
@@ -278,7 +298,31 @@ class _Kind:
     warm_ups: int = 0
     captures: int = 0
     step: StepGraph | None = None
+    checks: int = 0
     reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The comparison of a kind's last forward with an eager one, and the state before it."""
+
+    report: GraphReport
+    kind: _Kind
+    snapshot: Snapshot
+
+    def again_if_equal(self, found: Any, eagerly: Callable[[], Any], again: Callable[[], Any]) -> Any:
+        """Return what `again` does if the output `found` equals that of `eagerly`; else None, and note why."""
+        self.report.is_checking = True
+        try:
+            reason = difference(found, eagerly, self.snapshot)
+            if reason is None:
+                return again()
+        finally:
+            self.report.is_checking = False
+        self.kind.reason = f"graphs differ from an eager step: {reason}"
+        self.report.forwards -= Counter([f"graphs ({self.kind.text})"])
+        self.report.note_eager(self.kind.reason)
+        return None
 
 
 class Graphs:
@@ -415,31 +459,38 @@ def why_not_now(tree: ModuleTree) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-Replica = Callable[[int, Sequence[Tensor]], nn.Module]
-"""Makes the replica of a lane from its tensors."""
+Replica = Callable[[int, list[Tensor], dict[int, Arrival]], nn.Module]
+"""Makes the replica of a lane from its tensors, which wait for their arrivals."""
 
 
 def capture_step(
     work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, pools: dict[int, Any]
-) -> tuple[list[LaneGraph], TreeSpec]:
-    """Capture the lanes one after the other. Nothing runs, so the base stays as it is."""
+) -> tuple[list[LaneGraph], TreeSpec, bool]:
+    """Capture the lanes one after the other. Nothing runs, so the base stays as it is.
+
+    Return the graphs, the form of the outputs, and whether the forwards themselves wait for the weights.
+    """
+    waits = all(map(waits_are_for_earlier_records, {lane.device for lane in work.lanes}))
     graphs: list[LaneGraph] = []
     specs: list[TreeSpec] = []
     for number, lane in enumerate(work.lanes):
         pools.setdefault(number, torch.cuda.graph_pool_handle())
 
         def forward(graph: LaneGraph, number: int = number) -> Any:
-            tensors = [tensor.detach() for tensor in work.deliveries[number].tensors]
+            tensors, arrivals = work.owner.sent(number), work.owner.arrivals(number) if waits else {}
             graph.buckets = _lead_to_buckets(tensors, work.sums)
             args, kwargs = _static_arguments(calls[number], graph.inputs)
-            return replica(number, tensors)(*args, **kwargs)
+            outputs = replica(number, tensors, arrivals)(*args, **kwargs)
+            for arrival in dict.fromkeys(arrivals.values()):  # those of weights that the forward has not read
+                arrival.wait()
+            return outputs
 
         with use_stream(lane.device, lane.compute):
             graphs.append(LaneGraph(lane, work.inputs[number], pools[number]))
             specs.append(graphs[-1].capture(forward))
     if any(spec != specs[0] for spec in specs):
         raise RefusedError("the replicas return values of different forms")
-    return graphs, specs[0]
+    return graphs, specs[0], waits
 
 
 def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[GraphedBucket]:
@@ -467,7 +518,6 @@ class Work:
 
     lanes: Sequence[Lane]
     inputs: Sequence[Sequence[Tensor]]
-    deliveries: Sequence[Delivery]
     sums: Sequence[Sum]
     owner: Broadcaster
 
@@ -479,7 +529,8 @@ def launch(graphs: Graphs, step: StepGraph, work: Work) -> list[Any]:
     outputs = []
     for number, lane in enumerate(work.lanes):
         with use_stream(lane.device, lane.compute):
-            work.deliveries[number].await_all()
+            if not step.waits:
+                work.owner.await_sent(number)
             of_lane = GraphedLane.apply(run, number, work.inputs[number], *tokens)
         outputs.append(tree_unflatten(list(of_lane), step.spec))
     return outputs

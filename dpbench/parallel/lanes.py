@@ -24,7 +24,8 @@ stream *above*. Where the parent is lane 0, it is the near stream::
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -34,7 +35,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, children_of, choose, parents_of
+from dpbench.parallel.routes import Links, children_of, choose, has_pieces, parents_of
 
 Stream = Any
 """A ``Stream`` of the device type's module; None on the CPU."""
@@ -81,14 +82,58 @@ def wait_for_all(devices: Sequence[torch.device]) -> None:
             stream.synchronize()
 
 
+class _OnStream:
+    """What ``torch.cuda.StreamContext`` does, with 3 Python calls in place of about 30 for another device's stream."""
+
+    __slots__ = ("_here", "_stream", "_there")
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        stream, current, device = self._stream, torch._C._cuda_getCurrentStream, torch._C._cuda_getDevice()
+        self._here = current(device)
+        self._there = current(stream.device_index) if stream.device_index != device else self._here
+        torch._C._cuda_setStream(stream.stream_id, stream.device_index, stream.device_type)
+
+    def __exit__(self, *_: object) -> None:
+        if self._there is not self._here:
+            torch._C._cuda_setStream(*self._there)
+        torch._C._cuda_setStream(*self._here)  # this makes its device current too
+
+
 def use_stream(device: torch.device, stream: Stream) -> AbstractContextManager[Any]:
+    if type(stream) is torch.cuda.Stream:
+        return _OnStream(stream)
     return _NOTHING if stream is None else torch.get_device_module(device).stream(stream)
+
+
+class _Events(threading.local):
+    """An event for each device. It may be recorded again at once: a wait is for what was recorded when it was asked."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, Any] = defaultdict(torch._C._CudaEventBase)
+
+
+_events = _Events()
 
 
 def wait_stream(waiting: Stream, awaited: Stream) -> None:
     """Make all later work on `waiting` wait for all present work on `awaited`."""
-    if waiting is not None and awaited is not None and waiting != awaited:
-        waiting.wait_stream(awaited)
+    if waiting is not None and awaited is not None:
+        fork(awaited, [waiting])
+
+
+def fork(awaited: Stream, streams: Iterable[Stream]) -> None:
+    """Make all later work on the streams wait for all present work on `awaited`, with one event."""
+    waiting = [] if awaited is None else [stream for stream in streams if stream is not None and stream != awaited]
+    if not waiting:
+        return
+    is_cuda = type(awaited) is torch.cuda.Stream
+    event = _events.of[awaited.device_index] if is_cuda else torch.get_device_module(awaited.device).Event()
+    event.record(awaited)
+    for stream in waiting:
+        event.wait(stream)
 
 
 def record_stream(tensor: Tensor, stream: Stream) -> None:
@@ -105,14 +150,18 @@ def record_stream(tensor: Tensor, stream: Stream) -> None:
 def wait_event(waiting: Stream, event: Any) -> None:
     """Make all later work on `waiting` wait for the event."""
     if event is not None:
-        waiting.wait_event(event)
+        event.wait(waiting)
 
 
-def record_event(device: torch.device, stream: Stream) -> Any:
-    """A new event behind all present work on the stream; None on the CPU."""
+def record_event(device: torch.device, stream: Stream, again: Any = None) -> Any:
+    """An event behind all present work on the stream: `again`, or a new one; None on the CPU."""
     if stream is None:
         return None
-    event = torch.get_device_module(device).Event()
+    event = again
+    if event is None:
+        is_cuda = type(stream) is torch.cuda.Stream  # its class in Python adds calls, and a check of the build
+        # A graph may wait for an external event. Outside of graphs it is as any other.
+        event = torch._C._CudaEventBase(external=True) if is_cuda else torch.get_device_module(device).Event()
     event.record(stream)
     return event
 
@@ -138,6 +187,10 @@ class Lane:
     """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
     is_remote: bool = False
     """Whether its bytes go over a link; not those of lane 0, nor of other lanes on the base's device."""
+    has_pieces: bool = True
+    """Whether the route passes buckets on in pieces."""
+    small_bytes: int = 0
+    """Chunks and outputs up to this size go on the compute streams."""
 
 
 class _Here(threading.local):
@@ -156,8 +209,10 @@ class SideStreams:
         is_staged: bool = False,
         route: Route = Route.STAR,
         links: Links | None = None,
+        small_bytes: int = 0,
     ) -> None:
         self._devices = list(devices)
+        self._small_bytes = small_bytes
         self._is_staged = is_staged
         self._is_remote = [i > 0 and is_link(devices[0], device) for i, device in enumerate(devices)]
         self._links = links or Links(heads_of(devices), frozenset())
@@ -206,7 +261,7 @@ class SideStreams:
         route = choose(links) if self._route is Route.AUTO else self._route
         if route is Route.NCCL and count < len(self._devices):
             route = Route.STAR  # NCCL would first make a communicator for these devices alone
-        parents = parents_of(route, links)
+        parents, is_cut = parents_of(route, links), has_pieces(route, links)
         is_linked = [lane > 0 and is_link(devices[parents[lane]], device) for lane, device in enumerate(devices)]
         computes = [current_stream(device) for device in devices]
         if is_overlapped and not self._is_on_cpu:
@@ -226,6 +281,8 @@ class SideStreams:
                 route=route if is_linked[lane] else Route.STAR,
                 is_staged=self._is_staged,
                 is_remote=self._is_remote[lane],
+                has_pieces=is_cut,
+                small_bytes=self._small_bytes,
             )
             for lane, device in enumerate(devices)
         ]

@@ -10,12 +10,14 @@ language model the outputs are large: the gathered logits of GPT-2 are two third
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch._C._profiler import _RecordFunctionFast  # `record_function`, but without a profiler 0.2 instead of 5 us
 from torch.nn.parallel.data_parallel import _check_balance
+from torch.utils._pytree import tree_map
 
 from dpbench.parallel.accumulate import Accumulation, Context
 from dpbench.parallel.apply import apply_with, parallel_apply
@@ -137,8 +139,17 @@ class DataParallel(nn.DataParallel[T]):
             if getattr(getattr(self, name), "__func__", None) is not getattr(DataParallel, name):
                 report.note_eager(f"the wrapper has a {name} of its own")
                 return None
+        run = partial(self._replicas.run_graphs, module, list(zip(chunks, kwarg_chunks, strict=True)))
         try:
-            return self._replicas.run_graphs(module, list(zip(chunks, kwarg_chunks, strict=True)))
+            outputs, check = run(), report.take_check()
+            if outputs is None or check is None:
+                return outputs
+
+            def eagerly() -> Any:
+                own = tree_map(_cloned, (chunks, kwarg_chunks))  # a forward may write to its inputs
+                return self.gather(self._replicas.lend(self._replicate_and_apply, module, *own), self.output_device)
+
+            return check.again_if_equal(self.gather(outputs, self.output_device), eagerly, run)
         finally:
             self._replicas.settle()
 
@@ -171,8 +182,10 @@ class DataParallel(nn.DataParallel[T]):
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
         self._replicas.settle()  # a subclass may have overridden `parallel_apply`
         device = resolve_target(output_device)
-        nears = [lane.near for lane in self._lanes()] if device == self.src_device_obj else []
-        return gather_to(Target(device, tuple(nears), self.policy.host_staged), outputs, self.dim)
+        lanes = self._lanes() if device == self.src_device_obj else []
+        small_bytes = lanes[0].small_bytes if lanes else 0
+        target = Target(device, tuple([lane.near for lane in lanes]), self.policy.host_staged, small_bytes)
+        return gather_to(target, outputs, self.dim)
 
     def _lanes(self) -> list[Lane]:
         return self._pool().streams.lanes(len(self.device_ids), self.policy.overlap_copies)
@@ -270,6 +283,10 @@ def data_parallel(  # noqa: PLR0917 - the stock signature
     used = devices[: len(chunks)]
     outputs = parallel_apply(replicate(module, used, policy=policy), chunks, kwarg_chunks, used, policy)
     return gather(outputs, devices[0] if output_device is None else output_device, dim, policy)
+
+
+def _cloned(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 Loss = Callable[[Any, Tensor], Tensor]

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.buckets import Shape, cut, shaped_views
-from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
+from dpbench.parallel.lanes import Lane, Stream, fork, record_event, record_stream, use_stream, wait_event, wait_stream
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import downwards
 from dpbench.parallel.transfer import copy_to, sum_by_nccl
@@ -87,7 +87,7 @@ def sum_along_route(packages: Packages) -> Tensor:
     if any(lane.route is Route.NCCL for lane, _ in packages):
         return _sum_by_nccl(packages)
     parents = tuple([lane.parent for lane, _ in packages])
-    is_whole = not any(parents)
+    is_whole = not (any(parents) and packages[0][0].has_pieces)
     arrived: dict[int, Arrived] = {}
     for number in reversed(downwards(parents)):
         lane, package = packages[number]
@@ -134,8 +134,8 @@ def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], 
                 if index == 0:
                     _wait_for(lane.far, child_package, below)
             flat.add_(part)
-            if flat is flats[-1]:
-                _give_back(child_package, below, lane)
+        if flat is flats[-1]:
+            _give_back([packages[child] for child in lane.children], lane)
         if number != 0:
             copied = copy_to(flat, parent.device, lane.is_staged)
             sent.append((copied, record_event(parent.device, lane.above) if lane.above != parent.far else None))
@@ -144,13 +144,13 @@ def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], 
     return sent
 
 
-def _give_back(package: Package, child: Lane, lane: Lane) -> None:
-    """Let the child's memory be used again after the lane has read it, before anything else is queued there."""
-    if child.is_linked:
-        wait_stream(child.above, lane.far)
-    elif lane.far != child.compute:
-        assert package.flat is not None
-        record_stream(package.flat, lane.far)
+def _give_back(children: Packages, lane: Lane) -> None:
+    """Let the children's memory be used again after the lane has read it, before anything else is queued there."""
+    fork(lane.far, [child.above for child, _ in children if child.is_linked])
+    for child, package in children:
+        if not child.is_linked and lane.far != child.compute:
+            assert package.flat is not None
+            record_stream(package.flat, lane.far)
 
 
 def _pieces(package: Package, is_whole: bool) -> Sequence[Tensor]:

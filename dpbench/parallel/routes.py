@@ -33,7 +33,8 @@ from dpbench.parallel.policy import Route
 
 PIECE_BYTES = 4 * 1024 * 1024
 """A bucket is passed on in pieces of this size."""
-
+ISSUE_S = 25e-6
+"""The host's time for a piece: a copy, two events and two waits. On a link that takes less, buckets stay whole."""
 
 Hop = tuple[int, int]
 """Source and destination of a copy: the first lanes on their devices."""
@@ -150,6 +151,14 @@ def downwards(parents: tuple[int, ...]) -> tuple[int, ...]:
 
 def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
     return tuple(child for child, parent in enumerate(parents) if parent == lane and child != 0)
+
+
+def has_pieces(route: Route, links: Links) -> bool:
+    """Whether a piece takes longer than its issue on the slowest link of the plan; yes if none was measured."""
+    parents, rates = parents_of(route, links), dict(links.rates)
+    pairs = [(links.heads[parent], links.heads[lane]) for lane, parent in enumerate(parents)]
+    known = [rate for pair in pairs if (rate := rates.get((min(pair), max(pair))))]
+    return not known or ISSUE_S * min(known) < PIECE_BYTES
 
 
 def piece_items(item_bytes: int) -> int:

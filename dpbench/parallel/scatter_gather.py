@@ -26,9 +26,9 @@ from torch.autograd import Function
 from torch.utils._pytree import tree_leaves
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
-from dpbench.parallel.lanes import Lane, SideStreams, Stream, current_stream, is_link, use_stream, wait_stream
+from dpbench.parallel.lanes import Lane, SideStreams, Stream, current_stream, fork, is_link, use_stream, wait_stream
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy, Shares, check_policy, checked_shares, shares_of_lanes
-from dpbench.parallel.transfer import copy_into, copy_to, send
+from dpbench.parallel.transfer import copy_into, copy_to, send_chunks
 
 Chunks = list[Any]
 Cut = Callable[[Tensor], Sequence[Tensor]]
@@ -119,7 +119,7 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares |
         chunks = tensor.chunk(len(lanes), dim)
     else:
         chunks = tensor.split(chunk_sizes(tensor.size(dim), len(lanes), shares), dim)
-    return [send(chunk, lane, lanes[0].device) for chunk, lane in zip(chunks, lanes, strict=False)]
+    return send_chunks(chunks, lanes)
 
 
 def _used(lanes: Sequence[Lane], shares: Shares | None) -> Sequence[Lane]:
@@ -234,16 +234,18 @@ _SCALARS = (
 class Target:
     """The device that outputs are gathered on, and one near stream per lane, or no stream.
 
-    Without streams, copies run on the caller's own stream.
+    Without streams, copies run on the caller's own stream. So do outputs up to `small_bytes`.
     """
 
     device: torch.device
     nears: tuple[Stream, ...]
     is_staged: bool = False
+    small_bytes: int = 0
 
-    def streams(self) -> list[Stream]:
-        """The streams to copy on; the caller's current stream if there are none."""
-        return list(self.nears) or [current_stream(self.device)]
+    def nears_for(self, tensors: Sequence[Tensor]) -> Sequence[Stream]:
+        """The streams to copy these on, one each, or none."""
+        is_small = tensors[0].nbytes <= self.small_bytes
+        return () if is_small else self.nears[: len(tensors)]
 
 
 def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
@@ -282,13 +284,14 @@ class Join(Function):
         joined = _empty_for(tensors, sum(ctx.sizes), dim, target.device)
         parts = joined.split(ctx.sizes, dim)
         here = current_stream(target.device)
+        nears = ctx.nears = target.nears_for(tensors)
         try:
-            for part, tensor, near in zip(parts, tensors, cycle(target.streams()), strict=False):
-                wait_stream(near, here)
+            fork(here, nears)
+            for part, tensor, near in zip(parts, tensors, cycle(nears or [here]), strict=False):
                 with use_stream(target.device, near):
                     copy_into(part, tensor, target.is_staged)
         finally:  # after an error too, because the memory of the copies that were made is free then
-            for near in target.nears:
+            for near in nears:
                 wait_stream(here, near)
         return joined
 
@@ -299,12 +302,12 @@ class Join(Function):
         parts = grad.split(ctx.sizes, ctx.dim)
         here = current_stream(target.device)
         try:
-            for part, device, near in zip(parts, ctx.devices, cycle(target.streams()), strict=False):
-                wait_stream(near, here)
+            fork(here, ctx.nears)
+            for part, device, near in zip(parts, ctx.devices, cycle(ctx.nears or [here]), strict=False):
                 with use_stream(target.device, near):
                     grads.append(copy_to(part, device, target.is_staged) if is_link(target.device, device) else part)
         finally:
-            for near in target.nears:
+            for near in ctx.nears:
                 wait_stream(here, near)
         return (None, None, *grads)
 

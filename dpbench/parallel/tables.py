@@ -31,6 +31,10 @@ class Arrival:
         self._events = events
         self._waited: list[int] = []
 
+    def again(self) -> "Arrival":
+        """A new arrival by the same events, for which no stream has waited."""
+        return Arrival(self._device, self._events)
+
     def wait(self) -> None:
         """Make the current stream of the device wait for the events, once per stream."""
         if is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one
@@ -40,7 +44,7 @@ class Arrival:
         if handle not in self._waited:
             stream = current_stream(self._device)
             for event in self._events:
-                stream.wait_event(event)
+                event.wait(stream)
             self._waited.append(handle)
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dpbench.parallel.devices import CPU
-from dpbench.parallel.lanes import Lane, Stream, current_stream, record_stream, use_stream, wait_stream
+from dpbench.parallel.lanes import Lane, Stream, current_stream, fork, record_stream, use_stream, wait_stream
 from dpbench.parallel.policy import Policy, Route
 
 PROBE_ELEMENTS = 1 << 20
@@ -58,11 +58,13 @@ def copy_to(tensor: Tensor, device: torch.device, is_staged: bool = False) -> Te
     return tensor.to(CPU).to(device)
 
 
-def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
-    """Return the tensor on the lane's device, copied on side streams; differentiable.
+def send_chunks(chunks: Sequence[Tensor], lanes: Sequence[Lane]) -> list[Tensor]:
+    """Return each chunk of a tensor on its lane's device, copied on side streams; differentiable.
 
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
     `record_stream` keeps the source until the copy is over, and the copy until the lane has used it.
+
+    Small chunks go on the compute streams, because they take less time than other streams take to be issued.
 
     A tensor on the host has the lane's inbound stream, so the copy waits for no earlier step. That overlaps if the
     tensor is pinned. If it is not, CUDA blocks the host until the copy is over, but no longer.
@@ -71,8 +73,23 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     cloned a gradient on the hub, as it does with some sparse ones. The optimizer has read it on the compute stream,
     but the allocator may give its memory to the hub again.
     """
-    if tensor.device == lane.device and not (lane.is_remote and lane.device == base):
-        return tensor
+    base, source = lanes[0].device, chunks[0].device
+    used = lanes[: len(chunks)]
+    moves = [source != lane.device or (lane.is_remote and lane.device == base) for lane in used]
+    if source != CPU and chunks[0].nbytes <= lanes[0].small_bytes:
+        return [
+            copy_to(chunk, lane.device, lane.is_staged) if is_moved else chunk
+            for chunk, lane, is_moved in zip(chunks, used, moves, strict=True)
+        ]
+    if source == base and any(moves):
+        fork(current_stream(base), [lane.near for lane, is_moved in zip(used, moves, strict=True) if is_moved])
+    return [
+        _send(chunk, lane, base) if is_moved else chunk
+        for chunk, lane, is_moved in zip(chunks, used, moves, strict=True)
+    ]
+
+
+def _send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
     if tensor.device == CPU:
         with use_stream(lane.device, lane.inbound):
             moved = copy_to(tensor, lane.device)
@@ -80,7 +97,6 @@ def send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
         record_stream(moved, lane.compute)
         return moved
     near = lane.near if tensor.device == base else current_stream(tensor.device)
-    wait_stream(near, current_stream(tensor.device))
     if not lane.is_remote:
         wait_stream(lane.far, lane.compute)
     with use_stream(tensor.device, near), use_stream(lane.device, lane.far):

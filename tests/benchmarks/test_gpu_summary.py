@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.gpu_run import End
 from benchmarks.gpu_steps import (
+    GRAPHS,
     MACHINE_FILE,
     Kind,
     Place,
@@ -223,16 +224,18 @@ def test_steps_are_left_out_in_the_stated_order():
     assert [each for each in rest if " " not in each[0]] == order
     first, second, third, *_ = lost_by(one, 1)
     assert first == ["telemetry"]
-    assert second == [f"launch_bound {variant} on 4" for variant in ("floor", "naive", "torch_dp", "tuned")]
+    assert second == [f"launch_bound {variant} on 4" for variant in ("floor", "naive", "torch_dp", "tuned", GRAPHS)]
     assert {case.split()[1] for case in third} == {"floor", "naive"}
 
 
 def test_a_comparison_needs_more_with_each_lane_and_rank_and_with_the_start_up():
     def needs(count=2, **changed):
         work = replace(Work(variants=("tuned",)), **changed)
-        return next(step for step in steps_of(Place("cuda", count), work, Path("out")) if "launch" in step.name).needs_s
+        return next(
+            step for step in steps_of(Place("cuda", count), work, Path("out")) if "compute" in step.name
+        ).needs_s
 
-    assert needs(1, shared_lanes=(1,), start_s=8.0) == pytest.approx(8 + 2 * (8 + 2 * 4.2))
+    assert needs(1, start_s=8.0) == pytest.approx(8 + 2 * (8 + 4.2 + 4.4))
     assert needs(4) - needs(2) == pytest.approx(2 * 4.8)
     assert needs(start_s=9.0) - needs(start_s=8.0) == pytest.approx(3)
     ranks = needs(variants=("ddp",)) - needs()
@@ -248,7 +251,7 @@ def test_several_gpus_are_used_by_all_variants_with_a_gpu_for_each_lane(count, l
     for name in list(steps)[:2]:
         step = steps[name]
         assert [parse_devices(text) for text in value_of(step, "--devices").split(",")] == apart
-        assert {variant for variant, _ in step.wanted} == set(SCHEMES)
+        assert {variant for variant, _ in step.wanted} == {*SCHEMES, *([GRAPHS] if "launch" in name else [])}
         assert {where for variant, where in step.wanted if variant == "ddp"} == set(apart)
         assert int(value_of(step, "--batch")) >= count
     assert parse_devices(value_of(steps["ahead"], "--devices")) == apart[-1]

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpbench.parallel import DataParallel, Policy, broadcast, graphs, reduce
+from dpbench.parallel import DataParallel, Policy, broadcast, graph_check, graph_waits, graphs, reduce
 from dpbench.parallel.module import ModelWithLoss, with_loss
+from dpbench.parallel.replicas import SMALL_BYTES
 from tests.cuda_stand_in import control
 
 COUNT = torch.cuda.device_count()
@@ -119,6 +120,7 @@ def restore(number, wrapper, _):
         pytest.param(Model, tokens, {}, id="model"),
         pytest.param(Model, tokens, {"scale": 2.0}, id="keyword"),
         pytest.param(mlp, lambda: simple(4 * COUNT - 1), {}, id="uneven"),
+        pytest.param(mlp, lambda: simple(COUNT * (SMALL_BYTES // 32 + 1)), {}, id="chunks on side streams"),
         pytest.param(mlp, simple, {"context": autocast}, id="autocast"),
         pytest.param(mlp, simple, {"between": restore}, id="restored"),
         pytest.param(lambda: with_loss(Autoencoder(), functional.mse_loss), simple, {}, id="with loss"),
@@ -430,30 +432,100 @@ def test_no_memory_is_left_when_the_wrapper_goes():
     assert used() == before
 
 
-FORGOTTEN = {
-    "the weights' arrival": (broadcast.Delivery, "await_all"),
-    "the bucket's event, of lane 0": (graphs, "wait_event"),
-    "the bucket's event, of the others": (reduce, "_wait_for"),
+def wait_before_launches(monkeypatch):
+    monkeypatch.setattr(graphs, "waits_are_for_earlier_records", lambda _: False)
+
+
+def on_lane_0(name, otherwise):
+    """Let a method of the broadcaster do nothing for lane 0."""
+    real = getattr(broadcast.Broadcaster, name)
+    return broadcast.Broadcaster, name, lambda self, number: real(self, number) if number else otherwise
+
+
+BEFORE_LAUNCHES = {
+    "the weights' arrival": (broadcast.Broadcaster, "await_sent", lambda *_: None),
+    "the departure of lane 0's buffers": on_lane_0("await_sent", None),
 }
+FORGOTTEN = {
+    "the weights' arrival": (broadcast.Broadcaster, "arrivals", lambda *_: {}),
+    "the departure of lane 0's buffers": on_lane_0("arrivals", {}),
+    "the bucket's event, of lane 0": (graphs, "wait_event", lambda *_: None),
+    "the bucket's event, of the others": (reduce, "_wait_for", lambda *_: None),
+}
+
+
+def train_normed():
+    base = nn.Sequential(mlp(), nn.BatchNorm1d(3))
+    wrapper = graphed(base, route="chain" if COUNT > 2 else "star")
+    for _ in range(3):
+        wrapper(simple().to("cuda:0")).sum().backward()
+    for device in DEVICES:
+        torch.cuda.synchronize(device)
 
 
 @pytest.mark.races
 @pytest.mark.skipif(COUNT < 2, reason="one device has one stream for all lanes")
-@pytest.mark.parametrize("name", FORGOTTEN)
-def test_each_wait_is_needed(name, monkeypatch):
-    wrapper = graphed(route="chain" if COUNT > 2 else "star")
-    for _ in range(2):
-        wrapper(simple().to("cuda:0")).sum().backward()
-    for device in DEVICES:
-        torch.cuda.synchronize(device)
+@pytest.mark.parametrize("forgotten", [BEFORE_LAUNCHES, FORGOTTEN], ids=["before launches", "in graphs"])
+def test_each_wait_is_needed(forgotten, monkeypatch):
+    if forgotten is BEFORE_LAUNCHES:
+        wait_before_launches(monkeypatch)
+    train_normed()
     assert control.take_races() == []
+    for place in forgotten.values():
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="race"):
+            patch.setattr(*place)
+            train_normed()
+        assert control.take_races() != []
 
-    def twice():
-        for _ in range(2):
-            wrapper(simple().to("cuda:0")).sum().backward()
 
-    place, attribute = FORGOTTEN[name]
-    monkeypatch.setattr(place, attribute, lambda *_: None)
-    with pytest.raises(RuntimeError, match="race"):
-        twice()
-    assert control.take_races() != []
+def test_waits_may_be_before_the_launches(monkeypatch):
+    wait_before_launches(monkeypatch)
+    both(Model, tokens)
+
+
+@pytest.mark.filterwarnings("error")  # an empty graph is a warning
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_a_wait_in_a_graph_is_for_the_record_before_the_launch(is_earlier, monkeypatch):
+    if not is_earlier:  # as if the wait had been for the record behind the long sleep
+        monkeypatch.setattr(graph_waits, "SHORT_CYCLES", 2 * graph_waits.LONG_CYCLES)
+    for device in map(torch.device, range(COUNT)):
+        assert graph_waits.waits_are_for_earlier_records.__wrapped__(device) is is_earlier
+
+
+class Chooses(nn.Module):
+    """Its Python code counts its calls, which a graph does not; `kind` is where the count shows."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.inner, self.drop, self.norm, self.kind = mlp(), nn.Dropout(0.4), nn.BatchNorm1d(3), kind
+        self.register_buffer("total", torch.zeros(3))
+        self.calls = itertools.count(1)
+
+    def forward(self, x):
+        number = next(self.calls)
+        y = self.norm(self.drop(self.inner(x)))
+        if self.kind == "buffer":
+            self.total.add_(number)
+        if self.kind == "gradient":
+            return y + number * y - (number * y).detach()
+        return y + number * y.detach() if self.kind == "output" else y
+
+
+def test_a_check_leaves_what_equals_eager_steps_as_it_is():
+    torch.manual_seed(0)
+    batches = [simple() for _ in range(STEPS)]
+    wanted, _ = train(lambda: Chooses("nothing"), batches.__getitem__, {})
+    found, wrapper = train(lambda: Chooses("nothing"), batches.__getitem__, {"graphs": True, "check_graphs": True})
+    assert all(itertools.starmap(torch.equal, zip(found, wanted, strict=True)))
+    number = int(wrapper.graph_report()[-1].split(" forwards: graphs (")[0])
+    assert number == STEPS - graphs.WARM_UPS > graph_check.CHECKS
+    wrapper(simple().to("cuda:0"))
+    assert next(wrapper.module.calls) == 1 + len(DEVICES) * (graphs.WARM_UPS + 1 + graph_check.CHECKS)
+
+
+@pytest.mark.parametrize("kind", ["output", "gradient", "buffer"])
+def test_a_check_finds_what_a_graph_does_not_repeat(kind):
+    with pytest.warns(UserWarning, match="graphs differ from an eager step: .*not close"):
+        _, wrapper = train(lambda: Chooses(kind), lambda _: simple(), {"graphs": True, "check_graphs": True})
+    assert not any("forwards: graphs (" in line for line in wrapper.graph_report())
+    assert f"{STEPS - graphs.WARM_UPS} forwards: eager: graphs differ" in wrapper.graph_report()[-1]

@@ -3,9 +3,11 @@
     DPBENCH_CUDA_DEVICES=8 .venv-cuda/bin/python -m tests.cuda_stand_in.graph_calls [WORKLOAD]
 
 `host calls` are those between devices' work: kernels and copies that are launched, launches of graphs, events, waits.
+Those of a bucket's hop, down and up again, are the difference of two sizes of buckets, over the copies.
 Python calls are those of the calling thread; those of the engine's threads in backward are not counted.
 """
 
+import gc
 import sys
 
 import torch
@@ -20,12 +22,17 @@ from tests.cuda_stand_in import control
 BATCH = 64
 STEPS_BEFORE = 5
 HOST_CALLS = ("works", "graph_launches", "events_recorded", "waits")
+SIZES = ("bucket_bytes=65536,first_bucket_bytes=65536", "bucket_bytes=262144,first_bucket_bytes=262144")
 
 
-def calls_of(variant: str, workload: str) -> tuple[dict[str, int], int, int]:
-    """Return the host's calls of a step by kind, its Python calls, and the bytes reserved on device 0."""
+def calls_of(variant: str, workload: str) -> tuple[dict[str, int], int, int, int]:
+    """Return the host's calls of a step by kind, its Python calls, and bytes on device 0: at the peak, and reserved."""
     count = torch.cuda.device_count()
     devices = tuple(f"cuda:{index}" for index in range(count))
+    gc.collect()
+    torch.cuda.init()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(0)
     session = open_session(Case(variant=VariantId(variant), workload=workload, batch=BATCH, devices=devices, threads=1))
     for _ in range(STEPS_BEFORE):
         session.step()
@@ -37,7 +44,14 @@ def calls_of(variant: str, workload: str) -> tuple[dict[str, int], int, int]:
     with PythonCalls() as python:
         session.step(python.enter)
     _synchronize(count)
-    return calls, sum(python.by_phase().values()), torch.cuda.memory_reserved(0)
+    peak, reserved = torch.cuda.max_memory_allocated(0), torch.cuda.memory_reserved(0)
+    return calls, sum(python.by_phase().values()), peak, reserved
+
+
+def calls_of_a_hop(variant: str, workload: str) -> float:
+    many, few = (calls_of(f"{variant[:-1]},{sizes}]", workload)[0] for sizes in SIZES)
+    more = {name: many[name] - few[name] for name in many}
+    return 2 * sum(more[name] for name in HOST_CALLS) / more["copies"]
 
 
 def _synchronize(count: int) -> None:
@@ -49,11 +63,14 @@ def main() -> None:
     (workload,) = sys.argv[1:] or ["mlp/small"]
     print(heading("tests.cuda_stand_in.graph_calls"))  # noqa: T201
     print(f"{torch.cuda.device_count()} devices, batch {BATCH}")  # noqa: T201
-    for variant in ("tuned[dispatch=sequence,route=star]", "tuned[dispatch=sequence,graphs=true,route=star]"):
-        calls, python, reserved = calls_of(variant, workload)
+    for options in ("route=star", "graphs=true,route=star", "graphs=true,route=nccl"):
+        variant = f"tuned[dispatch=sequence,{options}]"
+        calls, python, peak, reserved = calls_of(variant, workload)
         parts = ", ".join(f"{name} {calls[name]:,}" for name in HOST_CALLS)
         total = sum(calls[name] for name in HOST_CALLS)
-        print(f"{variant}: host calls {total:,} ({parts}); Python calls {python:,}; reserved {reserved:,} bytes")  # noqa: T201
+        memory = f"peak {peak:,} bytes, reserved {reserved:,}"
+        hop = f"a bucket's hop {calls_of_a_hop(variant, workload):.1f}; " if "star" in options else ""
+        print(f"{variant}: host calls {total:,} ({parts}); {hop}Python calls {python:,}; {memory}")  # noqa: T201
 
 
 if __name__ == "__main__":

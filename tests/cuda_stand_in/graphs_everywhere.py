@@ -1,11 +1,12 @@
 """Pytest plugin: every wrapper has ``Policy(graphs=True)``, and captures its first step of each kind.
 
-At the end it prints how many forwards were graphs, and why the others were not. Tests of what a graph does not do, such
-as Python code in a forward, are left out by name.
+At the end it prints how many forwards were graphs, and why the others were not, in which tests. Tests of what a graph
+does not do, such as Python code in a forward, are left out by name.
 """
 
 import functools
-from collections import Counter
+import os
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -20,6 +21,8 @@ LEFT_OUT = {
     "test_no_thread_outlives_its_wrapper": "graphs have no threads",
 }
 _forwards: Counter[str] = Counter()
+_tests: dict[str, set[str]] = defaultdict(set)
+"""The names of the tests with a forward of each kind, without their parameters."""
 
 
 def pytest_configure() -> None:
@@ -30,7 +33,9 @@ def pytest_configure() -> None:
     note = graphs.GraphReport.note
 
     def note_everywhere(report: graphs.GraphReport, text: str) -> None:
-        _forwards[text.partition(" (")[0]] += 1
+        kind = text.partition(" (")[0]
+        _forwards[kind] += 1
+        _tests[kind].add(os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition("[")[0].partition(" ")[0])
         report.has_warned = True  # a warning is an error in some tests
         note(report, text)
 
@@ -45,6 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for text, count in _forwards.most_common():
-        terminalreporter.write_line(f"{count} forwards: {text}")
+        names = sorted(_tests[text]) if text.startswith("eager") else []
+        terminalreporter.write_line(f"{count} forwards: {text} {' '.join(names)}")
     for name, reason in LEFT_OUT.items():
         terminalreporter.write_line(f"left out: {name}: {reason}")

@@ -12,7 +12,7 @@ from dpbench.parallel import DataParallel, Policy, routes
 from dpbench.parallel.buckets import cut
 from dpbench.parallel.links import ProbeTimes, measure
 from dpbench.parallel.policy import Route
-from dpbench.parallel.routes import Links, choose, downwards, hops_of, parents_of, reason
+from dpbench.parallel.routes import Links, choose, downwards, has_pieces, hops_of, parents_of, reason
 from dpbench.parallel.transfer import check_route
 from tests.parallel.models import mlp
 
@@ -112,6 +112,21 @@ def test_links_whose_rates_are_alike_keep_the_callers_order():
 def test_a_link_that_was_not_measured_is_tried_before_a_slow_one():
     links = replace(all_peers(0, 1, 2, 3), rates=(((0, 1), FAST), ((1, 2), SLOW)))
     assert parents_of(Route.CHAIN, links) == (0, 0, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("links", "is_cut"),
+    [
+        (all_peers(0, 1, 2, 3), True),
+        (rated([]), False),
+        (rated([(1, 2)]), False),
+        (rated([(0, 2), (0, 3), (1, 2), (1, 3)]), True),
+    ],
+    ids=["not measured", "fast", "a slow link that is not used", "a slow link"],
+)
+def test_a_bucket_is_passed_on_whole_where_a_piece_takes_less_than_its_issue(links, is_cut, monkeypatch):
+    monkeypatch.setattr(routes, "ISSUE_S", routes.PIECE_BYTES / (FAST / 2))
+    assert has_pieces(Route.CHAIN, links) is is_cut
 
 
 @pytest.mark.parametrize(

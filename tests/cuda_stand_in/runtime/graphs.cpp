@@ -24,8 +24,10 @@ cudaError_t invalidate(Capture& capture, cudaError_t error) {
 
 }  // namespace
 
-size_t Graph::works() const {
-  return std::count_if(nodes.begin(), nodes.end(), [](const Node& node) { return node.work.has_value(); });
+size_t Graph::size() const {
+  return std::count_if(nodes.begin(), nodes.end(), [](const Node& node) {
+    return node.work || node.external_record || node.external_wait;
+  });
 }
 
 Capture::Capture(Stream& origin, cudaStreamCaptureMode mode)
@@ -231,7 +233,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess;
 // The number of nodes is all that torch asks for.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* number) {
   if (nodes) return fail(cudaErrorNotSupported, "the CUDA stand-in does not hand out a graph's nodes");
-  *number = graph->graph->works();
+  *number = graph->graph->size();
   return cudaSuccess;
 }
 

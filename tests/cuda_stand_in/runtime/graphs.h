@@ -26,7 +26,7 @@ struct Node {
 struct Graph {
   Stream* origin;
   std::vector<Node> nodes;
-  size_t works() const;
+  size_t size() const;
 };
 
 // A capture that goes on. Callers of its functions hold the lock of issue.h.

@@ -101,14 +101,24 @@ def ignore_arrivals(is_ignored=lambda stream, made: True):
     return forget
 
 
-def ignore_beside(name, place):
-    """Ignore calls for lanes on their parent's device. The lane is the argument at this place."""
-    real = getattr(reduce, name)
+def ignore_beside(monkeypatch):
+    """Let no sum wait for lanes on their parent's device."""
+    real = reduce._wait_for
 
-    def call(*args):
-        return real(*args) if args[place].is_linked or args[place].parent == 0 else None
+    def wait_for(stream, package, lane):
+        return real(stream, package, lane) if lane.is_linked or lane.parent == 0 else None
 
-    return lambda m: m.setattr(reduce, name, call)
+    monkeypatch.setattr(reduce, "_wait_for", wait_for)
+
+
+def keep_none_beside(monkeypatch):
+    """Let the memory of lanes on their parent's device be free before the parent has read it."""
+    real = reduce._give_back
+
+    def give_back(children, lane):
+        real([(child, package) for child, package in children if child.is_linked or child.parent == 0], lane)
+
+    monkeypatch.setattr(reduce, "_give_back", give_back)
 
 
 # The runs, which are races without the wait.
@@ -303,9 +313,11 @@ FORGOTTEN = {
     "some lanes' gradients kept": (either(share_the_pool, without_last_bias), ignore(reduce, "record_for_optimizer")),
     "other lanes' gradients kept": (either(share_the_pool, without_the_base), ignore(reduce, "record_for_optimizer")),
     "sparse gradients": (either(train_sparsely), ignore(transfer, "wait_stream")),
-    "outputs wait": (either(train_normed), ignore(scatter_gather, "wait_stream")),
+    "outputs wait": (either(train_normed), ignore(scatter_gather, "fork")),
+    "outputs have arrived": (either(train_normed), ignore(scatter_gather, "wait_stream")),
     "weights kept": (either(delete_and_allocate), ignore(buckets, "record_stream")),
-    "inputs wait": (either(infer_elsewhere), ignore(transfer, "wait_stream")),
+    "inputs wait": (either(infer_elsewhere), ignore(transfer, "fork")),
+    "inputs have arrived": (either(infer_elsewhere), ignore(transfer, "wait_stream")),
     "inputs kept": (either(infer_elsewhere), ignore(transfer, "record_stream")),
     "the sums wait for gradients": (train_layers, ignore_arrivals()),
     "the next gradients wait for the sums": (train_layers, ignore(reduce, "_give_back")),
@@ -335,9 +347,9 @@ FORGOTTEN_ON_A_CHAIN = {
     "packed gradients are kept": (allocate_behind_the_backward, ignore_on(reduce, "record_stream", far)),
     "gradients of a lane beside are kept": (
         lambda policy: allocate_behind_the_backward(policy, TWO_LANES_EACH),
-        ignore_beside("_give_back", 1),
+        keep_none_beside,
     ),
-    "gradients of a lane beside are packed": (pack_the_first_lane_first, ignore_beside("_wait_for", 2)),
+    "gradients of a lane beside are packed": (pack_the_first_lane_first, ignore_beside),
 }
 FORGOTTEN_IN_AN_ACCUMULATION = {
     "the sum of another stream": (accumulate_on_two_streams, ignore(accumulate, "wait_stream")),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy, routes, transfer
+from dpbench.parallel import DataParallel, Policy, lanes, routes, transfer
 from dpbench.parallel import links as links_module
 from dpbench.parallel.lanes import SideStreams
 from dpbench.parallel.policy import Route
@@ -247,3 +247,15 @@ def test_a_lane_receives_the_next_gradients_while_it_sends_a_sum(hop, other):
     times = replay(recorded.events, {copies[hop][0]: 1000.0})
     assert len(copies[other]) > 4
     assert times[copies[other][1]][1] < 1000
+
+
+@pytest.mark.usefixtures("_small_pieces")
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_buckets_stay_whole_where_pieces_do_not_pay(is_cut, monkeypatch):
+    monkeypatch.setattr(lanes, "has_pieces", lambda *_: is_cut)
+    wrapper = DataParallel(nn.Linear(8, 8).to("sim:0"), DEVICES, policy=Policy(route="chain"))
+    with recording() as recorded:
+        wrapper(torch.randn(8, 8)).sum().backward()
+    copies = bucket_copies(recorded)
+    for hop in ((1, 2), (2, 3), (2, 1), (3, 2)):
+        assert (len(copies[hop]) == 1) is not is_cut

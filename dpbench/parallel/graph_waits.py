@@ -1,0 +1,42 @@
+"""Which record a wait in a CUDA graph is for, tested once for each device.
+
+CUDA's documents do not say what a launched graph waits for if the event is recorded again before the wait runs. The
+wrapper needs the record before the launch: the next step's record comes behind this step, so a wait for it would never
+end. The test lets a graph wait behind a short sleep, and records its event again behind a long one::
+
+    first     sleep ──> launch: wait for the event ──> done
+    second    sleep sleep sleep sleep sleep sleep sleep sleep ──> the event, recorded again
+"""
+
+from functools import cache
+
+import torch
+
+SHORT_CYCLES, LONG_CYCLES = 2_000_000, 60_000_000  # 1 and 30 ms at 2 GHz
+TRIES = 3
+"""A host that is held up between the launch and the query learns nothing."""
+
+
+@cache
+def waits_are_for_earlier_records(device: torch.device) -> bool:
+    """Whether a launched graph waits for the record before its launch; False if no try shows it."""
+    first, second = torch.cuda.Stream(device), torch.cuda.Stream(device)
+    event, done = torch.cuda.Event(external=True), torch.cuda.Event()
+    event.record(first)  # torch ignores a wait for an event that was never recorded
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=first, capture_error_mode="thread_local"):
+        event.wait(first)
+    for _ in range(TRIES):
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(SHORT_CYCLES)
+            graph.replay()
+            done.record(first)
+        with torch.cuda.stream(second):
+            torch.cuda._sleep(LONG_CYCLES)
+            event.record(second)
+        done.synchronize()
+        is_earlier = not event.query()
+        second.synchronize()
+        if is_earlier:
+            return True
+    return False
