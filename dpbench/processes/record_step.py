@@ -48,7 +48,7 @@ def record_step(
     if own.name is VariantName.DDP:
         own = VariantId(VariantName.SINGLE)
     if own.values.get("graphs"):
-        own = own.with_parameters(dispatch="sequence", graphs=False)
+        own = own.with_parameters(dispatch="sequence")
     lanes = 1 if own.name is VariantName.SINGLE else lanes
     path = (folder or cache_folder()) / f"{step_key(workload, own, lanes)}.json.gz"
     with suppress(OSError, ValueError):

@@ -7,13 +7,15 @@ The rules are those of dpbench/parallel/graphs.py::
                 hub:  (clone of lane 0's flats) sum b1, which waits for each pack b1, not for the whole graph; sum b0
 
 - A lane's operators, and its packs with the events behind them, become the nodes of one launch.
-- The lane waits for all buckets before the launch. Eagerly it waits for a bucket when a module reads a weight.
+- The lane waits for its last bucket before the launch. Eagerly it waits for a bucket when a module reads a weight.
+- No tensors are made for the weights, because a graph knows where they lie.
 - Lane 0's flats are cloned on the hub, because the sum is made in their memory.
 - What is outside of the graphs stays as recorded: scatter, broadcast, gather, loss, sums and the optimizer.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile, pairwise
 
 from dpbench.errors import WrongInputError
 from dpbench.projection.replay.events import MAIN, AnyEvent, GraphLaunch
@@ -25,6 +27,8 @@ _PACK, _TOKEN, _SPARSE = "aten._foreach_copy_.default", "aten.empty.", "aten._in
 _LANE_NODE, _SUM_NODE, _ACCUMULATION = "LaneNodeBackward", "SumNodeBackward", "torch::autograd::AccumulateGrad"
 _ARRIVAL = HostCallName.STREAM_LOOKUP
 """What follows the lookup of a handle if the lane waits for a bucket there; the other lookups find no need to wait."""
+_OF_ARRIVALS = (HostCallName.HANDLE_LOOKUP, HostCallName.STREAM_LOOKUP, HostCallName.STREAM_WAIT)
+_DETACH = "aten.detach.default"
 _OUTSIDE = (_SUM_NODE, _ACCUMULATION)
 _Lane = tuple[list[Operator], list[AnyEvent]]
 """A lane's nodes, and the other events up to the first node of the next lane."""
@@ -61,12 +65,14 @@ class _Step:
         if any(isinstance(event, Copy | HostWait) for event in events[first:last]):
             raise _refused("the forward copies to a device or waits for one")
         sizes = _bytes_to_devices(events[:first], None)
-        leading, lanes = self._by_lane(events[first:last])
-        yield from (*events[:first], *leading)
+        early, after = self._early_waits(events[:last]), dropwhile(_is_settling, events[last:])
+        leading, lanes = self._by_lane([event for event in events[first:last] if event.id not in early])
+        yield from (e for e in events[:first] if e.id not in early and not self._is_of_weights(e))
+        yield from leading
         for lane, (nodes, others) in lanes.items():
             yield from others
             yield from self._launch(lane, nodes, sizes, MAIN)
-        yield from events[last:]
+        yield from after
 
     def backward(self, events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
         """Yield the backward. The sums are issued after the launch of lane 0, as the last lane's."""
@@ -90,6 +96,28 @@ class _Step:
         copied = max(i for i, event in enumerate(events[: of_others[0]]) if isinstance(event, Copy))
         tokens = (i for i in range(copied, of_others[0]) if getattr(events[i], "name", "").startswith(_TOKEN))
         return next(tokens, copied + 1), of_others[-1] + 1
+
+    def _early_waits(self, events: Sequence[AnyEvent]) -> set[int]:
+        """Return the calls by which lanes wait for buckets, but for each lane's last one."""
+        arrivals: list[list[int]] = []
+        is_waiting = False
+        for event, after in pairwise(events):
+            if isinstance(event, HostCall) and event.name is HostCallName.HANDLE_LOOKUP:
+                is_waiting = getattr(after, "name", "") == _ARRIVAL
+                if is_waiting:
+                    arrivals.append([])
+            is_waiting &= isinstance(event, HostCall | Wait)
+            if is_waiting and isinstance(event, HostCall):
+                if event.name not in _OF_ARRIVALS:
+                    is_waiting = False
+                    continue
+                arrivals[-1].append(event.id)
+        of_a_lane = max(len(arrivals) // self.recording.devices, 1)
+        return {i for number, ids in enumerate(arrivals, 1) if number % of_a_lane for i in ids}
+
+    def _is_of_weights(self, event: AnyEvent) -> bool:
+        """Whether this makes a new tensor for a weight on a lane. Graphs know where the weights lie."""
+        return isinstance(event, Operator) and event.name == _DETACH and event.stream == event.device != _HOME
 
     def _by_lane(
         self, events: Sequence[AnyEvent], outside: Sequence[str] = ()
@@ -156,6 +184,14 @@ class _Step:
 
 def _refused(reason: str) -> WrongInputError:
     return WrongInputError(f"variants: graphs=true: {reason}, and no graph does this; allowed: graphs=false")
+
+
+def _is_settling(event: AnyEvent) -> bool:
+    """Whether this is a lane's last view, or part of the wait for all reads of the weights: lane 0's graph waited."""
+    if isinstance(event, Operator):
+        return not event.is_launched and event.stream == event.device
+    calls = (HostCallName.EVENT_RECORD, HostCallName.STREAM_WAIT)
+    return event.name in calls if isinstance(event, HostCall) else isinstance(event, Wait)
 
 
 def _is_launched(event: AnyEvent, devices: range) -> bool:
