@@ -2,12 +2,12 @@
 
 The rules are those of dpbench/parallel/graphs.py::
 
-    forward     waits for all weights of lane i ──> copy of the inputs ──> launch: the lane's operators
+    forward     copy of the inputs ──> launch: the lane's operators, which wait for buckets where they read weights
     backward    lane i's thread: copy of the gradients ──> launch: operators, pack b1, operators, pack b0
                 hub:  (clone of lane 0's flats) sum b1, which waits for each pack b1, not for the whole graph; sum b0
 
 - A lane's operators, and its packs with the events behind them, become the nodes of one launch.
-- The lane waits for its last bucket before the launch. Eagerly it waits for a bucket when a module reads a weight.
+- The waits for buckets are nodes, each where a module reads a weight. The host makes no calls for them.
 - No tensors are made for the weights, because a graph knows where they lie.
 - Lane 0's flats are cloned on the hub, because the sum is made in their memory.
 - What is outside of the graphs stays as recorded: scatter, broadcast, gather, loss, sums and the optimizer.
@@ -26,11 +26,11 @@ _HOME = 0
 _PACK, _TOKEN, _SPARSE = "aten._foreach_copy_.default", "aten.empty.", "aten._indices.default"
 _LANE_NODE, _SUM_NODE, _ACCUMULATION = "LaneNodeBackward", "SumNodeBackward", "torch::autograd::AccumulateGrad"
 _ARRIVAL = HostCallName.STREAM_LOOKUP
-"""What follows the lookup of a handle if the lane waits for a bucket there; the other lookups find no need to wait."""
+"""What follows the lookup of a handle if the lane waits for a bucket there."""
 _OF_ARRIVALS = (HostCallName.HANDLE_LOOKUP, HostCallName.STREAM_LOOKUP, HostCallName.STREAM_WAIT)
 _DETACH = "aten.detach.default"
 _OUTSIDE = (_SUM_NODE, _ACCUMULATION)
-_Lane = tuple[list[Operator], list[AnyEvent]]
+_Lane = tuple[list[Operator | Wait], list[AnyEvent]]
 """A lane's nodes, and the other events up to the first node of the next lane."""
 
 
@@ -60,19 +60,19 @@ class _Step:
     hub: int
 
     def forward(self, events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
-        """Yield the forward. What a lane's operators wait for comes before the lane's launch."""
+        """Yield the forward, with a launch where a lane's operators began."""
         first, last = self._lanes_in_forward(events)
         if any(isinstance(event, Copy | HostWait) for event in events[first:last]):
             raise _refused("the forward copies to a device or waits for one")
         sizes = _bytes_to_devices(events[:first], None)
-        early, after = self._early_waits(events[:last]), dropwhile(_is_settling, events[last:])
+        early = _calls_for_arrivals(events[:last])
         leading, lanes = self._by_lane([event for event in events[first:last] if event.id not in early])
         yield from (e for e in events[:first] if e.id not in early and not self._is_of_weights(e))
         yield from leading
         for lane, (nodes, others) in lanes.items():
             yield from others
             yield from self._launch(lane, nodes, sizes, MAIN)
-        yield from after
+        yield from dropwhile(_is_settling, events[last:])
 
     def backward(self, events: Sequence[AnyEvent]) -> Iterator[AnyEvent]:
         """Yield the backward. The sums are issued after the launch of lane 0, as the last lane's."""
@@ -97,24 +97,6 @@ class _Step:
         tokens = (i for i in range(copied, of_others[0]) if getattr(events[i], "name", "").startswith(_TOKEN))
         return next(tokens, copied + 1), of_others[-1] + 1
 
-    def _early_waits(self, events: Sequence[AnyEvent]) -> set[int]:
-        """Return the calls by which lanes wait for buckets, but for each lane's last one."""
-        arrivals: list[list[int]] = []
-        is_waiting = False
-        for event, after in pairwise(events):
-            if isinstance(event, HostCall) and event.name is HostCallName.HANDLE_LOOKUP:
-                is_waiting = getattr(after, "name", "") == _ARRIVAL
-                if is_waiting:
-                    arrivals.append([])
-            is_waiting &= isinstance(event, HostCall | Wait)
-            if is_waiting and isinstance(event, HostCall):
-                if event.name not in _OF_ARRIVALS:
-                    is_waiting = False
-                    continue
-                arrivals[-1].append(event.id)
-        of_a_lane = max(len(arrivals) // self.recording.devices, 1)
-        return {i for number, ids in enumerate(arrivals, 1) if number % of_a_lane for i in ids}
-
     def _is_of_weights(self, event: AnyEvent) -> bool:
         """Whether this makes a new tensor for a weight on a lane. Graphs know where the weights lie."""
         return isinstance(event, Operator) and event.name == _DETACH and event.stream == event.device != _HOME
@@ -126,7 +108,7 @@ class _Step:
         leading = others = list[AnyEvent]()
         lanes: dict[int, _Lane] = {}
         packing = set[int]()
-        for event, after in zip(events, [*events[1:], None], strict=True):
+        for event in events:
             if isinstance(event, Operator) and event.stream == event.device and event.node not in outside:
                 if event.node == _LANE_NODE and self.hub != _HOME:
                     packing.add(event.thread)
@@ -135,27 +117,31 @@ class _Step:
                         others = []
                         lanes[event.device] = [], others
                     lanes[event.device][0].append(event)
+            elif isinstance(event, Wait) and event.stream in lanes and not outside:
+                lanes[event.stream][0].append(event)
             elif not isinstance(event, HostCall):
                 others.append(event)
             elif event.name is HostCallName.EVENT_RECORD and event.thread in packing:
                 packing.remove(event.thread)  # a node of the graph
-            elif event.name is not HostCallName.HANDLE_LOOKUP or getattr(after, "name", "") == _ARRIVAL:
+            elif event.name is not HostCallName.HANDLE_LOOKUP or outside:
                 others.append(event)
         return leading, lanes
 
-    def _launch(self, lane: int, nodes: Sequence[Operator], sizes: dict[int, int], thread: int) -> Iterator[AnyEvent]:
+    def _launch(
+        self, lane: int, nodes: Sequence[Operator | Wait], sizes: dict[int, int], thread: int
+    ) -> Iterator[AnyEvent]:
         """Yield the copy into static memory, and the launch."""
         own = {node.id for node in nodes}
         size = sizes.get(lane, max(sizes.values(), default=0))
-        inputs = tuple({i for node in nodes for i in node.inputs} - own)
+        inputs = tuple({i for node in nodes if isinstance(node, Operator) for i in node.inputs} - own)
         yield self._operator(_PACK, lane, size, thread, inputs)
         yield GraphLaunch(next(self.ids), thread, tuple(nodes))
 
-    def _clones(self, nodes: Sequence[Operator]) -> Iterator[AnyEvent]:
+    def _clones(self, nodes: Sequence[Operator | Wait]) -> Iterator[AnyEvent]:
         """Yield the copies of lane 0's flats on the hub."""
         hub, thread = self.hub, self._engine(_HOME)
         for pack in nodes:
-            if pack.node == _LANE_NODE:
+            if isinstance(pack, Operator) and pack.node == _LANE_NODE:
                 yield self._call(HostCallName.STREAM_SWITCH, thread)
                 if hub != _HOME:
                     yield self._call(HostCallName.STREAM_WAIT, thread)
@@ -184,6 +170,20 @@ class _Step:
 
 def _refused(reason: str) -> WrongInputError:
     return WrongInputError(f"variants: graphs=true: {reason}, and no graph does this; allowed: graphs=false")
+
+
+def _calls_for_arrivals(events: Sequence[AnyEvent]) -> set[int]:
+    """Return the calls by which the host lets lanes wait for buckets. A graph has nodes for these waits."""
+    found = set[int]()
+    is_waiting = False
+    for event, after in pairwise(events):
+        if isinstance(event, HostCall) and event.name is HostCallName.HANDLE_LOOKUP:
+            is_waiting = getattr(after, "name", "") == _ARRIVAL
+        elif not isinstance(event, Wait):
+            is_waiting &= getattr(event, "name", "") in _OF_ARRIVALS
+        if is_waiting and isinstance(event, HostCall):
+            found.add(event.id)
+    return found
 
 
 def _is_settling(event: AnyEvent) -> bool:

@@ -253,6 +253,9 @@ class _Builder:
         cost = Counter({_host(HostCost.GRAPH_LAUNCH): 1, _host(HostCost.GRAPH_NODE): len(event.nodes)})
         issued = self._on_host(event.thread, "launch of a graph", cost)
         for node in event.nodes:
+            if isinstance(node, Wait):
+                self._awaited.setdefault(node.stream, set()).update(self._known(node.after))
+                continue
             self._issued[node.id] = event.thread, issued
             self._compute(node, issued)
 

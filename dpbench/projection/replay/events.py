@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.records.counts import Phase
-from dpbench.records.recording import Copy, Mark, Operator
+from dpbench.records.recording import Copy, Mark, Operator, Wait
 from dpbench.records.recording import RecordedEvent as Event
 
 MAIN = 0
@@ -39,7 +39,7 @@ class GraphLaunch:
 
     id: int
     thread: int
-    nodes: tuple[Operator, ...]
+    nodes: tuple[Operator | Wait, ...]
 
 
 AnyEvent = Event | Collective | BatonPass | GraphLaunch
