@@ -39,13 +39,16 @@ def record_step(
 ) -> AffineStep:
     """Return the step of a variant on `lanes` simulated devices, for any batch, from the cache or recorded now.
 
-    The step of `ddp` is that of `single`, with the order in which its gradients are ready. `folder` is the cache's
+    The step of `ddp` is that of `single`, with the order in which its gradients are ready. The step of graphs is the
+    eager one in sequence, because simulated devices capture nothing. `folder` is the cache's
     folder; None means the user's. Raise NotCountableError if the case cannot be recorded, CountingError if its child
     fails, and NotAffineError.
     """
     own = VariantId(variant)
     if own.name is VariantName.DDP:
         own = VariantId(VariantName.SINGLE)
+    if own.values.get("graphs"):
+        own = own.with_parameters(dispatch="sequence")
     lanes = 1 if own.name is VariantName.SINGLE else lanes
     path = (folder or cache_folder()) / f"{step_key(workload, own, lanes)}.json.gz"
     with suppress(OSError, ValueError):

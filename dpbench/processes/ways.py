@@ -75,7 +75,9 @@ def _ways(variant: VariantId, choice: AutoChoice, machine: Machine) -> list[Vari
     route = {"route": choice.route} if variant.chooses_route and machine.devices > 2 else {}
     if not variant.chooses_dispatch or machine.devices == 1:
         return [variant.with_parameters(**route)]
-    return [variant.with_parameters(dispatch=dispatch, **route) for dispatch in choice.dispatches]
+    # Graphs are launched in sequence, whatever the dispatch.
+    dispatches = ["sequence"] if variant.values.get("graphs") else choice.dispatches
+    return [variant.with_parameters(dispatch=dispatch, **route) for dispatch in dispatches]
 
 
 def _is_staged(link: str) -> bool:

@@ -7,6 +7,7 @@ single      one device, its share          as recorded
 torch_dp    all lanes                      copies become NCCL's collectives; new replicas each step
 naive       all lanes                      as recorded; new replicas each step
 tuned...    all lanes                      as recorded; interleaved lanes in one thread, in turns
+  graphs    all lanes, eager, in sequence  each lane's forward and backward become a launch of a graph
 ddp         one device, its share          with buckets and all-reduces
 ==========  =============================  ======================================================
 """
@@ -19,6 +20,7 @@ from dpbench.errors import WrongInputError
 from dpbench.projection.collectives import with_collectives
 from dpbench.projection.ddp import ddp_events
 from dpbench.projection.described.machine import Machine
+from dpbench.projection.graphed import graphed_events
 from dpbench.projection.replay.build import Facts
 from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass
 from dpbench.records.counts import Phase
@@ -78,14 +80,18 @@ _RULES: Mapping[str, Rule] = {
 
 def rule_of(variant: VariantId) -> Rule:
     """Return the rule of a variant. Raise ProjectionError if it has none."""
+    is_cached = variant.values.get("cache_replicas", True)
+    has_graphs = bool(variant.values.get("graphs"))
     is_unruled = variant.takes_nccl_route or variant.former is not None or "accumulate" in variant.values
+    is_unruled |= has_graphs and not is_cached  # replicas that are not kept run eagerly
     if variant.name is VariantName.TUNED and not is_unruled:
         is_interleaved = variant.values.get("dispatch") == "interleaved"
-        is_cached = variant.values.get("cache_replicas", True)
+        if has_graphs:
+            return Rule(graphed_events)
         return Rule(_in_turns if is_interleaved else _as_recorded, is_replicated=not is_cached)
     rule = _RULES.get(variant.name)
     if rule is None or (variant.name is VariantName.DDP and variant.values):
-        allowed = ", ".join([*_RULES, "tuned but for route nccl and accumulate"])
+        allowed = ", ".join([*_RULES, "tuned but for route nccl, accumulate, and graphs with new replicas"])
         raise ProjectionError(f"variants: {str(variant)!r} has no rule for a projection; allowed: {allowed}")
     return rule
 

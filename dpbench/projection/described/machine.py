@@ -34,6 +34,7 @@ class HostCost(StrEnum):
     `FORWARD_NATIVE` does not. `BACKWARD` is an operator that the engine calls. `VIEW` is a call that launches nothing.
     `REPLICATE_MODULE` is the work of ``torch.nn.parallel.replicate`` for one module on one device. `LOCK_HANDOVER` is
     paid when another thread takes the interpreter lock. `STEP` is the loop around a step.
+    `GRAPH_LAUNCH` is a launch of a CUDA graph, without what it costs for each of its nodes, `GRAPH_NODE`.
     """
 
     FORWARD_PYTHON = "forward_python"
@@ -56,6 +57,8 @@ class HostCost(StrEnum):
     BACKWARD_START = "backward_start"
     OPTIMISER_PARAMETER = "optimiser_parameter"
     STEP = "step"
+    GRAPH_LAUNCH = "graph_launch"
+    GRAPH_NODE = "graph_node"
 
 
 @dataclass(frozen=True)

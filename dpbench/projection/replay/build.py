@@ -6,6 +6,7 @@ Threads of the host:
   and goes on when all lanes have ended. When that was recorded is chance, so `together` finds both ends.
 - While several threads run Python, an operator's Python part holds the interpreter lock and its native part does not.
 - Interleaved lanes run one at a time, in the recorded order: all in ``main``, with a `BatonPass` between them.
+- The Python around a launch of a graph holds the lock, in the backward too; the launch does not.
 - In the backward torch's engine has a thread for each device. They start together, and ``main`` waits for all of them.
   A node on one device cannot be issued before the nodes whose results it reads.
 
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Machine
-from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass, Collective, together
+from dpbench.projection.replay.events import MAIN, AnyEvent, BatonPass, Collective, GraphLaunch, together
 from dpbench.projection.replay.rates import name_of
 from dpbench.projection.replay.tasks import LOCK, Rate, Role, Task, Tasks
 from dpbench.records.counts import Phase
@@ -113,6 +114,8 @@ class _Builder:
                     self._copy(event)
                 case Collective():
                     self._collective(event)
+                case GraphLaunch():
+                    self._graph(event)
                 case Wait():
                     self._awaited.setdefault(event.stream, set()).update(self._known(event.after))
                 case HostWait():
@@ -173,7 +176,9 @@ class _Builder:
             cost = Counter({_host(HostCost.OPTIMISER_PARAMETER): self._facts.parameters})
             self._on_host(MAIN, "begin of the optimiser", cost)
 
-    def _on_host(self, number: int, name: str, cost: Counter[Rate], before: Iterable[int] = ()) -> int:
+    def _on_host(
+        self, number: int, name: str, cost: Counter[Rate], before: Iterable[int] = (), *, is_locked: bool = False
+    ) -> int:
         """Add a task of a thread, and return its index."""
         thread = self._thread(number)
         waits = {*before, *thread.waits} | ({thread.last} if thread.last is not None else set())
@@ -181,7 +186,7 @@ class _Builder:
         thread.pending, thread.waits = Counter(), set()
         resources = (f"thread {number}",)
         native = cost.pop(_host(HostCost.FORWARD_NATIVE), 0)
-        if self._is_together:
+        if self._is_together or is_locked:
             lock = Task(Role.HOST, name, (*resources, LOCK), dict(cost), tuple(waits), phase=self._phase)
             thread.last = self.tasks.add(lock)
             cost, waits = Counter(), {thread.last}
@@ -232,12 +237,27 @@ class _Builder:
         if event.flops:
             self._replicate()
         issued = self._issue(event, self._call_cost(), event.name)
+        index = self._compute(event, issued)
+        if self._phase == Phase.OPTIMISER:
+            self._foreach[event.name] = index
+
+    def _compute(self, event: Operator, issued: int) -> int:
+        """Add an operator of a device, which the host has issued."""
         task = Task(
             Role.COMPUTE, event.name, (f"compute {event.device}",), dict(compute_cost(event)), device=event.device
         )
-        index = self._on_stream([event.id], [event.stream], task, issued)
-        if self._phase == Phase.OPTIMISER:
-            self._foreach[event.name] = index
+        return self._on_stream([event.id], [event.stream], task, issued)
+
+    def _graph(self, event: GraphLaunch) -> None:
+        self._on_host(event.thread, "graph's Python", Counter({_host(HostCost.FORWARD_PYTHON): 1}), is_locked=True)
+        cost = Counter({_host(HostCost.GRAPH_LAUNCH): 1, _host(HostCost.GRAPH_NODE): len(event.nodes)})
+        issued = self._on_host(event.thread, "launch of a graph", cost)
+        for node in event.nodes:
+            if isinstance(node, Wait):
+                self._awaited.setdefault(node.stream, set()).update(self._known(node.after))
+                continue
+            self._issued[node.id] = event.thread, issued
+            self._compute(node, issued)
 
     def _grow(self, index: int, event: Operator) -> None:
         """Add an operator of the optimizer to the one kernel for many parameters."""

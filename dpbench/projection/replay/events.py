@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.records.counts import Phase
-from dpbench.records.recording import Copy, Mark, Operator
+from dpbench.records.recording import Copy, Mark, Operator, Wait
 from dpbench.records.recording import RecordedEvent as Event
 
 MAIN = 0
@@ -33,7 +33,16 @@ class BatonPass:
     id: int
 
 
-AnyEvent = Event | Collective | BatonPass
+@dataclass(frozen=True)
+class GraphLaunch:
+    """The launch of a CUDA graph. The host issues all its `nodes` by one call."""
+
+    id: int
+    thread: int
+    nodes: tuple[Operator | Wait, ...]
+
+
+AnyEvent = Event | Collective | BatonPass | GraphLaunch
 
 
 def together(events: Sequence[AnyEvent]) -> range | None:
