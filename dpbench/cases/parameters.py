@@ -92,6 +92,7 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
     "skip_unchanged": _switch("send only the parameters that changed"),
     "graphs": _switch("launch each lane's forward and backward as a CUDA graph"),
     "check_graphs": _switch("compare the first graphs of each kind of step with eager steps"),
+    "whole_buckets": _switch("pass buckets on whole, also over slow links"),
     "host_staged": _switch("send through the host"),
     "dispatch": _choice("threads", "sequence", "interleaved", "auto", sentence="how the replicas are called"),
     "route": _choice("auto", "star", "chain", "nccl", sentence="which lane sends parameters to which"),

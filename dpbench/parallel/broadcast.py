@@ -41,7 +41,7 @@ from torch.autograd import Function
 
 from dpbench.parallel.accumulate import Grads, Part
 from dpbench.parallel.buckets import (
-    FlatCopy,
+    Bucket,
     Item,
     Shape,
     StagingBuffer,
@@ -50,12 +50,11 @@ from dpbench.parallel.buckets import (
     flat_count,
     plan_buckets,
     put,
-    shape_of,
     shaped_views,
 )
-from dpbench.parallel.lanes import Lane, Stream, record_event, record_stream, use_stream, wait_event, wait_stream
-from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, Signature, check_not_transformed
-from dpbench.parallel.policy import Policy, Route
+from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_stream
+from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, check_not_transformed
+from dpbench.parallel.policy import Policy
 from dpbench.parallel.reduce import (
     Package,
     copy_other,
@@ -71,7 +70,7 @@ from dpbench.parallel.reduce import (
 )
 from dpbench.parallel.routes import downwards
 from dpbench.parallel.tables import Arrival
-from dpbench.parallel.transfer import copy_to, send_to_all
+from dpbench.parallel.transfer import copy_to
 
 FIRST = 2**62
 """Above every sequence number that a forward can reach.
@@ -300,133 +299,6 @@ class Delivery:
         for arrival in dict.fromkeys(self.arrivals.values()):  # one for each bucket, not for each tensor
             arrival.wait()
         self.arrivals.clear()
-
-
-class Bucket:
-    """Tensors of one dtype that are sent together, and their copies on the lanes.
-
-    `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
-    """
-
-    def __init__(
-        self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer, joined: set[int]
-    ) -> None:
-        self.indices, self._joined = list(indices), joined
-        self.shapes = [shape_of(source) for source in sources]
-        self._byte_count = flat_count(self.shapes, sources[0].dtype) * sources[0].element_size()
-        self.is_flat = len(sources) == 1 and sources[0].stride() == self.shapes[0][1]  # sent from the base's memory
-        if not self.is_flat:
-            staging.reserve(self._byte_count)
-        self._staging = staging
-        self._packed: tuple[Tensor, list[Tensor]] | None = None
-        self._copies: list[FlatCopy] = []
-        self.departure: Arrival | None = None
-        self._packed_at: Any = None  # each forward records these events again, because graphs wait for them
-        self._left_together: Any = None
-
-    def send(
-        self, sources: list[Tensor], lanes: Sequence[Lane], order: Sequence[int], signature: Signature | None
-    ) -> list[FlatCopy]:
-        """Send the sources to lanes 1, 2, ... and return their copies there.
-
-        `order` holds these lanes' numbers, each behind its parent's. A copy that already has this signature is not
-        sent again.
-        """
-        while len(self._copies) < len(lanes) - 1:
-            self._copies.append(FlatCopy(self.shapes, sources[0].dtype, self._joined))
-        copies = self._copies[: len(lanes) - 1]
-        outdated = [
-            number
-            for number in order
-            if signature is None or copies[number - 1].sent != signature or copies[number - 1].was_written()
-        ]
-        if outdated:
-            self._fill(outdated, sources, lanes)
-            held = [] if signature is None else [source.detach() for source in sources]
-            for number in outdated:
-                copies[number - 1].sent, copies[number - 1].sent_from = signature, held
-        return copies
-
-    def copy_on(self, number: int) -> FlatCopy:
-        return self._copies[number - 1]
-
-    def addresses(self) -> list[int]:
-        """Where the lanes' copies lie."""
-        return [copy.flat.data_ptr() for copy in self._copies]
-
-    def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
-        """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
-
-        On route "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
-        """
-        base = lanes[0]
-        together = [number for number in outdated if lanes[number].route is Route.NCCL]
-        first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
-        if first_hops or together:
-            packed = self._pack(sources, base)
-            packed_at = self._packed_at = record_event(base.device, base.near, self._packed_at)
-            left_at = [
-                self._send_to(lane, packed, [packed_at] if lanes[lane].near != base.near else [], lanes)
-                for lane in first_hops
-            ]
-            if together:
-                left_at.append(self._send_together(together, packed, packed_at, lanes))
-            readers = [lanes[number].near for number in ([*first_hops, 1] if together else first_hops)]
-            self._note_departure(packed, packed_at, left_at, base, readers)
-        for number in outdated:
-            if (parent := lanes[number].parent) != 0 and number not in together:
-                held = self._copies[parent - 1]
-                left = self._send_to(number, held.flat, held.arrived, lanes)
-                held.pass_on(number, lanes[number].above, left, lanes[parent])
-
-    def _note_departure(
-        self, packed: Tensor, packed_at: Any, left_at: list[Any], base: Lane, readers: Sequence[Stream]
-    ) -> None:
-        """Keep the packed bucket until these streams have read it, and the base's tensors until they are packed."""
-        if not self.is_flat:
-            self._staging.leaving = left_at
-        self.departure = None
-        if base.near != base.compute:
-            self.departure = Arrival(base.device, left_at if self.is_flat else [packed_at])
-            for reader in readers:  # the staging buffer may be freed with its set while these streams read it
-                record_stream(packed, reader)
-        elif base.near is not None and not self.is_flat:
-            record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
-
-    def _send_to(self, number: int, source: Tensor, awaited: Sequence[Any], lanes: Sequence[Lane]) -> Any:
-        """Copy to a lane on the stream above and its far stream; return the event after which `source` has been read.
-
-        The copy waits for the events `awaited`.
-        """
-        lane, copy = lanes[number], self._copies[number - 1]
-        above = lanes[lane.parent].device
-        with use_stream(above, lane.above), use_stream(lane.device, lane.far):
-            copy.fill(source, awaited, lane)
-        copy.left = record_event(above, lane.above, copy.left)
-        return copy.left
-
-    def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
-        """Send to these lanes by NCCL; return the event after which `packed` has been read."""
-        base, up = lanes[0], lanes[1].near
-        if up != base.near:
-            wait_event(up, packed_at)
-        receivers = [(self._copies[number - 1], lanes[number]) for number in numbers]
-        send_to_all(packed, up, receivers)
-        self._left_together = record_event(base.device, up, self._left_together)
-        return self._left_together
-
-    def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
-        """The sources as one flat tensor, ready on the hub."""
-        if self.is_flat:
-            return sources[0].detach().as_strided((sources[0].numel(),), (1,))
-        with use_stream(base.device, base.near):
-            if self._packed is None:
-                flat = self._staging.memory(self._byte_count, base.device).view(sources[0].dtype)
-                self._packed = flat, shaped_views(flat, self.shapes)
-            self._staging.wait_until_free(base.near)
-            flat, views = self._packed
-            torch._foreach_copy_(views, sources)
-        return flat
 
 
 Sum = tuple[list[int], Mailbox, Tensor]

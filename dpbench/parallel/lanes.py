@@ -210,9 +210,11 @@ class SideStreams:
         route: Route = Route.STAR,
         links: Links | None = None,
         small_bytes: int = 0,
+        *,
+        has_whole_buckets: bool = False,
     ) -> None:
         self._devices = list(devices)
-        self._small_bytes = small_bytes
+        self._small_bytes, self._has_whole_buckets = small_bytes, has_whole_buckets
         self._is_staged = is_staged
         self._is_remote = [i > 0 and is_link(devices[0], device) for i, device in enumerate(devices)]
         self._links = links or Links(heads_of(devices), frozenset())
@@ -261,7 +263,7 @@ class SideStreams:
         route = choose(links) if self._route is Route.AUTO else self._route
         if route is Route.NCCL and count < len(self._devices):
             route = Route.STAR  # NCCL would first make a communicator for these devices alone
-        parents, is_cut = parents_of(route, links), has_pieces(route, links)
+        parents, is_cut = parents_of(route, links), not self._has_whole_buckets and has_pieces(route, links)
         is_linked = [lane > 0 and is_link(devices[parents[lane]], device) for lane, device in enumerate(devices)]
         computes = [current_stream(device) for device in devices]
         if is_overlapped and not self._is_on_cpu:

@@ -82,6 +82,8 @@ class Policy:
     `check_graphs` compares the first graphs of each kind of step with eager steps, gradients included, and lets the
     kind run eagerly if they differ. The module's Python code and hooks on weights then run more often.
     `host_staged` sends copies between devices through the host, even if the direct link passed its test.
+    A bucket goes along a chain in pieces, or whole where a piece would take less time than its issue (`routes.py`).
+    `whole_buckets` has them whole on any link.
     `route` decides which lane sends weights to which lane. Gradients go back the same way. Every set of devices can
     take every route but "nccl", which needs CUDA devices with a lane each. Lanes without links, such as CPU lanes, have
     none. Three lanes or more take under "auto" what measures faster, so two runs may add gradients in another order.
@@ -104,6 +106,7 @@ class Policy:
     skip_unchanged: bool = False
     graphs: bool = False
     check_graphs: bool = False
+    whole_buckets: bool = False
     host_staged: bool = False
     dispatch: Dispatch = Dispatch.AUTO
     route: Route = Route.AUTO

@@ -374,7 +374,9 @@ class ReplicaPool:
         check_route(policy, self.devices)
         links = find_links(devices, policy.route, policy.host_staged)
         small_bytes = SMALL_BYTES if policy.graphs else 0
-        self.streams = SideStreams(devices, policy.host_staged, policy.route, links, small_bytes)
+        self.streams = SideStreams(
+            devices, policy.host_staged, policy.route, links, small_bytes, has_whole_buckets=policy.whole_buckets
+        )
         self._policy = policy
         self._accumulation = accumulation
         self._is_interleaved = Dispatch.INTERLEAVED in policy.ways(self.devices)

@@ -305,9 +305,13 @@ class AutoRequest(Frozen):
 
 
 class AutoChoice(Frozen):
-    """The route that "auto" takes on a machine, and the ways of dispatch that it measures there."""
+    """The route that "auto" takes on a machine, and the ways of dispatch that it measures there.
+
+    `whole_buckets` is whether a chain there passes buckets on whole.
+    """
 
     route: str
+    whole_buckets: bool
     dispatches: tuple[str, ...]
 
 

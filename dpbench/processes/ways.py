@@ -1,8 +1,8 @@
 """The ways in which a variant may run on a described machine, if the wrapper itself chooses.
 
 tuned ──> tuned[dispatch=sequence,route=chain]         the wrapper's rules give the route for the machine's links,
-          tuned[dispatch=threads,route=chain]          and the ways of dispatch that it would measure
-          tuned[dispatch=interleaved,route=chain]
+          tuned[dispatch=threads,route=chain]          whether it passes buckets on whole, and the ways of dispatch that
+          tuned[dispatch=interleaved,route=chain]      it would measure
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,9 @@ def _chooses(variant: VariantId) -> bool:
 
 def _ways(variant: VariantId, choice: AutoChoice, machine: Machine) -> list[VariantId]:
     # Two devices have one route, so its name would say nothing.
-    route = {"route": choice.route} if variant.chooses_route and machine.devices > 2 else {}
+    route: dict[str, str | bool] = {"route": choice.route} if variant.chooses_route and machine.devices > 2 else {}
+    if choice.whole_buckets and {**variant.values, **route}.get("route") == "chain":
+        route["whole_buckets"] = True
     if not variant.chooses_dispatch or machine.devices == 1:
         return [variant.with_parameters(**route)]
     # Graphs are launched in sequence, whatever the dispatch.

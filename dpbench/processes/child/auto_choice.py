@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 
 from dpbench.parallel.links import BUCKET_BYTES
-from dpbench.parallel.policy import Policy
-from dpbench.parallel.routes import Links, candidates, choose, hops_of
+from dpbench.parallel.policy import Policy, Route
+from dpbench.parallel.routes import Links, candidates, choose, has_pieces, hops_of
 from dpbench.processes.child.process import answer
 from dpbench.processes.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
 
@@ -25,7 +25,10 @@ def respond(text: str) -> AutoChoices:
 def choice_on(machine: DescribedLinks) -> AutoChoice:
     """Return the choice for one lane on each device of a machine."""
     devices = [torch.device("cuda", i) for i in range(machine.devices)]
-    return AutoChoice(route=choose(links_on(machine)), dispatches=Policy().ways(devices))
+    links = links_on(machine)
+    return AutoChoice(
+        route=choose(links), whole_buckets=not has_pieces(Route.CHAIN, links), dispatches=Policy().ways(devices)
+    )
 
 
 def links_on(machine: DescribedLinks) -> Links:
