@@ -49,14 +49,14 @@ def test_copies_that_share_a_link_slow_each_other_down():
 class FakeChooser:
     """Answers each request with one choice for each machine, and counts the requests."""
 
-    def __init__(self, end=None):
-        self.end, self.requests = end, 0
+    def __init__(self, end=None, *, whole_buckets=False):
+        self.end, self.requests, self.whole_buckets = end, 0, whole_buckets
 
     def __call__(self, command, stdin_text, timeout_s):
         self.requests += 1
         if self.end is not None:
             return self.end
-        choice = AutoChoice(route="chain", dispatches=("sequence", "threads"))
+        choice = AutoChoice(route="chain", whole_buckets=self.whole_buckets, dispatches=("sequence", "threads"))
         return ended(0, AutoChoices(machines=(choice, choice)).model_dump_json().encode())
 
 
@@ -74,6 +74,17 @@ def test_a_variant_has_the_ways_that_it_leaves_open(variant, expected):
     assert four == {variant: expected}
     # Two devices have one route.
     assert all("route=chain" not in way for way in two[VariantId(variant)])
+
+
+def test_a_chain_of_fast_links_passes_buckets_on_whole():
+    assert [choice_on(links(name)).whole_buckets for name in ("8xV100-pcie", "8xH100-sxm")] == [False, True]
+    machines, variants = (
+        [load_machine("4xL4-pcie")] * 2,
+        [VariantId("tuned[graphs=true]"), VariantId("tuned[route=star]")],
+    )
+    found, _ = ways_of(variants, machines, launch=FakeChooser(whole_buckets=True))
+    assert found[variants[0]] == ["tuned[dispatch=sequence,graphs=true,route=chain,whole_buckets=true]"]
+    assert found[variants[1]] == ["tuned[dispatch=sequence,route=star]", "tuned[dispatch=threads,route=star]"]
 
 
 def test_no_child_is_started_if_nothing_is_chosen():
