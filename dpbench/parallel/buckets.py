@@ -148,10 +148,10 @@ class FlatCopy:
 
     def note_arrival(self, lane: Lane, *, is_last: bool) -> None:
         """Note that a piece has arrived, or the last one, after all present work on the far stream."""
-        if is_last:
-            self._last_arrived = record_event(lane.device, lane.far, self._last_arrived)
         if lane.far is not None and (lane.children or is_last):
-            self.arrived.append(self._last_arrived if is_last else record_event(lane.device, lane.far))
+            event = record_event(lane.device, lane.far, self._last_arrived if is_last else None)
+            self._last_arrived = event if is_last else self._last_arrived
+            self.arrived.append(event)
         if is_last:
             self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 
