@@ -65,6 +65,7 @@ from dpbench.parallel.reduce import (
     sum_columns,
     sum_each,
     sum_with_graph,
+    to_sum_in,
     unpack,
     zeros_for_hooks,
 )
@@ -248,8 +249,10 @@ class SumNode(Function):
     @staticmethod
     def backward(ctx: Any, _: None) -> tuple[Tensor | None, ...]:
         lanes, shapes = ctx.mailbox.lanes, ctx.mailbox.shapes
-        having = ctx.mailbox.take(ctx)
         base: Lane = lanes[0]
+        having = ctx.mailbox.take(ctx)
+        if having and having[0][0] is base:
+            having[0] = base, to_sum_in(having[0][1], base)
         columns = {package.dense for _, package in having}
         sums: list[Tensor | None] = [None] * ctx.count
         is_alike = len(columns) == 1 and [lane for lane, _ in having] == list(lanes)
@@ -387,11 +390,16 @@ class Broadcaster:
         connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
 
     def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
-        """New nodes that sum the lanes' gradients, for lanes that post them without a node for each bucket."""
+        """New nodes that sum the lanes' gradients, for lanes that post all buckets at once.
+
+        All nodes are ready together. So the engine takes them by their sequence numbers: the last layers' bucket, whose
+        gradients are there first, has the highest.
+        """
         found: list[Sum] = []
-        for wanted, shapes in self._trained:
+        for number, (wanted, shapes) in enumerate(self._trained):
             mailbox = Mailbox(lanes, shapes, part)
-            token = sum_token([self._tensors[i] for i in wanted], mailbox, self._policy.overlap_reduce)
+            token: Any = sum_token([self._tensors[i] for i in wanted], mailbox, self._policy.overlap_reduce)
+            token.grad_fn._set_sequence_nr(FIRST + number)
             found.append((wanted, mailbox, token))
         return found
 

@@ -30,13 +30,13 @@ from torch.nn.modules import module as module_hooks
 from torch.nn.utils import parametrize
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dpbench.parallel.broadcast import Broadcaster, Mailbox, Sum
+from dpbench.parallel.broadcast import FIRST, Broadcaster, Mailbox, Sum
 from dpbench.parallel.buckets import Shape, fits_flat, flat_count, shaped_views
 from dpbench.parallel.graph_check import CHECKS, Snapshot, difference
 from dpbench.parallel.graph_waits import waits_are_for_earlier_records
-from dpbench.parallel.lanes import Lane, record_event, use_stream, wait_event
+from dpbench.parallel.lanes import Lane, use_stream
 from dpbench.parallel.module_tree import ModuleTree
-from dpbench.parallel.reduce import Package, is_apart, is_dense, record_for_optimizer
+from dpbench.parallel.reduce import Package, is_dense
 from dpbench.parallel.tables import Arrival
 from dpbench.parallel.thread_state import setting_values
 
@@ -262,7 +262,7 @@ class Run:
             raise RuntimeError(
                 "Policy(graphs=True): a parameter has been modified in place since the forward; its backward needs it"
             )
-        lane, graph = self._lanes[number], self.step.lanes[number]
+        graph = self.step.lanes[number]
         if number in self._launched:  # the captured backward has used the activations' memory for gradients
             raise RuntimeError(
                 "Policy(graphs=True): a second backward of one forward is not possible; use graphs=False"
@@ -272,22 +272,7 @@ class Run:
         self._pending.is_done = True
         for bucket, mailbox in zip(graph.buckets, self._mailboxes, strict=True):
             if bucket.flat is not None:
-                mailbox.post(number, _package(bucket, lane, is_base=number == 0))
-
-
-def _package(bucket: GraphedBucket, lane: Lane, is_base: bool) -> Package:
-    """The bucket's gradients. Lane 0's are a copy on the hub: the sum is made in its memory, and becomes ``.grad``."""
-    assert bucket.flat is not None
-    if not is_base:
-        return Package(bucket.flat, bucket.dense, {}, bucket.event)
-    with use_stream(lane.device, lane.near):
-        if lane.near != lane.compute:
-            wait_event(lane.near, bucket.event)
-        flat = bucket.flat.clone()
-        ready = record_event(lane.device, lane.near)
-    if is_apart(lane):
-        record_for_optimizer(flat, lane)
-    return Package(flat, bucket.dense, {}, ready)
+                mailbox.post(number, Package(bucket.flat, bucket.dense, {}, bucket.event, is_static=True))
 
 
 @dataclass(slots=True)
@@ -499,8 +484,9 @@ def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[Graphed
     for wanted, mailbox, _ in sums:
         assert mailbox.shapes is not None
         bucket = GraphedBucket(mailbox.shapes)
-        leaves = [tensors[i].requires_grad_() for i in wanted]
-        for i, output in zip(wanted, PackNode.apply(bucket, *leaves), strict=True):
+        outputs: Any = PackNode.apply(bucket, *[tensors[i].requires_grad_() for i in wanted])
+        outputs[0].grad_fn._set_sequence_nr(FIRST)  # packed at once, not at the end of the backward
+        for i, output in zip(wanted, outputs, strict=True):
             tensors[i] = output
         buckets.append(bucket)
     return buckets

@@ -67,16 +67,32 @@ Arrived = list[tuple[Tensor, Any]]
 class Package:
     """One lane's gradients of one bucket, ready at the event `ready`.
 
-    `flat` holds the gradients of the tensors `dense`, by their place in the bucket. `others` are sparse.
+    `flat` holds the gradients of the tensors `dense`, by their place in the bucket. `others` are sparse. The memory of
+    a flat that `is_static` is written again by the next step.
     """
 
     flat: Tensor | None
     dense: tuple[int, ...]
     others: dict[int, Tensor]
     ready: Any
+    is_static: bool = False
 
 
 Packages = Sequence[tuple[Lane, Package]]
+
+
+def to_sum_in(package: Package, base: Lane) -> Package:
+    """Lane 0's package, in whose memory the sum is made. It becomes ``.grad``, so a static flat is copied on the hub.
+
+    The copy waits for its own bucket alone, so sums of earlier buckets do not wait for later ones.
+    """
+    if not package.is_static:
+        return package
+    assert package.flat is not None
+    _wait_for(base.near, package, base)
+    flat = package.flat.clone()
+    record_for_optimizer(flat, base)
+    return Package(flat, package.dense, package.others, None)
 
 
 def sum_along_route(packages: Packages) -> Tensor:

@@ -4,7 +4,7 @@ The rules are those of dpbench/parallel/graphs.py::
 
     forward     copy of the inputs ──> launch: the lane's operators, which wait for buckets where they read weights
     backward    lane i's thread: copy of the gradients ──> launch: operators, pack b1, operators, pack b0
-                hub:  (clone of lane 0's flats) sum b1, which waits for each pack b1, not for the whole graph; sum b0
+                hub:  clone lane 0's b1, sum b1, which waits for each pack b1, not for the whole graph; the same for b0
 
 - A lane's operators, and its packs with the events behind them, become the nodes of one launch.
 - The waits for buckets are nodes, each where a module reads a weight. The host makes no calls for them.
@@ -83,8 +83,6 @@ class _Step:
         yield from (*events[:first], *leading)
         for lane, (nodes, others) in lanes.items():
             yield from self._launch(lane, nodes, sizes, self._engine(lane))
-            if lane == _HOME:
-                yield from self._clones(nodes)
             yield from others
 
     def _engine(self, lane: int) -> int:
@@ -117,6 +115,8 @@ class _Step:
                         others = []
                         lanes[event.device] = [], others
                     lanes[event.device][0].append(event)
+                    if event.node == _LANE_NODE and event.device == _HOME:
+                        others += self._clone(event)
             elif isinstance(event, Wait) and event.stream in lanes and not outside:
                 lanes[event.stream][0].append(event)
             elif not isinstance(event, HostCall):
@@ -137,19 +137,14 @@ class _Step:
         yield self._operator(_PACK, lane, size, thread, inputs)
         yield GraphLaunch(next(self.ids), thread, tuple(nodes))
 
-    def _clones(self, nodes: Sequence[Operator | Wait]) -> Iterator[AnyEvent]:
-        """Yield the copies of lane 0's flats on the hub."""
+    def _clone(self, pack: Operator) -> Iterator[AnyEvent]:
+        """Yield the copy of lane 0's flat, on the hub before its sum. The recorded call of its wait follows."""
         hub, thread = self.hub, self._engine(_HOME)
-        for pack in nodes:
-            if isinstance(pack, Operator) and pack.node == _LANE_NODE:
-                yield self._call(HostCallName.STREAM_SWITCH, thread)
-                if hub != _HOME:
-                    yield self._call(HostCallName.STREAM_WAIT, thread)
-                    yield Wait(id=next(self.ids), stream=hub, after=(pack.id,), thread=thread)
-                yield self._operator("aten.clone.default", hub, pack.written_bytes, thread, (pack.id,))
-                yield self._call(HostCallName.EVENT_RECORD, thread)
-                if hub != _HOME:
-                    yield self._call(HostCallName.RECORD_STREAM, thread)
+        if hub != _HOME:
+            yield Wait(id=next(self.ids), stream=hub, after=(pack.id,), thread=thread)
+        yield self._operator("aten.clone.default", hub, pack.written_bytes, thread, (pack.id,))
+        if hub != _HOME:
+            yield self._call(HostCallName.RECORD_STREAM, thread)
 
     def _call(self, name: HostCallName, thread: int) -> HostCall:
         return HostCall(id=next(self.ids), name=name, thread=thread)

@@ -4,10 +4,12 @@ import copy
 import functools
 import gc
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import Function
 from torch.nn import functional
 
 from dpbench.parallel import DataParallel, Policy, broadcast, graph_check, graph_waits, graphs, reduce
@@ -446,11 +448,17 @@ BEFORE_LAUNCHES = {
     "the weights' arrival": (broadcast.Broadcaster, "await_sent", lambda *_: None),
     "the departure of lane 0's buffers": on_lane_0("await_sent", None),
 }
+
+
+def copy_at_once(package, base):
+    return replace(package, flat=package.flat.clone(), ready=None)
+
+
 FORGOTTEN = {
     "the weights' arrival": (broadcast.Broadcaster, "arrivals", lambda *_: {}),
     "the departure of lane 0's buffers": on_lane_0("arrivals", {}),
-    "the bucket's event, of lane 0": (graphs, "wait_event", lambda *_: None),
-    "the bucket's event, of the others": (reduce, "_wait_for", lambda *_: None),
+    "the buckets' events": (reduce, "_wait_for", lambda *_: None),
+    "the bucket's event, of lane 0": (broadcast, "to_sum_in", copy_at_once),
 }
 
 
@@ -530,3 +538,61 @@ def test_a_check_finds_what_a_graph_does_not_repeat(kind):
         _, wrapper = train(lambda: Chooses(kind), lambda _: simple(), {"graphs": True, "check_graphs": True})
     assert not any("forwards: graphs (" in line for line in wrapper.graph_report())
     assert f"{STEPS - graphs.WARM_UPS} forwards: eager: graphs differ" in wrapper.graph_report()[-1]
+
+
+class Noted(Function):
+    """Notes the order of the backward, which Python code has at the capture alone."""
+
+    @staticmethod
+    def forward(ctx, x, name):
+        ctx.name = name
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        order.append(ctx.name)
+        return grad, None
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        for number, layer in enumerate(self.layers):
+            x = layer(Noted.apply(x, number))
+        return x
+
+
+order: list[object] = []
+
+
+def test_a_bucket_is_packed_before_the_backward_goes_on(monkeypatch):
+    pack = graphs.GraphedBucket.pack
+    monkeypatch.setattr(graphs.GraphedBucket, "pack", lambda self, grads: (order.append("pack"), pack(self, grads)))
+    policy = Policy(bucket_bytes=288, first_bucket_bytes=288, dispatch="sequence", graphs=True)
+    wrapper = DataParallel(Layers().to("cuda:0"), DEVICES, policy=policy)
+    for _ in range(graphs.WARM_UPS + 1):
+        order.clear()
+        wrapper(simple().to("cuda:0")).sum().backward()
+    assert order == ["pack", 3, "pack", 2, "pack", 1, "pack"] * len(DEVICES)
+
+
+def test_sums_are_issued_in_the_order_of_the_packs(monkeypatch):
+    """Lane 0's copy of a bucket comes right before the bucket's sum, and the last layers' bucket first."""
+    policy = Policy(bucket_bytes=288, first_bucket_bytes=288, dispatch="sequence", graphs=True)
+    wrapper = DataParallel(Layers().to("cuda:0"), DEVICES, policy=policy)
+    copied, summed = broadcast.to_sum_in, broadcast.sum_along_route
+    monkeypatch.setattr(broadcast, "to_sum_in", lambda *given: (order.append(given[0].flat), copied(*given))[1])
+    monkeypatch.setattr(broadcast, "sum_along_route", lambda given: (order.append("sum"), summed(given))[1])
+    for _ in range(graphs.WARM_UPS + 1):
+        loss = wrapper(simple().to("cuda:0")).sum()
+        order.clear()
+        loss.backward()
+    (kind,) = wrapper._replicas._sets[0]._graphs._kinds.values()
+    flats = [bucket.flat for bucket in kind.step.lanes[0].buckets]
+    found = [each for each in order if not isinstance(each, int)]
+    assert len(found) == 8
+    assert all(each is wanted for each, wanted in zip(found[::2], reversed(flats), strict=True))
+    assert found[1::2] == ["sum"] * 4
