@@ -2,7 +2,7 @@
 
 ::
 
-    forward     lane i   copy the chunk in ──> launch: the replica's kernels ──> static outputs ── gather copies them
+    forward     lane i   copy the chunk in ──> launch: wait for bucket 0, kernels, ... ──> static outputs ── gather
     backward    lane i   copy gradients in ──> launch: kernels, pack bucket 0, event 0, kernels, pack bucket 1, event 1
                 hub                                                      └─> sum bucket 0          └─> sum bucket 1
 

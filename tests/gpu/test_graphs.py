@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import graphs
+from dpbench.parallel.graph_waits import waits_are_for_earlier_records
 from tests.gpu.device import DEVICE, LONG, needs_streams, skip_without_gpu, synchronize, wrap
 
 skip_without_gpu()
@@ -35,7 +36,7 @@ def test_training_by_graphs_equals_eager_training(lanes, autocast):
     base, batches = make(), [torch.randn(32, 16, device=DEVICE) for _ in range(graphs.WARM_UPS + 5)]
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
         wanted = trained(wrap(copy.deepcopy(base), lanes, bucket_bytes=2000), batches)
-        wrapper = wrap(base, lanes, bucket_bytes=2000, graphs=True)
+        wrapper = wrap(base, lanes, bucket_bytes=2000, graphs=True, check_graphs=True)
         found = trained(wrapper, batches)
     torch.testing.assert_close(found, wanted)
     if lanes > 1:
@@ -60,6 +61,11 @@ def test_a_wait_for_an_event_in_a_graph_waits_for_the_launch_before_it():
         assert seen == 1000 * (launch + 1)
         synchronize()
         assert y.sum().item() == 1000 * (launch + 1)
+
+
+def test_a_graph_waits_for_what_was_recorded_before_its_launch():
+    """Else forwards wait for all weights before their launch (`graph_waits.py`)."""
+    assert waits_are_for_earlier_records(torch.device(DEVICE))
 
 
 def test_what_a_capture_refuses_runs_eagerly():
