@@ -428,7 +428,7 @@ class Broadcaster:
         for bucket in self._buckets:
             arrival = bucket.copy_on(number).arrival if number else bucket.departure
             if arrival is not None:
-                found.update(dict.fromkeys(bucket.indices, arrival.again()))
+                found.update(dict.fromkeys(bucket.indices, arrival))
         return found
 
     def await_sent(self, number: int) -> None:

@@ -31,10 +31,6 @@ class Arrival:
         self._events = events
         self._waited: list[int] = []
 
-    def again(self) -> "Arrival":
-        """A new arrival by the same events, for which no stream has waited."""
-        return Arrival(self._device, self._events)
-
     def wait(self) -> None:
         """Make the current stream of the device wait for the events, once per stream."""
         if is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one

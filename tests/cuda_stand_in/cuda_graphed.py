@@ -596,3 +596,36 @@ def test_sums_are_issued_in_the_order_of_the_packs(monkeypatch):
     assert len(found) == 8
     assert all(each is wanted for each, wanted in zip(found[::2], reversed(flats), strict=True))
     assert found[1::2] == ["sum"] * 4
+
+
+class Unread(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.unread = nn.Linear(8, 64, bias=False), nn.Linear(64, 64)  # a bucket for each weight
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_weights_that_a_forward_does_not_read_may_be_written_after_it():
+    base = Unread().to("cuda:0")
+    wrapper, x = DataParallel(base, DEVICES, policy=Policy(**SMALL, graphs=True)), simple().to("cuda:0")
+    for _ in range(graphs.WARM_UPS + 3):
+        with torch.no_grad():
+            wrapper(x)
+            base.unread.weight.add_(1)
+
+
+@pytest.mark.skipif(COUNT < 2, reason="one device has one stream for all lanes")
+def test_gradients_are_kept_for_the_compute_stream():
+    wrapper, x = graphed(), simple().to("cuda:0")
+    parameters = list(wrapper.module.parameters())
+    hub = wrapper._replicas.streams._streams[0][0]
+    for _ in range(3):
+        wrapper.module.zero_grad()
+        wrapper(x).sum().backward()
+        sizes = [(parameter.grad * 2).numel() for parameter in parameters]
+        wrapper.module.zero_grad()
+        with torch.cuda.stream(hub):
+            for size in sizes:
+                torch.ones(size, device="cuda:0")
