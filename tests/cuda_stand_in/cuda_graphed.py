@@ -417,14 +417,42 @@ def test_shapes_beyond_the_most_run_eagerly():
     assert any("more than 8 kinds" in line for line in wrapper.graph_report())
 
 
-def test_no_memory_is_left_when_the_wrapper_goes():
-    def used():
-        gc.collect()
-        for device in set(DEVICES):
-            torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-        return [torch.cuda.memory_reserved(device) for device in DEVICES]
+def used():
+    gc.collect()
+    for device in set(DEVICES):
+        torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return [torch.cuda.memory_reserved(device) for device in DEVICES]
 
+
+class Large(nn.Module):
+    """Too large for a capture: it needs 100 MB first, and then more than there is."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, x):
+        if torch.cuda.is_current_stream_capturing():
+            held = torch.empty(100 << 20, dtype=torch.uint8, device=x.device)
+            torch.empty(1 << 50, dtype=torch.uint8, device=held.device)
+        return self.inner(x)
+
+
+def test_a_capture_without_enough_memory_runs_eagerly_and_frees_its_pool():
+    base, x = Large().to("cuda:0"), simple().to("cuda:0")
+    wrapper = graphed(base)
+    before = used()
+    base.zero_grad()
+    with pytest.warns(UserWarning, match="the capture failed: OutOfMemoryError"):
+        wrapper(x).sum().backward()
+    wanted = torch.autograd.grad(base(x).sum(), list(base.parameters()))
+    for parameter, grad in zip(base.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, grad)
+    assert max(after - earlier for after, earlier in zip(used(), before, strict=True)) < 50 << 20
+
+
+def test_no_memory_is_left_when_the_wrapper_goes():
     before = used()
     wrapper = graphed(nn.Sequential(nn.Linear(8, 2000), nn.Linear(2000, 3)))
     wrapper(simple().to("cuda:0")).sum().backward()
