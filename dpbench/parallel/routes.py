@@ -12,7 +12,8 @@ Lane 0 has the weights, and gets the sum of the gradients. Each picture has eigh
     nccl     0, 1, ... 7 call NCCL together; it chooses the links, and the order of additions. A star for fewer lanes
 
 A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
-link. A large bucket travels in pieces, and a lane passes a piece on as soon as it has that piece::
+link. A large bucket travels in pieces, unless the links are faster than the host that issues them (`has_pieces`). A
+lane passes a piece on as soon as it has that piece::
 
     0 ──> 1      b0  b1  b2  b3
     1 ──> 2          b0  b1  b2  b3
