@@ -398,7 +398,7 @@ class Broadcaster:
         found: list[Sum] = []
         for number, (wanted, shapes) in enumerate(self._trained):
             mailbox = Mailbox(lanes, shapes, part)
-            token: Any = sum_token([self._tensors[i] for i in wanted], mailbox, self._policy.overlap_reduce)
+            token: Any = sum_token([self._tensors[i] for i in wanted], mailbox, is_early=False)
             token.grad_fn._set_sequence_nr(FIRST + number)
             found.append((wanted, mailbox, token))
         return found

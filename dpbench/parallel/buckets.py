@@ -1,4 +1,4 @@
-"""Buckets: which tensors are sent together, and the memory that they keep between forwards.
+"""Buckets: which tensors are sent together, how, and the memory that they keep between forwards.
 
 A replica gets ``template.data``. It shares the flat's memory and has its own version counter, so an in-place write
 to one weight does not invalidate another. Autograd does not see that the flat under such a tensor is written.
@@ -101,8 +101,9 @@ class FlatCopy:
         self._leaving: dict[int, Any] = {}  # for each child the event after which it has read the flat
         self._leaves_on: list[Stream] = []  # the streams of these events, which `record_stream` knows
         self.arrived: list[Any] = []  # an event for each piece, or one for all
-        self._last_arrived: Any = None  # the event of the last piece, and the one after which the source has been read;
-        self.left: Any = None  # each forward records them again, because graphs wait for them
+        # Each forward records these two events again, because graphs wait for them.
+        self._last_arrived: Any = None  # behind the arrival of the last piece
+        self.left: Any = None  # behind the last read of the source
         self.arrival: Arrival | None = None
         self.sent: Any = None  # the signature (`ChangeWatch`) of the base's tensors that the values come from
         self.sent_from: list[Tensor] = []  # keeps their memory alive, so that no other tensor gets the same signature
@@ -245,7 +246,8 @@ class Bucket:
         self._packed: tuple[Tensor, list[Tensor]] | None = None
         self._copies: list[FlatCopy] = []
         self.departure: Arrival | None = None
-        self._packed_at: Any = None  # each forward records these events again, because graphs wait for them
+        # Each forward records these two events again, because graphs wait for them.
+        self._packed_at: Any = None
         self._left_together: Any = None
 
     def send(

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, Policy
-from dpbench.records.recording import Copy, Mark, Operator, Wait
+from dpbench.parallel import DataParallel, Policy, replicas
+from dpbench.records.recording import Copy, HostCall, HostCallName, Mark, Operator, Wait
 from dpbench.simulator import mark, recording
 from tests.parallel.models import Call
 from tests.parallel.simulated.replay import replay
@@ -228,3 +228,17 @@ def test_lanes_on_one_device_use_no_side_streams(devices, policy, streams):
             wrapper(x).sum().backward()
     assert len({event.stream for event in recorded.events if isinstance(event, Operator | Copy)}) == streams
     assert any(isinstance(event, Wait) for event in recorded.events) == (streams > 1)
+
+
+@pytest.mark.filterwarnings("ignore:.* a forward ran eagerly")  # simulated devices have no graphs
+@pytest.mark.parametrize(("items", "graphs", "is_small"), [(4, True, True), (8, True, False), (4, False, False)])
+def test_with_graphs_small_chunks_and_outputs_go_on_the_compute_streams(items, graphs, is_small, monkeypatch):
+    monkeypatch.setattr(replicas, "SMALL_BYTES", 2 * 8 * 4)  # two items of eight floats
+    wrapper = DataParallel(nn.ReLU(), ["sim:0", "sim:1"], policy=Policy(graphs=graphs))
+    x = torch.randn(items, 8, device="sim:0").requires_grad_()
+    with recording() as recorded:
+        wrapper(x).sum().backward()
+    chunk, _, grad, *_ = [copy.stream == copy.source for copy in recorded.events if isinstance(copy, Copy)]
+    assert (chunk, grad) == (is_small, is_small)
+    waits = [e for e in recorded.events if isinstance(e, HostCall) and e.name is HostCallName.STREAM_WAIT]
+    assert len(waits) == (3 if is_small else 13)  # three are for weights, chunk, output and gradient have the others
