@@ -22,9 +22,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(TORCH)
 LOCK := .ci/lock.txt
-CUDA_VENV := .venv-cuda
 CUDA_PYTHON ?= python3.11
-CUDA_TORCH := 2.14.1
+CUDA_TORCH ?= 2.14.1
+CUDA_VENV ?= .venv-cuda/$(CUDA_TORCH)
 ALONE := $(VENV)/alone
 TORCH_VERSION = $(if $(filter pinned,$(TORCH)),$(shell sed -n 's/^torch==//p' constraints.txt),$(TORCH))
 
@@ -68,11 +68,11 @@ cuda-tests: $(CUDA_VENV)/.ready
 	@$(CUDA_VENV)/bin/python tests/cuda_stand_in/run.py $(CUDA_VENV) $(ARGS)
 
 $(CUDA_VENV)/.ready: $(LOCK) pyproject.toml
-	@$(CUDA_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { echo "cuda-tests: CUDA_PYTHON=$(CUDA_PYTHON) is not allowed; allowed: CPython 3.11" >&2; exit 2; }
+	@$(CUDA_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null || { echo "cuda-tests: CUDA_PYTHON=$(CUDA_PYTHON) is not allowed; allowed: CPython 3.11 or 3.12" >&2; exit 2; }
 	@command -v g++ >/dev/null || { echo "cuda-tests: no C++ compiler: g++ is not on PATH" >&2; exit 2; }
 	rm -rf $(CUDA_VENV)
 	$(CUDA_PYTHON) -m venv $(CUDA_VENV)
-	@$(CUDA_VENV)/bin/python -m pip install --quiet --no-deps torch==$(CUDA_TORCH) || { echo "cuda-tests: no wheel of torch $(CUDA_TORCH) for this machine" >&2; exit 2; }
+	@$(CUDA_VENV)/bin/python -m pip install --quiet --no-deps torch===$(CUDA_TORCH) || { echo "cuda-tests: no wheel of torch $(CUDA_TORCH) for this machine" >&2; exit 2; }
 	$(CUDA_VENV)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement $(LOCK)
 	$(CUDA_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -16,7 +16,8 @@ sys.path.insert(0, str(HERE))
 
 import stubs  # noqa: E402
 
-TORCH = "2.14.1"
+TORCHES = ("2.11.0", "2.13.0", "2.14.1")
+"""The versions whose libraries the stand-in knows."""
 FLAGS = ["-std=c++20", "-O1", "-fPIC", f"-I{HERE / 'include'}"]
 WARNINGS = ["-Wall", "-Werror"]  # not for files with torch's headers, which have warnings of their own
 RUNTIME = [
@@ -61,11 +62,11 @@ def _failure(text: str) -> SystemExit:
 
 def _torch(venv: Path) -> Path:
     """Return the folder of the environment's torch."""
-    found = list(venv.glob("lib/python3.11/site-packages/torch/version.py"))
+    found = list(venv.glob("lib/python3.*/site-packages/torch/version.py"))
     if not found:
-        raise _failure(f"{venv} has no torch for Python 3.11; `make cuda-tests` makes it")
-    if f"'{TORCH}+cu" not in found[0].read_text():
-        raise _failure(f"{venv} has another torch than the CUDA build of {TORCH}")
+        raise _failure(f"{venv} has no torch; `make cuda-tests` makes it")
+    if not any(f"'{version}+cu" in found[0].read_text() for version in TORCHES):
+        raise _failure(f"{venv} has another torch than the CUDA builds of {', '.join(TORCHES)}")
     return found[0].parent
 
 
