@@ -1,62 +1,47 @@
-"""All checks for a machine with GPUs, in one command.
+"""All checks for a machine with GPUs, in one command, or in two short calls.
 
-    python -m benchmarks.on_gpu [--out DIR] [--wheels DIR] [--minutes N] [--rounds 2] [--steps tests,races,...]
-                                [--variants torch_dp,tuned,...] [--rehearse]
+    python -m benchmarks.on_gpu [--call 1|2] [--out DIR] [--wheels DIR] [--steps NAME ...] [--rehearse]
+    python -m benchmarks.on_gpu --call 2 --failed DIR/summary.json     or ids of tests
 
-The steps are the GPU tests, races, doctor, telemetry's cost, and comparisons of variants: on lanes that share a GPU,
-with several steps in a sample, and, if there are several GPUs, on two to all of them. Then `dpbench doctor` writes a
-machine file of this machine, and `dpbench project` projects what was measured. Only torch must be installed. The
-checkout is put on PYTHONPATH, and missing packages come from wheels, which are unpacked under build/gpu.
+Call 1 ends within 7 minutes, call 2 within 4 min 45 s; `gpu_steps` has their steps. Without --call all steps run, with
+longer limits and more tests, and on several GPUs also comparisons with a GPU for each lane.
 
-Each step has a time limit and is interrupted at its end; the next step runs in any case. --minutes, 9.25 by default,
-count from the start of this command: pip and the first imports are part of them. What does not fit is left out in the
-order of `gpu_steps.reductions`, and named; with --steps nothing is. DIR gets ``output.txt``, ``summary.json``,
-``machine.toml`` and a folder of records for each comparison.
+Only torch must be installed. The checkout is put on PYTHONPATH, and missing packages come from wheels, which are
+unpacked under build/gpu. A step is interrupted at its limit, and the next one runs in any case. DIR gets the output, a
+summary, the probe's answers, a machine file and a folder of records for each comparison: at most 8 files in a call.
+--rehearse takes the smallest workloads, and without a GPU two lanes of the CPU.
 
---rehearse takes the smallest workloads, hardly samples, and may take an hour. Its times mean nothing. Without a GPU two
-lanes of the CPU stand for two GPUs.
-
-Exit codes: 0 all passed, but for the projection where torch is too old for it; 1 some failed; 2 cannot start here; 3
-some were cut by their limit or skipped; 130 interrupted.
+Exit codes: 0 all passed; 1 some failed; 2 cannot start here; 3 some were cut, skipped or not started; 130 interrupted.
 """
 
 import argparse
+import importlib
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
-from benchmarks.gpu_run import ROOT, allowance, run
-from benchmarks.gpu_steps import VARIANTS, Place, Step, Work, fitted, lost, needed_s, rehearsed, steps_of
+from benchmarks.gpu_run import GRACE_S, ROOT, run
+from benchmarks.gpu_steps import CALLS_S, Plan, Step, steps_of
 from benchmarks.gpu_summary import Outcome, Row, code_of, lines_of, row_of, write_summary
 
 SITE = ROOT / "build" / "gpu"
 MODULES = ("numpy", "psutil", "pydantic", "pynvml", "pytest", "pytest_timeout", "rich", "scipy.stats", "torch", "typer")
 INTERRUPTED = 130
-_MINUTES = 9.25  # a last step that ignores its interrupt has GRACE_S more: 9.5 in all
-_REHEARSAL_MINUTES = 60.0
-_MOST = 10_000
-_COUNT = "import torch\nprint(torch.cuda.device_count() if torch.cuda.is_available() else f'torch {torch.__version__}')"
-# It also opens CUDA, as each process of a step does. An error of CUDA is left to the tests.
-_LACKING = """
-import contextlib, importlib, sys
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        print(f"{name} ({type(error).__name__})", end=" ")
-with contextlib.suppress(Exception):
-    import torch
-    torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu")
-"""
+LEAST_S = 5.0
+RESERVE_S = GRACE_S + 3.0  # of a call: a step may ignore its interrupt, and the summary follows
+_MOST_WORKERS = 6
+_MOST_OUTPUT = 15 << 20  # a lent machine returns no file above 16 MiB
+Say = Callable[[str], object]
 
 
 class CannotStartError(Exception):
@@ -64,193 +49,146 @@ class CannotStartError(Exception):
 
 
 def main() -> int:
-    begin_s = time.monotonic()
+    begin_s, options = time.monotonic(), parse()
     environment = os.environ | {"PYTHONPATH": f"{SITE}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
     try:
-        options = parse()
-        work = Work(variants=chosen_variants(options.variants), rounds=options.rounds)
-        work = rehearsed(work) if options.rehearse else work
-        chosen(steps_of(Place("cuda", 2), work, options.out), options.steps)  # names are wrong or right on any machine
         if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
             raise CannotStartError(f"out: {options.out} is not empty; allowed: a new or an empty folder")
-        place = find_place(environment, is_rehearsal=options.rehearse)
-        work = replace(work, start_s=prepare(options.wheels, environment))
-        minutes = options.minutes or (_REHEARSAL_MINUTES if options.rehearse else _MINUTES)
-        left_s = 60 * minutes - (time.monotonic() - begin_s)
-        full = chosen(steps_of(place, work, options.out), options.steps)
-        steps = full if options.steps or options.rehearse else fitted(place, work, options.out, left_s)
+        plan = Plan("cuda", 0, options.out, is_rehearsal=options.rehearse, failed=failed_tests(options.failed))
+        plan = placed(plan, prepare(options.wheels, environment))
+        steps = {step.name: step for step in steps_of(plan, options.call)}
+        if unknown := ", ".join(sorted({*options.steps} - {*steps})):
+            raise CannotStartError(f"steps: {unknown}; allowed: {', '.join(steps)}")
         options.out.mkdir(parents=True, exist_ok=True)
         output = (options.out / "output.txt").open("w")
-    except OSError as error:
-        print(f"gpu: {error.filename}: {error.strerror}; nothing was run", file=sys.stderr)
-        return 2
-    except CannotStartError as error:
+    except (OSError, CannotStartError) as error:
         print(f"gpu: {error}; nothing was run", file=sys.stderr)
         return 2
-    facts = {
+    facts: dict[str, object] = {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": sys.version.split()[0],
-        "devices": place.apart(place.count),
+        "devices": plan.lanes(*range(plan.count)),
+        "call": options.call,
         "is_rehearsal": options.rehearse,
-        "minutes": minutes,
-        "start_up_s": round(work.start_s, 1),
-        "left_out": lost(full, steps),
+        "start_up_s": round(time.monotonic() - begin_s, 1),
     }
     with output:
 
         def say(text: str) -> None:
-            output.write(text)
-            output.flush()
+            if output.tell() < _MOST_OUTPUT:
+                output.write(text)
+                output.flush()
             print(text, end="", flush=True)
 
-        for line in plan_lines(full, steps, minutes, left_s):
-            say(f"gpu: {line}\n")
-        return run_all(steps, environment, options.out, 60 * minutes - (time.monotonic() - begin_s), facts, say)
+        if not plan.workers:
+            say("gpu: pytest-xdist cannot be imported, so all tests run in one process\n")
+        deadline_s = begin_s + CALLS_S[options.call] - RESERVE_S if options.call else float("inf")
+        wanted = [step for name, step in steps.items() if name in (options.steps or steps)]
+        return run_all(wanted, environment, options.out, deadline_s, facts, say)
 
 
-def plan_lines(full: Sequence[Step], steps: Sequence[Step], minutes: float, left_s: float) -> list[str]:
-    """Return what is planned, in lines for the user: the time, and what is left out."""
-    lines = [f"{len(steps)} steps need about {needed_s(steps):.0f} s; {left_s:.0f} s of {minutes:g} minutes are left"]
-    if missing := lost(full, steps):
-        enough = minutes + (needed_s(full) - left_s) / 60
-        lines.append(f"left out, because it does not fit: {', '.join(missing)}; --minutes {enough:.0f} hold all")
-    return lines
+def failed_tests(words: Sequence[str]) -> tuple[str, ...]:
+    """Return ids of tests: the words, or those that failed in a summary. Raise CannotStartError for another file."""
+    if len(words) != 1 or not words[0].endswith(".json"):
+        return tuple(words)
+    try:
+        rows = json.loads(Path(words[0]).read_text())["steps"]
+        return tuple(dict.fromkeys(each for row in rows for each in row["failed"]))
+    except (ValueError, LookupError, TypeError):
+        raise CannotStartError(f"failed: {words[0]} is no summary of make gpu") from None
 
 
-def chosen_variants(names: str | None) -> tuple[str, ...]:
-    """Return the variants in a list of names. Raise CannotStartError for an unknown name."""
-    wanted = VARIANTS if names is None else tuple(names.split(","))
-    if unknown := set(wanted) - set(VARIANTS):
-        raise CannotStartError(f"variants: {', '.join(sorted(unknown))}; allowed: {', '.join(VARIANTS)}")
-    return tuple(dict.fromkeys(wanted))
-
-
-def chosen(steps: Sequence[Step], names: str | None) -> list[Step]:
-    """Return the steps in a list of names such as ``tests,races``. Raise CannotStartError for an unknown name."""
-    known = [step.name for step in steps]
-    wanted = known if names is None else names.split(",")
-    if unknown := set(wanted) - set(known):
-        raise CannotStartError(f"steps: {', '.join(sorted(unknown))}; allowed: {', '.join(known)}")
-    return [step for step in steps if step.name in wanted]
-
-
-def find_place(environment: Mapping[str, str], *, is_rehearsal: bool) -> Place:
-    """Return the devices to use. Raise CannotStartError without a GPU, except for a rehearsal."""
-    said = answer(_COUNT, environment)
-    if said.isdecimal():
-        return Place("cuda", int(said))
-    if not said.startswith("torch "):
-        raise CannotStartError(f"{sys.executable}: {said}")
-    if is_rehearsal:
-        return Place("cpu", 2)
-    raise CannotStartError(f"{sys.executable}: {said} sees no CUDA device")
-
-
-def prepare(wheels: Path, environment: Mapping[str, str]) -> float:
-    """Unpack the wheels. Return the seconds until a process has imported what the steps import, and opened CUDA.
-
-    Raise CannotStartError if a module cannot be imported.
-    """
+def prepare(wheels: Path, environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> dict[str, Any]:
+    """Unpack the wheels, and return what `look` prints. Raise CannotStartError if a module cannot be imported."""
     shutil.rmtree(SITE, ignore_errors=True)
     if found := sorted(map(str, wheels.glob("*.whl"))):
         # Without their dependencies: those of torch stay the machine's.
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(SITE)]
-        if subprocess.run([*pip, *found], check=False).returncode:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+        if subprocess.run([*pip, "--target", str(SITE), *found], check=False).returncode:
             raise CannotStartError(f"the wheels in {wheels} cannot be installed")
-    begin_s = time.monotonic()
-    if lacking := answer(_LACKING, environment, *MODULES):
-        raise CannotStartError(
-            f"{sys.executable} cannot import {lacking}; `make gpu-wheels` fetches wheels that you can copy here"
-        )
-    return time.monotonic() - begin_s
+    command = [sys.executable, "-c", "import sys; from benchmarks.on_gpu import look; look(sys.argv[1:])", *modules]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=ROOT)
+    if done.returncode:
+        raise CannotStartError(f"{sys.executable}: {(done.stderr.strip() or 'it crashed').splitlines()[-1]}")
+    machine: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if lacking := machine["lacking"]:
+        raise CannotStartError(f"{sys.executable} cannot import {', '.join(lacking)}; `make gpu-wheels` fetches wheels")
+    return machine
 
 
-def answer(code: str, environment: Mapping[str, str], *arguments: str) -> str:
-    """Return the last line that the code prints, or the last line of its error."""
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-    return (done.stdout if done.returncode == 0 else done.stderr).strip().rpartition("\n")[2]
+def look(modules: Sequence[str]) -> None:
+    """Print which modules cannot be imported here, and what torch sees. It also opens CUDA, as each step does."""
+    lacking = {}
+    for name in (*modules, "xdist"):
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            lacking[name] = f"{name} ({type(error).__name__})"
+    has_xdist = lacking.pop("xdist", None) is None
+    found = {"lacking": [*lacking.values()], "has_xdist": has_xdist, "torch": "", "devices": 0}
+    with suppress(Exception):  # an error of CUDA is left to the tests
+        import torch
+
+        devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        found |= {"torch": torch.__version__, "devices": devices}
+        torch.zeros(1, device="cuda" if devices else "cpu")
+    print(json.dumps(found))
+
+
+def placed(plan: Plan, machine: Mapping[str, Any]) -> Plan:
+    """Return the plan for this machine. Raise CannotStartError without a GPU, except for a rehearsal."""
+    plan = replace(plan, workers=min(_MOST_WORKERS, os.cpu_count() or 1) if machine["has_xdist"] else 0)
+    if machine["devices"]:
+        return replace(plan, count=machine["devices"])
+    if plan.is_rehearsal:
+        return replace(plan, kind="cpu", count=2)
+    raise CannotStartError(f"{sys.executable}: torch {machine['torch']} sees no CUDA device")
 
 
 def run_all(
-    steps: Sequence[Step],
-    environment: Mapping[str, str],
-    out: Path,
-    seconds: float,
-    facts: Mapping[str, object],
-    say: Callable[[str], object],
+    steps: Sequence[Step], environment: dict[str, str], out: Path, deadline_s: float, facts: dict[str, object], say: Say
 ) -> int:
-    """Run the steps in order, write the summary after each, and return the exit code."""
-    rows = [Row(step.name) for step in steps]
-    summary = out / "summary.json"
+    """Run the steps in order until the deadline, write the summary after each, and return the exit code."""
+    rows, number, summary = [Row(step.name) for step in steps], 0, out / "summary.json"
     write_summary(summary, facts, rows, None)
-    deadline_s = time.monotonic() + seconds
-    number = 0
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the summary says what was not done
     try:
-        with sigterm_interrupts():
-            for number, step in enumerate(steps):
-                left_s = max(1.0, deadline_s - time.monotonic())
-                allowed = allowance([each.needs_s for each in steps[number:]], left_s)
-                say(f"gpu: {step.name}, {allowed.limit_s:.0f} s at most\n")
-                end = run(step, environment, allowed, say)
-                rows[number] = row_of(step, end, allowed.limit_s, out / step.name)
-                say(f"gpu: {step.name} {rows[number].outcome}: {rows[number].note}\n")
-                write_summary(summary, facts, rows, None)
+        for number, step in enumerate(steps):
+            limit_s = min(step.limit_s, deadline_s - time.monotonic())
+            if limit_s < min(LEAST_S, step.limit_s):
+                rows[number] = replace(rows[number], note="no time was left")
+                continue
+            say(f"gpu: {step.name}, {limit_s:.0f} s at most\n")
+            rows[number] = row_of(step, run(step, environment, limit_s, say), limit_s, out / step.name)
+            for page in out.glob("*/*.html"):  # `dpbench report` writes it again
+                page.unlink()
+            say(f"gpu: {step.name} {rows[number].outcome}: {rows[number].note}\n")
+            write_summary(summary, facts, rows, None)
         code = code_of(rows)
     except KeyboardInterrupt:
         code = INTERRUPTED
         if number < len(rows) and rows[number].outcome is Outcome.NOT_STARTED:
             rows[number] = replace(rows[number], outcome=Outcome.CUT, note="interrupted")
+    finally:
+        signal.signal(signal.SIGTERM, before)
     write_summary(summary, facts, rows, code)
     say("".join(f"gpu: {line}\n" for line in [*lines_of(rows), f"exit code {code}; the output is in {out}"]))
     return code
 
 
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM raise KeyboardInterrupt, so that the summary says what was not done."""
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CannotStartError(message)
-
-
-def above_zero(kind: type[float]) -> Callable[[str], float]:
-    """Return a function that reads a number of this kind, above 0 and at most 10,000."""
-
-    def read(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = 0
-        if not 0 < value <= _MOST:
-            raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number above 0, at most {_MOST}")
-        return value
-
-    return read
-
-
 def parse() -> argparse.Namespace:
-    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form, allow_abbrev=False)
     dated = ROOT / "results" / "gpu" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    parser.add_argument("--call", type=int, choices=tuple(CALLS_S))
+    parser.add_argument("--failed", nargs="+", default=())
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or dated))
     parser.add_argument("--wheels", type=Path, default=ROOT / "build" / "wheels")
-    parser.add_argument("--minutes", type=above_zero(float))
-    parser.add_argument("--rounds", type=above_zero(int), default=2)
-    parser.add_argument("--steps")
-    parser.add_argument("--variants")
+    parser.add_argument("--steps", nargs="+", default=())
     parser.add_argument("--rehearse", action="store_true")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.failed and options.call != 2:
+        parser.error("--failed needs --call 2")
+    return options
 
 
 if __name__ == "__main__":

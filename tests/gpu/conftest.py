@@ -13,6 +13,28 @@ def _seeded_and_idle_afterwards():
     synchronize()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Stop this process after a test that broke CUDA in it: all later tests would fail."""
+    report = yield
+    if report.failed and (error := lasting_error()):
+        item.session.shouldstop = f"CUDA does not work any more in this process: {error}"
+    return report
+
+
+def lasting_error():
+    """Return the error that CUDA raises at each call, such as after an illegal memory access; None if it works."""
+    error = None
+    for _ in range(2):  # an error that does not last is raised once
+        try:
+            synchronize()
+        except RuntimeError as raised:
+            error = str(raised).partition("\n")[0]
+        else:
+            return None
+    return error
+
+
 @pytest.fixture(params=["sequence", "threads", "interleaved"])
 def dispatch(request):
     return request.param
