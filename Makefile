@@ -9,6 +9,7 @@
 #   WHEELS=build/wheels the folder that `make gpu-wheels` writes to and `make gpu` reads from
 #   PYTHON_VERSION=3.14 the Python that `make test-python` runs the tests with: 3.11, 3.13 or 3.14
 #   GPU_PYTHON=3.12     the Python version on x86-64 that `make gpu-wheels` fetches for
+#   GPU_NEEDS="rich"    the packages that `make gpu-wheels` fetches, with all that they need
 
 PYTHON ?= python3
 TORCH ?= $(shell $(PYTHON) -c 'import sys, importlib.util as u; print("system" if u.find_spec("torch") and sys.prefix == sys.base_prefix else "pinned")' 2>/dev/null || echo pinned)
@@ -16,6 +17,7 @@ TORCH_INDEX ?=
 ARGS ?=
 WHEELS ?= build/wheels
 GPU_PYTHON ?= 3.12
+GPU_NEEDS ?= pydantic rich
 PYTHON_VERSION ?= 3.14
 
 VENV := .venv
@@ -80,9 +82,9 @@ $(CUDA_VENV)/.ready: $(LOCK) pyproject.toml
 gpu:
 	@$(PYTHON) -m benchmarks.on_gpu --wheels "$(WHEELS)" $(ARGS)
 
-# All packages that dpbench and its GPU tests need but torch, 55 MiB. scipy takes 34 of them, and brings its numpy.
+# The packages that a machine for deep learning may lack, 5 MiB. GPU_NEEDS="pydantic rich scipy" fetches more.
 gpu-wheels: $(READY)
-	$(BIN)/python .ci/lock.py nvidia-ml-py psutil pydantic pytest pytest-timeout rich scipy typer > $(VENV)/gpu.txt
+	$(BIN)/python .ci/lock.py $(GPU_NEEDS) > $(VENV)/gpu.txt
 	$(PYTHON) -m pip download --quiet --no-deps --require-hashes --requirement $(VENV)/gpu.txt --dest "$(WHEELS)" \
 	  --only-binary=:all: --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) $(ARGS)
 	@du -sh "$(WHEELS)"

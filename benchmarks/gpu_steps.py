@@ -67,6 +67,11 @@ class Plan:
     is_rehearsal: bool = False
     failed: tuple[str, ...] = ()
 
+    @property
+    def on_workers(self) -> Names:
+        """The options of pytest-xdist, for tests that no other process on the GPU disturbs."""
+        return ("-p", "xdist", "--numprocesses", str(self.workers)) if self.workers else ()
+
     def lanes(self, *indices: int) -> Lanes:
         """Return a lane on each of these devices."""
         return tuple("cpu" if self.kind == "cpu" else f"{self.kind}:{index}" for index in indices)
@@ -82,8 +87,7 @@ def steps_of(plan: Plan, call: int | None = None) -> list[Step]:
 
 def _first_call(plan: Plan) -> Iterator[Step]:
     yield Step("nvidia_smi", ("sh", "-c", f"command -v nvidia-smi || exit {NOT_RUN}; nvidia-smi"), 10)
-    on_workers = ("-p", "xdist", "--numprocesses", str(plan.workers)) if plan.workers else ()
-    yield _tests("step", 70, plan, "tests/gpu/test_step.py", *on_workers)
+    yield _tests("step", 70, plan, "tests/gpu/test_step.py", *plan.on_workers)
     yield _tests("graphs", 35, plan, _GRAPH_TESTS, "-k", f"not ({_REFUSALS})")
     yield _module("probe", 60, "benchmarks.gpu_probe", str(plan.out / "probe.json"))
     yield _tests("streams", 70, plan, _STREAM_TESTS, "-k", _FIRST_STREAMS)
@@ -96,7 +100,7 @@ def _first_call(plan: Plan) -> Iterator[Step]:
 def _second_call(plan: Plan) -> Iterator[Step]:
     if plan.failed:
         yield _tests("failed", 45, plan, *plan.failed)
-    chosen = ("-k", "pause and (lanes2 or policies or missing)")
+    chosen = ("-k", "pause and (lanes2 or policies or missing)", *plan.on_workers)
     # A torch without CUDA has no sanitizer. The other tests set more than the users' 8 connections.
     sanitizer = {} if plan.kind == "cpu" else {"TORCH_CUDA_SANITIZER": "1"}
     yield _tests("sanitizer", 55, plan, _STREAM_TESTS, *chosen, CUDA_DEVICE_MAX_CONNECTIONS="8", **sanitizer)

@@ -89,7 +89,7 @@ def read_records(folder: Path) -> list[dict[str, Any]]:
 def code_of(rows: Iterable[Row]) -> int:
     """Return 1 if a step failed, else 3 if one was cut, skipped or not started, else 0."""
     outcomes = {row.outcome for row in rows}
-    return 1 if Outcome.FAILED in outcomes else 0 if outcomes <= {Outcome.PASSED} else 3
+    return 1 if Outcome.FAILED in outcomes else 0 if outcomes == {Outcome.PASSED} else 3
 
 
 def lines_of(rows: Iterable[Row]) -> list[str]:

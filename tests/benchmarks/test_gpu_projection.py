@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import gpu_projection
-from benchmarks.gpu_projection import Asked, Measured, asked_of, lines_of, main, measured_of
+from benchmarks.gpu_projection import Asked, lines_of, main, measured_of
 from dpbench.doctor.machine_file import write_machine_file
 from tests.doctor.machines import machine_of
 
@@ -21,9 +21,9 @@ def record(variant="tuned", lanes=TWO, samples=(0.002, 0.004, 0.003), outcome="o
 
 def test_a_measured_time_is_the_median_over_rounds_of_a_step():
     rounds = [record(), record(samples=[0.005]), record(samples=[0.004])]
-    assert measured_of(rounds, 2) == [Measured("mlp/small", "tuned", 64, 2, False, 0.004)]
+    assert measured_of(rounds, 2) == {(Asked("mlp/small", 64, False), "tuned"): 0.004}
     ahead = measured_of([record(steps_per_sample=20, samples=[0.02])], 2)
-    assert ahead == [Measured("mlp/small", "tuned", 64, 2, True, 0.001)]
+    assert ahead == {(Asked("mlp/small", 64, True), "tuned"): 0.001}
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,14 @@ def test_a_measured_time_is_the_median_over_rounds_of_a_step():
     ],
 )
 def test_what_a_machine_file_does_not_describe_is_left_out(left_out):
-    assert measured_of([left_out], 2) == []
+    assert measured_of([left_out], 2) == {}
 
 
 def test_single_is_projected_with_its_batch_on_each_device():
-    single = measured_of([record("single", ["cuda:0"])], 2)
-    tuned = measured_of([record(), record("ddp"), record("ddp", batch=128)], 2)
-    asked = asked_of([*single, *tuned], 2)
-    assert asked == [
-        Asked("mlp/small", 128, False, ("single", "ddp")),
-        Asked("mlp/small", 64, False, ("tuned", "ddp")),
-    ]
+    records = [record("single", ["cuda:0"]), record(), record("ddp", batch=128)]
+    small, large = Asked("mlp/small", 64, False), Asked("mlp/small", 128, False)
+    assert list(measured_of(records, 2)) == [(large, "single"), (small, "tuned"), (large, "ddp")]
+    assert large.command("m.toml", ["single", "ddp"])[-3:] == ["128", "--variants", "single,ddp"]
 
 
 @pytest.fixture
@@ -112,7 +109,7 @@ def test_the_simulator_says_these_words_of_an_older_torch():
 
 def test_a_variant_that_was_not_projected_has_no_line():
     measured = measured_of([record(), record("ddp")], 2)
-    times = {("mlp/small", 64, False, "ddp"): {"low": 0.001, "mid": 0.001, "high": 0.002}}
+    times = {(Asked("mlp/small", 64, False), "ddp"): {"low": 0.001, "mid": 0.001, "high": 0.002}}
     shown = list(lines_of(measured, times, 2))
     assert len(shown) == 2
     assert list(lines_of(measured, {}, 2)) == ["no case has a projection"]
