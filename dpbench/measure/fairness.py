@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from dpbench.cases.case import Case
 from dpbench.cases.names import Dtype, Mode
+from dpbench.measure.sample import settle
 from dpbench.measure.session import Session, build_model, device_of, draw_batch, micro_batches_of, share_of
 from dpbench.workloads.workload import Batch, Workload
 
@@ -33,10 +34,11 @@ def tolerance_of(case: Case) -> float:
 
 
 def error_against_oracle(session: Session) -> float:
-    """Return the relative error of one step's gradients (`infer`: outputs).
+    """Return the relative error of one step's gradients (`infer`: outputs), taken when the scheme is settled.
 
-    The session must be new. It cannot be measured afterwards, because its model has lost its dropout. All ranks must
-    call this.
+    What is timed is the settled scheme, and some schemes compute in another way then, such as by CUDA graphs. The
+    session must be new. It cannot be measured afterwards, because its model has lost its dropout. All ranks must call
+    this. Raises NotSettledError.
     """
     case, workload, placement = session.case, session.workload, session.placement
     oracle = build_model(case, workload, placement.devices[0])
@@ -46,11 +48,22 @@ def error_against_oracle(session: Session) -> float:
     share = share_of(batch, placement)
     if case.mode is Mode.INFER:
         with torch.no_grad():
+            settle(lambda: session.forward(share), session.trials_left)
+            _copy_buffers(session.base, oracle)
             expected = _join(_outputs(oracle, _chunks(share, len(placement.devices))))
             return _relative_error(_tensors(session.forward(share)), _tensors(expected))
-    session.add_gradients(micro_batches_of(share, session.variant.micro_batches))
+    parts = micro_batches_of(share, session.variant.micro_batches)
+    settle(lambda: session.add_gradients(parts), session.trials_left)
+    session.base.zero_grad()
+    _copy_buffers(session.base, oracle)
+    session.add_gradients(parts)
     oracle_loss(session, oracle, batch).backward()
     return _relative_error(_gradients(session.base), _gradients(oracle))
+
+
+def _copy_buffers(base: nn.Module, oracle: nn.Module) -> None:
+    for (_, found), (_, own) in zip(base.named_buffers(), oracle.named_buffers(), strict=True):
+        own.copy_(_whole(found))
 
 
 def oracle_loss(session: Session, oracle: nn.Module, batch: Batch) -> Tensor:

@@ -35,6 +35,8 @@ STEPS_OF_VARIANT = ("scatter", "replicate", "parallel_apply", "gather")
 TRAINING = ("loss", "backward", "reduce", "optimiser")
 PHASES = ("forward", *STEPS_OF_VARIANT, *TRAINING)
 
+_IN_GRAPHS = ("replicate", "parallel_apply", "gather")
+"""Methods that a wrapper with CUDA graphs does not call, or that it must call as its own for the graphs to run."""
 _WRAPPERS = ("torch.nn.parallel.", "dpbench.parallel.", "dpbench.variants.")
 _SHARE, _MOST_STEPS = 0.05, 10
 
@@ -58,7 +60,15 @@ def phases_of(session: Session, steps: int) -> dict[str, float | str]:
         idle()
         taken.append(spans.seconds())
     found = {phase: _seconds(phase, taken) for phase in PHASES}
-    return {phase: _why_none(phase, mode) if seconds is None else seconds for phase, seconds in found.items()}
+    has_graphs = _has_graphs(session)
+    return {
+        phase: _why_none(phase, mode, has_graphs=has_graphs) if seconds is None else seconds
+        for phase, seconds in found.items()
+    }
+
+
+def _has_graphs(session: Session) -> bool:
+    return getattr(getattr(session.scheme, "policy", None), "graphs", False) is True
 
 
 def _seconds(phase: str, taken: list[dict[str, float]]) -> float | None:
@@ -66,7 +76,9 @@ def _seconds(phase: str, taken: list[dict[str, float]]) -> float | None:
     return median(found) if found else None
 
 
-def _why_none(phase: str, mode: Mode) -> str:
+def _why_none(phase: str, mode: Mode, *, has_graphs: bool) -> str:
+    if has_graphs and phase in _IN_GRAPHS:
+        return "the time of this part alone cannot be read while lanes run as CUDA graphs"
     if mode is Mode.INFER and phase in TRAINING:
         return "inference has no such phase"
     if phase == "reduce":
@@ -138,7 +150,7 @@ def observe_step(session: Session, spans: StepObserver) -> None:
             replaced.enter_context(_replaced(session, "loss", loss))
             replaced.enter_context(_replaced(session, "forward", forward))
         for name in STEPS_OF_VARIANT:
-            if hasattr(session.scheme, name):
+            if hasattr(session.scheme, name) and not (_has_graphs(session) and name in _IN_GRAPHS):
                 replaced.enter_context(_replaced(session.scheme, name, _spanned(name, spans)))
         session.step(enter)
         spans.end_open()

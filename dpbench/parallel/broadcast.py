@@ -263,6 +263,9 @@ class SumNode(Function):
             put(unpack(total, [shapes[i] for i in dense]), sums, dense)
         elif columns:
             sums = sum_columns(having, base, shapes, ctx.count)
+        if having and having[0][1].without:
+            for i in frozenset.intersection(*[package.without for _, package in having]):
+                sums[i] = None
         for i, (node, _) in enumerate(ctx.next_functions):
             others = [copy_other(i, package, lane, base) for lane, package in having if i in package.others]
             if others:

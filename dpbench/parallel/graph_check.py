@@ -5,7 +5,8 @@
     snapshot ──> graphs: outputs, gradients, buffers ──> restored ──> eager: the same ──> restored ──> graphs again
 
 A graph does not run the module's Python code. So it repeats what that code chose during the capture: a branch, a
-counter, a number. A difference shows that. The gradients are those of fixed gradients of the outputs.
+counter, a number. A difference shows that. The gradients are those of fixed gradients of the outputs: of all, then
+of the first alone, then of the last, because a loss may use some.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +23,10 @@ CHECKS = 3
 
 
 class Snapshot:
-    """What a forward changes: the base's buffers, and the states of torch's generators."""
+    """What a forward changes: the base's buffers, and the states of torch's generators, before check `number`."""
 
-    def __init__(self, tree: ModuleTree, devices: Sequence[torch.device]) -> None:
+    def __init__(self, tree: ModuleTree, devices: Sequence[torch.device], number: int) -> None:
+        self._used = (slice(None), slice(1), slice(-1, None))[number]
         self._buffers = [tree.tensors[i] for i in sorted(tree.buffer_indices)]
         self._parameters = [
             tensor for i, tensor in enumerate(tree.tensors) if i not in tree.buffer_indices and tensor.requires_grad
@@ -43,14 +45,14 @@ class Snapshot:
     def results(self, output: Any) -> list[Tensor]:
         """The tensors in a forward's output, the buffers after it, and the parameters' gradients. Then restore."""
         tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
-        wanted = [tensor for tensor in tensors if tensor.requires_grad]
+        wanted = [tensor for tensor in tensors if tensor.requires_grad][self._used]
         buffers = [buffer.clone() for buffer in self._buffers]
         grads: Sequence[Tensor | None] = ()
         if wanted:
             given = [torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype, device=t.device).view(t.shape) for t in wanted]
             grads = torch.autograd.grad(wanted, self._parameters, given, allow_unused=True)
         self.restore()
-        present = [torch.zeros(()) if grad is None else grad for grad in grads]
+        present = [torch.zeros(0) if grad is None else grad for grad in grads]
         return [tensor.detach().clone() for tensor in (*tensors, *buffers, *present)]
 
 

@@ -12,19 +12,24 @@ from functools import cache
 
 import torch
 
-SHORT_CYCLES, LONG_CYCLES = 2_000_000, 60_000_000  # 1 and 30 ms at 2 GHz
+from dpbench.parallel.capture import CapturePlace
+
+SHORT_CYCLES, LONG_CYCLES = 20_000_000, 80_000_000  # 10 and 40 ms at 2 GHz
 TRIES = 3
-"""A host that is held up between the launch and the query learns nothing."""
 
 
 @cache
 def waits_are_for_earlier_records(device: torch.device) -> bool:
-    """Whether a launched graph waits for the record before its launch; False if no try shows it."""
-    first, second = torch.cuda.Stream(device), torch.cuda.Stream(device)
+    """Whether a launched graph waits for the record before its launch; False if no try shows it.
+
+    A try counts only if the short sleep goes on when the event has been recorded again. Otherwise the graph may have
+    waited before. A host that is held up for long learns nothing.
+    """
+    place, second = CapturePlace(device), torch.cuda.Stream(device)
+    first = place.stream
     event, done = torch.cuda.Event(external=True), torch.cuda.Event()
     event.record(first)  # torch ignores a wait for an event that was never recorded
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=first, capture_error_mode="thread_local"):
+    with place.capture() as graph:
         event.wait(first)
     for _ in range(TRIES):
         with torch.cuda.stream(first):
@@ -34,9 +39,10 @@ def waits_are_for_earlier_records(device: torch.device) -> bool:
         with torch.cuda.stream(second):
             torch.cuda._sleep(LONG_CYCLES)
             event.record(second)
+        counts = not done.query()
         done.synchronize()
         is_earlier = not event.query()
         second.synchronize()
-        if is_earlier:
+        if counts and is_earlier:
             return True
     return False

@@ -14,6 +14,7 @@ A step is captured after `WARM_UPS` eager ones of its kind, which is its shapes,
 What a graph would get wrong runs eagerly, with a reason (`GraphReport`).
 """
 
+import threading
 import warnings
 import weakref
 from collections import Counter
@@ -25,39 +26,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function, forward_ad
-from torch.nn.modules import module as module_hooks
-from torch.nn.utils import parametrize
+from torch.autograd import Function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from dpbench.parallel.broadcast import FIRST, Broadcaster, Mailbox, Sum
-from dpbench.parallel.buckets import Shape, fits_flat, flat_count, shaped_views
+from dpbench.parallel.buckets import Shape, flat_count, shaped_views
+from dpbench.parallel.capture import CapturePlace, RefusedError
 from dpbench.parallel.graph_check import CHECKS, Snapshot, difference
+from dpbench.parallel.graph_kinds import Key, is_tensor, leaf_key, modes_of, why_never, why_not_now
 from dpbench.parallel.graph_waits import waits_are_for_earlier_records
 from dpbench.parallel.lanes import Lane, use_stream
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_dense
 from dpbench.parallel.tables import Arrival
-from dpbench.parallel.thread_state import setting_values
 
 WARM_UPS = 2
 """Eager steps of a kind before its capture: libraries set themselves up, and kinds that come once are not captured."""
 MOST_KINDS = 8
 MOST_CAPTURES = 3
 """A kind whose weights keep moving runs eagerly after so many captures."""
-Key = tuple[Any, ...]
-_TRAINING, _VERSION = attrgetter("training"), attrgetter("_version")
-_HOOKS = attrgetter("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
-
-
-class RefusedError(Exception):
-    """The lane cannot be captured; the text is the reason."""
+_VERSION = attrgetter("_version")
 
 
 @dataclass(slots=True)
@@ -67,6 +55,8 @@ class GraphReport:
     forwards: Counter[str] = field(default_factory=Counter)
     trials_left: int | None = None
     """Eager forwards until the present kind is captured; None if its steps stay eager."""
+    is_warming_up: bool = False
+    """Whether the present forward must run in sequence, on the thread that will capture its kind."""
     has_warned: bool = False
     is_checking: bool = False
     _check: "Check | None" = None
@@ -87,8 +77,8 @@ class GraphReport:
     def begin_check(self, kind: "_Kind", tree: ModuleTree, devices: Sequence[torch.device]) -> None:
         """Keep the state before a forward by graphs if it is one of the first of its kind."""
         if kind.checks < CHECKS and not self.is_checking:
+            self._check = Check(self, kind, Snapshot(tree, devices, kind.checks))
             kind.checks += 1
-            self._check = Check(self, kind, Snapshot(tree, devices))
 
     def take_check(self) -> "Check | None":
         """The check that the last forward began, if it did."""
@@ -139,23 +129,27 @@ class PackNode(Function):
         return (None, *[None for _ in grads])
 
 
+Weight = tuple[int, int]
+"""The number of its bucket, and its place there."""
+
+
 class LaneGraph:
     """One lane's graphs for steps of one kind, with the static memory of their inputs, outputs and gradients."""
 
-    def __init__(self, lane: Lane, inputs: Sequence[Tensor], pool: Any) -> None:
-        self._lane, self._pool = lane, pool
+    def __init__(self, lane: Lane, inputs: Sequence[Tensor], place: CapturePlace) -> None:
+        self._lane, self._place = lane, place
         self.inputs = [torch.empty_like(tensor) for tensor in inputs]
         self.buckets: list[GraphedBucket] = []
         self.outputs: list[Tensor] = []
         self.needs_grad: list[bool] = []
         self._grads: list[Tensor] = []
-        self._forward = torch.cuda.CUDAGraph()
+        self._reached: list[set[Weight]] = []
+        self._forward: torch.cuda.CUDAGraph | None = None
         self._backward: torch.cuda.CUDAGraph | None = None
 
     def capture(self, forward: Callable[["LaneGraph"], Any]) -> TreeSpec:
         """Capture `forward`, and a backward if its outputs have a graph; return the form of the outputs."""
-        stream = torch.cuda.Stream(self._lane.device)
-        with self._recording(self._forward, stream):
+        with self._place.capture() as self._forward:
             outputs, spec = tree_flatten(forward(self))
         if not outputs or not all(isinstance(output, Tensor) for output in outputs):
             raise RefusedError("the module returns something that is no tensor")
@@ -165,25 +159,23 @@ class LaneGraph:
         wanted = [output for output in outputs if output.requires_grad]
         if wanted:
             self._grads = [torch.empty_like(output) for output in wanted]
-            self._backward = torch.cuda.CUDAGraph()
-            with self._recording(self._backward, stream):
+            self._reached = [_reached_weights(output, self.buckets) for output in wanted]
+            with self._place.capture() as self._backward:
                 torch.autograd.backward(wanted, self._grads)
         self.outputs = [output.detach() for output in outputs]
         return spec
 
-    def _recording(self, graph: torch.cuda.CUDAGraph, stream: Any) -> Any:
-        # A capture in another thread, or an allocation there, is none of ours.
-        return torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local")
-
     def launch_forward(self, inputs: Sequence[Tensor]) -> None:
         if inputs:
             torch._foreach_copy_(self.inputs, list(inputs))
+        assert self._forward is not None
         self._forward.replay()
 
-    def launch_backward(self, grads: Sequence[Tensor | None]) -> None:
-        """Launch on the lane's compute stream, which must be current.
+    def launch_backward(self, grads: Sequence[Tensor | None]) -> set[Weight]:
+        """Launch on the lane's compute stream, which must be current. Return the weights that get no gradient.
 
         The last step's sums have read the flats on the far stream, before it received this step's weights.
+        An output without a gradient gets zeros, but the weights behind it alone have none, as in an eager step.
         """
         assert self._backward is not None
         given = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
@@ -193,6 +185,10 @@ class LaneGraph:
         if missing := [static for static, grad in zip(self._grads, given, strict=True) if grad is None]:
             torch._foreach_zero_(missing)
         self._backward.replay()
+        if not missing:
+            return set()
+        reached = [weights for weights, grad in zip(self._reached, given, strict=True) if grad is not None]
+        return set().union(*self._reached).difference(*reached)
 
 
 class _Pending:
@@ -205,13 +201,26 @@ class _Pending:
 
 
 class StepGraph:
-    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights that they read.
+    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights and constants that they read.
 
     If `waits`, the forwards wait for the weights, each where it is read.
     """
 
-    def __init__(self, lanes: Sequence[LaneGraph], spec: TreeSpec, waits: bool, addresses: Sequence[int]) -> None:
+    def __init__(
+        self,
+        lanes: Sequence[LaneGraph],
+        spec: TreeSpec,
+        waits: bool,
+        addresses: Sequence[Any],
+        constants: Sequence[Tensor],
+    ) -> None:
         self.lanes, self.spec, self.waits, self.addresses = lanes, spec, waits, addresses
+        self._constants = [constant.detach() for constant in constants]  # keeps their memory
+
+
+def address_of(constant: Tensor) -> tuple[Any, ...]:
+    """What changes if a constant is replaced or written."""
+    return constant.data_ptr(), constant._version, constant.shape, constant.stride(), constant.dtype
 
 
 class GraphedLane(Function):
@@ -268,11 +277,12 @@ class Run:
                 "Policy(graphs=True): a second backward of one forward is not possible; use graphs=False"
             )
         self._launched.add(number)
-        graph.launch_backward(grads)
+        unreached = graph.launch_backward(grads)
         self._pending.is_done = True
-        for bucket, mailbox in zip(graph.buckets, self._mailboxes, strict=True):
+        for place, (bucket, mailbox) in enumerate(zip(graph.buckets, self._mailboxes, strict=True)):
             if bucket.flat is not None:
-                mailbox.post(number, Package(bucket.flat, bucket.dense, {}, bucket.event, is_static=True))
+                without = frozenset([i for which, i in unreached if which == place])
+                mailbox.post(number, Package(bucket.flat, bucket.dense, {}, bucket.event, True, without))
 
 
 @dataclass(slots=True)
@@ -281,6 +291,8 @@ class _Kind:
 
     text: str
     warm_ups: int = 0
+    thread: int | None = None
+    constants: list[Any] | None = None
     captures: int = 0
     step: StepGraph | None = None
     checks: int = 0
@@ -311,20 +323,26 @@ class Check:
 
 
 class Graphs:
-    """The graphs of one set of replicas. A lane's kinds share a pool, so one forward at a time may be pending."""
+    """The graphs of one set of replicas. A lane's kinds share a place, so one forward at a time may be pending."""
 
     def __init__(self, tree: ModuleTree, report: GraphReport) -> None:
         self._tree, self._report = tree, report
         self._kinds: dict[Key, _Kind] = {}
-        self._pools: dict[int, Any] = {}
+        self._places: dict[int, CapturePlace] = {}
         self._last: weakref.ref[_Pending] | None = None
         self.launches = 0
-        self._forever = _why_never(tree)
+        self._forever = why_never(tree)
+        self._tables = [table for module in tree.modules if any(map(is_tensor, (table := module.__dict__).values()))]
         self._parameters = [tensor for i, tensor in enumerate(tree.tensors) if i not in tree.buffer_indices]
 
     def versions(self) -> list[int]:
         """How often each parameter was written, as autograd counts it for what it saves."""
         return list(map(_VERSION, self._parameters))
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """The tensors that are plain attributes of modules. A graph reads them where they are."""
+        return [value for table in self._tables for value in table.values() if isinstance(value, Tensor)]
 
     def begin(self) -> _Pending:
         """Note a forward by graphs."""
@@ -343,7 +361,7 @@ class Graphs:
         if reason is not None:
             self._report.note_eager(reason)
             return None
-        key = (*_modes(self._tree), *[(spec, *map(_leaf, leaves)) for leaves, spec in flattened])
+        key = (*modes_of(self._tree), *[(spec, *map(leaf_key, leaves)) for leaves, spec in flattened])
         try:
             kind = self._kinds.get(key)
         except TypeError:
@@ -359,31 +377,50 @@ class Graphs:
         if kind.reason is not None:
             self._report.note_eager(kind.reason)
             return None
-        if kind.warm_ups < WARM_UPS:
-            kind.warm_ups += 1
-            self._report.trials_left = WARM_UPS + 1 - kind.warm_ups
-            self._report.note(f"eager before the capture ({kind.text})")
-            return None
-        return kind, tensors
+        return None if kind.step is None and self._warms_up(kind) else (kind, tensors)
+
+    def _warms_up(self, kind: _Kind) -> bool:
+        """Whether this forward is one of the kind's last eager ones.
+
+        They run on the thread that captures, because a library makes its handles and plans for each thread, and cannot
+        make them in a capture (pytorch#99397).
+        """
+        if kind.thread != threading.get_ident():
+            kind.thread, kind.warm_ups = threading.get_ident(), 0
+        if kind.warm_ups == WARM_UPS:
+            return False
+        if kind.warm_ups == 0:
+            kind.constants = list(map(address_of, self.constants))
+        kind.warm_ups += 1
+        self._report.is_warming_up = True
+        self._report.trials_left = WARM_UPS + 1 - kind.warm_ups
+        self._report.note(f"eager before the capture ({kind.text})")
+        return True
 
     def _why_pending(self) -> str | None:
         last = None if self._last is None else self._last()
         return "an earlier forward waits for its backward" if last is not None and not last.is_done else None
 
     def step_of(
-        self, kind: _Kind, addresses: Sequence[int], capture: Callable[[dict[int, Any]], StepGraph]
+        self, kind: _Kind, addresses: Sequence[Any], capture: Callable[[dict[int, CapturePlace]], StepGraph]
     ) -> StepGraph | None:
         """The kind's graphs; None if it cannot be captured."""
         if kind.step is not None and kind.step.addresses != addresses:
-            kind.step = None
+            kind.step = kind.constants = None
+            self._close_if_unused()
             if kind.captures == MOST_CAPTURES:
-                kind.reason = f"the weights have moved after each of {MOST_CAPTURES} captures"
+                kind.reason = f"the weights or constants have moved after each of {MOST_CAPTURES} captures"
                 self._report.note_eager(kind.reason)
+                return None
+            if self._warms_up(kind):
                 return None
         if kind.step is None:
             try:
-                kind.step = capture(self._pools)
+                if kind.constants not in (None, list(map(address_of, self.constants))):
+                    raise RefusedError("a tensor that is neither a parameter nor a buffer changes from step to step")
+                kind.step = capture(self._places)
             except Exception as error:
+                self._close_if_unused()
                 kind.reason = f"the capture failed: {_first_line(error)}"
                 self._report.note_eager(kind.reason)
                 return None
@@ -391,6 +428,16 @@ class Graphs:
         self._report.trials_left = 0
         self._report.note(f"graphs ({kind.text})")
         return kind.step
+
+    def _close_if_unused(self) -> None:
+        """Give the lanes' pools back if no kind has graphs.
+
+        torch up to 2.11 cannot capture into a pool again whose graphs are gone while a workspace still lies in it.
+        """
+        if all(kind.step is None for kind in self._kinds.values()):
+            for place in self._places.values():
+                place.close()
+            self._places.clear()
 
 
 def _first_line(error: BaseException) -> str:
@@ -400,56 +447,12 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error) or 'no text').splitlines()[0]}"
 
 
-def _leaf(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return tuple(value.shape), value.stride(), value.dtype
-    return type(value), value
-
-
-def _modes(tree: ModuleTree) -> Key:
-    """What else a graph depends on."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
-        setting_values(),
-        tuple(map(_TRAINING, tree.modules)),
-    )
-
-
-def _why_never(tree: ModuleTree) -> str | None:
-    """Why no step of this tree can be captured."""
-    for node in tree.nodes:
-        kind = type(node.module).__name__
-        if not node.is_plain:
-            return f"{kind} is a custom module"
-        if any(isinstance(value, Tensor) for value in node.module.__dict__.values()):
-            return f"{kind} has a tensor that is neither a parameter nor a buffer"
-    if not all(map(fits_flat, tree.tensors)):
-        return "a parameter or buffer fits into no flat, so its memory on the lanes changes"
-    return None
-
-
-def why_not_now(tree: ModuleTree) -> str | None:
-    """Why this step must run eagerly, by the state of the base and of torch."""
-    has_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-    reasons = {
-        "a module has hooks": any(map(any, map(_HOOKS, tree.modules))),
-        "all modules have hooks": any(getattr(module_hooks, name) for name in _GLOBAL_HOOKS),
-        "a transform is active": torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0,
-        "a mode or hook sees each operator": torch._C._len_torch_dispatch_stack() or has_saved_hooks,
-        "parametrizations are cached": parametrize._cache_enabled,
-        "anomaly detection is on": torch.is_anomaly_enabled(),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
 Replica = Callable[[int, list[Tensor], dict[int, Arrival]], nn.Module]
 """Makes the replica of a lane from its tensors, which wait for their arrivals."""
 
 
 def capture_step(
-    work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, pools: dict[int, Any]
+    work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, places: dict[int, CapturePlace]
 ) -> tuple[list[LaneGraph], TreeSpec, bool]:
     """Capture the lanes one after the other. Nothing runs, so the base stays as it is.
 
@@ -459,7 +462,7 @@ def capture_step(
     graphs: list[LaneGraph] = []
     specs: list[TreeSpec] = []
     for number, lane in enumerate(work.lanes):
-        pools.setdefault(number, torch.cuda.graph_pool_handle())
+        place = places[number] = places.get(number) or CapturePlace(lane.device)
 
         def forward(graph: LaneGraph, number: int = number) -> Any:
             tensors, arrivals = work.owner.sent(number), work.owner.arrivals(number) if waits else {}
@@ -471,7 +474,7 @@ def capture_step(
             return outputs
 
         with use_stream(lane.device, lane.compute):
-            graphs.append(LaneGraph(lane, work.inputs[number], pools[number]))
+            graphs.append(LaneGraph(lane, work.inputs[number], place))
             specs.append(graphs[-1].capture(forward))
     if any(spec != specs[0] for spec in specs):
         raise RefusedError("the replicas return values of different forms")
@@ -490,6 +493,22 @@ def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[Graphed
             tensors[i] = output
         buckets.append(bucket)
     return buckets
+
+
+def _reached_weights(output: Tensor, buckets: Sequence[GraphedBucket]) -> set[Weight]:
+    """The weights that an output's gradient reaches."""
+    numbers = {bucket: number for number, bucket in enumerate(buckets)}
+    reached: set[Weight] = set()
+    seen: set[Any] = set()
+    waiting: list[tuple[Any, int]] = [(output.grad_fn, 0)]
+    while waiting:
+        node, place = waiting.pop()
+        if getattr(type(node), "_forward_cls", None) is PackNode:
+            reached.add((numbers[node.bucket], place))
+        elif node is not None and node not in seen:
+            seen.add(node)
+            waiting += node.next_functions
+    return reached
 
 
 def _static_arguments(call: tuple[Any, Any], inputs: Sequence[Tensor]) -> Any:
@@ -511,7 +530,8 @@ class Work:
 def launch(graphs: Graphs, step: StepGraph, work: Work) -> list[Any]:
     """The outputs of all lanes. Their memory is static: gather copies them."""
     run = Run(graphs, step, work.lanes, [mailbox for _, mailbox, _ in work.sums], work.owner)
-    tokens = [token for _, _, token in work.sums]
+    # The last bucket first: while the engine queues the SumNodes, another of its threads may start with the first.
+    tokens = [token for _, _, token in reversed(work.sums)]
     outputs = []
     for number, lane in enumerate(work.lanes):
         with use_stream(lane.device, lane.compute):

@@ -10,6 +10,7 @@ language model the outputs are large: the gathered logits of GPT-2 are two third
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,13 +33,13 @@ from dpbench.parallel.devices import (
 from dpbench.parallel.dispatch import Dispatcher
 from dpbench.parallel.lanes import Lane
 from dpbench.parallel.module_tree import check_device
-from dpbench.parallel.policy import DEFAULT_POLICY, Policy, Shares, check_policy, shares_of_lanes
+from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, Shares, check_policy, shares_of_lanes
 from dpbench.parallel.replicas import ReplicaPool, replicate
 from dpbench.parallel.scatter_gather import Target, gather, gather_to, resolve_target, scatter_kwargs, scatter_to
 
 T = TypeVar("T", bound=nn.Module)
 
-_RUNTIME = ("_replicas", "_dispatcher", "_ready_for", "_shares", "_accumulation")
+_RUNTIME = ("_replicas", "_dispatcher", "_in_sequence", "_ready_for", "_shares", "_accumulation")
 """Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
@@ -89,6 +90,7 @@ class DataParallel(nn.DataParallel[T]):
         self.src_device_obj = devices[0]
         self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
+        self._in_sequence = Dispatcher(replace(self.policy, dispatch=Dispatch.SEQUENCE))
         self._shares = shares_of_lanes(self.policy.shares, len(devices))
         self._ready_for = [*self.device_ids], self.policy
 
@@ -131,6 +133,7 @@ class DataParallel(nn.DataParallel[T]):
     def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
         """The outputs of the lanes' graphs; None if this forward must run eagerly."""
         report = self._replicas.graph_report
+        report.is_warming_up = False
         if self.src_device_obj.type != "cuda":
             report.note_eager(f"graphs need CUDA devices, not {self.src_device_obj.type}")
             return None
@@ -175,7 +178,9 @@ class DataParallel(nn.DataParallel[T]):
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
             devices = self._pool().devices[: len(replicas)]
-            return apply_with(self._dispatcher, replicas, inputs, kwargs, devices)
+            is_warming_up = self._replicas.graph_report.is_warming_up
+            dispatcher = self._in_sequence if is_warming_up else self._dispatcher
+            return apply_with(dispatcher, replicas, inputs, kwargs, devices)
         finally:
             self._replicas.settle()
 

@@ -17,7 +17,7 @@ graph, those that not all lanes have, and those that are in no flat.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -68,7 +68,8 @@ class Package:
     """One lane's gradients of one bucket, ready at the event `ready`.
 
     `flat` holds the gradients of the tensors `dense`, by their place in the bucket. `others` are sparse. The memory of
-    a flat that `is_static` is written again by the next step.
+    a flat that `is_static` is written again by the next step. `without` are places in `dense` that have no gradient,
+    but zeros in the flat.
     """
 
     flat: Tensor | None
@@ -76,6 +77,7 @@ class Package:
     others: dict[int, Tensor]
     ready: Any
     is_static: bool = False
+    without: frozenset[int] = frozenset()
 
 
 Packages = Sequence[tuple[Lane, Package]]
@@ -92,7 +94,7 @@ def to_sum_in(package: Package, base: Lane) -> Package:
     _wait_for(base.near, package, base)
     flat = package.flat.clone()
     record_for_optimizer(flat, base)
-    return Package(flat, package.dense, package.others, None)
+    return replace(package, flat=flat, ready=None, is_static=False)
 
 
 def sum_along_route(packages: Packages) -> Tensor:

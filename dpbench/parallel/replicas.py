@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from dpbench.parallel.accumulate import Accumulation, Part
 from dpbench.parallel.broadcast import Broadcaster, Delivery
+from dpbench.parallel.capture import CapturePlace
 from dpbench.parallel.devices import DeviceLike, resolve_device
-from dpbench.parallel.graphs import GraphReport, Graphs, StepGraph, Work, capture_step, launch
+from dpbench.parallel.graphs import GraphReport, Graphs, StepGraph, Work, address_of, capture_step, launch
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.links import find_links
 from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, Node, Slots, are_on, check_device, check_replicatable
@@ -323,12 +324,12 @@ class ReplicaSet:
         self.empty()
         self._broadcast.send(lanes)
         sums = self._broadcast.sums(reduce_lanes, part) if torch.is_grad_enabled() else []
-        addresses = self._broadcast.addresses()
+        addresses = [*self._broadcast.addresses(), *map(address_of, graphs.constants)]
         work = Work(reduce_lanes, inputs, sums, self._broadcast)
 
-        def capture(pools: dict[int, Any]) -> StepGraph:
+        def capture(places: dict[int, CapturePlace]) -> StepGraph:
             try:
-                return StepGraph(*capture_step(work, calls, self._replica, pools), addresses)
+                return StepGraph(*capture_step(work, calls, self._replica, places), addresses, graphs.constants)
             finally:
                 self.empty()
 

@@ -4,7 +4,11 @@ import copy
 import functools
 import gc
 import itertools
+import threading
 from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,7 +16,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from dpbench.parallel import DataParallel, Policy, broadcast, graph_check, graph_waits, graphs, reduce
+from dpbench.parallel import DataParallel, Policy, broadcast, capture, graph_check, graph_waits, graphs, reduce
 from dpbench.parallel.module import ModelWithLoss, with_loss
 from dpbench.parallel.replicas import SMALL_BYTES
 from tests.cuda_stand_in import control
@@ -44,6 +48,16 @@ class Model(nn.Module):
 class Autoencoder(nn.Linear):
     def __init__(self):
         super().__init__(8, 8)
+
+
+class Keeps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp()
+        self.scale = torch.ones((), device="cuda:0") if len(set(DEVICES)) == 1 else torch.ones(())
+
+    def forward(self, x):
+        return self.inner(x) * self.scale
 
 
 def tokens(items=4 * COUNT):
@@ -125,6 +139,7 @@ def restore(number, wrapper, _):
         pytest.param(mlp, lambda: simple(COUNT * (SMALL_BYTES // 32 + 1)), {}, id="chunks on side streams"),
         pytest.param(mlp, simple, {"context": autocast}, id="autocast"),
         pytest.param(mlp, simple, {"between": restore}, id="restored"),
+        pytest.param(Keeps, simple, {}, id="constant"),
         pytest.param(lambda: with_loss(Autoencoder(), functional.mse_loss), simple, {}, id="with loss"),
     ],
 )
@@ -152,23 +167,25 @@ class Hooked(nn.Module):
 
 
 class Reads(nn.Module):
-    def __init__(self):
+    def __init__(self, inner=None):
         super().__init__()
-        self.inner = mlp()
+        self.inner = inner or mlp()
 
     def forward(self, x):
         y = self.inner(x)
         return y if y.sum() > 0 else -y
 
 
-class Keeps(nn.Module):
+class Counts(Keeps):
+    def forward(self, x):
+        self.scale += 1
+        return self.inner(x) + self.scale
+
+
+class Trains(Keeps):
     def __init__(self):
         super().__init__()
-        self.inner = mlp()
-        self.scale = torch.ones((), device="cuda:0") if len(set(DEVICES)) == 1 else torch.ones(())
-
-    def forward(self, x):
-        return self.inner(x) * self.scale
+        self.scale.requires_grad_()
 
 
 class Special(torch.Tensor):
@@ -209,7 +226,8 @@ class Recurrent(nn.Module):
     [
         (Hooked, simple, "a module has hooks"),
         (Reads, simple, "the capture failed: AcceleratorError"),
-        (Keeps, simple, "Keeps has a tensor that is neither a parameter nor a buffer"),
+        (Counts, simple, "the capture failed: RefusedError: a tensor that is neither a parameter nor a buffer changes"),
+        (Trains, simple, "Trains.scale is neither a parameter nor a buffer, and no plain constant"),
         (Recurrent, simple, "GRU is a custom module"),
         (Buffered, simple, "a parameter or buffer fits into no flat"),
         (Sparse, simple, "a parameter or buffer fits into no flat"),
@@ -220,11 +238,11 @@ def test_what_a_graph_would_get_wrong_runs_eagerly_with_a_reason(make, inputs, r
         both(make, inputs, reason)
 
 
-def graphed(base=None, **policy):
+def graphed(base=None, loss=torch.sum, **policy):
     """Return a wrapper whose next forward of `simple` is a graph's."""
-    wrapper = DataParallel((base or mlp()).to("cuda:0"), DEVICES, policy=Policy(**SMALL, graphs=True, **policy))
+    wrapper = DataParallel((base or mlp()).to("cuda:0"), DEVICES, policy=Policy(**{**SMALL, **policy}, graphs=True))
     for _ in range(graphs.WARM_UPS):
-        wrapper(simple().to("cuda:0")).sum().backward()
+        loss(wrapper(simple().to("cuda:0"))).sum().backward()
     assert wrapper.trials_left == 1
     return wrapper
 
@@ -285,11 +303,58 @@ def test_steps_may_change_modes_of_a_part_and_use_other_outputs():
         for number, batch in enumerate(batches):
             used = by_turns(wrapper, number)
             sum(output.square().sum() for output in wrapper(batch)[used]).backward()
-            found.append([parameter.grad.clone() for parameter in wrapper.module.inner.parameters()])
+            found.append([parameter.grad for parameter in wrapper.module.parameters()])
             wrapper.module.zero_grad()
     for eager, graphed_step in zip(found[: len(batches)], found[len(batches) :], strict=True):
-        assert all(itertools.starmap(torch.equal, zip(eager, graphed_step, strict=True)))
+        for grad, other in zip(eager, graphed_step, strict=True):
+            assert torch.equal(grad, other) if grad is not None else other is None
     assert len([line for line in wrapper.graph_report() if "forwards: graphs (" in line]) == 1
+
+
+class Heads(nn.Module):
+    """Two heads of which a loss may use one. Its weights share a bucket with those of the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.one, self.other = mlp(), nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x):
+        y = self.inner(x)
+        return self.one(y), self.other(y)
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_a_head_that_the_loss_does_not_use_has_no_gradient(used):
+    wrapper = DataParallel(Heads().to("cuda:0"), DEVICES, policy=Policy(graphs=True))
+    base = wrapper.module
+    optimizer = torch.optim.AdamW(base.parameters(), lr=0.1, weight_decay=0.5)
+    heads = [base.one, base.other]
+    before = [head.weight.detach().clone() for head in heads]
+    hooked = []
+    heads[1 - used].bias.register_hook(hooked.append)  # the engine calls it with zeros, as in an eager step
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        wrapper(simple().to("cuda:0"))[used].square().sum().backward()
+        optimizer.step()
+        assert heads[1 - used].weight.grad is None
+    assert [torch.equal(head.weight, value) for head, value in zip(heads, before, strict=True)] == [
+        used == 1,
+        used == 0,
+    ]
+    assert len(hooked) == STEPS
+    assert any("forwards: graphs (" in line for line in wrapper.graph_report())
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_check_finds_gradients_where_an_eager_step_has_none(is_wrong, monkeypatch):
+    if is_wrong:
+        monkeypatch.setattr(graphs, "_reached_weights", lambda *_: set())
+    wrapper, x = graphed(Heads(), check_graphs=True, loss=itemgetter(0)), simple().to("cuda:0")
+    for _ in range(graph_check.CHECKS):
+        wrapper(x)[0].sum().backward()
+    differs = [line for line in wrapper.graph_report() if "graphs differ from an eager step" in line]
+    assert bool(differs) is is_wrong
+    assert all("shape" in line for line in differs)
 
 
 def test_gradients_add_up_without_zero_grad():
@@ -357,6 +422,47 @@ def test_other_settings_are_another_kind_of_step():
         torch.set_default_dtype(torch.float32)
 
 
+def set_precision(value):
+    torch.backends.cuda.matmul.fp32_precision = value
+
+
+SETTINGS = {
+    "the precision of products": (torch.set_float32_matmul_precision, "high", "highest"),
+    "the same by its new name": (set_precision, "tf32", "none"),
+    "TF32 in cuDNN": (partial(setattr, torch.backends.cudnn, "allow_tf32"), False, True),
+    "deterministic algorithms": (torch.use_deterministic_algorithms, True, False),
+    "cuDNN's choice by time": (partial(setattr, torch.backends.cudnn, "benchmark"), True, False),
+    "sums in half precision": (
+        partial(setattr, torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+        False,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_by_which_libraries_choose_kernels_is_another_kind(name):
+    assign, value, before = SETTINGS[name]
+    wrapper, x = graphed(), simple().to("cuda:0")
+    wrapper(x).sum().backward()
+    assert wrapper.trials_left == 0
+    assign(value)
+    try:
+        wrapper(x).sum().backward()
+        assert wrapper.trials_left == graphs.WARM_UPS
+    finally:
+        assign(before)
+
+
+def test_a_constant_that_the_user_replaces_or_writes_is_read_anew():
+    wrapper, x = graphed(Keeps()), simple().to("cuda:0")
+    base = wrapper.module
+    for change in (lambda: None, lambda: base.scale.fill_(3), lambda: setattr(base, "scale", base.scale + 1)):
+        change()
+        torch.testing.assert_close(wrapper(x), base(x))
+        assert wrapper.trials_left == 0
+
+
 def test_what_an_input_or_an_accumulation_needs_runs_eagerly():
     wrapper = graphed()
     x = simple().to("cuda:0").requires_grad_()
@@ -409,6 +515,74 @@ def test_weights_that_move_are_captured_again():
         assert any("have moved" in line for line in wrapper.graph_report()) is (number >= graphs.MOST_CAPTURES)
 
 
+class Workspace(nn.Linear):
+    """Keeps memory of each capture alive, as torch does with the workspace of a library."""
+
+    kept: ClassVar[list[torch.Tensor]] = []
+
+    def __init__(self):
+        super().__init__(8, 3)
+
+    def forward(self, x):
+        if torch.cuda.is_current_stream_capturing():
+            self.kept.append(torch.empty(1 << 20, dtype=torch.uint8, device=x.device))
+        return super().forward(x)
+
+
+def test_weights_that_move_are_captured_again_while_a_workspace_lies_in_the_pool():
+    wrapper, x = graphed(Workspace()), simple().to("cuda:0")
+    for _ in range(graphs.MOST_CAPTURES):
+        wrapper(x).sum().backward()
+        assert wrapper.trials_left == 0
+        for parameter in wrapper.module.parameters():
+            parameter.data = parameter.data.clone()
+    Workspace.kept.clear()
+    assert not any("eager:" in line for line in wrapper.graph_report())
+
+
+def test_graphs_of_another_kind_stay_whole_when_one_is_captured_again():
+    """A graph that ends takes the workspaces of its stream with it, so it ends with all others of its lane."""
+    wrapper, x = graphed(), simple().to("cuda:0")
+    wrapper(x).sum().backward()
+    with torch.no_grad():
+        for _ in range(graphs.WARM_UPS + 1):
+            wrapper(x)
+    (place,) = {lane._place for kind in kinds_of(wrapper) for lane in kind.step.lanes[:1]}
+    assert len(place._graphs) == 3
+    parameters = list(wrapper.module.parameters())
+    earlier = [parameter.data for parameter in parameters]
+    for parameter in parameters:
+        parameter.data = parameter.data.clone() * 2
+    wrapper(x).sum().backward()
+    assert len(place._graphs) == 5
+    for parameter, values in zip(parameters, earlier, strict=True):
+        parameter.data = values
+    with torch.no_grad():  # this kind's weights lie where they were
+        torch.testing.assert_close(wrapper(x), wrapper.module(x))
+    assert len(place._graphs) == 5
+
+
+def kinds_of(wrapper):
+    return list(wrapper._replicas._sets[0]._graphs._kinds.values())
+
+
+def test_no_two_places_share_a_stream_and_the_last_stream_is_an_error():
+    device = torch.device("cuda", 0)
+    places = [capture.CapturePlace(device) for _ in range(capture.STREAMS - len(in_use(device)))]
+    assert len(in_use(device)) == capture.STREAMS
+    with pytest.warns(UserWarning, match="RefusedError: all 32 capture streams of cuda:0 have graphs"):
+        graphed()(simple().to("cuda:0"))
+    del places[0]
+    wrapper = graphed()
+    wrapper(simple().to("cuda:0"))
+    assert wrapper.trials_left == 0 or COUNT == 1  # lanes on one device need two
+
+
+def in_use(device):
+    gc.collect()
+    return [stream for stream in capture._places if stream.device == device]
+
+
 def test_shapes_beyond_the_most_run_eagerly():
     wrapper = graphed()
     for items in range(1, graphs.MOST_KINDS + 2):
@@ -450,6 +624,74 @@ def test_a_capture_without_enough_memory_runs_eagerly_and_frees_its_pool():
     for parameter, grad in zip(base.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, grad)
     assert max(after - earlier for after, earlier in zip(used(), before, strict=True)) < 50 << 20
+
+
+class ReadsBack(nn.Module):
+    """Its backward reads a value, which a capture refuses. It draws random numbers before."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))
+
+    def forward(self, x):
+        y = self.inner(x)
+        y.register_hook(lambda grad: grad * grad.sum().item())
+        return y
+
+
+@pytest.mark.parametrize("make", [Reads, ReadsBack])
+def test_a_refused_capture_leaves_the_process_whole(make):
+    wrapper = graphed(make())
+    with pytest.warns(UserWarning, match="the capture failed"):
+        wrapper(simple().to("cuda:0")).sum().backward()
+    functional.dropout(torch.ones(5, device="cuda:0")) + torch.rand(5, device="cuda:0")
+    side, reserved = torch.cuda.Stream(), []
+    for _ in range(3):
+        for _ in range(20):
+            block = torch.empty(1 << 20, dtype=torch.uint8, device="cuda:0")
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                block.add_(1)
+            block.record_stream(side)
+            del block
+            torch.cuda.synchronize()
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[0] == reserved[2]
+    both(mlp, simple)
+
+
+def test_a_refused_capture_gives_its_memory_back():
+    before, wrapper = used(), graphed(nn.Sequential(nn.Linear(8, 2000), Reads(nn.Linear(2000, 3))))
+    idle, x = used(), simple(4000).to("cuda:0")
+    for _ in range(graphs.WARM_UPS):
+        wrapper(x).sum().backward()
+    with pytest.warns(UserWarning, match="the capture failed"):
+        wrapper(x).sum().backward()
+    wrapper.module.zero_grad()
+    del x
+    assert used() == idle
+    del wrapper
+    assert used() == before
+
+
+def test_a_kind_warms_up_in_sequence_on_the_thread_that_captures_it():
+    threads = []
+
+    class Notes(nn.Linear):
+        def forward(self, x):
+            threads.append((threading.get_ident(), torch.cuda.is_current_stream_capturing()))
+            return super().forward(x)
+
+    here, lanes = threading.get_ident(), len(DEVICES)
+    wrapper, x = graphed(Notes(8, 3), dispatch="threads"), simple().to("cuda:0")
+    other = threading.Thread(target=lambda: [wrapper(x).sum().backward() for _ in range(graphs.WARM_UPS + 1)])
+    other.start()
+    other.join()
+    eager = [(here, False)] * lanes * graphs.WARM_UPS
+    assert threads[: len(eager)] == eager
+    elsewhere = threads[len(eager) :]
+    assert len({thread for thread, _ in elsewhere} - {here}) == len({thread for thread, _ in elsewhere}) == 1
+    assert [is_capture for _, is_capture in elsewhere] == [False] * lanes * graphs.WARM_UPS + [True] * lanes
 
 
 def test_no_memory_is_left_when_the_wrapper_goes():
@@ -520,13 +762,31 @@ def test_waits_may_be_before_the_launches(monkeypatch):
     both(Model, tokens)
 
 
+def first_sleeps_too_long(monkeypatch):
+    """As if the wait had been for the record behind the long sleep."""
+    monkeypatch.setattr(graph_waits, "SHORT_CYCLES", 2 * graph_waits.LONG_CYCLES)
+
+
+def host_is_late(monkeypatch):
+    """The host records the event again when the graph's wait is over, so no try counts."""
+    sleep = torch.cuda._sleep
+
+    def sleep_later(cycles):
+        if cycles == graph_waits.LONG_CYCLES:
+            torch.cuda.synchronize()
+        sleep(cycles)
+
+    monkeypatch.setattr(torch.cuda, "_sleep", sleep_later)
+
+
 @pytest.mark.filterwarnings("error")  # an empty graph is a warning
-@pytest.mark.parametrize("is_earlier", [True, False])
-def test_a_wait_in_a_graph_is_for_the_record_before_the_launch(is_earlier, monkeypatch):
-    if not is_earlier:  # as if the wait had been for the record behind the long sleep
-        monkeypatch.setattr(graph_waits, "SHORT_CYCLES", 2 * graph_waits.LONG_CYCLES)
+@pytest.mark.parametrize("disturb", [None, first_sleeps_too_long, host_is_late])
+def test_a_wait_in_a_graph_is_for_the_record_before_the_launch(disturb, monkeypatch):
+    if disturb is not None:
+        disturb(monkeypatch)
     for device in map(torch.device, range(COUNT)):
-        assert graph_waits.waits_are_for_earlier_records.__wrapped__(device) is is_earlier
+        with torch.cuda.device(device):
+            assert graph_waits.waits_are_for_earlier_records.__wrapped__(device) is (disturb is None)
 
 
 class Chooses(nn.Module):

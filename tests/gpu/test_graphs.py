@@ -8,10 +8,10 @@ from torch import nn
 
 from dpbench.parallel import graphs
 from dpbench.parallel.graph_waits import waits_are_for_earlier_records
-from tests.gpu.device import DEVICE, LONG, needs_streams, skip_without_gpu, synchronize, wrap
+from tests.gpu.device import DEVICE, LONG, SHORT, needs_streams, skip_without_gpu, synchronize, wrap
 
 skip_without_gpu()
-pytestmark = needs_streams
+pytestmark = [pytest.mark.gpu, needs_streams]
 
 
 def make():
@@ -44,10 +44,11 @@ def test_training_by_graphs_equals_eager_training(lanes, autocast):
 
 
 def test_a_wait_for_an_event_in_a_graph_waits_for_the_launch_before_it():
-    """The hub waits so for a bucket: not for the end of the graph, and not for an earlier launch."""
-    event, side = torch.cuda.Event(external=True), torch.cuda.Stream()
+    """The hub waits so for a bucket: not for an earlier launch, and not for the end of the graph."""
+    event, side, done = torch.cuda.Event(external=True), torch.cuda.Stream(), torch.cuda.Event()
     x, y, graph = *torch.zeros(2, 1000, device=DEVICE), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
+        torch.cuda._sleep(SHORT)
         x.add_(1)
         event.record()
         torch.cuda._sleep(LONG)
@@ -55,10 +56,13 @@ def test_a_wait_for_an_event_in_a_graph_waits_for_the_launch_before_it():
     synchronize()
     for launch in range(3):
         graph.replay()
+        done.record()
         with torch.cuda.stream(side):
             side.wait_event(event)
             seen = x.sum().item()
+        is_over = done.query()
         assert seen == 1000 * (launch + 1)
+        assert not is_over
         synchronize()
         assert y.sum().item() == 1000 * (launch + 1)
 
@@ -80,6 +84,8 @@ def test_what_a_capture_refuses_runs_eagerly():
         wrapper(x)
     with pytest.warns(UserWarning, match="a forward ran eagerly: the capture failed"):
         wrapper(x)
+    nn.functional.dropout(torch.rand(5, device=DEVICE))  # a failed capture leaves the generator as it was
+    trained(wrap(make(), 2, graphs=True), [x] * (graphs.WARM_UPS + 1))
     base.zero_grad()
     wrapper(x).sum().backward()
     wanted = copy.deepcopy(base)
